@@ -1,0 +1,53 @@
+# Everything works with Python ≥ 3.11 and make; the rest is set up in .venv.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format image bench lock clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+$(READY): requirements-dev.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Andy needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "Setting up .venv (once, about a minute) …"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(READY) ## Set up .venv
+
+demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key and no phone
+	@$(BIN)/andy demo
+
+test: $(READY) ## All tests; those of Docker run when an engine answers
+	@$(BIN)/python -m pytest
+
+check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest
+
+format: $(READY) ## Format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+image: $(READY) ## Build the agent image
+	@$(BIN)/andy image build
+
+bench: $(READY) ## Measure; prints a table, writes benchmarks/results/
+	@$(BIN)/python -m benchmarks
+
+lock: $(READY) ## Renew the locked dependencies
+	@$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group agent -c requirements.lock -o container/requirements.lock
+
+clean: ## Remove .venv and caches
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

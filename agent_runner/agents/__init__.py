@@ -1,0 +1,1 @@
+"""Those who answer: `claude` with a model, `offline` without one."""

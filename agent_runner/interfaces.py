@@ -1,0 +1,51 @@
+"""The seam between a session and whatever answers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agent_runner.wire.frames import ErrorCode
+from agent_runner.wire.order import TurnOrder
+
+Say = Callable[[str], Awaitable[None]]
+"""Take one piece of text for the chat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUsage:
+    """What a turn used."""
+
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a turn ended. An error is a value: the host decides what follows."""
+
+    error: str | None = None
+    code: ErrorCode | None = None
+    usage: TokenUsage | None = field(default=None)
+
+
+class Agent(Protocol):
+    """Answers turns, one at a time, all in the task that entered it."""
+
+    session_id: str | None
+
+    async def start(self) -> None:
+        """Get ready, resuming the ordered session if there is one. Called once, before `answer`."""
+        ...
+
+    async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
+        """Answer one turn. Cancelling it stops the work and leaves the agent unusable."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything within two seconds. Safe to call in any state."""
+        ...

@@ -1,0 +1,9 @@
+"""The contract between the host and a container, version 1.
+
+Only the standard library and pydantic are imported here, because both sides load it: the host at
+start, the container before anything slow. Three channels carry it:
+
+- stdin: one line with one `RunOrder` (`order`);
+- stdout: numbered `Frame`s between marker lines (`frames`);
+- directories: one JSON document a file (`mailbox`), written under a partial name and renamed (`files`).
+"""

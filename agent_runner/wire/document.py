@@ -1,0 +1,61 @@
+"""The base of every document on the wire, and the one version check."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+WIRE_VERSION = 1
+
+
+class WireError(ValueError):
+    """What the other side wrote does not follow the contract; the text says where."""
+
+
+class Document(BaseModel):
+    """A frozen JSON document of the wire. Unknown fields are ignored, so that minor additions pass."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    v: int = WIRE_VERSION
+
+    @classmethod
+    def parse(cls, text: str | bytes) -> Self:
+        """Read one document.
+
+        Raises:
+            WireError: it is no JSON, it lacks a field, or its version is not `WIRE_VERSION`.
+        """
+        try:
+            document = cls.model_validate_json(text)
+        except (ValidationError, RecursionError) as error:
+            raise WireError(_first_reason(error)) from error
+        return document.checked()
+
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> Self:
+        """Read one document that is already decoded. Raises like `parse`."""
+        try:
+            return cls.model_validate(fields).checked()
+        except ValidationError as error:
+            raise WireError(_first_reason(error)) from error
+
+    def checked(self) -> Self:
+        if self.v != WIRE_VERSION:
+            raise WireError(
+                f"wire version {self.v} is not {WIRE_VERSION}: rebuild the image with 'andy image build'"
+            )
+        return self
+
+    def to_json(self) -> str:
+        """One line of JSON, aliases as the contract spells them, absent fields left out."""
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
+
+def _first_reason(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return "nested too deep"
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])

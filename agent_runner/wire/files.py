@@ -1,0 +1,30 @@
+"""Write a file so that a reader sees all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+
+
+def unique_name() -> str:
+    """`{ms}-{rand}.json`: names sort in the order they were made."""
+    return f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}.json"
+
+
+def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Write `text` under a partial name beside `path`, then rename it over `path`.
+
+    Raises:
+        OSError: the directory is missing or full; nothing is left under `path` that was not there.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,173 @@
+"""Frames: what a container says on stdout.
+
+A frame is one line of JSON between two marker lines. Every `---` in it is written as an escape, so
+no text can end a frame; what stands outside frames is log. The decoder takes bytes as they come, cut
+anywhere, also inside a character.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
+
+from agent_runner.wire.document import Document, WireError
+
+START = "---NANOCLAW_OUTPUT_START---"
+END = "---NANOCLAW_OUTPUT_END---"
+MAX_LINE_CHARS = 4 * 1024 * 1024
+
+ErrorCode = Literal["agent", "session_gone", "order", "internal"]
+
+
+class _Frame(Document):
+    n: PositiveInt
+    status: Literal["success", "error"] = "success"
+    result: str | None = None
+    new_session_id: str | None = Field(default=None, alias="newSessionId")
+    error: str | None = None
+    turn: int | None = None
+
+
+class Ready(_Frame):
+    """The runner has read its order and is starting the agent."""
+
+    kind: Literal["ready"] = "ready"
+
+
+class Ack(_Frame):
+    """The turn was handed to the agent."""
+
+    kind: Literal["ack"] = "ack"
+    turn: int
+
+
+class Result(_Frame):
+    """Text for the chat. It goes out when its turn ends well, so that a turn tried again speaks once."""
+
+    kind: Literal["result"] = "result"
+    turn: int
+
+
+class TurnEnd(_Frame):
+    """The turn is over: `status` says how, `error` why not, `code` of which sort."""
+
+    kind: Literal["turn_end"] = "turn_end"
+    turn: int
+    code: ErrorCode | None = None
+
+
+class Heartbeat(_Frame):
+    """The runner is alive. Every `HEARTBEAT_SECONDS`, whatever the agent does."""
+
+    kind: Literal["heartbeat"] = "heartbeat"
+
+
+class Usage(_Frame):
+    """What a turn used, as the SDK reports it."""
+
+    kind: Literal["usage"] = "usage"
+    turn: int
+    model: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+class Failure(_Frame):
+    """The runner itself cannot go on and ends."""
+
+    kind: Literal["error"] = "error"
+    status: Literal["success", "error"] = "error"
+    code: ErrorCode = "internal"
+
+
+Frame = Annotated[Ready | Ack | Result | TurnEnd | Heartbeat | Usage | Failure, Field(discriminator="kind")]
+HEARTBEAT_SECONDS = 10.0
+
+_adapter: TypeAdapter[Frame] = TypeAdapter(Frame)
+
+
+def parse_frame(line: str) -> Frame:
+    """Read the line between the markers.
+
+    Raises:
+        WireError: it is no frame of this version.
+    """
+    try:
+        frame = _adapter.validate_json(line)
+    except (ValidationError, RecursionError) as error:
+        raise WireError(f"not a frame: {str(error).splitlines()[0]}") from error
+    return frame.checked()
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """The three lines of a frame, UTF-8."""
+    body = frame.to_json().replace("---", r"\u002d\u002d\u002d")
+    return f"{START}\n{body}\n{END}\n".encode()
+
+
+class FrameDecoder:
+    """Turn a byte stream into frame lines and log lines, whatever its chunks.
+
+    A line above `MAX_LINE_CHARS` is dropped, so an endless one costs no memory.
+    """
+
+    def __init__(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        self._rest: list[str] = []
+        self._rest_chars = 0
+        self._overlong = False
+        self._inside = False
+        self._body: str | None = None
+
+    def feed(self, chunk: bytes) -> Iterator[FrameLine | LogLine]:
+        text = self._decode(chunk)
+        *whole, rest = text.split("\n")
+        for piece in whole:
+            line = self._take(piece)
+            if line is not None:
+                yield from self._line(line)
+        self._keep(rest)
+
+    def _keep(self, piece: str) -> None:
+        self._rest_chars += len(piece)
+        if self._rest_chars > MAX_LINE_CHARS:
+            self._rest.clear()
+            self._overlong = True
+        elif piece:
+            self._rest.append(piece)
+
+    def _take(self, piece: str) -> str | None:
+        self._keep(piece)
+        line = None if self._overlong else "".join(self._rest).removesuffix("\r")
+        self._rest.clear()
+        self._rest_chars, self._overlong = 0, False
+        return line
+
+    def _line(self, line: str) -> Iterator[FrameLine | LogLine]:
+        if line == START:
+            self._inside, self._body = True, None
+        elif line == END and self._inside:
+            self._inside = False
+            if self._body is not None:
+                yield FrameLine(self._body)
+        elif self._inside and self._body is None:
+            self._body = line
+        elif line:
+            yield LogLine(line)
+
+
+class FrameLine(str):
+    """The JSON line of one frame, not yet parsed."""
+
+    __slots__ = ()
+
+
+class LogLine(str):
+    """A line outside frames."""
+
+    __slots__ = ()

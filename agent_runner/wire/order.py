@@ -1,0 +1,60 @@
+"""What the host orders: a run (stdin) and the turns in it (stdin, then files in `input/`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from agent_runner.wire.document import Document
+
+AgentName = Literal["claude", "offline"]
+TurnKind = Literal["chat", "task", "worker", "auto"]
+
+CLOSE_FILE = "_close"
+
+
+class Request(Document):
+    """One message that asks for something, trigger removed: what an agent without a model reads."""
+
+    sender: str
+    text: str
+
+
+class TurnOrder(Document):
+    """One turn: what the agent is asked once. As a file it names its run, so that no other run takes it."""
+
+    run: str
+    turn: int
+    kind: TurnKind
+    prompt: str
+    requests: tuple[Request, ...] = ()
+
+
+class Limits(Document):
+    """What one turn may use."""
+
+    turn_seconds: float = Field(default=1800.0, gt=0)
+    model_turns: int | None = Field(default=None, gt=0)
+
+
+class RunOrder(Document):
+    """All a container is told at its start. It carries no secret."""
+
+    run: str
+    group: str
+    chat_jid: str
+    is_main: bool = False
+    assistant_name: str = "Andy"
+    timezone: str = "UTC"
+    agent: AgentName = "offline"
+    model: str | None = None
+    session_id: str | None = None
+    turn: TurnOrder
+    limits: Limits = Limits()
+
+
+class CloseOrder(Document):
+    """The content of `input/_close`: the runs of the group that are to end after their turn."""
+
+    runs: tuple[str, ...]

@@ -1,0 +1,53 @@
+"""Where things lie in a container. One root, so that a plain process can have the same layout elsewhere."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The directories of one group, as its agent sees them."""
+
+    root: Path
+
+    @classmethod
+    def from_environment(cls) -> Workspace:
+        return cls(Path(os.environ.get("ANDY_WORKSPACE", "/workspace")))
+
+    @property
+    def group(self) -> Path:
+        """The agent's working directory; the only one that is its own."""
+        return self.root / "group"
+
+    @property
+    def shared(self) -> Path:
+        """`groups/global/`, read-only; absent in main."""
+        return self.root / "global"
+
+    @property
+    def extra(self) -> Path:
+        return self.root / "extra"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.root / "env"
+
+    @property
+    def input(self) -> Path:
+        """Turns and `_close`, written by the host."""
+        return self.root / "ipc" / "input"
+
+    @property
+    def replies(self) -> Path:
+        return self.root / "ipc" / "replies"
+
+    @property
+    def messages(self) -> Path:
+        return self.root / "ipc" / "messages"
+
+    @property
+    def tasks(self) -> Path:
+        return self.root / "ipc" / "tasks"

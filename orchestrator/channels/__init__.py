@@ -1,0 +1,1 @@
+"""The outside world: where messages come from and replies go."""

@@ -1,0 +1,29 @@
+"""Time: epoch milliseconds in UTC everywhere, turned into words only at the edges."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+
+class Clock(Protocol):
+    """Tells the time; tests pass their own."""
+
+    def now_ms(self) -> int: ...
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+def local_iso(at_ms: int, zone: ZoneInfo) -> str:
+    """`2026-11-22T09:30:00+09:00`: to the second, with the zone's offset."""
+    return datetime.fromtimestamp(at_ms / 1000, zone).isoformat(timespec="seconds")
+
+
+def local_minute(at_ms: int, zone: ZoneInfo) -> str:
+    """`Sun 2026-11-22 09:30`: how a person is told a time."""
+    return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%a %Y-%m-%d %H:%M")

@@ -1,0 +1,1 @@
+"""Runs: starting, hearing, ending containers."""

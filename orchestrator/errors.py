@@ -1,0 +1,109 @@
+"""Errors of the host, one tree. "The agent failed" is a value; these mean "the host cannot".
+
+AndyError                    a person reads the text: it names the mend
+├── SettingError             a setting is unknown or has a bad value
+├── HomeError                the home cannot be used (unwritable, locked by another orchestrator)
+├── StoreError               the database cannot be used
+│   └── StoreTooNew          it was written by a newer Andy
+├── BadRequest               what was asked cannot be done as it stands
+│   ├── UnknownGroup
+│   ├── TextEmpty
+│   └── TextTooLong
+├── ContainerError           a runtime cannot do what was asked
+│   ├── EngineGone           no engine answers
+│   └── ImageMissing         the agent image is not there
+├── ChannelError             a channel did not take a message
+│   ├── ChannelDown          try again later
+│   └── ChannelRefused       never will
+└── NotRunning               no orchestrator answers on this home
+"""
+
+from __future__ import annotations
+
+
+class AndyError(Exception):
+    """Something the owner has to mend."""
+
+    def __init__(self, text: str | None = None) -> None:
+        super().__init__(text or (type(self).__doc__ or "").strip().splitlines()[0])
+
+
+class SettingError(AndyError):
+    """A setting has a bad value."""
+
+
+class HomeError(AndyError):
+    """The home directory cannot be used."""
+
+
+class StoreError(AndyError):
+    """The database cannot be used."""
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer Andy: upgrade Andy, or restore a backup of this version."""
+
+
+class BadRequest(AndyError):
+    """The request cannot be taken as it stands."""
+
+    code = "bad_request"
+    http_status = 400
+
+
+class UnknownGroup(BadRequest):
+    """There is no such group."""
+
+    code = "unknown_group"
+    http_status = 404
+
+    def __init__(self, folder: str, known: list[str] | None = None) -> None:
+        self.folder = folder
+        listed = f" Registered: {', '.join(known)}." if known else ""
+        super().__init__(f"There is no group '{folder}'.{listed} See 'andy groups list'.")
+
+
+class TextEmpty(BadRequest):
+    """The text is empty: write something to send."""
+
+    code = "text_empty"
+
+
+class TextTooLong(BadRequest):
+    """The text is too long."""
+
+    code = "text_too_long"
+    http_status = 413
+
+    def __init__(self, chars: int, limit: int) -> None:
+        super().__init__(
+            f"The text has {chars:,} characters; at most {limit:,} are taken. Send it as a file."
+        )
+
+
+class ContainerError(AndyError):
+    """The container runtime cannot do this."""
+
+
+class EngineGone(ContainerError):
+    """No Docker engine answers: start it, or use '--runtime process'."""
+
+
+class ImageMissing(ContainerError):
+    """The agent image is missing: build it with 'andy image build'."""
+
+
+class ChannelError(AndyError):
+    """The channel did not take the message."""
+
+
+class ChannelDown(ChannelError):
+    """The channel cannot be reached now."""
+
+
+class ChannelRefused(ChannelError):
+    """The channel will never take this message."""
+
+
+class NotRunning(AndyError):
+    """Andy is not running on this home: start it with 'andy up'."""

@@ -1,0 +1,1 @@
+"""What reaches an agent: triggers, intake, the prompt."""

@@ -1,0 +1,132 @@
+"""The seams of the host: three Protocols. The fourth, `Agent`, is the container's: `agent_runner.interfaces`.
+
+There is none for the store: tests use real SQLite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.models import ChatJid, Folder, Inbound, MessageId, RunId
+
+Receive = Callable[[Inbound], Awaitable[None]]
+"""Called by a channel for each message; returns when the message is durable. Raises `BadRequest`."""
+
+
+class Channel(Protocol):
+    """A messenger. One task calls `run`; `send` and `set_typing` may come from others at any time."""
+
+    name: str
+
+    def owns(self, jid: ChatJid) -> bool:
+        """Tell whether `jid` is an address of this channel. Pure; never raises."""
+        ...
+
+    async def run(self, receive: Receive) -> None:
+        """Stay connected and hand in messages until cancelled. Errors that pass are its own to retry."""
+        ...
+
+    async def send(self, jid: ChatJid, text: str, message_id: MessageId) -> None:
+        """Deliver once. The same `message_id` again must not show a second message.
+
+        Raises:
+            ChannelDown: it may work later.
+            ChannelRefused: it never will.
+        """
+        ...
+
+    async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
+        """Show or hide the typing sign. Best effort; never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A host path at a container path."""
+
+    source: Path
+    target: str
+    is_writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSpec:
+    """All a runtime needs to start one container."""
+
+    run_id: RunId
+    folder: Folder
+    mounts: Sequence[Mount]
+    environment: dict[str, str] = field(default_factory=dict)
+    memory_bytes: int = 2 * 1024**3
+    cpus: float = 2.0
+    pids: int = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a container ended. `code` is None when that cannot be known any more."""
+
+    code: int | None
+    was_oom_killed: bool = False
+    stderr_tail: str = ""
+
+
+class RunningContainer(Protocol):
+    """A started container. Cancelling any call leaves the container as it is."""
+
+    run_id: RunId
+    folder: Folder
+    ref: str
+    """What the runtime knows it by: kept in the store to find it again."""
+
+    def output(self) -> AsyncIterator[bytes]:
+        """Yield stdout from its first byte, in any chunks, until the container ends.
+
+        Called once. An adopted container yields again what an earlier host has read.
+
+        Raises:
+            EngineGone: the stream broke while the container may live on.
+        """
+        ...
+
+    async def wait(self) -> Exit:
+        """Return how it ended, once it has. Raises `EngineGone`."""
+        ...
+
+    async def stop(self, *, grace_seconds: float = 2.0) -> None:
+        """SIGTERM, then SIGKILL after the grace. "Already gone" is no error. Raises `EngineGone`."""
+        ...
+
+    async def remove(self) -> None:
+        """Forget it and its output; called when both are recorded. "Already gone" is no error."""
+        ...
+
+
+class ContainerRuntime(Protocol):
+    """Where containers come from."""
+
+    name: str
+    is_isolated: bool
+
+    async def start(self, spec: ContainerSpec, order: str) -> RunningContainer:
+        """Start a container and write `order` (one line) to its stdin.
+
+        After an error or a cancellation nothing is left behind.
+
+        Raises:
+            EngineGone: no engine answers.
+            ImageMissing: there is nothing to start.
+            ContainerError: the engine refuses, with its reason.
+        """
+        ...
+
+    async def adopt(self) -> Sequence[RunningContainer]:
+        """List the containers of this install that an earlier host left, ended ones too. Raises `EngineGone`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of threads and connections; containers stay."""
+        ...

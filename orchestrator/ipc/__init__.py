@@ -1,0 +1,1 @@
+"""What containers ask of the host, and its answers."""

@@ -1,0 +1,193 @@
+"""What the host talks about. Frozen values; rows become them in the store's `_from_row`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NewType
+
+Folder = NewType("Folder", str)
+"""A group's folder name: its identity on the host."""
+ChatJid = NewType("ChatJid", str)
+"""A chat's address: `local:name`, `…@g.us`."""
+MessageId = NewType("MessageId", str)
+"""The channel's id of a message, unique in its chat."""
+Seq = NewType("Seq", int)
+"""A message's place in the store: cursors are made of these."""
+TurnId = NewType("TurnId", int)
+RunId = NewType("RunId", str)
+
+
+class TurnState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    ANSWERED = "answered"
+    FAILED = "failed"
+
+
+class TurnKind(StrEnum):
+    """In the order of their claim to a slot."""
+
+    CHAT = "chat"
+    TASK = "task"
+    WORKER = "worker"
+    AUTO = "auto"
+
+
+class OutboxState(StrEnum):
+    HELD = "held"
+    """The turn that says it has not ended yet."""
+    PENDING = "pending"
+    SENDING = "sending"
+    SENT = "sent"
+    SKIPPED = "skipped"
+    """Nothing in it was meant for a person."""
+    DEAD = "dead"
+
+
+class ReminderState(StrEnum):
+    PENDING = "pending"
+    SENT = "sent"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A registered chat with its own agent."""
+
+    jid: ChatJid
+    name: str
+    folder: Folder
+    trigger: str | None = None
+    requires_trigger: bool = True
+    is_main: bool = False
+    container_config: dict[str, Any] = field(default_factory=dict)
+    added_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """A chat that was seen, registered or not."""
+
+    jid: ChatJid
+    name: str
+    channel: str | None
+    is_group: bool
+    last_message_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """The message that a message answers."""
+
+    message_id: MessageId
+    sender: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inbound:
+    """A message as a channel hands it in."""
+
+    chat_jid: ChatJid
+    id: MessageId
+    sender: str
+    sender_name: str
+    text: str
+    sent_ms: int
+    is_from_me: bool = False
+    chat_name: str | None = None
+    channel: str | None = None
+    is_group: bool = False
+    quote: Quote | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A stored message. Either a turn has it, or `ignored_reason` says why none does."""
+
+    seq: Seq
+    chat_jid: ChatJid
+    id: MessageId
+    sender: str
+    sender_name: str
+    text: str
+    sent_ms: int
+    received_ms: int
+    is_from_me: bool
+    is_bot_message: bool
+    quote: Quote | None
+    turn_id: TurnId | None
+    ignored_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What an agent is asked once."""
+
+    id: TurnId
+    folder: Folder
+    chat_jid: ChatJid
+    kind: TurnKind
+    is_isolated: bool
+    first_seq: Seq | None
+    last_seq: Seq | None
+    task_id: str | None
+    prompt: str | None
+    attempt: int
+    run_id: RunId | None
+    state: TurnState
+    reason: str | None
+    queued_ms: int
+    not_before_ms: int
+    started_ms: int | None
+    ended_ms: int | None
+    was_told_place: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One life of a container, as recorded."""
+
+    id: RunId
+    folder: Folder
+    is_isolated: bool
+    runtime: str
+    container_ref: str | None
+    token_hash: str
+    last_frame: int
+    started_ms: int
+    ended_ms: int | None
+    exit_kind: str | None
+    exit_detail: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message on its way to a chat."""
+
+    id: int
+    folder: Folder | None
+    chat_jid: ChatJid
+    text: str
+    message_id: MessageId
+    state: OutboxState
+    attempts: int
+    next_attempt_ms: int
+    created_ms: int
+    sent_ms: int | None
+    turn_id: TurnId | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reminder:
+    """A text that is sent at a time, word for word, without an agent."""
+
+    id: int
+    folder: Folder
+    chat_jid: ChatJid
+    text: str
+    due_ms: int
+    state: ReminderState
+    created_ms: int
