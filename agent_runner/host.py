@@ -1,0 +1,82 @@
+"""Ask the host for something and wait for its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+
+from agent_runner.watch import Watch
+from agent_runner.wire.document import WireError
+from agent_runner.wire.files import unique_name, write_whole
+from agent_runner.wire.mailbox import REPLY_SECONDS, Command, Reply, SendMessage
+from agent_runner.workspace import Workspace
+
+SWEEP_SECONDS = 0.25
+
+
+class Host:
+    """The host as a container sees it: requests are files, answers are files in `replies/`."""
+
+    def __init__(self, workspace: Workspace, *, reply_seconds: float = REPLY_SECONDS) -> None:
+        self._workspace = workspace
+        self._reply_seconds = reply_seconds
+        self._replies: Watch | None = None
+
+    async def ask(self, command: Command) -> Reply:
+        """Write `command` as a request of its own and return the host's reply.
+
+        Never raises for the host's sake: no answer in time is the reply `no_answer`, a request that
+        cannot be written is `not_written`, an unreadable answer is `bad_reply`.
+        """
+        request_id = secrets.token_hex(16)
+        request = command.model_copy(update={"request_id": request_id})
+        looks = self._watch().looks(SWEEP_SECONDS)
+        try:
+            await asyncio.to_thread(write_whole, self._outbox(command) / unique_name(), request.to_json())
+            async with asyncio.timeout(self._reply_seconds):
+                async for _ in looks:
+                    text = await asyncio.to_thread(_text_of, self._workspace.replies / f"{request_id}.json")
+                    if text is not None:
+                        return Reply.parse(text)
+        except TimeoutError:
+            return _no_answer(request_id, self._reply_seconds)
+        except OSError as error:
+            return _failed(request_id, "not_written", f"The request could not be written: {error.strerror}.")
+        except WireError as error:
+            return _failed(request_id, "bad_reply", f"The host's answer could not be read: {error}.")
+        raise AssertionError("looks never ends")
+
+    def close(self) -> None:
+        if self._replies is not None:
+            self._replies.stop()
+            self._replies = None
+
+    def _outbox(self, command: Command) -> Path:
+        return self._workspace.messages if isinstance(command, SendMessage) else self._workspace.tasks
+
+    def _watch(self) -> Watch:
+        if self._replies is None:
+            self._replies = Watch(self._workspace.replies)
+            self._replies.start()
+        return self._replies
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _no_answer(request_id: str, seconds: float) -> Reply:
+    return _failed(
+        request_id,
+        "no_answer",
+        f"The host did not answer in {seconds:g} s; it may still do what was asked. "
+        "Do not repeat it before looking whether it was done.",
+    )
+
+
+def _failed(request_id: str, code: str, text: str) -> Reply:
+    return Reply(request_id=request_id, ok=False, code=code, text=text)

@@ -1,0 +1,68 @@
+"""Wake a task when a directory changes. The change is a hint; the sweep is the promise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from watchdog.events import FileCreatedEvent, FileMovedEvent, FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+
+logger = logging.getLogger(__name__)
+
+SETTLE_SECONDS = 0.05
+"""How soon to look once more after a hint: watchdog holds one half of a rename back for 0.5 s when it
+reads the halves apart, while the hint for the partial file came in time."""
+
+
+class Watch(FileSystemEventHandler):
+    """Watches one directory. Where the system signals nothing, only the sweep is left."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._observer = Observer()
+        self._observer.daemon = True
+
+    def start(self) -> None:
+        try:
+            self._observer.schedule(
+                self, str(self._directory), event_filter=[FileCreatedEvent, FileMovedEvent]
+            )
+            self._observer.start()
+        except OSError as error:
+            logger.warning("no change signals from %s: %s", self._directory.name, error.strerror)
+
+    def stop(self) -> None:
+        """End the threads without waiting for them: they are daemons."""
+        self._observer.stop()
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        """Runs in the observer's thread."""
+        del event
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def looks(self, sweep_seconds: float) -> AsyncIterator[None]:
+        """Yield whenever it is time to look: at once, after each hint, and every `sweep_seconds`."""
+        pause = sweep_seconds
+        while True:
+            changed = self._changed
+            yield
+            pause = SETTLE_SECONDS if await _happens(changed, pause) else sweep_seconds
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agent_runner.host import Host
+from agent_runner.wire.mailbox import Command, ListReminders, Reply, SendMessage, parse_command
+from agent_runner.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    workspace = Workspace(tmp_path)
+    for directory in (workspace.messages, workspace.tasks, workspace.replies):
+        directory.mkdir(parents=True)
+    return workspace
+
+
+async def request_in(directory: Path) -> Command:
+    async with asyncio.timeout(5):
+        while not (found := requests(directory)):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    return found[0]
+
+
+def requests(directory: Path) -> list[Command]:
+    return [parse_command(file.read_text()) for file in sorted(directory.glob("*.json"))]
+
+
+def answer(workspace: Workspace, request_id: str, text: str) -> None:
+    reply = Reply(request_id=request_id, ok=True, code="done", text=text, data={"id": 7})
+    partial = workspace.replies / ".partial"
+    partial.write_text(reply.to_json())
+    partial.rename(workspace.replies / f"{request_id}.json")
+
+
+async def test_a_message_lies_in_messages_and_its_reply_comes_back(workspace: Workspace) -> None:
+    asked = asyncio.create_task(Host(workspace).ask(SendMessage(text="안녕 ---")), name="ask")
+    request = await request_in(workspace.messages)
+    assert isinstance(request, SendMessage)
+    assert request.text == "안녕 ---"
+    assert request.request_id
+    answer(workspace, request.request_id, "Sent.")
+    reply = await asked
+    assert (reply.ok, reply.text, reply.data) == (True, "Sent.", {"id": 7})
+
+
+async def test_any_other_command_lies_in_tasks(workspace: Workspace) -> None:
+    asked = asyncio.create_task(Host(workspace).ask(ListReminders()), name="ask")
+    request = await request_in(workspace.tasks)
+    assert request.request_id
+    answer(workspace, request.request_id, "None.")
+    assert (await asked).text == "None."
+
+
+async def test_two_requests_at_once_get_their_own_replies(workspace: Workspace) -> None:
+    host = Host(workspace)
+    first = asyncio.create_task(host.ask(SendMessage(text="one")), name="first")
+    second = asyncio.create_task(host.ask(ListReminders()), name="second")
+    one, two = await request_in(workspace.messages), await request_in(workspace.tasks)
+    answer(workspace, two.request_id or "", "for two")
+    assert (await second).text == "for two"
+    answer(workspace, one.request_id or "", "for one")
+    assert (await first).text == "for one"
+
+
+async def test_a_silent_host_is_reported_as_such(workspace: Workspace) -> None:
+    reply = await Host(workspace, reply_seconds=0.1).ask(ListReminders())
+    assert (reply.ok, reply.code) == (False, "no_answer")
+    assert reply.text.startswith("The host did not answer in 0.1 s")
+
+
+async def test_an_unreadable_answer_is_reported_as_such(workspace: Workspace) -> None:
+    asked = asyncio.create_task(Host(workspace).ask(ListReminders()), name="ask")
+    request = await request_in(workspace.tasks)
+    (workspace.replies / f"{request.request_id}.json").write_text("[1")
+    assert (await asked).code == "bad_reply"
+
+
+async def test_a_request_that_cannot_be_written_is_reported_as_such(workspace: Workspace) -> None:
+    workspace.tasks.rmdir()
+    reply = await Host(workspace).ask(ListReminders())
+    assert (reply.ok, reply.code) == (False, "not_written")
+
+
+async def test_a_missing_replies_directory_ends_in_no_answer(workspace: Workspace) -> None:
+    workspace.replies.rmdir()
+    reply = await Host(workspace, reply_seconds=0.1).ask(ListReminders())
+    assert reply.code == "no_answer"
