@@ -124,7 +124,7 @@ class ContainerRuntime(Protocol):
         ...
 
     async def adopt(self) -> Sequence[RunningContainer]:
-        """List the containers of this install that an earlier host left, ended ones too. Raises `EngineGone`."""
+        """List what an earlier host of this install left, ended ones too. Raises `EngineGone`."""
         ...
 
     async def close(self) -> None:

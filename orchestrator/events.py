@@ -1,0 +1,64 @@
+"""What happened, for those who watch: `GET /events`, the terminal, the demo. Truth stays in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator.clock import Clock
+
+RING = 1_000
+QUEUE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A committed fact: ids, not contents."""
+
+    n: int
+    at_ms: int
+    kind: str
+    group: str | None = None
+    message: str | None = None
+    turn: int | None = None
+    run: str | None = None
+    detail: str | None = None
+
+    def to_json_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Bus:
+    """Hands each event to all who listen now, and keeps the last `RING` for those who look later.
+
+    A listener that is more than `QUEUE` events behind loses the oldest; it can ask the store.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._listeners: set[asyncio.Queue[Event]] = set()
+        self.ring: deque[Event] = deque(maxlen=RING)
+
+    def publish(self, kind: str, **ids: Any) -> None:
+        event = Event(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
+        self.ring.append(event)
+        for queue in self._listeners:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(event)
+
+    @contextmanager
+    def listening(self) -> Iterator[asyncio.Queue[Event]]:
+        """Collect events from now on; enter before looking at the store, so that none falls between."""
+        queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
+        self._listeners.add(queue)
+        try:
+            yield queue
+        finally:
+            self._listeners.discard(queue)

@@ -1,0 +1,130 @@
+"""Take a message in: stored, with its outcome or its turn, before anyone is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.clock import Clock
+from orchestrator.errors import TextEmpty, TextTooLong
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.inbound import triggers
+from orchestrator.models import Group, Inbound, Seq, TurnId
+from orchestrator.store import chats, groups, messages, runs, turns
+from orchestrator.store.database import Database, Tx
+
+MAX_TEXT_CHARS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of a message."""
+
+    outcome: Literal["queued", "ignored", "duplicate", "unregistered"]
+    seq: Seq | None = None
+    turn_id: TurnId | None = None
+    reason: str | None = None
+
+
+class Intake:
+    """The one door for inbound messages, whatever the channel."""
+
+    def __init__(self, database: Database, *, clock: Clock, name: str, hints: Hints, bus: Bus) -> None:
+        self._database = database
+        self._clock = clock
+        self._name = name
+        self._hints = hints
+        self._bus = bus
+
+    async def accept(self, message: Inbound) -> Accepted:
+        """Store `message` and queue its turn in one transaction, then wake the lanes.
+
+        Raises:
+            TextEmpty, TextTooLong: nothing was stored.
+        """
+        _check(message)
+        async with self._database.transaction() as tx:
+            accepted = await self._take(tx, message)
+        self._tell(message, accepted)
+        return accepted
+
+    async def receive(self, message: Inbound) -> None:
+        """Accept for a channel, which only needs to know that the message is durable."""
+        await self.accept(message)
+
+    async def _take(self, tx: Tx, message: Inbound) -> Accepted:
+        await chats.see(
+            tx,
+            message.chat_jid,
+            name=message.chat_name,
+            channel=message.channel,
+            is_group=message.is_group,
+            at_ms=message.sent_ms,
+        )
+        group = await groups.by_jid(tx, message.chat_jid)
+        if group is None:
+            return Accepted(outcome="unregistered", reason="the chat is not registered")
+        known = await messages.find(tx, message.chat_jid, message.id)
+        if known is not None:
+            return Accepted(
+                outcome="duplicate", seq=known.seq, turn_id=known.turn_id, reason=known.ignored_reason
+            )
+        return await self._store(tx, message, group)
+
+    async def _store(self, tx: Tx, message: Inbound, group: Group) -> Accepted:
+        now_ms = self._clock.now_ms()
+        reason = triggers.ignored_reason(
+            message.text,
+            group,
+            name=self._name,
+            conversation=await _conversation(tx, message, group),
+            now_ms=now_ms,
+        )
+        turn_id = await self._turn_for(tx, group, is_request=reason is None, now_ms=now_ms)
+        seq = await messages.add(
+            tx,
+            message,
+            received_ms=now_ms,
+            is_request=reason is None,
+            turn_id=turn_id,
+            ignored_reason=reason if turn_id is None else None,
+        )
+        if turn_id is None:
+            return Accepted(outcome="ignored", seq=seq, reason=reason)
+        await turns.extend(tx, turn_id, seq)
+        return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
+
+    async def _turn_for(self, tx: Tx, group: Group, *, is_request: bool, now_ms: int) -> TurnId | None:
+        """A request makes a turn or joins the queued one; other talk only joins."""
+        if is_request:
+            return await turns.join_chat(tx, group, now_ms=now_ms)
+        waiting = await turns.queued_chat(tx, group.jid)
+        return waiting.id if waiting else None
+
+    def _tell(self, message: Inbound, accepted: Accepted) -> None:
+        if accepted.seq is None or accepted.outcome == "duplicate":
+            return
+        self._bus.publish(
+            f"message.{accepted.outcome}", message=message.id, turn=accepted.turn_id, detail=accepted.reason
+        )
+        if accepted.turn_id is not None:
+            self._hints.lanes.give()
+
+
+def _check(message: Inbound) -> None:
+    if not message.text.strip():
+        raise TextEmpty
+    if len(message.text) > MAX_TEXT_CHARS:
+        raise TextTooLong(len(message.text), MAX_TEXT_CHARS)
+
+
+async def _conversation(tx: Tx, message: Inbound, group: Group) -> triggers.Conversation:
+    if message.quote is None:
+        return triggers.Conversation()
+    quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
+    return triggers.Conversation(
+        is_container_alive=await runs.is_chat_live(tx, group.folder),
+        last_answer_ms=await messages.last_own_ms(tx, message.chat_jid),
+        quotes_andy=quoted is not None and quoted.is_bot_message,
+    )

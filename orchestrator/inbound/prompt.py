@@ -1,0 +1,70 @@
+"""What an agent reads of a turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+from zoneinfo import ZoneInfo
+
+from agent_runner.wire.order import Request, TurnOrder
+from orchestrator.clock import local_iso
+from orchestrator.inbound import triggers
+from orchestrator.models import Group, Message, RunId, Turn
+from orchestrator.store import messages, sessions
+from orchestrator.store.database import Tx
+
+MAX_MESSAGES = 200
+MAX_PROMPT_CHARS = 400_000
+
+# What XML cannot say; a NUL in a prompt also ends it early on some paths.
+_UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff￾￿]")
+
+
+async def compose(
+    tx: Tx, turn: Turn, group: Group, *, run_id: RunId, name: str, zone: ZoneInfo, now_ms: int
+) -> TurnOrder:
+    """Write the order of a turn from what the store holds now."""
+    if turn.last_seq is None:
+        return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=turn.prompt or "")
+    cursor = await sessions.cursor_of(tx, turn.folder)
+    context = await messages.since(tx, turn.chat_jid, cursor, turn.last_seq, limit=MAX_MESSAGES)
+    asked = await messages.requests_of(tx, turn.id)
+    return TurnOrder(
+        run=run_id,
+        turn=turn.id,
+        kind=turn.kind.value,
+        prompt=render(context, zone=zone, now_ms=now_ms),
+        requests=tuple(
+            Request(sender=one.sender_name, text=triggers.without_trigger(one.text, group, name=name))
+            for one in asked
+        ),
+    )
+
+
+def render(context: Sequence[Message], *, zone: ZoneInfo, now_ms: int) -> str:
+    """The messages as XML, oldest first, times in the group's zone; the oldest go when it gets too long."""
+    lines: list[str] = []
+    room = MAX_PROMPT_CHARS
+    for message in reversed(context):
+        line = _line(message, zone)
+        room -= len(line)
+        if room < 0 and lines:
+            break
+        lines.append(line)
+    header = f'<context timezone="{escape(str(zone.key))}" now="{local_iso(now_ms, zone)}"/>'
+    return "\n".join([header, "<messages>", *reversed(lines), "</messages>"])
+
+
+def _line(message: Message, zone: ZoneInfo) -> str:
+    quote = ""
+    if message.quote is not None:
+        quote = f'<quoted_message from="{_safe(message.quote.sender)}">{_safe(message.quote.text)}</quoted_message>'
+    time = local_iso(message.sent_ms, zone)
+    return (
+        f'<message sender="{_safe(message.sender_name)}" time="{time}">{quote}{_safe(message.text)}</message>'
+    )
+
+
+def _safe(text: str) -> str:
+    return escape(_UNSPEAKABLE.sub("�", text), {'"': "&quot;"})

@@ -1,0 +1,142 @@
+"""From the outbox to the channels: in order within a chat, no chat waiting for another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from orchestrator.clock import Clock
+from orchestrator.errors import ChannelDown, ChannelRefused
+from orchestrator.events import Bus
+from orchestrator.hints import Hint
+from orchestrator.interfaces import Channel
+from orchestrator.models import ChatJid, OutboxState, Outgoing
+from orchestrator.outbound import format as formatting
+from orchestrator.store import messages, outbox
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+FIRST_BACKOFF_MS = 5_000
+LONGEST_BACKOFF_MS = 3_600_000
+GIVE_UP_MS = 24 * 3_600_000
+SEND_SECONDS = 60.0
+SWEEP_SECONDS = 30.0
+
+
+def backoff_ms(attempts: int) -> int:
+    """5 s, 10 s, 20 s … at most an hour."""
+    return int(min(FIRST_BACKOFF_MS * 2 ** min(attempts - 1, 20), LONGEST_BACKOFF_MS))
+
+
+class Delivery:
+    """Sends what is due. One job a chat at a time."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        name: str,
+        channel_for: Callable[[ChatJid], Channel | None],
+        tasks: asyncio.TaskGroup,
+        hint: Hint,
+        bus: Bus,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._name = name
+        self._channel_for = channel_for
+        self._tasks = tasks
+        self._hint = hint
+        self._bus = bus
+        self._busy: set[ChatJid] = set()
+
+    async def run(self) -> None:
+        while True:
+            await self._hint.wait(at_most_seconds=await self._start_due())
+
+    async def _start_due(self) -> float:
+        """Start a job for each chat whose next message is due; tell when to look again."""
+        async with self._database.reading() as tx:
+            heads = await outbox.heads(tx)
+        now_ms = self._clock.now_ms()
+        wait = SWEEP_SECONDS
+        for head in heads:
+            if head.chat_jid in self._busy:
+                continue
+            if head.next_attempt_ms > now_ms:
+                wait = min(wait, (head.next_attempt_ms - now_ms) / 1000)
+                continue
+            self._busy.add(head.chat_jid)
+            self._tasks.create_task(self._job(head), name=f"deliver:{head.id}")
+        return wait
+
+    async def _job(self, head: Outgoing) -> None:
+        try:
+            await self._deliver(head)
+        except Exception:
+            log.exception("delivery.failed", outgoing=head.id)
+            await asyncio.sleep(1)
+        finally:
+            self._busy.discard(head.chat_jid)
+            self._hint.give()
+
+    async def _deliver(self, head: Outgoing) -> None:
+        text = formatting.for_people(head.text)
+        if not text:
+            await self._finish(head, OutboxState.SKIPPED, error="nothing in it was for people")
+            return
+        async with self._database.transaction() as tx:
+            await outbox.begin_attempt(tx, head.id)
+        try:
+            await self._send(head, text)
+        except ChannelRefused as refused:
+            await self._finish(head, OutboxState.DEAD, error=str(refused))
+        except ChannelDown as down:
+            await self._try_later(head, str(down))
+        else:
+            await self._mark_sent(head, text)
+
+    async def _send(self, head: Outgoing, text: str) -> None:
+        channel = self._channel_for(head.chat_jid)
+        if channel is None:
+            raise ChannelDown(f"No channel is connected for {head.chat_jid}.")
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await channel.send(head.chat_jid, text, head.message_id)
+        except TimeoutError as error:
+            raise ChannelDown(f"The channel did not answer in {SEND_SECONDS:.0f} s.") from error
+
+    async def _mark_sent(self, head: Outgoing, text: str) -> None:
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
+            await messages.add_own(tx, head, text=text, name=self._name, now_ms=now_ms)
+        self._bus.publish(
+            "message.sent",
+            group=head.folder,
+            message=head.message_id,
+            turn=head.turn_id,
+            detail=head.chat_jid,
+        )
+
+    async def _try_later(self, head: Outgoing, error: str) -> None:
+        now_ms = self._clock.now_ms()
+        attempts = head.attempts + 1
+        if now_ms - head.created_ms > GIVE_UP_MS:
+            await self._finish(head, OutboxState.DEAD, error=error)
+            return
+        at_ms = now_ms + backoff_ms(attempts)
+        log.warning("delivery.later", outgoing=head.id, attempts=attempts, reason=error)
+        async with self._database.transaction() as tx:
+            await outbox.try_later(tx, head.id, at_ms=at_ms, error=error)
+
+    async def _finish(self, head: Outgoing, state: OutboxState, *, error: str) -> None:
+        async with self._database.transaction() as tx:
+            await outbox.finish(tx, head.id, state, now_ms=self._clock.now_ms(), error=error)
+        if state is OutboxState.DEAD:
+            log.error("delivery.dead", outgoing=head.id, chat=head.chat_jid, reason=error)
+        self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)

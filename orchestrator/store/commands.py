@@ -1,0 +1,45 @@
+"""`commands`: what containers asked of the host, once each, with the answer they got."""
+
+from __future__ import annotations
+
+import json
+
+from agent_runner.wire.mailbox import Reply
+from orchestrator.models import Folder
+from orchestrator.store.database import Tx
+
+
+async def answered(tx: Tx, folder: Folder, request_id: str) -> Reply | None:
+    """The answer that this request got before."""
+    cursor = await tx.execute(
+        "SELECT * FROM commands WHERE group_folder = ? AND request_id = ?", (folder, request_id)
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    return Reply(
+        request_id=request_id,
+        ok=bool(row["ok"]),
+        code=row["code"],
+        text=row["text"],
+        data=json.loads(row["data"]),
+    )
+
+
+async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now_ms: int) -> None:
+    await tx.execute(
+        """
+        INSERT INTO commands (group_folder, request_id, type, ok, code, text, data, at_ms)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            folder,
+            reply.request_id,
+            command_type,
+            reply.ok,
+            reply.code,
+            reply.text,
+            json.dumps(reply.data),
+            now_ms,
+        ),
+    )

@@ -1,0 +1,166 @@
+"""Open, migrate and lock the one database."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from importlib import resources
+from pathlib import Path
+from typing import Self
+
+import aiosqlite
+
+from orchestrator.errors import StoreError, StoreTooNew
+
+Tx = aiosqlite.Connection
+"""An open transaction, or a connection that only reads."""
+
+BUSY_MS = 5_000
+
+
+class Database:
+    """One connection. Every transaction is `BEGIN IMMEDIATE` behind one lock."""
+
+    def __init__(self, connection: aiosqlite.Connection) -> None:
+        self._connection = connection
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, path: Path) -> Self:
+        """Open `path` for writing, made and migrated as needed.
+
+        Raises:
+            StoreTooNew: a newer Andy wrote it.
+            StoreError: it cannot be opened, is corrupt, or a migration failed; it is then as it was.
+        """
+        await asyncio.to_thread(_prepare, path)
+        connection = await aiosqlite.connect(path, isolation_level=None, cached_statements=256)
+        connection.row_factory = sqlite3.Row
+        for pragma in ("foreign_keys = ON", "synchronous = FULL", f"busy_timeout = {BUSY_MS}"):
+            await connection.execute(f"PRAGMA {pragma}")
+        return cls(connection)
+
+    @classmethod
+    async def open_readonly(cls, path: Path) -> Self:
+        """Open `path` for commands that only look. Raises `StoreError` when there is none."""
+        uri = await asyncio.to_thread(_readonly_uri, path)
+        connection = await aiosqlite.connect(uri, uri=True, isolation_level=None)
+        connection.row_factory = sqlite3.Row
+        await connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        return cls(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Tx]:
+        """Commit what the block did, all of it or, on any exception or cancellation, nothing."""
+        async with self._lock:
+            try:
+                await self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+                await self._connection.execute("COMMIT")
+            except BaseException as error:
+                await asyncio.shield(self._roll_back())
+                if isinstance(error, sqlite3.Error):
+                    raise _explained(error) from error
+                raise
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Tx]:
+        """Look at committed rows only: waits for a transaction that is open."""
+        async with self._lock:
+            yield self._connection
+
+    async def close(self) -> None:
+        async with self._lock:
+            await self._connection.close()
+
+    async def _roll_back(self) -> None:
+        # A cancelled await still runs its statement: queue behind it, then look.
+        await self._connection.execute("SELECT 1")
+        if self._connection.in_transaction:
+            await self._connection.execute("ROLLBACK")
+
+
+async def returned(cursor: aiosqlite.Cursor) -> sqlite3.Row:
+    """The one row that a `RETURNING` gave."""
+    row = await cursor.fetchone()
+    assert row is not None
+    return row
+
+
+def _explained(error: sqlite3.Error) -> Exception:
+    """A constraint is a bug of ours and stays as it is; the rest is the owner's to mend."""
+    if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+        return error
+    return StoreError(f"The database cannot be written ({error}): check free disk space and permissions.")
+
+
+def _prepare(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_newer(path)
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            path.chmod(0o600)
+            _migrate(connection, path)
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(
+            f"The database {path} cannot be opened ({error}). If it is corrupt, see 'andy restore --help'."
+        ) from error
+
+
+def _readonly_uri(path: Path) -> str:
+    if not path.is_file():
+        raise StoreError(f"There is no database at {path} yet: start Andy once with 'andy up'.")
+    _refuse_newer(path)
+    return f"{path.absolute().as_uri()}?mode=ro"
+
+
+def _refuse_newer(path: Path) -> None:
+    if not path.exists():
+        return
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            found = _version(connection)
+    except sqlite3.Error as error:
+        raise StoreError(f"The database {path} cannot be read ({error}).") from error
+    if found > len(migrations()):
+        raise StoreTooNew(
+            f"The database {path} has version {found}, this Andy knows {len(migrations())}:"
+            " upgrade Andy, or restore a backup made by this version."
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    found = _version(connection)
+    todo = migrations()[found:]
+    if todo and found:
+        _back_up(connection, path.with_name(f"{path.stem}.before-v{found + len(todo)}.db"))
+    for number, script in enumerate(todo, start=found + 1):
+        try:
+            connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.rollback()
+            raise
+
+
+def _back_up(connection: sqlite3.Connection, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    with closing(sqlite3.connect(target)) as copy:
+        connection.backup(copy)
+    target.chmod(0o600)
+
+
+def migrations() -> list[str]:
+    """The numbered scripts, oldest first; the n-th leads to `user_version` n."""
+    folder = resources.files("orchestrator.store") / "migrations"
+    names = sorted(entry.name for entry in folder.iterdir() if re.fullmatch(r"\d{4}_\w+\.sql", entry.name))
+    return [(folder / name).read_text(encoding="utf-8") for name in names]

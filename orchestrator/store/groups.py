@@ -1,0 +1,65 @@
+"""`registered_groups`: the chats that have an agent."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+from orchestrator.models import ChatJid, Folder, Group
+from orchestrator.store.database import Tx
+
+
+async def add(tx: Tx, group: Group) -> None:
+    """Register `group`; its chat must be known. Raises `sqlite3.IntegrityError` on a taken jid or folder."""
+    await tx.execute(
+        """
+        INSERT INTO registered_groups
+            (jid, name, folder, trigger_pattern, requires_trigger, is_main, container_config, added_ms)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            group.jid,
+            group.name,
+            group.folder,
+            group.trigger,
+            group.requires_trigger,
+            group.is_main,
+            json.dumps(group.container_config),
+            group.added_ms,
+        ),
+    )
+
+
+async def remove(tx: Tx, folder: Folder) -> None:
+    """Forget the registration. History and files stay."""
+    await tx.execute("DELETE FROM registered_groups WHERE folder = ?", (folder,))
+
+
+async def every(tx: Tx) -> list[Group]:
+    rows = await tx.execute_fetchall("SELECT * FROM registered_groups ORDER BY is_main DESC, folder")
+    return [_from_row(row) for row in rows]
+
+
+async def by_folder(tx: Tx, folder: str) -> Group | None:
+    cursor = await tx.execute("SELECT * FROM registered_groups WHERE folder = ? COLLATE NOCASE", (folder,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def by_jid(tx: Tx, jid: ChatJid) -> Group | None:
+    cursor = await tx.execute("SELECT * FROM registered_groups WHERE jid = ?", (jid,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+def _from_row(row: sqlite3.Row) -> Group:
+    return Group(
+        jid=ChatJid(row["jid"]),
+        name=row["name"],
+        folder=Folder(row["folder"]),
+        trigger=row["trigger_pattern"],
+        requires_trigger=bool(row["requires_trigger"]),
+        is_main=bool(row["is_main"]),
+        container_config=json.loads(row["container_config"]),
+        added_ms=row["added_ms"],
+    )

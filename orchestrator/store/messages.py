@@ -1,0 +1,145 @@
+"""`messages`: every accepted message, once, with its outcome."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from orchestrator.models import ChatJid, Inbound, Message, MessageId, Outgoing, Quote, Seq, TurnId
+from orchestrator.store.database import Tx, returned
+
+OWN_MESSAGE = "own message"
+
+
+async def add(
+    tx: Tx,
+    message: Inbound,
+    *,
+    received_ms: int,
+    is_request: bool,
+    turn_id: TurnId | None,
+    ignored_reason: str | None,
+) -> Seq:
+    """Store a message that is not there yet, with the turn that has it or the reason why none does."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,
+                              is_request, quoted_id, quoted_sender, quoted_content, turn_id, ignored_reason)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq
+        """,
+        (
+            message.chat_jid,
+            message.id,
+            message.sender,
+            message.sender_name,
+            message.text,
+            message.sent_ms,
+            received_ms,
+            message.is_from_me,
+            is_request,
+            message.quote.message_id if message.quote else None,
+            message.quote.sender if message.quote else None,
+            message.quote.text if message.quote else None,
+            turn_id,
+            ignored_reason,
+        ),
+    )
+    return Seq((await returned(cursor))["seq"])
+
+
+async def add_own(tx: Tx, sent: Outgoing, *, text: str, name: str, now_ms: int) -> None:
+    """Store what was sent, as the chat saw it. Storing it again changes nothing."""
+    await tx.execute(
+        """
+        INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms,
+                              is_from_me, is_bot_message, ignored_reason)
+        VALUES (?, ?, 'andy', ?, ?, ?, ?, 1, 1, ?) ON CONFLICT (chat_jid, id) DO NOTHING
+        """,
+        (sent.chat_jid, sent.message_id, name, text, now_ms, now_ms, OWN_MESSAGE),
+    )
+
+
+async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | None:
+    cursor = await tx.execute("SELECT * FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def by_id(tx: Tx, message_id: str) -> Message | None:
+    """Find a message by its id alone; the newest where chats share one."""
+    cursor = await tx.execute("SELECT * FROM messages WHERE id = ? ORDER BY seq DESC LIMIT 1", (message_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def since(tx: Tx, chat_jid: ChatJid, cursor_seq: Seq, last_seq: Seq, *, limit: int) -> list[Message]:
+    """The newest `limit` messages after the cursor up to `last_seq`, oldest first.
+
+    Andy's own are left out, for the session holds them, except those no turn said (a reminder).
+    """
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM (
+            SELECT m.* FROM messages m
+            WHERE m.chat_jid = :jid AND m.seq > :cursor AND m.seq <= :last AND trim(m.content) <> ''
+              AND (m.is_bot_message = 0 OR EXISTS (
+                  SELECT 1 FROM outbox o WHERE o.message_id = m.id AND o.turn_id IS NULL))
+            ORDER BY m.seq DESC LIMIT :limit)
+        ORDER BY seq
+        """,
+        {"jid": chat_jid, "cursor": cursor_seq, "last": last_seq, "limit": limit},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def requests_of(tx: Tx, turn_id: TurnId) -> list[Message]:
+    """The messages that made or joined a turn by asking something, oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq", (turn_id,)
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:
+    """The newest messages of a chat, oldest first, Andy's own among them."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM (SELECT * FROM messages WHERE chat_jid = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
+        (chat_jid, limit),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def last_own_ms(tx: Tx, chat_jid: ChatJid) -> int | None:
+    """When Andy last said something there."""
+    cursor = await tx.execute(
+        """
+        SELECT sent_ms FROM messages WHERE chat_jid = ? AND is_bot_message = 1 ORDER BY seq DESC LIMIT 1
+        """,
+        (chat_jid,),
+    )
+    row = await cursor.fetchone()
+    return row["sent_ms"] if row else None
+
+
+def _from_row(row: sqlite3.Row) -> Message:
+    quote = None
+    if row["quoted_id"] is not None:
+        quote = Quote(
+            message_id=MessageId(row["quoted_id"]),
+            sender=row["quoted_sender"] or "",
+            text=row["quoted_content"] or "",
+        )
+    return Message(
+        seq=Seq(row["seq"]),
+        chat_jid=ChatJid(row["chat_jid"]),
+        id=MessageId(row["id"]),
+        sender=row["sender"],
+        sender_name=row["sender_name"],
+        text=row["content"],
+        sent_ms=row["sent_ms"],
+        received_ms=row["received_ms"],
+        is_from_me=bool(row["is_from_me"]),
+        is_bot_message=bool(row["is_bot_message"]),
+        quote=quote,
+        turn_id=row["turn_id"],
+        ignored_reason=row["ignored_reason"],
+    )

@@ -1,0 +1,130 @@
+"""`outbox`: every message that leaves, `held → pending → sending → sent | skipped | dead`."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+
+from orchestrator.models import ChatJid, Folder, MessageId, OutboxState, Outgoing, TurnId
+from orchestrator.store.database import Tx
+
+
+async def add(
+    tx: Tx,
+    *,
+    chat_jid: ChatJid,
+    text: str,
+    dedupe_key: str,
+    now_ms: int,
+    folder: Folder | None = None,
+    turn_id: TurnId | None = None,
+    state: OutboxState = OutboxState.PENDING,
+) -> bool:
+    """Queue a message; False when one with this key is there already.
+
+    The channel's message id is chosen here, before any attempt, so that a resend cannot double.
+    """
+    cursor = await tx.execute(
+        """
+        INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,
+                            next_attempt_ms, created_ms, turn_id)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (dedupe_key) DO NOTHING
+        """,
+        (folder, chat_jid, text, dedupe_key, _new_message_id(), state, now_ms, now_ms, turn_id),
+    )
+    return cursor.rowcount == 1
+
+
+def _new_message_id() -> MessageId:
+    return MessageId(f"3EB0{secrets.token_hex(9).upper()}")
+
+
+async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
+    """Let go out what a turn said; tells how many."""
+    cursor = await tx.execute(
+        "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE turn_id = ? AND state = 'held'",
+        (now_ms, turn_id),
+    )
+    return cursor.rowcount
+
+
+async def drop_held(tx: Tx, turn_id: TurnId) -> None:
+    """Forget what an attempt said that did not end well."""
+    await tx.execute("DELETE FROM outbox WHERE turn_id = ? AND state = 'held'", (turn_id,))
+
+
+async def heads(tx: Tx) -> list[Outgoing]:
+    """The next message of each chat: a chat keeps its order, and waits for nobody else's."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM outbox WHERE id IN (
+            SELECT min(id) FROM outbox WHERE state IN ('pending', 'sending') GROUP BY chat_jid)
+        ORDER BY id
+        """
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
+    await tx.execute(
+        "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = ?", (outgoing_id,)
+    )
+
+
+async def finish(
+    tx: Tx, outgoing_id: int, state: OutboxState, *, now_ms: int, error: str | None = None
+) -> None:
+    """Record the end of a message: `SENT`, `SKIPPED` or `DEAD`."""
+    await tx.execute(
+        "UPDATE outbox SET state = ?, sent_ms = ?, error = ? WHERE id = ?",
+        (state, now_ms if state is OutboxState.SENT else None, error, outgoing_id),
+    )
+
+
+async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str) -> None:
+    await tx.execute(
+        "UPDATE outbox SET state = 'pending', next_attempt_ms = ?, error = ? WHERE id = ?",
+        (at_ms, error, outgoing_id),
+    )
+
+
+async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
+    """Queue a dead message again; False when it is not dead."""
+    cursor = await tx.execute(
+        """
+        UPDATE outbox SET state = 'pending', attempts = 0, created_ms = :now, next_attempt_ms = :now
+        WHERE id = :id AND state = 'dead'
+        """,
+        {"id": outgoing_id, "now": now_ms},
+    )
+    return cursor.rowcount == 1
+
+
+async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
+    rows = await tx.execute_fetchall("SELECT * FROM outbox WHERE turn_id = ? ORDER BY id", (turn_id,))
+    return [_from_row(row) for row in rows]
+
+
+async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
+    """What waits or is dead, oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM outbox WHERE state NOT IN ('sent', 'skipped') ORDER BY id LIMIT ?", (limit,)
+    )
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: sqlite3.Row) -> Outgoing:
+    return Outgoing(
+        id=row["id"],
+        folder=row["group_folder"],
+        chat_jid=ChatJid(row["chat_jid"]),
+        text=row["text"],
+        message_id=MessageId(row["message_id"]),
+        state=OutboxState(row["state"]),
+        attempts=row["attempts"],
+        next_attempt_ms=row["next_attempt_ms"],
+        created_ms=row["created_ms"],
+        sent_ms=row["sent_ms"],
+        turn_id=row["turn_id"],
+        error=row["error"],
+    )

@@ -1,0 +1,86 @@
+"""`runs`: one row a container's life."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from orchestrator.models import Folder, Run, RunId
+from orchestrator.store.database import Tx
+
+
+async def begin(tx: Tx, run: Run) -> None:
+    """Record a run before its container is made, so that no container is ever unknown."""
+    await tx.execute(
+        """
+        INSERT INTO runs (id, group_folder, is_isolated, runtime, token_hash, started_ms)
+        VALUES (?, ?, ?, ?, ?, ?)
+        """,
+        (run.id, run.folder, run.is_isolated, run.runtime, run.token_hash, run.started_ms),
+    )
+
+
+async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
+    await tx.execute("UPDATE runs SET container_ref = ? WHERE id = ?", (ref, run_id))
+
+
+async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
+    """Take frame number `frame`; False when it, or a later one, was taken before."""
+    cursor = await tx.execute(
+        "UPDATE runs SET last_frame = ? WHERE id = ? AND last_frame < ?", (frame, run_id, frame)
+    )
+    return cursor.rowcount == 1
+
+
+async def end(tx: Tx, run_id: RunId, *, kind: str, detail: str, now_ms: int) -> None:
+    await tx.execute(
+        "UPDATE runs SET ended_ms = ?, exit_kind = ?, exit_detail = ? WHERE id = ? AND ended_ms IS NULL",
+        (now_ms, kind, detail, run_id),
+    )
+
+
+async def live(tx: Tx) -> list[Run]:
+    """The runs that have not ended, oldest first."""
+    rows = await tx.execute_fetchall("SELECT * FROM runs WHERE ended_ms IS NULL ORDER BY started_ms")
+    return [_from_row(row) for row in rows]
+
+
+async def is_chat_live(tx: Tx, folder: Folder) -> bool:
+    """Whether the group's own (not isolated) container lives."""
+    cursor = await tx.execute(
+        "SELECT 1 FROM runs WHERE group_folder = ? AND is_isolated = 0 AND ended_ms IS NULL", (folder,)
+    )
+    return await cursor.fetchone() is not None
+
+
+async def by_token(tx: Tx, token_hash: str) -> Run | None:
+    """The live run whose token has this hash."""
+    cursor = await tx.execute("SELECT * FROM runs WHERE token_hash = ? AND ended_ms IS NULL", (token_hash,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM runs WHERE :folder IS NULL OR group_folder = :folder
+        ORDER BY started_ms DESC LIMIT :limit
+        """,
+        {"folder": folder, "limit": limit},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: sqlite3.Row) -> Run:
+    return Run(
+        id=RunId(row["id"]),
+        folder=Folder(row["group_folder"]),
+        is_isolated=bool(row["is_isolated"]),
+        runtime=row["runtime"],
+        container_ref=row["container_ref"],
+        token_hash=row["token_hash"],
+        last_frame=row["last_frame"],
+        started_ms=row["started_ms"],
+        ended_ms=row["ended_ms"],
+        exit_kind=row["exit_kind"],
+        exit_detail=row["exit_detail"],
+    )

@@ -1,0 +1,142 @@
+"""`turns`: what an agent is asked once, `queued → running → answered | failed`."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from orchestrator.models import ChatJid, Folder, Group, RunId, Seq, Turn, TurnId, TurnKind, TurnState
+from orchestrator.store.database import Tx, returned
+
+
+async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
+    """The queued chat turn of the group, made when there is none."""
+    waiting = await queued_chat(tx, group.jid)
+    if waiting is not None:
+        return waiting.id
+    cursor = await tx.execute(
+        """
+        INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms)
+        VALUES (?, ?, 'chat', 'queued', ?, ?) RETURNING id
+        """,
+        (group.folder, group.jid, now_ms, now_ms),
+    )
+    return TurnId((await returned(cursor))["id"])
+
+
+async def queued_chat(tx: Tx, jid: ChatJid) -> Turn | None:
+    cursor = await tx.execute(
+        "SELECT * FROM turns WHERE chat_jid = ? AND kind = 'chat' AND state = 'queued'", (jid,)
+    )
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
+    """Let a queued turn carry the message at `seq` too."""
+    await tx.execute(
+        "UPDATE turns SET first_seq = coalesce(first_seq, :seq), last_seq = :seq WHERE id = :id",
+        {"id": turn_id, "seq": seq},
+    )
+
+
+async def unsettled(tx: Tx) -> list[Turn]:
+    """All turns that are queued or running, oldest first."""
+    rows = await tx.execute_fetchall("SELECT * FROM turns WHERE state IN ('queued', 'running') ORDER BY id")
+    return [_from_row(row) for row in rows]
+
+
+async def get(tx: Tx, turn_id: TurnId) -> Turn | None:
+    cursor = await tx.execute("SELECT * FROM turns WHERE id = ?", (turn_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
+    cursor = await tx.execute("SELECT * FROM turns WHERE run_id = ? AND state = 'running'", (run_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Turn]:
+    """The newest turns, newest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM turns WHERE :folder IS NULL OR group_folder = :folder ORDER BY id DESC LIMIT :limit",
+        {"folder": folder, "limit": limit},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def start(tx: Tx, turn_id: TurnId, run_id: RunId, *, now_ms: int) -> None:
+    """Give a queued turn to a run."""
+    await tx.execute(
+        """
+        UPDATE turns SET state = 'running', run_id = ?, started_ms = ?, acked_ms = NULL
+        WHERE id = ? AND state = 'queued'
+        """,
+        (run_id, now_ms, turn_id),
+    )
+
+
+async def acknowledge(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+    await tx.execute("UPDATE turns SET acked_ms = ? WHERE id = ? AND state = 'running'", (now_ms, turn_id))
+
+
+async def settle(tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int) -> None:
+    """Record the one outcome of a turn: `ANSWERED` or `FAILED`."""
+    await tx.execute(
+        """
+        UPDATE turns SET state = ?, reason = ?, ended_ms = ? WHERE id = ? AND state IN ('queued', 'running')
+        """,
+        (state, reason, now_ms, turn_id),
+    )
+
+
+async def put_back(
+    tx: Tx, turn: Turn, *, reason: str, not_before_ms: int, counts_as_attempt: bool = True
+) -> None:
+    """Queue a running turn again. A chat turn that queued behind it joins it: one question, one answer."""
+    younger = await queued_chat(tx, turn.chat_jid) if turn.kind is TurnKind.CHAT else None
+    if younger is not None:
+        await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn.id, younger.id))
+        await tx.execute("DELETE FROM turns WHERE id = ?", (younger.id,))
+    await tx.execute(
+        """
+        UPDATE turns SET state = 'queued', attempt = attempt + ?, reason = ?, not_before_ms = ?,
+                         last_seq = coalesce(?, last_seq), acked_ms = NULL
+        WHERE id = ?
+        """,
+        (counts_as_attempt, reason, not_before_ms, younger.last_seq if younger else None, turn.id),
+    )
+
+
+async def note_place_told(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+    await tx.execute("UPDATE turns SET told_place_ms = ? WHERE id = ?", (now_ms, turn_id))
+
+
+async def counts(tx: Tx) -> dict[str, int]:
+    """How many turns are in each state."""
+    rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM turns GROUP BY state")
+    return {row["state"]: row["n"] for row in rows}
+
+
+def _from_row(row: sqlite3.Row) -> Turn:
+    return Turn(
+        id=TurnId(row["id"]),
+        folder=Folder(row["group_folder"]),
+        chat_jid=ChatJid(row["chat_jid"]),
+        kind=TurnKind(row["kind"]),
+        is_isolated=bool(row["is_isolated"]),
+        first_seq=row["first_seq"],
+        last_seq=row["last_seq"],
+        task_id=row["task_id"],
+        prompt=row["prompt"],
+        attempt=row["attempt"],
+        run_id=row["run_id"],
+        state=TurnState(row["state"]),
+        reason=row["reason"],
+        queued_ms=row["queued_ms"],
+        not_before_ms=row["not_before_ms"],
+        started_ms=row["started_ms"],
+        ended_ms=row["ended_ms"],
+        was_told_place=row["told_place_ms"] is not None,
+    )
