@@ -5,13 +5,16 @@ AndyError                    a person reads the text: it names the mend
 ├── HomeError                the home cannot be used (unwritable, locked by another orchestrator)
 ├── StoreError               the database cannot be used
 │   └── StoreTooNew          it was written by a newer Andy
+├── MailboxError             a group's request directory is not what the host made
 ├── BadRequest               what was asked cannot be done as it stands
 │   ├── UnknownGroup
 │   ├── TextEmpty
-│   └── TextTooLong
+│   ├── TextTooLong
+│   └── BadTime
 ├── ContainerError           a runtime cannot do what was asked
 │   ├── EngineGone           no engine answers
-│   └── ImageMissing         the agent image is not there
+│   ├── ImageMissing         the agent image is not there
+│   └── ImageNotBuilt        the agent image cannot be built here
 ├── ChannelError             a channel did not take a message
 │   ├── ChannelDown          try again later
 │   └── ChannelRefused       never will
@@ -42,6 +45,10 @@ class StoreError(AndyError):
 
 class StoreTooNew(StoreError):
     """The database was written by a newer Andy: upgrade Andy, or restore a backup of this version."""
+
+
+class MailboxError(AndyError):
+    """A group's request directory cannot be used."""
 
 
 class BadRequest(AndyError):
@@ -81,6 +88,12 @@ class TextTooLong(BadRequest):
         )
 
 
+class BadTime(BadRequest):
+    """The time cannot be used."""
+
+    code = "bad_time"
+
+
 class ContainerError(AndyError):
     """The container runtime cannot do this."""
 
@@ -91,6 +104,10 @@ class EngineGone(ContainerError):
 
 class ImageMissing(ContainerError):
     """The agent image is missing: build it with 'andy image build'."""
+
+
+class ImageNotBuilt(ContainerError):
+    """The agent image cannot be built here."""
 
 
 class ChannelError(AndyError):

@@ -1,0 +1,84 @@
+"""What the agent image is made of: one list of files, for its hash and for the engine."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.errors import ImageNotBuilt
+
+SOURCES = ("agent_runner", "container")
+DOCKERFILE = "container/Dockerfile"
+CERTIFICATES = "container/certificates"
+HOST_AUTHORITIES = Path("/usr/local/share/ca-certificates")
+
+
+def source_files(project_root: Path) -> list[str]:
+    """List the files the image is made of, as sorted POSIX paths below `project_root`.
+
+    Bytecode, hidden files and links are left out.
+
+    Raises:
+        ImageNotBuilt: this is no checkout of Andy.
+    """
+    if not (project_root / DOCKERFILE).is_file():
+        raise ImageNotBuilt(f"There is no {DOCKERFILE} in {project_root}: build from a checkout of Andy.")
+    found = (path for source in SOURCES for path in (project_root / source).rglob("*"))
+    return sorted(
+        path.relative_to(project_root).as_posix()
+        for path in found
+        if path.is_file() and not path.is_symlink() and not _is_litter(path.relative_to(project_root))
+    )
+
+
+def _is_litter(path: Path) -> bool:
+    return any(part == "__pycache__" or part.startswith(".") for part in path.parts)
+
+
+def source_hash(project_root: Path) -> str:
+    """Hash names and contents of `source_files`: 16 hex digits, the same on every machine.
+
+    Raises like `source_files`.
+    """
+    digest = hashlib.sha256()
+    for name in source_files(project_root):
+        content = (project_root / name).read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+def build_context(project_root: Path, authorities: Path = HOST_AUTHORITIES) -> io.BytesIO:
+    """Pack `source_files` and the certificate authorities of the host (`authorities/**/*.crt`) as a tar.
+
+    Owner, mode and time are the same everywhere: they neither miss the engine's cache nor carry a strict
+    umask into the image.
+
+    Raises like `source_files`.
+    """
+    files = {name: project_root / name for name in source_files(project_root)}
+    for path in authorities.rglob("*.crt"):
+        files[f"{CERTIFICATES}/host/{path.relative_to(authorities).as_posix()}"] = path
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        _add_folder(tar, CERTIFICATES)
+        _add_files(tar, files.items())
+    packed.seek(0)
+    return packed
+
+
+def _add_folder(tar: tarfile.TarFile, name: str) -> None:
+    member = tarfile.TarInfo(name)
+    member.type, member.mode = tarfile.DIRTYPE, 0o755
+    tar.addfile(member)
+
+
+def _add_files(tar: tarfile.TarFile, files: Iterable[tuple[str, Path]]) -> None:
+    for name, path in sorted(files):
+        content = path.read_bytes()
+        member = tarfile.TarInfo(name)
+        member.size, member.mode = len(content), 0o644
+        tar.addfile(member, io.BytesIO(content))
