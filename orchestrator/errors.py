@@ -15,6 +15,7 @@ AndyError                    a person reads the text: it names the mend
 │   ├── EngineGone           no engine answers
 │   ├── ImageMissing         the agent image is not there
 │   └── ImageNotBuilt        the agent image cannot be built here
+│       └── NoBaseImage      there is nothing to build it on
 ├── ChannelError             a channel did not take a message
 │   ├── ChannelDown          try again later
 │   └── ChannelRefused       never will
@@ -108,6 +109,10 @@ class ImageMissing(ContainerError):
 
 class ImageNotBuilt(ContainerError):
     """The agent image cannot be built here."""
+
+
+class NoBaseImage(ImageNotBuilt):
+    """There is nothing to build the agent image on."""
 
 
 class ChannelError(AndyError):

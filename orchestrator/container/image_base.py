@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.container.image_progress import Progress
-from orchestrator.errors import ImageNotBuilt
+from orchestrator.errors import NoBaseImage
 
 if TYPE_CHECKING:
     import docker
@@ -40,7 +40,7 @@ def provide_base(client: docker.DockerClient, base: Base, progress: Progress) ->
     """Make the base image present and return its tag.
 
     Raises:
-        ImageNotBuilt: it cannot be had; the text names the mend.
+        NoBaseImage: it cannot be had; the text names the mend.
     """
     match base:
         case Base.PULL:
@@ -56,8 +56,8 @@ def _whichever(client: docker.DockerClient, progress: Progress) -> str:
         return _debian(client, progress)
     try:
         return _pulled(client, progress)
-    except ImageNotBuilt as error:
-        progress.tell(f"{error} Making a base from Debian's archive instead")
+    except NoBaseImage as error:
+        progress.tell(f"{error} Making one from Debian's archive now")
         return _debian(client, progress)
 
 
@@ -107,8 +107,8 @@ def _pull_events(client: docker.DockerClient) -> Iterator[dict[str, Any]]:
         raise _not_pulled(f"no word from it for {PULL_SILENCE_SECONDS:.0f} s") from error
 
 
-def _not_pulled(reason: str) -> ImageNotBuilt:
-    return ImageNotBuilt(
+def _not_pulled(reason: str) -> NoBaseImage:
+    return NoBaseImage(
         f"{PYTHON_IMAGE} cannot be pulled ({reason.strip()}): "
         "check the network, or build with '--base debian', which needs no registry."
     )
@@ -124,7 +124,7 @@ def _debian(client: docker.DockerClient, progress: Progress) -> str:
         return DEBIAN_IMAGE
     debootstrap = find_debootstrap(user_id=os.geteuid(), path=os.environ.get("PATH", os.defpath))
     with _scratch() as folder:
-        progress.tell("unpacking Debian bookworm with Python, about a minute")
+        progress.tell("unpacking Debian's archive, about a minute")
         suite, variant, packages, _ = DEBIAN_RECIPE.split()
         target = folder / "root"
         _run([debootstrap, f"--variant={variant}", f"--include={packages}", suite, str(target)], progress)
@@ -136,15 +136,15 @@ def find_debootstrap(*, user_id: int, path: str) -> str:
     """Return the program that unpacks Debian.
 
     Raises:
-        ImageNotBuilt: it is missing, or `user_id` is not root's; the text names the mend.
+        NoBaseImage: it is missing, or `user_id` is not root's; the text names the mend.
     """
     program = shutil.which("debootstrap", path=f"{path}{os.pathsep}/usr/sbin")
     if program is None:
-        raise ImageNotBuilt(
+        raise NoBaseImage(
             "debootstrap is missing, which makes a base without a registry: 'apt-get install debootstrap'."
         )
     if user_id != 0:
-        raise ImageNotBuilt(
+        raise NoBaseImage(
             "A base from Debian's archive needs root: 'sudo andy image build --base debian', once."
         )
     return program
@@ -177,7 +177,7 @@ def _import(client: docker.DockerClient, packed: Path, progress: Progress) -> No
     ]
     answer = client.api.import_image(src=str(packed), repository=name, tag=tag, changes=changes)
     if not _has_debian(client):
-        raise progress.failure(f"the engine did not take the base: {answer}")
+        raise NoBaseImage(progress.account(f"the engine did not take it and said {answer}"))
 
 
 def _run(command: Sequence[str], progress: Progress) -> None:
@@ -191,4 +191,4 @@ def _run(command: Sequence[str], progress: Progress) -> None:
             (progress.keep if sort in seen else progress.tell)(words)
             seen.add(sort)
     if process.returncode:
-        raise progress.failure(f"{command[0]} ended with code {process.returncode}")
+        raise NoBaseImage(progress.account(f"{command[0]} ended with code {process.returncode}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -13,10 +14,21 @@ from orchestrator.errors import ImageNotBuilt
 Say = Callable[[str], None]
 """Take one line for a person."""
 
+PHASES = {
+    "base": "the tools of the image",
+    "dependencies": "the locked packages, some 200 MB the first time",
+    "runner": "the runner",
+}
+"""The stages of the Dockerfile, in words."""
+
 _STAGE = re.compile(r"^Step \d+/\d+ : FROM \S+ AS (\w+)$", re.IGNORECASE)
 _STEP = re.compile(r"^Step \d+/\d+ : (.*)$")
-_NOISE = re.compile(r"^( ---> |Removing intermediate container|WARNING: Running pip as)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_NOISE = re.compile(
+    r"^( ---> |Removing intermediate|Ignoring |debconf: |rehash: warning|Successfully tagged)"
+)
 _TAIL_LINES = 12
+_LINE_CHARS = 120
 
 
 class Progress:
@@ -28,6 +40,11 @@ class Progress:
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self.phase = "base"
 
+    def enter(self, phase: str) -> None:
+        """Go on to a phase and say what it is about."""
+        self.phase = phase
+        self.tell(PHASES.get(phase, phase))
+
     def tell(self, line: str) -> None:
         """Say one line."""
         self._tail.append(line)
@@ -37,11 +54,11 @@ class Progress:
         """Remember a line that is worth reading only after a failure."""
         self._tail.append(line)
 
-    def failure(self, reason: str) -> ImageNotBuilt:
-        """The error of the present phase, with its last lines."""
+    def account(self, reason: str) -> str:
+        """How the present phase failed, with its last lines: the text of an error."""
         lines = "".join(f"\n  {line}" for line in self._tail)
-        return ImageNotBuilt(
-            f"The image was not built: {self.phase} failed, {reason}. Its last lines:{lines}\n"
+        return (
+            f"The image was not built: '{self.phase}' failed: {reason}. The last lines:{lines}\n"
             "Mend what they name and run 'andy image build' again."
         )
 
@@ -54,22 +71,22 @@ def follow_build(events: Iterable[dict[str, Any]], progress: Progress) -> None:
     """
     for event in events:
         for line in str(event.get("stream", "")).splitlines():
-            _follow_line(line.rstrip(), progress)
+            _follow_line(line, progress)
         if "error" in event:
-            raise progress.failure(str(event["error"]).strip().rstrip("."))
+            raise ImageNotBuilt(progress.account(_reason(str(event["error"]))))
 
 
-def _follow_line(line: str, progress: Progress) -> None:
+def _reason(error: str) -> str:
+    """The engine's error without the whole command, which stands in the last lines already."""
+    code = re.search(r"returned a non-zero code: (\d+)$", error)
+    return f"a command ended with code {code[1]}" if code else error.strip().rstrip(".")
+
+
+def _follow_line(raw: str, progress: Progress) -> None:
+    line = _COLOUR.sub("", raw).rstrip()
     if stage := _STAGE.match(line):
-        progress.phase = stage[1]
-    if not line or _NOISE.match(line):
-        return
-    if step := _STEP.match(line):
-        progress.tell(_shorten(step[1]))
-    else:
-        progress.tell(line)
-
-
-def _shorten(instruction: str, limit: int = 90) -> str:
-    words = " ".join(instruction.split())
-    return words if len(words) <= limit else f"{words[: limit - 1]}…"
+        progress.enter(stage[1])
+    elif step := _STEP.match(line):
+        progress.keep(step[1])
+    elif line and not _NOISE.match(line):
+        progress.tell(textwrap.shorten(line, _LINE_CHARS, placeholder=" …"))
