@@ -11,12 +11,21 @@ from zoneinfo import ZoneInfo
 class Clock(Protocol):
     """Tells the time; tests pass their own."""
 
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int:
+        """Wall time: what is stored and told."""
+        ...
+
+    def steady_ms(self) -> int:
+        """Time that never jumps and stands still while the machine sleeps: for liveness."""
+        ...
 
 
 class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def steady_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
 
 
 def local_iso(at_ms: int, zone: ZoneInfo) -> str:

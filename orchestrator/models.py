@@ -162,6 +162,35 @@ class Run:
     exit_detail: str | None
 
 
+class RunState(StrEnum):
+    STARTING = "starting"
+    BUSY = "busy"
+    IDLE = "idle"
+    CLOSING = "closing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRun:
+    """A container that holds a slot."""
+
+    id: RunId
+    folder: Folder
+    is_isolated: bool
+    state: RunState
+    started_ms: int
+    idle_since_ms: int = 0
+    is_worn: bool = False
+    """Older than a container may get: takes no further turn."""
+
+    def takes(self, turn: Turn) -> bool:
+        """Whether a turn may be handed to it now."""
+        return (
+            self.state is RunState.IDLE
+            and self.folder == turn.folder
+            and not (self.is_isolated or turn.is_isolated or self.is_worn)
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
     """A message on its way to a chat."""

@@ -59,7 +59,8 @@ def render(context: Sequence[Message], *, zone: ZoneInfo, now_ms: int) -> str:
 def _line(message: Message, zone: ZoneInfo) -> str:
     quote = ""
     if message.quote is not None:
-        quote = f'<quoted_message from="{_safe(message.quote.sender)}">{_safe(message.quote.text)}</quoted_message>'
+        quoted = message.quote
+        quote = f'<quoted_message from="{_safe(quoted.sender)}">{_safe(quoted.text)}</quoted_message>'
     time = local_iso(message.sent_ms, zone)
     return (
         f'<message sender="{_safe(message.sender_name)}" time="{time}">{quote}{_safe(message.text)}</message>'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 
+from orchestrator.errors import UnknownGroup
 from orchestrator.models import ChatJid, Folder, Group
 from orchestrator.store.database import Tx
 
@@ -44,6 +45,14 @@ async def by_folder(tx: Tx, folder: str) -> Group | None:
     cursor = await tx.execute("SELECT * FROM registered_groups WHERE folder = ? COLLATE NOCASE", (folder,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
+
+
+async def known(tx: Tx, folder: str) -> Group:
+    """Like `by_folder`, but raises `UnknownGroup`, which lists those there are."""
+    group = await by_folder(tx, folder)
+    if group is None:
+        raise UnknownGroup(folder, [one.folder for one in await every(tx)])
+    return group
 
 
 async def by_jid(tx: Tx, jid: ChatJid) -> Group | None:

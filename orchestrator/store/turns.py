@@ -57,6 +57,13 @@ async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
     return _from_row(row) if row else None
 
 
+async def running_of(tx: Tx, folder: Folder) -> Turn | None:
+    """The turn that a group's agent works on."""
+    cursor = await tx.execute("SELECT * FROM turns WHERE group_folder = ? AND state = 'running'", (folder,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
 async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Turn]:
     """The newest turns, newest first."""
     rows = await tx.execute_fetchall(

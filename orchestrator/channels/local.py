@@ -1,0 +1,43 @@
+"""Chats of this machine: the terminal and HTTP. Their outside is the store, which they read."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from orchestrator.interfaces import Receive
+from orchestrator.models import ChatJid, Inbound, MessageId, Quote
+
+PREFIX = "local:"
+
+
+class LocalChannel:
+    """Chats named `local:<name>`. What is sent there is delivered by being stored as sent."""
+
+    name = "local"
+
+    def owns(self, jid: ChatJid) -> bool:
+        return jid.startswith(PREFIX)
+
+    async def run(self, receive: Receive) -> None:
+        """Nothing to connect to: messages come in through `written`, called by the HTTP door."""
+        await asyncio.Event().wait()
+
+    async def send(self, jid: ChatJid, text: str, message_id: MessageId) -> None:
+        """Delivered: whoever listens reads the store, where one id is one message."""
+
+    async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
+        """Nobody sees it: listeners know of turns by events."""
+
+
+def written(jid: ChatJid, text: str, *, sender: str, now_ms: int, quote: Quote | None = None) -> Inbound:
+    """A message as someone at this machine writes it, with a new id."""
+    return Inbound(
+        chat_jid=jid,
+        id=MessageId(f"L{secrets.token_hex(10)}"),
+        sender=f"local:{sender}",
+        sender_name=sender,
+        text=text,
+        sent_ms=now_ms,
+        quote=quote,
+    )

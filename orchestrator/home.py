@@ -1,0 +1,80 @@
+"""The home: the directories that are the user's own, and the marks in them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import HomeError
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """`groups/ data/ store/` under one root."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "store" / "messages.db"
+
+    @property
+    def groups(self) -> Path:
+        return self.root / "groups"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def ipc(self) -> Path:
+        return self.data / "ipc"
+
+    @property
+    def token_file(self) -> Path:
+        return self.data / "token"
+
+    @property
+    def address_file(self) -> Path:
+        """Where the running orchestrator listens: `http://127.0.0.1:8700`."""
+        return self.data / "address"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.data / "orchestrator.lock"
+
+    def make(self) -> None:
+        """Create what is missing. Raises `HomeError` when the home cannot be written."""
+        try:
+            for folder in (self.groups, self.data, self.ipc, self.database.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            # What lies in these is for the owner alone.
+            for folder in (self.data, self.database.parent):
+                folder.chmod(0o711)
+            probe = self.data / f".probe-{secrets.token_hex(4)}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise HomeError(
+                f"The home {self.root} cannot be written ({error.strerror}):"
+                " choose another with ANDY_HOME, or mend its permissions."
+            ) from error
+
+    def token(self) -> str:
+        """The bearer token of the HTTP door, made at first use, readable by the owner alone."""
+        return self._mark(self.token_file, secrets.token_urlsafe(32))
+
+    def install_id(self) -> str:
+        """What tells this install's containers from another's."""
+        return self._mark(self.data / "install", secrets.token_hex(6))
+
+    def _mark(self, path: Path, fresh: str) -> str:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
+            return path.read_text(encoding="utf-8").strip()
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(fresh)
+        return fresh

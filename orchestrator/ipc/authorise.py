@@ -1,0 +1,30 @@
+"""Who may do what. Pure; the caller is the directory a request lies in, never a field."""
+
+from __future__ import annotations
+
+from agent_runner.wire.mailbox import (
+    CancelReminder,
+    Command,
+    ListReminders,
+    RefreshGroups,
+    RegisterGroup,
+    SendMessage,
+    SetReminder,
+    UnregisterGroup,
+)
+from orchestrator.models import Group
+
+ONLY_MAIN = "only the main group may do this"
+
+
+def refusal(caller: Group, command: Command) -> str | None:
+    """None when `caller` may, else why not: main everything, others only themselves."""
+    if caller.is_main:
+        return None
+    match command:
+        case SendMessage(chat_jid=jid) if jid is not None and jid != caller.jid:
+            return "a group may only write in its own chat"
+        case RegisterGroup() | UnregisterGroup() | RefreshGroups():
+            return ONLY_MAIN
+        case SendMessage() | SetReminder() | CancelReminder() | ListReminders():
+            return None

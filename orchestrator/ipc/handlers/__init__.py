@@ -1,0 +1,40 @@
+"""One handler a command: each acts in the transaction it is given and says what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+from orchestrator.models import Group
+
+
+class ReadTime(Protocol):
+    """Turn an ISO time or a duration into epoch ms. Raises `BadTime`."""
+
+    def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who asks, and what the answer depends on."""
+
+    group: Group
+    request_id: str
+    now_ms: int
+    zone: ZoneInfo
+    read_time: ReadTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a command: `text` is for the agent to read, `data` for it to use."""
+
+    text: str
+    ok: bool = True
+    code: str = "ok"
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def refused(code: str, text: str) -> Answer:
+    return Answer(ok=False, code=code, text=text)

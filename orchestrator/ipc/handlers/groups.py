@@ -1,0 +1,52 @@
+"""Groups: what main administers."""
+
+from __future__ import annotations
+
+from agent_runner.wire.mailbox import RefreshGroups, RegisterGroup, UnregisterGroup
+from orchestrator import registration
+from orchestrator.errors import BadRequest
+from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.models import ChatJid, Folder, Group
+from orchestrator.store import chats, groups
+from orchestrator.store.database import Tx
+
+
+async def register_group(tx: Tx, caller: Caller, command: RegisterGroup) -> Answer:
+    """Register a chat; never as main, whatever a container says."""
+    group = Group(
+        jid=ChatJid(command.jid),
+        name=command.name,
+        folder=Folder(command.folder),
+        trigger=command.trigger,
+        requires_trigger=command.requires_trigger,
+        added_ms=caller.now_ms,
+    )
+    try:
+        await registration.register(tx, group)
+    except BadRequest as error:
+        return refused(error.code, str(error))
+    return Answer(
+        text=f"{group.name} is registered as '{group.folder}'.",
+        data={"folder": group.folder, "jid": group.jid},
+    )
+
+
+async def unregister_group(tx: Tx, caller: Caller, command: UnregisterGroup) -> Answer:
+    del caller
+    try:
+        group = await registration.unregister(tx, command.folder)
+    except BadRequest as error:
+        return refused(error.code, str(error))
+    return Answer(text=f"'{group.folder}' is no longer registered. Its files and history stay.")
+
+
+async def refresh_groups(tx: Tx, caller: Caller, command: RefreshGroups) -> Answer:
+    """Tell all chats that are known, and which are registered."""
+    del caller, command
+    registered = {group.jid: group.folder for group in await groups.every(tx)}
+    known = [
+        {"jid": chat.jid, "name": chat.name, "folder": registered.get(chat.jid), "channel": chat.channel}
+        for chat in await chats.known(tx)
+    ]
+    lines = [f"{one['name']} ({one['jid']}): {one['folder'] or 'not registered'}" for one in known]
+    return Answer(text="\n".join(lines) or "No chat is known yet.", data={"chats": known})

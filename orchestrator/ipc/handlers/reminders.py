@@ -1,0 +1,59 @@
+"""Reminders: a text at a time, word for word, without an agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_runner.wire.mailbox import CancelReminder, ListReminders, SetReminder
+from orchestrator.clock import local_iso, local_minute
+from orchestrator.errors import BadTime
+from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.models import Reminder, ReminderState
+from orchestrator.store import reminders
+from orchestrator.store.database import Tx
+
+MAX_PENDING = 500
+
+
+async def set_reminder(tx: Tx, caller: Caller, command: SetReminder) -> Answer:
+    try:
+        due_ms = caller.read_time(command.at, now_ms=caller.now_ms, zone=caller.zone)
+    except BadTime as error:
+        return refused(error.code, str(error))
+    if len(await reminders.pending(tx, caller.group.folder)) >= MAX_PENDING:
+        return refused("too_many", f"There are {MAX_PENDING} reminders already: cancel some first.")
+    number = await reminders.add(tx, caller.group, text=command.text, due_ms=due_ms, now_ms=caller.now_ms)
+    return Answer(
+        text=f"Reminder {number} is set for {local_minute(due_ms, caller.zone)} ({caller.zone.key}).",
+        data={"id": number, "due_ms": due_ms, "due": local_iso(due_ms, caller.zone)},
+    )
+
+
+async def cancel_reminder(tx: Tx, caller: Caller, command: CancelReminder) -> Answer:
+    found = await reminders.get(tx, command.reminder_id)
+    # Another group's reminder is told of no more than one that is not there.
+    if found is None or not (caller.group.is_main or found.folder == caller.group.folder):
+        return refused("unknown_reminder", f"There is no reminder {command.reminder_id} here.")
+    if found.state is not ReminderState.PENDING:
+        return refused("not_pending", f"Reminder {found.id} is {found.state.value} already.")
+    await reminders.close(tx, found.id, ReminderState.CANCELLED)
+    return Answer(text=f"Reminder {found.id} is cancelled.", data=_told(found, caller))
+
+
+async def list_reminders(tx: Tx, caller: Caller, command: ListReminders) -> Answer:
+    del command
+    coming = await reminders.pending(tx, caller.group.folder)
+    lines = [f"{one.id}: {local_minute(one.due_ms, caller.zone)} {one.text}" for one in coming]
+    return Answer(
+        text="\n".join(lines) or "There are no reminders.",
+        data={"reminders": [_told(one, caller) for one in coming]},
+    )
+
+
+def _told(reminder: Reminder, caller: Caller) -> dict[str, Any]:
+    return {
+        "id": reminder.id,
+        "text": reminder.text,
+        "due_ms": reminder.due_ms,
+        "due": local_iso(reminder.due_ms, caller.zone),
+    }

@@ -1,0 +1,104 @@
+"""The round of the mailboxes: wake on a hint, read a bounded batch a group, handle, answer, remove."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from agent_runner.wire.document import WireError
+from agent_runner.wire.mailbox import Reply
+from orchestrator.ipc import deposit
+from orchestrator.ipc.mailbox import Letter, Mailbox
+from orchestrator.ipc.reception import Reception
+from orchestrator.ipc.watcher import MailboxWatcher
+from orchestrator.models import Folder, Group
+from orchestrator.store import groups
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+BATCH = 20
+"""How many letters of one directory are handled before the other groups have their turn."""
+DIRECTORIES = ("messages", "tasks")
+
+
+class Post:
+    """Reads what all groups ask."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        database: Database,
+        reception: Reception,
+        watcher: MailboxWatcher,
+        owner_uids: Callable[[], frozenset[int]],
+    ) -> None:
+        self._root = root
+        self._database = database
+        self._reception = reception
+        self._watcher = watcher
+        self._owner_uids = owner_uids
+
+    async def run(self) -> None:
+        while True:
+            for folder in await self._watcher.hinted():
+                await self._round(folder)
+
+    async def _round(self, folder: Folder) -> None:
+        try:
+            async with self._database.reading() as tx:
+                group = await groups.by_folder(tx, folder)
+            for directory in DIRECTORIES if group is not None else ():
+                assert group is not None
+                await self._empty(group, directory)
+        except Exception:
+            # One group's trouble is its own; the sweep comes back to it.
+            log.exception("mailbox.failed", group=folder)
+
+    async def _empty(self, group: Group, directory: str) -> None:
+        mailbox = Mailbox(
+            self._root / group.folder / directory,
+            errors=self._root / "errors",
+            folder=group.folder,
+            owner_uids=self._owner_uids(),
+        )
+        batch = await asyncio.to_thread(mailbox.take, BATCH)
+        for refused in batch.refusals:
+            log.warning("mailbox.refused", group=group.folder, file=refused.name, reason=refused.reason)
+        for letter in batch.letters:
+            await self._answer(group, mailbox, letter)
+        if batch.has_more:
+            self._watcher.hint(group.folder)
+
+    async def _answer(self, group: Group, mailbox: Mailbox, letter: Letter) -> None:
+        """Handled, answered, removed, in this order: a crash between repeats only what has no effect."""
+        replies = self._root / group.folder / "replies"
+        try:
+            reply = await self._reception.handle(group, letter.name, letter.body)
+        except WireError as error:
+            log.warning("mailbox.not_understood", group=group.folder, file=letter.name, reason=str(error))
+            told = _refusal_of(letter.body, str(error))
+            if told is not None:
+                await asyncio.to_thread(deposit.write_reply, replies, told)
+            await asyncio.to_thread(mailbox.quarantine, letter, str(error))
+            return
+        await asyncio.to_thread(deposit.write_reply, replies, reply)
+        await asyncio.to_thread(mailbox.done, letter)
+
+
+def _refusal_of(body: bytes, reason: str) -> Reply | None:
+    """An answer for whoever waits, when the letter tells at least who that is."""
+    try:
+        return Reply(
+            request_id=json.loads(body)["requestId"],
+            ok=False,
+            code="not_understood",
+            text=f"The host does not understand this: {reason}",
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -1,0 +1,96 @@
+"""Takes what containers ask: read, authorised, done in one transaction, answered, removed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from agent_runner.wire.mailbox import Command, Reply, parse_command
+from orchestrator.clock import Clock
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.ipc.authorise import refusal
+from orchestrator.ipc.handlers import Answer, Caller, ReadTime, refused
+from orchestrator.ipc.handlers import groups as group_handlers
+from orchestrator.ipc.handlers import messages as message_handlers
+from orchestrator.ipc.handlers import reminders as reminder_handlers
+from orchestrator.models import Group
+from orchestrator.store import commands
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+HANDLERS: dict[str, Callable[[Tx, Caller, Any], Awaitable[Answer]]] = {
+    "message": message_handlers.send_message,
+    "set_reminder": reminder_handlers.set_reminder,
+    "cancel_reminder": reminder_handlers.cancel_reminder,
+    "list_reminders": reminder_handlers.list_reminders,
+    "register_group": group_handlers.register_group,
+    "unregister_group": group_handlers.unregister_group,
+    "refresh_groups": group_handlers.refresh_groups,
+}
+"""A command's type → what does it."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class Reception:
+    """Handles one request of one group at a time; a request that comes again gets the answer it got."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        read_time: ReadTime,
+        zone_of: Callable[[Group], Any],
+        hints: Hints,
+        bus: Bus,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._read_time = read_time
+        self._zone_of = zone_of
+        self._hints = hints
+        self._bus = bus
+
+    async def handle(self, group: Group, name: str, body: bytes) -> Reply:
+        """Do what a file asks, whose `name` stands for its request where it gives no id.
+
+        Raises:
+            WireError: it asks nothing that can be understood; nothing was done.
+        """
+        command = parse_command(body)
+        request_id = command.request_id or _UNSAFE.sub("-", name)[:64]
+        async with self._database.transaction() as tx:
+            before = await commands.answered(tx, group.folder, request_id)
+            if before is not None:
+                return before
+            answer = await self._do(tx, group, command, request_id)
+            reply = Reply(
+                request_id=request_id, ok=answer.ok, code=answer.code, text=answer.text, data=answer.data
+            )
+            await commands.record(tx, group.folder, command.type, reply, now_ms=self._clock.now_ms())
+        self._tell(group, command, reply)
+        return reply
+
+    async def _do(self, tx: Tx, group: Group, command: Command, request_id: str) -> Answer:
+        why_not = refusal(group, command)
+        if why_not is not None:
+            log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
+            return refused("not_allowed", f"This is not allowed: {why_not}.")
+        caller = Caller(
+            group=group,
+            request_id=request_id,
+            now_ms=self._clock.now_ms(),
+            zone=self._zone_of(group),
+            read_time=self._read_time,
+        )
+        return await HANDLERS[command.type](tx, caller, command)
+
+    def _tell(self, group: Group, command: Command, reply: Reply) -> None:
+        self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)
+        self._hints.outbox.give()
+        self._hints.scheduler.give()

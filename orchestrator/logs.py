@@ -1,0 +1,31 @@
+"""Logs: one line an event on stderr, for people at a terminal, JSON elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def configure(level: str) -> None:
+    """Set up structlog and let the libraries' own logging through from `warning`."""
+    to_person = sys.stderr.isatty()
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer()
+        if to_person
+        else structlog.processors.JSONRenderer(ensure_ascii=False)
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([] if to_person else [structlog.processors.format_exc_info]),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")

@@ -1,0 +1,90 @@
+"""Does what the lanes decide."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+import structlog
+
+from orchestrator.clock import Clock
+from orchestrator.hints import Hints
+from orchestrator.models import LiveRun, RunId, Turn, TurnId
+from orchestrator.queue import lanes
+from orchestrator.store import outbox, turns
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Containers:
+    """What the dispatcher can have done to containers."""
+
+    live: Callable[[], Sequence[LiveRun]]
+    start: Callable[[Turn], Awaitable[None]]
+    hand_over: Callable[[Turn, RunId], Awaitable[None]]
+    close: Callable[[RunId], Awaitable[None]]
+
+
+class Dispatcher:
+    """Wakes on a hint, looks at all unsettled turns, acts. One at a time, so decisions never cross."""
+
+    def __init__(
+        self, database: Database, containers: Containers, *, cap: int, clock: Clock, hints: Hints
+    ) -> None:
+        self._database = database
+        self._containers = containers
+        self._cap = cap
+        self._clock = clock
+        self._hints = hints
+        self.is_taking_work = True
+
+    async def run(self) -> None:
+        while True:
+            wait = await self._pass() if self.is_taking_work else SWEEP_SECONDS
+            await self._hints.lanes.wait(at_most_seconds=wait)
+
+    async def _pass(self) -> float:
+        now_ms = self._clock.now_ms()
+        async with self._database.reading() as tx:
+            unsettled = await turns.unsettled(tx)
+        decided = lanes.plan(unsettled, self._containers.live(), cap=self._cap, now_ms=now_ms)
+        by_id = {turn.id: turn for turn in unsettled}
+        for action in decided.actions:
+            await self._do(action, by_id)
+        if decided.look_again_ms is None:
+            return SWEEP_SECONDS
+        return min(SWEEP_SECONDS, max(0.0, (decided.look_again_ms - self._clock.now_ms()) / 1000))
+
+    async def _do(self, action: lanes.Action, by_id: dict[TurnId, Turn]) -> None:
+        match action:
+            case lanes.HandOver(turn_id, run_id):
+                await self._containers.hand_over(by_id[turn_id], run_id)
+            case lanes.Start(turn_id):
+                await self._containers.start(by_id[turn_id])
+            case lanes.Close(run_id):
+                await self._containers.close(run_id)
+            case lanes.TellPlace(turn_id, place):
+                await self._tell_place(by_id[turn_id], place)
+            case _:
+                assert_never(action)
+
+    async def _tell_place(self, turn: Turn, place: int) -> None:
+        now_ms = self._clock.now_ms()
+        ahead = "you are next" if place == 1 else f"{place - 1} ahead of you"
+        async with self._database.transaction() as tx:
+            await turns.note_place_told(tx, turn.id, now_ms=now_ms)
+            await outbox.add(
+                tx,
+                chat_jid=turn.chat_jid,
+                folder=turn.folder,
+                text=f"⏳ All my hands are busy; {ahead}. I will answer.",
+                dedupe_key=f"place:{turn.id}",
+                turn_id=None,
+                now_ms=now_ms,
+            )
+        self._hints.outbox.give()

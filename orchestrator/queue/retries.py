@@ -1,0 +1,44 @@
+"""What follows when a turn was not answered: again, later, or failed with one word to the chat."""
+
+from __future__ import annotations
+
+from orchestrator.models import Turn, TurnKind, TurnState
+from orchestrator.store import outbox, turns
+from orchestrator.store.database import Tx
+
+MAX_RETRIES = 5
+FIRST_DELAY_MS = 5_000
+
+
+def retry_delay_ms(attempt: int) -> int | None:
+    """The pause after the `attempt`-th failure: 5, 10, 20, 40, 80 s; None when there were enough."""
+    return FIRST_DELAY_MS * 2 ** (attempt - 1) if attempt <= MAX_RETRIES else None
+
+
+async def give_back(tx: Tx, turn: Turn, *, reason: str, is_retryable: bool, now_ms: int) -> TurnState:
+    """Settle a turn that a run left unanswered: queue it again or fail it.
+
+    What the attempt had said and was still held is dropped, so that the next attempt speaks alone.
+    """
+    await outbox.drop_held(tx, turn.id)
+    delay_ms = retry_delay_ms(turn.attempt) if is_retryable else None
+    if delay_ms is not None:
+        await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms + delay_ms)
+        return TurnState.QUEUED
+    await fail(tx, turn, reason=reason, now_ms=now_ms)
+    return TurnState.FAILED
+
+
+async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
+    """End a turn as failed; a chat is told once, in plain words."""
+    await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms)
+    if turn.kind is TurnKind.CHAT:
+        await outbox.add(
+            tx,
+            chat_jid=turn.chat_jid,
+            folder=turn.folder,
+            text=f"⚠️ I could not answer this: {reason} Your next message tries again.",
+            dedupe_key=f"failed:{turn.id}",
+            turn_id=turn.id,
+            now_ms=now_ms,
+        )
