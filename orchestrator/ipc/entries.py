@@ -1,0 +1,190 @@
+"""Entries of a directory that a container may write, touched only through a descriptor of it.
+
+No call here follows a link, waits for another process or believes a name: what a thing is, is asked of
+the thing itself once it is open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from agent_runner.wire.mailbox import MAX_FILE_BYTES
+from orchestrator.errors import MailboxError
+
+Version = tuple[int, int, int]
+"""Device, inode and change time in ns of a file: another one means another content."""
+
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK a FIFO, or a lease that a container holds on its own file, would hold the host up.
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_DIRECTORY_FAULTS = {errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM}
+_OPEN_FAULTS = {errno.ELOOP, errno.EACCES, errno.EPERM, errno.EAGAIN, errno.ENXIO, errno.ENODEV}
+_REMOVE_FAULTS = {errno.ENOENT, errno.EISDIR, errno.EPERM, errno.EACCES, errno.EBUSY}
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFDIR: "a directory",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What an acceptable file held when it was read."""
+
+    body: bytes
+    version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why an entry is not acceptable."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The names in a directory, sorted, without those of directories."""
+
+    names: tuple[str, ...]
+    is_cut: bool
+    """There are more entries than were looked at."""
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[int | None]:
+    """Hold a descriptor of `directory`; None when it is missing.
+
+    Raises:
+        MailboxError: it or its parent is a link or no directory, or the host may not read it.
+    """
+    try:
+        descriptor = _open_within_parent(directory)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        _keep_writable(descriptor)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def survey(directory: int, limit: int) -> Survey:
+    """List at most `limit` entries, in the order in which the file system gives them up."""
+    with os.scandir(directory) as entries:
+        seen = list(islice(entries, limit))
+        is_cut = next(entries, None) is not None
+    names = sorted(entry.name for entry in seen if not entry.is_dir(follow_symlinks=False))
+    return Survey(names=tuple(names), is_cut=is_cut)
+
+
+def look(directory: int, name: str) -> os.stat_result | None:
+    """Return what an entry itself is, a link not followed; None when it is gone."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def read(directory: int, name: str, owner_uids: frozenset[int]) -> Content | Fault | None:
+    """Read a file that is acceptable once it is open; None when it is gone.
+
+    Raises:
+        OSError: the host cannot read, whatever the entry is (too many open files, a broken disk).
+    """
+    try:
+        file = os.open(name, _OPEN_FILE, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno not in _OPEN_FAULTS:
+            raise
+        return Fault(reason=f"it cannot be opened: {os.strerror(error.errno)}")
+    try:
+        return _read_open(file, owner_uids)
+    finally:
+        os.close(file)
+
+
+def remove(directory: int, name: str) -> bool:
+    """Remove an entry that is no directory; tell whether it is this call that did."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno not in _REMOVE_FAULTS:
+            raise
+        return False
+    return True
+
+
+def version(info: os.stat_result) -> Version:
+    return info.st_dev, info.st_ino, info.st_ctime_ns
+
+
+def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
+    """Tell why this cannot be a letter; None when it may be one."""
+    if not stat.S_ISREG(info.st_mode):
+        return f"it is {_KINDS.get(stat.S_IFMT(info.st_mode), 'no regular file')}"
+    if info.st_nlink != 1:
+        return f"it has {info.st_nlink} links"
+    if info.st_size > MAX_FILE_BYTES:
+        return f"it has {info.st_size} bytes; at most {MAX_FILE_BYTES} are taken"
+    if info.st_uid not in owner_uids:
+        return f"it belongs to user {info.st_uid}"
+    return None
+
+
+def _read_open(file: int, owner_uids: frozenset[int]) -> Content | Fault:
+    info = os.fstat(file)
+    if reason := fault_of(info, owner_uids):
+        return Fault(reason=reason)
+    body = _read_at_most(file, MAX_FILE_BYTES + 1)
+    if len(body) > MAX_FILE_BYTES:
+        return Fault(reason=f"it grew above {MAX_FILE_BYTES} bytes while it was read")
+    return Content(body=body, version=version(info))
+
+
+def _read_at_most(file: int, limit: int) -> bytes:
+    parts: list[bytes] = []
+    while limit > 0 and (part := os.read(file, limit)):
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def _open_within_parent(directory: Path) -> int:
+    parent = _open_directory(directory.parent)
+    try:
+        return _open_directory(Path(directory.name), within=parent)
+    finally:
+        os.close(parent)
+
+
+def _open_directory(path: Path, *, within: int | None = None) -> int:
+    try:
+        return os.open(path, _OPEN_DIRECTORY, dir_fd=within)
+    except OSError as error:
+        if error.errno not in _DIRECTORY_FAULTS:
+            raise
+        raise MailboxError(
+            f"'{path.name}' is not the directory that the host made ({os.strerror(error.errno)}): "
+            "stop the group's container and remove it"
+        ) from error
+
+
+def _keep_writable(directory: int) -> None:
+    """Undo a chmod by a container of the host's own user: what cannot be removed is taken for ever."""
+    info = os.fstat(directory)
+    if info.st_uid == os.geteuid() and info.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.fchmod(directory, stat.S_IMODE(info.st_mode) | stat.S_IRWXU)

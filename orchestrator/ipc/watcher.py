@@ -1,0 +1,202 @@
+"""Wake the host when a container wrote a request. The change is a hint; the sweep is the promise."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import structlog
+from watchdog.events import (
+    FileClosedEvent,
+    FileCreatedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
+from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
+
+from orchestrator.hints import Hint
+from orchestrator.models import Folder
+
+MAILBOXES = ("messages", "tasks")
+SETTLE_SECONDS = 0.05
+"""How soon a hint is repeated: watchdog holds a rename back for 0.5 s when it reads its halves apart,
+while the hint for the partial file came in time."""
+BLIND_SWEEP_SECONDS = 1.0
+"""How often to sweep while the system signals nothing for a group."""
+
+log = structlog.get_logger(__name__)
+
+
+class MailboxWatcher:
+    """Tells which groups' mailboxes to look at. All methods are called on one event loop.
+
+    Each group has an observer of its own. In a shared one, a group that floods its mailbox overflows the
+    kernel's queue, and the other groups' changes are lost with its own.
+    """
+
+    def __init__(self, root: Path, *, sweep_seconds: float = 5.0) -> None:
+        """Watch below `root`: `data/ipc`."""
+        self._root = root
+        self._sweep_seconds = sweep_seconds
+        self._watches: dict[Folder, _Watch] = {}
+        self._hints: set[Folder] = set()
+        self._repeats: dict[Folder, asyncio.TimerHandle] = {}
+        self._hint = Hint()
+        self._last_sweep = 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def watch(self, folder: Folder) -> None:
+        """Signal changes of a group from now on, and look once at what lies there already.
+
+        Called again it watches anew, so a directory that was replaced is no blind spot. When the system
+        gives no more watches, the group is swept every `BLIND_SWEEP_SECONDS`.
+        """
+        loop = asyncio.get_running_loop()
+
+        def signal() -> None:
+            if folder not in self._hints:
+                loop.call_soon_threadsafe(self._signal, folder)
+
+        earlier = self._watches.get(folder)
+        watch = self._watches[folder] = _Watch([self._root / folder / name for name in MAILBOXES], signal)
+        if earlier is not None:
+            await asyncio.to_thread(earlier.stop)
+        await asyncio.to_thread(watch.start)
+        if watch.trouble is not None:
+            log.warning("mailbox_not_watched", group=folder, error=watch.trouble, sweep=BLIND_SWEEP_SECONDS)
+        self.hint(folder)
+
+    async def unwatch(self, folder: Folder) -> None:
+        """Stop signalling for a group, and look one last time. Unknown groups are no error."""
+        watch = self._watches.pop(folder, None)
+        if watch is not None:
+            self.hint(folder)
+            await asyncio.to_thread(watch.stop)
+
+    async def stop(self) -> None:
+        """End all threads."""
+        for repeat in self._repeats.values():
+            repeat.cancel()
+        self._repeats.clear()
+        watches, self._watches = list(self._watches.values()), {}
+        await asyncio.to_thread(_stop_all, watches)
+
+    def hint(self, folder: Folder) -> None:
+        """Have a group looked at: also for one whose last pass did not get through."""
+        self._hints.add(folder)
+        self._hint.give()
+
+    async def hinted(self) -> frozenset[Folder]:
+        """Wait for a hint, at the latest for the sweep, and return the groups to look at now.
+
+        Groups that did not hint are in it once every sweep, however often others do. Without a watched
+        group it waits for a hint alone.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            until_sweep = self._until_sweep(loop.time())
+            if until_sweep == 0:
+                self._hints.update(self._watches)
+                self._last_sweep = loop.time()
+            if self._hints:
+                hinted, self._hints = frozenset(self._hints), set()
+                return hinted
+            await self._hint.wait(at_most_seconds=until_sweep)
+
+    def _until_sweep(self, now: float) -> float | None:
+        if not self._watches:
+            return None
+        is_blind = any(watch.trouble is not None for watch in self._watches.values())
+        pause = min(self._sweep_seconds, BLIND_SWEEP_SECONDS) if is_blind else self._sweep_seconds
+        return max(0.0, self._last_sweep + pause - now)
+
+    def _signal(self, folder: Folder) -> None:
+        self.hint(folder)
+        if folder in self._watches and folder not in self._repeats:
+            loop = asyncio.get_running_loop()
+            self._repeats[folder] = loop.call_later(SETTLE_SECONDS, self._repeat, folder)
+
+    def _repeat(self, folder: Folder) -> None:
+        del self._repeats[folder]
+        self.hint(folder)
+
+
+class _Watch:
+    """The observer of one group. `start` and `stop` block; in whatever order they come, `stop` wins."""
+
+    def __init__(self, directories: Iterable[Path], signal: Callable[[], None]) -> None:
+        self._directories = tuple(directories)
+        self._handler = _Handler(signal)
+        self._observer: BaseObserver | None = None
+        self._is_stopped = False
+        self._lock = threading.Lock()
+        self.trouble: str | None = None
+        """Why nothing is signalled, or None."""
+
+    def start(self) -> None:
+        with self._lock:
+            if self._is_stopped:
+                return
+            try:
+                self._observe()
+            except OSError as error:
+                self._end()
+                is_limit = error.errno in {errno.ENOSPC, errno.EMFILE}
+                self.trouble = f"{error}{'; raise it with sysctl fs.inotify' if is_limit else ''}"
+
+    def stop(self) -> None:
+        with self._lock:
+            self._is_stopped = True
+            self._end()
+
+    def _observe(self) -> None:
+        self._observer = Observer()
+        for directory in self._directories:
+            # watchdog would watch the parent of what is no directory.
+            if not stat.S_ISDIR(directory.lstat().st_mode):
+                raise NotADirectoryError(f"{directory.name} is no directory")
+            # Never recursive: the tree below is the container's to make as deep as it likes.
+            self._observer.schedule(
+                self._handler,
+                os.fspath(directory),
+                event_filter=[FileCreatedEvent, FileMovedEvent, FileClosedEvent],
+            )
+        self._observer.start()
+
+    def _end(self) -> None:
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.stop()
+            if observer.is_alive():
+                observer.join()
+
+
+class _Handler(FileSystemEventHandler):
+    def __init__(self, signal: Callable[[], None]) -> None:
+        self._signal = signal
+
+    def dispatch(self, event: FileSystemEvent) -> None:
+        """Runs in the observer's thread, for each change that the filter lets through."""
+        del event
+        self._signal()
+
+
+def _stop_all(watches: Iterable[_Watch]) -> None:
+    for watch in watches:
+        watch.stop()
