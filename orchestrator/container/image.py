@@ -9,10 +9,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent_runner.wire.document import WIRE_VERSION
-from orchestrator.container.image_base import Base, labels_of, provide_base
+from orchestrator.container.image_base import Base, inspect, labels_of, provide_base
 from orchestrator.container.image_context import DOCKERFILE, build_context, source_hash
 from orchestrator.container.image_progress import Progress, Say, follow_build
 from orchestrator.errors import EngineGone, ImageNotBuilt
@@ -25,6 +25,7 @@ __all__ = ["TAG", "Base", "build", "is_current", "is_present", "source_hash"]
 TAG = "andy-agent:latest"
 SOURCE_LABEL = "andy.source"
 WIRE_LABEL = "andy.wire"
+IN_USE_OR_GONE = (409, 404)
 PASSED_ON = (
     "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
@@ -32,13 +33,13 @@ PASSED_ON = (
 """What of the host's environment a build may know. None of it stays in the image."""
 
 
-def is_present(client: docker.DockerClient, tag: str = TAG) -> bool:
+def is_present(client: docker.APIClient, tag: str = TAG) -> bool:
     """Tell whether there is an image of that tag. Raises `EngineGone`."""
     with _engine_errors():
-        return labels_of(client, tag) is not None
+        return inspect(client, tag) is not None
 
 
-def is_current(client: docker.DockerClient, tag: str, project_root: Path) -> bool:
+def is_current(client: docker.APIClient, tag: str, project_root: Path) -> bool:
     """Tell whether the image is there, made of today's sources, and speaks today's wire.
 
     Raises:
@@ -47,7 +48,7 @@ def is_current(client: docker.DockerClient, tag: str, project_root: Path) -> boo
     """
     with _engine_errors():
         labels = labels_of(client, tag)
-    return labels is not None and _labels(project_root).items() <= labels.items()
+    return _labels(project_root).items() <= labels.items()
 
 
 def _labels(project_root: Path) -> dict[str, str]:
@@ -55,7 +56,7 @@ def _labels(project_root: Path) -> dict[str, str]:
 
 
 def build(
-    client: docker.DockerClient,
+    client: docker.APIClient,
     *,
     tag: str = TAG,
     base: Base = Base.AUTO,
@@ -72,10 +73,10 @@ def build(
     """
     labels, context = _labels(project_root), build_context(project_root)
     with _engine_errors():
-        client.ping()
+        before = inspect(client, tag)
         progress = Progress(say)
         base_image = provide_base(client, base, progress)
-        events = client.api.build(
+        events = client.build(
             fileobj=context,
             custom_context=True,
             dockerfile=DOCKERFILE,
@@ -89,7 +90,31 @@ def build(
             decode=True,
         )
         follow_build(events, progress)
-        return str(client.images.get(tag).id)
+        return _replace(client, tag, before)
+
+
+def _replace(client: docker.APIClient, tag: str, before: dict[str, Any] | None) -> str:
+    """Return the new image's id, and let go of the one it replaced."""
+    after = inspect(client, tag)
+    if after is None:
+        raise ImageNotBuilt(f"The engine built {tag} and has lost it since: run 'andy image build' again.")
+    if before is not None and before["Id"] != after["Id"]:
+        _let_go(client, before["Id"])
+    return str(after["Id"])
+
+
+def _let_go(client: docker.APIClient, image_id: str) -> None:
+    """Remove an image unless it has another tag or a container needs it."""
+    from docker.errors import APIError
+
+    found = inspect(client, image_id)
+    if found is None or found["RepoTags"]:
+        return
+    try:
+        client.remove_image(image_id)
+    except APIError as error:
+        if error.status_code not in IN_USE_OR_GONE:
+            raise
 
 
 def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str, str]:

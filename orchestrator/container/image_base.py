@@ -36,7 +36,7 @@ class Base(StrEnum):
     DEBIAN = "debian"
 
 
-def provide_base(client: docker.DockerClient, base: Base, progress: Progress) -> str:
+def provide_base(client: docker.APIClient, base: Base, progress: Progress) -> str:
     """Make the base image present and return its tag.
 
     Raises:
@@ -51,8 +51,8 @@ def provide_base(client: docker.DockerClient, base: Base, progress: Progress) ->
             return _whichever(client, progress)
 
 
-def _whichever(client: docker.DockerClient, progress: Progress) -> str:
-    if labels_of(client, PYTHON_IMAGE) is None and _has_debian(client):
+def _whichever(client: docker.APIClient, progress: Progress) -> str:
+    if inspect(client, PYTHON_IMAGE) is None and _has_debian(client):
         return _debian(client, progress)
     try:
         return _pulled(client, progress)
@@ -61,18 +61,25 @@ def _whichever(client: docker.DockerClient, progress: Progress) -> str:
         return _debian(client, progress)
 
 
-def labels_of(client: docker.DockerClient, tag: str) -> dict[str, str] | None:
-    """The labels of an image; None when it is not there."""
+def inspect(client: docker.APIClient, tag: str) -> dict[str, Any] | None:
+    """What the engine knows of an image; None when it is not there."""
     from docker.errors import ImageNotFound
 
     try:
-        return dict(client.images.get(tag).labels)
+        found: dict[str, Any] = client.inspect_image(tag)  # type: ignore[no-untyped-call]
     except ImageNotFound:
         return None
+    return found
 
 
-def _pulled(client: docker.DockerClient, progress: Progress) -> str:
-    if labels_of(client, PYTHON_IMAGE) is not None:
+def labels_of(client: docker.APIClient, tag: str) -> dict[str, str]:
+    """The labels of an image; none when it is not there."""
+    found = inspect(client, tag)
+    return (found["Config"]["Labels"] or {}) if found else {}
+
+
+def _pulled(client: docker.APIClient, progress: Progress) -> str:
+    if inspect(client, PYTHON_IMAGE) is not None:
         progress.tell(f"{PYTHON_IMAGE} is here")
         return PYTHON_IMAGE
     progress.tell(f"asking the registry for {PYTHON_IMAGE}")
@@ -84,17 +91,16 @@ def _pulled(client: docker.DockerClient, progress: Progress) -> str:
     return PYTHON_IMAGE
 
 
-def _pull_events(client: docker.DockerClient) -> Iterator[dict[str, Any]]:
+def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
     """Yield what the engine tells of the pull. docker-py's own call would wait for ever on a silent one."""
     from docker.auth import get_config_header
     from requests import RequestException
 
-    api = client.api
     repository, _, tag = PYTHON_IMAGE.partition(":")
-    header = get_config_header(api, "docker.io")
+    header = get_config_header(client, "docker.io")
     try:
-        with api.post(
-            f"{api.base_url}/v{api.api_version}/images/create",
+        with client.post(
+            f"{client.base_url}/v{client.api_version}/images/create",
             params={"fromImage": repository, "tag": tag},
             headers={"X-Registry-Auth": header} if header else {},
             stream=True,
@@ -114,15 +120,17 @@ def _not_pulled(reason: str) -> NoBaseImage:
     )
 
 
-def _has_debian(client: docker.DockerClient) -> bool:
-    return (labels_of(client, DEBIAN_IMAGE) or {}).get(DEBIAN_LABEL) == DEBIAN_RECIPE
+def _has_debian(client: docker.APIClient) -> bool:
+    return labels_of(client, DEBIAN_IMAGE).get(DEBIAN_LABEL) == DEBIAN_RECIPE
 
 
-def _debian(client: docker.DockerClient, progress: Progress) -> str:
+def _debian(client: docker.APIClient, progress: Progress) -> str:
     if _has_debian(client):
         progress.tell(f"{DEBIAN_IMAGE} is here")
         return DEBIAN_IMAGE
-    debootstrap = find_debootstrap(user_id=os.geteuid(), path=os.environ.get("PATH", os.defpath))
+    debootstrap = find_debootstrap(
+        user_id=os.geteuid(), path=f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin"
+    )
     with _scratch() as folder:
         progress.tell("unpacking Debian's archive, about a minute")
         suite, variant, packages, _ = DEBIAN_RECIPE.split()
@@ -138,7 +146,7 @@ def find_debootstrap(*, user_id: int, path: str) -> str:
     Raises:
         NoBaseImage: it is missing, or `user_id` is not root's; the text names the mend.
     """
-    program = shutil.which("debootstrap", path=f"{path}{os.pathsep}/usr/sbin")
+    program = shutil.which("debootstrap", path=path)
     if program is None:
         raise NoBaseImage(
             "debootstrap is missing, which makes a base without a registry: 'apt-get install debootstrap'."
@@ -168,14 +176,14 @@ def pack_root(root: Path, target: Path, progress: Progress) -> Path:
     return target
 
 
-def _import(client: docker.DockerClient, packed: Path, progress: Progress) -> None:
+def _import(client: docker.APIClient, packed: Path, progress: Progress) -> None:
     progress.tell(f"importing {packed.stat().st_size / 1e6:.0f} MB as {DEBIAN_IMAGE}")
     name, _, tag = DEBIAN_IMAGE.partition(":")
     changes = [
         f'LABEL {DEBIAN_LABEL}="{DEBIAN_RECIPE}"',
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     ]
-    answer = client.api.import_image(src=str(packed), repository=name, tag=tag, changes=changes)
+    answer = client.import_image(src=str(packed), repository=name, tag=tag, changes=changes)
     if not _has_debian(client):
         raise NoBaseImage(progress.account(f"the engine did not take it and said {answer}"))
 

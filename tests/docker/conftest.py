@@ -1,0 +1,46 @@
+"""A real engine and the real image; both skip with the reason where they cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import DockerException
+from docker.utils import kwargs_from_env
+
+from orchestrator.container import image
+from orchestrator.errors import NoBaseImage
+
+PROJECT = Path(__file__).parents[2]
+BUILD_SECONDS = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever test comes first builds the image, so each may take as long as that."""
+    for item in items:
+        if "agent_image" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(BUILD_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def docker_client() -> Iterator[docker.APIClient]:
+    """A client of the engine that the environment names."""
+    try:
+        client = docker.APIClient(**kwargs_from_env())
+    except DockerException as error:
+        pytest.skip(f"no Docker engine answers: {error}")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def agent_image(docker_client: docker.APIClient) -> str:
+    """The tag of the agent image, built when it is missing or stale."""
+    if not image.is_current(docker_client, image.TAG, PROJECT):
+        try:
+            image.build(docker_client, project_root=PROJECT, say=print)
+        except NoBaseImage as error:
+            pytest.skip(str(error))
+    return image.TAG

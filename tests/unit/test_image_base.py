@@ -1,0 +1,211 @@
+"""Which base is taken, and what is said when none can be had. The engine here is a small one on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import socketserver
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from orchestrator.container import image, image_base
+from orchestrator.container.image_base import Base, find_debootstrap, pack_root, provide_base
+from orchestrator.container.image_progress import Progress
+from orchestrator.errors import EngineGone, ImageNotBuilt, NoBaseImage
+
+PROJECT = Path(__file__).parents[2]
+
+
+@dataclass
+class Engine:
+    """Knows some images and answers a pull as told; `pull=None` never answers."""
+
+    images: dict[str, dict[str, str]] = field(default_factory=dict)
+    pull: tuple[int, list[dict[str, Any]]] | None = (200, [{"status": "Status: Downloaded"}])
+    is_over: threading.Event = field(default_factory=threading.Event)
+    asked: list[str] = field(default_factory=list)
+
+
+class Handler(BaseHTTPRequestHandler):
+    engine: Engine
+
+    def do_GET(self) -> None:
+        tag = self.path.partition("/images/")[2].removesuffix("/json")
+        self.engine.asked.append(tag)
+        if tag in self.engine.images:
+            self.answer(200, [{"Id": f"sha256:{tag}", "Config": {"Labels": self.engine.images[tag]}}])
+        else:
+            self.answer(404, [{"message": f"No such image: {tag}"}])
+
+    def do_POST(self) -> None:
+        self.engine.asked.append("pull")
+        if self.engine.pull is None:
+            self.engine.is_over.wait()
+        else:
+            self.answer(*self.engine.pull)
+
+    def answer(self, status: int, lines: list[dict[str, Any]]) -> None:
+        body = "\r\n".join(json.dumps(line) for line in lines).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def client(engine: Engine) -> Iterator[docker.APIClient]:
+    handler = type("EngineHandler", (Handler,), {"engine": engine})
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="small engine")
+        thread.start()
+        api = docker.APIClient(base_url=f"tcp://127.0.0.1:{server.server_address[1]}", version="1.41")
+        yield api
+        engine.is_over.set()
+        api.close()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def no_debootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(**_: object) -> str:
+        raise NoBaseImage("debootstrap is missing")
+
+    monkeypatch.setattr(image_base, "find_debootstrap", missing)
+
+
+def provide(client: docker.APIClient, base: Base) -> str:
+    return provide_base(client, base, Progress(print))
+
+
+@pytest.mark.parametrize("base", [Base.AUTO, Base.PULL])
+def test_a_base_that_is_here_is_not_asked_for(client: docker.APIClient, engine: Engine, base: Base) -> None:
+    engine.images[image_base.PYTHON_IMAGE] = {}
+    assert provide(client, base) == image_base.PYTHON_IMAGE
+    assert "pull" not in engine.asked
+
+
+@pytest.mark.parametrize("base", [Base.AUTO, Base.DEBIAN])
+def test_a_debian_base_that_was_made_before_is_used_again(
+    client: docker.APIClient, engine: Engine, base: Base
+) -> None:
+    engine.images[image_base.DEBIAN_IMAGE] = {image_base.DEBIAN_LABEL: image_base.DEBIAN_RECIPE}
+    assert provide(client, base) == image_base.DEBIAN_IMAGE
+    assert "pull" not in engine.asked
+
+
+@pytest.mark.usefixtures("no_debootstrap")
+def test_a_debian_base_of_another_recipe_is_made_anew(client: docker.APIClient, engine: Engine) -> None:
+    engine.images[image_base.DEBIAN_IMAGE] = {image_base.DEBIAN_LABEL: "an older one"}
+    with pytest.raises(NoBaseImage, match="debootstrap"):
+        provide(client, Base.DEBIAN)
+
+
+def test_without_any_base_the_registry_is_asked(client: docker.APIClient, engine: Engine) -> None:
+    assert provide(client, Base.AUTO) == image_base.PYTHON_IMAGE
+    assert engine.asked[-1] == "pull"
+
+
+REFUSALS = [
+    (500, [{"message": "no such host"}]),
+    (200, [{"status": "Pulling"}, {"error": "no such host"}]),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_refused_pull_names_the_reason_and_the_mend(
+    client: docker.APIClient, engine: Engine, refusal: tuple[int, list[dict[str, Any]]]
+) -> None:
+    engine.pull = refusal
+    with pytest.raises(NoBaseImage, match=r"no such host.*--base debian"):
+        provide(client, Base.PULL)
+
+
+@pytest.mark.usefixtures("no_debootstrap")
+def test_auto_turns_to_debian_when_the_pull_is_refused(client: docker.APIClient, engine: Engine) -> None:
+    engine.pull = REFUSALS[0]
+    with pytest.raises(NoBaseImage, match="debootstrap is missing"):
+        provide(client, Base.AUTO)
+
+
+def test_a_silent_registry_is_not_waited_for_without_end(
+    client: docker.APIClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_base, "PULL_SILENCE_SECONDS", 0.1)
+    engine.pull = None
+    with pytest.raises(NoBaseImage, match="no word from it"):
+        provide(client, Base.PULL)
+
+
+def test_debian_without_debootstrap_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name, path: None)
+    with pytest.raises(NoBaseImage, match="apt-get install debootstrap"):
+        find_debootstrap(user_id=0, path=str(tmp_path))
+
+
+def test_debian_as_an_ordinary_user_asks_for_root(tmp_path: Path) -> None:
+    program = tmp_path / "debootstrap"
+    program.touch(mode=0o755)
+    with pytest.raises(NoBaseImage, match="needs root"):
+        find_debootstrap(user_id=1000, path=str(tmp_path))
+    assert find_debootstrap(user_id=0, path=str(tmp_path)) == str(program)
+
+
+def test_the_packed_base_has_its_folders_but_not_what_no_container_reads(tmp_path: Path) -> None:
+    for name in ("usr/bin/python3", "usr/share/doc/python3/README", "var/lib/apt/lists/index", "dev/null"):
+        path = tmp_path / "root" / name
+        path.parent.mkdir(parents=True)
+        path.touch()
+    packed = pack_root(tmp_path / "root", tmp_path / "root.tar", Progress(print))
+    with tarfile.open(packed) as tar:
+        names = set(tar.getnames())
+    assert {"./usr/bin/python3", "./usr/share/doc", "./var/lib/apt/lists", "./dev"} <= names
+    assert not {"./usr/share/doc/python3", "./var/lib/apt/lists/index", "./dev/null"} & names
+
+
+def test_a_failing_program_is_told_with_its_words(tmp_path: Path) -> None:
+    with pytest.raises(NoBaseImage, match=r"(?s)tar ended with code 2.*absent: Cannot open"):
+        pack_root(tmp_path / "absent", tmp_path / "root.tar", Progress(print))
+
+
+def test_an_engine_that_is_gone_is_told_as_that(client: docker.APIClient) -> None:
+    gone = docker.APIClient(base_url="tcp://127.0.0.1:9", version="1.41")
+    with pytest.raises(EngineGone):
+        image.is_present(gone)
+    with pytest.raises(EngineGone):
+        image.build(gone, project_root=PROJECT, say=print)
+    gone.close()
+
+
+def test_an_engine_that_refuses_is_told_with_its_reason(client: docker.APIClient, engine: Engine) -> None:
+    engine.images[image_base.PYTHON_IMAGE] = {}
+    engine.pull = (500, [{"message": "no space left on device"}])
+    with pytest.raises(ImageNotBuilt, match="no space left on device"):
+        image.build(client, project_root=PROJECT, say=print)
+
+
+def test_only_what_pip_and_proxies_need_is_passed_on() -> None:
+    environment = {"PIP_INDEX_URL": "an index", "https_proxy": "", "ANTHROPIC_API_KEY": "a key", **os.environ}
+    arguments = image.build_arguments("a base", environment | {"PIP_INDEX_URL": "an index"})
+    assert arguments["BASE_IMAGE"] == "a base"
+    assert arguments["PIP_INDEX_URL"] == "an index"
+    assert set(arguments) <= {"BASE_IMAGE", *image.PASSED_ON}

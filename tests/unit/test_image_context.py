@@ -1,0 +1,110 @@
+"""What the image is made of, and how a stale one is told."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+from docker.utils import exclude_paths
+
+from orchestrator.container.image_base import PYTHON_IMAGE
+from orchestrator.container.image_context import build_context, source_files, source_hash
+from orchestrator.container.image_progress import PHASES
+from orchestrator.errors import ImageNotBuilt
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in ("container/Dockerfile", "container/requirements.lock", "agent_runner/__init__.py"):
+        write(tmp_path / "project" / name, name)
+    return tmp_path / "project"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def unpacked(project: Path, authorities: Path) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=build_context(project, authorities)) as tar:
+        return {member.name: member for member in tar}
+
+
+def test_the_hash_does_not_depend_on_where_the_project_lies(project: Path, tmp_path: Path) -> None:
+    moved = project.rename(tmp_path / "elsewhere")
+    before = source_hash(moved)
+    assert source_hash(moved.rename(project)) == before
+    assert len(before) == 16
+
+
+@pytest.mark.parametrize(
+    "name", ["agent_runner/__init__.py", "container/requirements.lock", "container/Dockerfile"]
+)
+def test_a_changed_source_changes_the_hash(project: Path, name: str) -> None:
+    before = source_hash(project)
+    (project / name).write_text("changed")
+    assert source_hash(project) != before
+
+
+def test_a_renamed_source_changes_the_hash(project: Path) -> None:
+    before = source_hash(project)
+    (project / "agent_runner" / "__init__.py").rename(project / "agent_runner" / "other.py")
+    assert source_hash(project) != before
+
+
+def test_a_byte_moved_from_one_file_to_the_next_changes_the_hash(project: Path) -> None:
+    first, second = project / "agent_runner" / "a.py", project / "agent_runner" / "b.py"
+    first.write_text("xy")
+    second.write_text("z")
+    before = source_hash(project)
+    first.write_text("x")
+    second.write_text("yz")
+    assert source_hash(project) != before
+
+
+def test_litter_links_and_the_rest_of_the_project_do_not_count(project: Path, tmp_path: Path) -> None:
+    before = source_hash(project)
+    write(project / "agent_runner" / "__pycache__" / "a.pyc", "bytecode")
+    write(project / "agent_runner" / ".a.py.swp", "an editor's")
+    write(project / "orchestrator" / "a.py", "the host's")
+    write(tmp_path / "secret", "not ours")
+    (project / "agent_runner" / "link.py").symlink_to(tmp_path / "secret")
+    assert source_hash(project) == before
+
+
+def test_what_is_no_checkout_is_refused_with_the_mend(tmp_path: Path) -> None:
+    with pytest.raises(ImageNotBuilt, match="build from a checkout"):
+        source_hash(tmp_path)
+
+
+def test_the_context_has_the_sources_and_the_hosts_authorities_and_nothing_else(
+    project: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "authorities" / "company" / "root.crt", "PEM")
+    write(tmp_path / "authorities" / "root.key", "a secret")
+    assert set(unpacked(project, tmp_path / "authorities")) == {
+        *source_files(project),
+        "container/certificates",
+        "container/certificates/host/company/root.crt",
+    }
+
+
+def test_the_context_does_not_carry_a_strict_umask_or_an_owner(project: Path, tmp_path: Path) -> None:
+    (project / "agent_runner" / "__init__.py").chmod(0o600)
+    member = unpacked(project, tmp_path / "none")["agent_runner/__init__.py"]
+    assert (member.mode, member.uid, member.gid, member.mtime) == (0o644, 0, 0, 0)
+
+
+def test_the_context_holds_nothing_that_dockerignore_refuses() -> None:
+    patterns = (PROJECT / ".dockerignore").read_text().splitlines()
+    allowed = exclude_paths(str(PROJECT), [line for line in patterns if line and line[0] != "#"])
+    assert set(source_files(PROJECT)) <= set(allowed)
+
+
+def test_the_dockerfile_has_the_same_default_base_and_the_phases_that_are_told() -> None:
+    lines = (PROJECT / "container" / "Dockerfile").read_text().splitlines()
+    assert f"ARG BASE_IMAGE={PYTHON_IMAGE}" in lines
+    assert [line.split(" AS ")[1] for line in lines if line.startswith("FROM ")] == list(PHASES)
