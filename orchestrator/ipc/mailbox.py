@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.ipc import entries
-from orchestrator.ipc.quarantine import Quarantine
+from orchestrator.ipc.quarantine import Quarantine, Refusal
 
 MAX_ENTRIES = 10_000
 """How many entries one pass looks at. Where there are more, the oldest of these come first."""
@@ -36,20 +36,13 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """An entry that was removed unread; the reason lies in the quarantine too."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """What one pass found."""
 
     letters: tuple[Letter, ...] = ()
     """Oldest name first. Each is to be ended by `done` or `quarantine` before the next pass."""
     refusals: tuple[Refusal, ...] = ()
+    """What was removed unread: for the log. The quarantine has it already."""
     has_more: bool = False
     """Another pass would find something at once: let the other groups have theirs first."""
 
@@ -87,7 +80,10 @@ class Mailbox:
             OSError: the host itself cannot read or write (too many open files, a full or broken disk).
         """
         with entries.opened(self._directory) as directory:
-            return Batch() if directory is None else self._pass(directory, limit)
+            batch = Batch() if directory is None else self._pass(directory, limit)
+        if batch.refusals:
+            self._quarantine.keep(self._directory.name, batch.refusals)
+        return batch
 
     def done(self, letter: Letter) -> None:
         """Remove a letter that was handled, unless its name holds something newer by now.
@@ -107,7 +103,8 @@ class Mailbox:
 
     def quarantine(self, letter: Letter, reason: str) -> None:
         """Keep a letter that means nothing, with the reason, and remove it. Raises like `done`."""
-        self._record(letter.name, reason, letter.body)
+        refusal = Refusal(name=letter.name, reason=reason)
+        self._quarantine.keep(self._directory.name, [refusal], body=letter.body)
         self.done(letter)
 
     def _pass(self, directory: int, limit: int) -> Batch:
@@ -140,23 +137,19 @@ class Mailbox:
             return None
         reason = entries.fault_of(info, self._owner_uids) or fault_of_name(name)
         if reason:
-            return self._refuse(directory, name, reason)
+            return _removed(directory, name, reason)
         match entries.read(directory, name, self._owner_uids):
             case entries.Content(body=body, version=version):
                 return Letter(name=name, body=body, version=version)
             case entries.Fault(reason=reason):
-                return self._refuse(directory, name, reason)
+                return _removed(directory, name, reason)
             case None:
                 return None
 
-    def _refuse(self, directory: int, name: str, reason: str) -> Refusal | None:
-        if not entries.remove(directory, name):
-            return None
-        self._record(name, reason)
-        return Refusal(name=name, reason=reason)
 
-    def _record(self, name: str, reason: str, body: bytes | None = None) -> None:
-        self._quarantine.keep(origin=self._directory.name, name=name, reason=reason, body=body)
+def _removed(directory: int, name: str, reason: str) -> Refusal | None:
+    """Remove what is no letter; None when it is gone, a directory or not ours to remove."""
+    return Refusal(name=name, reason=reason) if entries.remove(directory, name) else None
 
 
 def fault_of_name(name: str) -> str | None:

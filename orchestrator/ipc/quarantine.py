@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent_runner.wire import files
 
 MAX_KEPT = 100
+"""How many records of a group stay, the newest ones; also how many lines a record has."""
+MAX_NAME_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An entry of a mailbox that is no letter, or a letter that means nothing."""
+
+    name: str
+    """As the container chose it: anything but `/`."""
+    reason: str
 
 
 class Quarantine:
-    """The newest `MAX_KEPT` refusals of one group: a `.reason` each, and beside it what was refused.
+    """The records of one group: a `.reason` each, with a copy of the refused letter beside it.
 
-    No container reaches the directory and the host chooses the names. What a container wrote lies here
-    as a copy, so that none of its links, special files or still open files come along.
+    No container reaches the directory and the host chooses the names in it. What a container wrote is
+    copied, never moved here, so none of its links, special files or still open files come along.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def keep(self, *, origin: str, name: str, reason: str, body: bytes | None = None) -> None:
-        """Record one refusal and drop the oldest beyond `MAX_KEPT`.
+    def keep(self, origin: str, refusals: Sequence[Refusal], *, body: bytes | None = None) -> None:
+        """Record what was refused in one go, and drop the oldest records.
 
         Args:
             origin: the mailbox it lay in, `messages` or `tasks`.
-            name: as the container chose it; written escaped.
-            reason: why it was refused, one line.
-            body: what it held; None keeps the reason only.
+            refusals: at least one; a line each, beyond `MAX_KEPT` their number only.
+            body: what the one refused letter held; None when there is nothing to keep.
 
         Raises:
             OSError: it cannot be written.
@@ -36,17 +48,20 @@ class Quarantine:
         kept = self._directory / files.unique_name()
         if body is not None:
             kept.write_bytes(body)
-        files.write_whole(kept.with_suffix(".reason"), f"{origin}/{escaped(name)}: {reason}\n")
+        lines = [f"{origin}/{_escaped(refusal.name)}: {refusal.reason}\n" for refusal in refusals[:MAX_KEPT]]
+        if len(refusals) > MAX_KEPT:
+            lines.append(f"and {len(refusals) - MAX_KEPT} more\n")
+        files.write_whole(kept.with_suffix(".reason"), "".join(lines))
         self._prune()
 
     def _prune(self) -> None:
-        names = sorted(os.listdir(self._directory))  # noqa: PTH208 - names are all that is needed
+        names = os.listdir(self._directory)  # noqa: PTH208 - names are all that is needed
         oldest_kept = sorted({Path(name).stem for name in names})[-MAX_KEPT:][0]
         for name in names:
             if Path(name).stem < oldest_kept:
                 (self._directory / name).unlink(missing_ok=True)
 
 
-def escaped(name: str) -> str:
-    """`name` as harmless ASCII on one line."""
-    return ascii(name)[1:-1]
+def _escaped(name: str) -> str:
+    """Spell a name as harmless ASCII on one line."""
+    return ascii(name[:MAX_NAME_CHARS])[1:-1]
