@@ -32,6 +32,14 @@ class AndyError(Exception):
         super().__init__(text or (type(self).__doc__ or "").strip().splitlines()[0])
 
 
+def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """The errors that a group of groups is made of."""
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
 class SettingError(AndyError):
     """A setting has a bad value."""
 

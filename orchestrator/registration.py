@@ -33,7 +33,8 @@ def checked_folder(name: str) -> Folder:
     """Return `name` as a folder. Raises `FolderRefused`, which names the rule."""
     if not _FOLDER.fullmatch(name):
         raise FolderRefused(
-            f"'{name}' is no folder name: use 1 to 64 letters, digits, '-' and '_', the first a letter or digit."
+            f"'{name}' is no folder name: use 1 to 64 letters, digits, '-' and '_',"
+            " the first a letter or digit."
         )
     if name.lower() in RESERVED:
         raise FolderRefused(f"'{name}' is reserved: choose another folder name.")

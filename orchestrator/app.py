@@ -1,0 +1,378 @@
+"""The composition root: ties the stages together and owns every task. Nothing else joins two stages."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from filelock import FileLock, Timeout
+
+from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
+from orchestrator import __version__, registration
+from orchestrator.channels.local import LocalChannel, written
+from orchestrator.channels.registry import Channels
+from orchestrator.clock import Clock, SystemClock
+from orchestrator.config import Settings
+from orchestrator.container import choice, mounts, reaper
+from orchestrator.container.runner import RunPool, Ties
+from orchestrator.credentials import tokens
+from orchestrator.credentials.proxy import CredentialProxy
+from orchestrator.credentials.secrets import CredentialSource
+from orchestrator.credentials.server import ProxyServer, bind
+from orchestrator.errors import AndyError, HomeError
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.home import Home
+from orchestrator.inbound import prompt
+from orchestrator.inbound.intake import Intake
+from orchestrator.ipc import deposit
+from orchestrator.ipc.post import Post
+from orchestrator.ipc.reception import Reception
+from orchestrator.ipc.watcher import MailboxWatcher
+from orchestrator.models import Folder, Group, Run, RunId, Turn
+from orchestrator.outbound.delivery import Delivery
+from orchestrator.queue.dispatcher import Containers, Dispatcher
+from orchestrator.queue.retries import give_back
+from orchestrator.scheduler.loop import Scheduler
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import groups, outbox, runs, turns
+from orchestrator.store.database import Database, Tx
+from orchestrator.supervise import supervise
+
+if TYPE_CHECKING:
+    from orchestrator.credentials.protocol import RunIdentity
+
+log = structlog.get_logger(__name__)
+
+DRAIN_SECONDS = 30.0
+"""How long a shutdown waits for turns that run."""
+HOST = "127.0.0.1"
+
+
+class Orchestrator:
+    """One host process on one home."""
+
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        *,
+        credentials: CredentialSource,
+        say: Callable[[str], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._home = home
+        self._settings = settings
+        self._credentials = credentials
+        self._say = say
+        self._clock = clock or SystemClock()
+        self._hints = Hints()
+        self._deposited: dict[int, str] = {}
+        self.bus = Bus(self._clock)
+
+    async def run(
+        self,
+        *,
+        stop: asyncio.Event,
+        on_ready: Callable[[str], None],
+        leaves_containers: bool = True,
+    ) -> None:
+        """Serve until `stop`; then take no new work, let turns end for a while, and leave.
+
+        Containers of Docker stay for the next start to adopt, unless `leaves_containers` is false.
+
+        Raises:
+            AndyError: it cannot start; one line says why and what to do.
+        """
+        async with AsyncExitStack() as stack:
+            self._home.make()
+            stack.callback(_locked(self._home).release)
+            listener = stack.enter_context(_bound(self._settings.andy_port))
+            self._database = await Database.open(self._home.database)
+            stack.push_async_callback(self._database.close)
+            async with self._database.transaction() as tx:
+                await registration.ensure_main(tx, now_ms=self._clock.now_ms())
+            self._chosen = await choice.choose(
+                self._settings.andy_runtime,
+                home=self._home.root,
+                install=self._home.install_id(),
+                tag=self._settings.andy_image,
+                say=self._say,
+            )
+            stack.push_async_callback(self._chosen.runtime.close)
+            await self._serve(stack, listener, stop, on_ready, leaves_containers=leaves_containers)
+
+    async def _serve(
+        self,
+        stack: AsyncExitStack,
+        listener: socket.socket,
+        stop: asyncio.Event,
+        on_ready: Callable[[str], None],
+        *,
+        leaves_containers: bool,
+    ) -> None:
+        proxy = await stack.enter_async_context(CredentialProxy(self._credentials, self._identify))
+        proxy_server = ProxyServer(proxy.app, self._proxy_socket())
+        stack.callback(proxy_server.close)
+        self._proxy_port = proxy_server.port
+        self._watcher = await stack.enter_async_context(MailboxWatcher(self._home.ipc))
+        async with asyncio.TaskGroup() as tasks:
+            loops = self._loops(tasks, proxy_server, listener)
+            await self._pool.adopt()
+            running = [
+                tasks.create_task(supervise(name, loop, clock=self._clock), name=name)
+                for name, loop in loops.items()
+            ]
+            address = f"http://{HOST}:{listener.getsockname()[1]}"
+            await asyncio.to_thread(self._home.address_file.write_text, address)
+            on_ready(address)
+            await stop.wait()
+            await self._shut_down(leaves_containers=leaves_containers)
+            for task in running + self._pool.tasks():
+                task.cancel()
+
+    async def _shut_down(self, *, leaves_containers: bool) -> None:
+        self._dispatcher.is_taking_work = False
+        await self._pool.drain(seconds=DRAIN_SECONDS)
+        if not (leaves_containers and self._chosen.runtime.is_isolated):
+            await self._pool.stop_all()
+        await asyncio.to_thread(self._home.address_file.unlink, True)  # noqa: FBT003 - missing_ok
+
+    def _loops(
+        self, tasks: asyncio.TaskGroup, proxy_server: ProxyServer, listener: socket.socket
+    ) -> dict[str, Callable[[], Any]]:
+        settings, clock, hints, bus = self._settings, self._clock, self._hints, self.bus
+        intake = Intake(self._database, clock=clock, name=settings.assistant_name, hints=hints, bus=bus)
+        channels = Channels([LocalChannel()])
+        self._pool = RunPool(
+            self._database,
+            self._chosen.runtime,
+            self._ties(),
+            limits=reaper.Limits(
+                idle_ms=settings.idle_timeout,
+                age_ms=settings.container_timeout,
+                turn_ms=settings.container_timeout,
+            ),
+            clock=clock,
+            tasks=tasks,
+            hints=hints,
+            bus=bus,
+        )
+        self._dispatcher = Dispatcher(
+            self._database,
+            Containers(
+                live=self._pool.live,
+                start=self._pool.start,
+                hand_over=self._pool.hand_over,
+                close=self._pool.close,
+            ),
+            cap=settings.max_concurrent_containers,
+            clock=clock,
+            hints=hints,
+        )
+        delivery = Delivery(
+            self._database,
+            clock=clock,
+            name=settings.assistant_name,
+            channel_for=channels.owner,
+            tasks=tasks,
+            hint=hints.outbox,
+            bus=bus,
+        )
+        return {
+            "delivery": delivery.run,
+            "scheduler": Scheduler(self._database, clock=clock, hints=hints).run,
+            "reaper": self._pool.reap,
+            "post": self._post().run,
+            "proxy": proxy_server.serve,
+            "web": partial(self._web, intake, listener),
+            **{f"channel:{one.name}": partial(one.run, intake.receive) for one in channels.all},
+            "dispatcher": self._dispatcher.run,
+        }
+
+    async def _web(self, intake: Intake, listener: socket.socket) -> None:
+        import uvicorn
+
+        from orchestrator.serve import Server
+        from orchestrator.web.api import web_app
+        from orchestrator.web.door import Door
+
+        door = Door(self._database, accept=intake.accept, clock=self._clock, bus=self.bus)
+        app = web_app(door, write=written, status=self.status, bus=self.bus, token=self._home.token())
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, ws="none"
+        )
+        await Server(config).serve_on(listener)
+
+    def _post(self) -> Post:
+        reception = Reception(
+            self._database,
+            clock=self._clock,
+            read_time=point_ms,
+            zone_of=lambda _: self._settings.zone,
+            hints=self._hints,
+            bus=self.bus,
+        )
+        return Post(
+            self._home.ipc,
+            database=self._database,
+            reception=reception,
+            watcher=self._watcher,
+            owner_uids=lambda: frozenset({self._chosen.uid}),
+        )
+
+    # What the pool needs of other stages
+
+    def _ties(self) -> Ties:
+        return Ties(
+            compose=self._compose,
+            order=self._order,
+            token=_fresh_token,
+            environment=self._environment,
+            prepare=self._prepare,
+            watch=self._watcher.watch,
+            unwatch=self._watcher.unwatch,
+            deposit_turn=self._deposit_turn,
+            deposit_close=self._deposit_close,
+            forget_turn=self._forget_turn,
+            give_back=give_back,
+            new_run_id=_new_run_id,
+        )
+
+    async def _compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
+        return await prompt.compose(
+            tx,
+            turn,
+            group,
+            run_id=run_id,
+            name=self._settings.assistant_name,
+            zone=self._settings.zone,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def _order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
+        return RunOrder(
+            run=run.id,
+            group=group.folder,
+            chat_jid=group.jid,
+            is_main=group.is_main,
+            assistant_name=self._settings.assistant_name,
+            timezone=self._settings.tz,
+            agent=self._agent(group),
+            model=group.container_config.get("model", self._settings.andy_model),
+            session_id=session_id,
+            turn=turn,
+            limits=Limits(turn_seconds=self._settings.container_timeout / 1000),
+        )
+
+    def _agent(self, group: Group) -> AgentName:
+        wanted = group.container_config.get("agent", self._settings.andy_agent)
+        if wanted == "auto":
+            return "claude" if self._credentials.current() is not None else "offline"
+        return "claude" if wanted == "claude" else "offline"
+
+    def _environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
+        del group
+        environment = {"TZ": self._settings.tz}
+        if agent == "claude":
+            # The "key" is the token of this run: worth nothing elsewhere or after it.
+            environment["ANTHROPIC_BASE_URL"] = f"http://{self._chosen.host_address}:{self._proxy_port}"
+            environment["ANTHROPIC_API_KEY"] = token
+        return environment
+
+    def _prepare(self, group: Group) -> Sequence[mounts.Mount]:
+        return mounts.prepare(group, home=self._home.root, uid=self._chosen.uid)
+
+    def _input(self, folder: Folder) -> Path:
+        return self._home.ipc / folder / "input"
+
+    def _deposit_turn(self, folder: Folder, order: TurnOrder) -> None:
+        self._deposited[order.turn] = deposit.write_turn(self._input(folder), order)
+
+    def _deposit_close(self, folder: Folder, closing: Sequence[RunId]) -> None:
+        deposit.write_close(self._input(folder), closing)
+
+    def _forget_turn(self, folder: Folder, turn_id: int) -> None:
+        name = self._deposited.pop(turn_id, None)
+        if name is not None:
+            deposit.remove_turn(self._input(folder), name)
+
+    # The proxy's view of runs
+
+    async def _identify(self, token_hash: str) -> RunIdentity | None:
+        from orchestrator.credentials.protocol import RunIdentity
+
+        async with self._database.reading() as tx:
+            run = await runs.by_token(tx, token_hash)
+            turn = await turns.running_in(tx, run.id) if run else None
+        if run is None:
+            return None
+        return RunIdentity(run_id=run.id, folder=run.folder, turn_id=turn.id if turn else None)
+
+    def _proxy_socket(self) -> socket.socket:
+        """Listen where containers of an earlier start expect it, if that is free."""
+        kept = self._home.data / "proxy-port"
+        preferred = int(kept.read_text()) if kept.is_file() else 0
+        listener = bind(self._chosen.host_address, preferred)
+        kept.write_text(str(listener.getsockname()[1]))
+        return listener
+
+    async def status(self) -> dict[str, Any]:
+        """What runs, waits and is stuck: for `/status` and `andy status`."""
+        async with self._database.reading() as tx:
+            registered = await groups.every(tx)
+            counted = await turns.counts(tx)
+            unsent = await outbox.unsent(tx, limit=1000)
+        return {
+            "version": __version__,
+            "home": str(self._home.root),
+            "runtime": self._chosen.runtime.name,
+            "isolated": self._chosen.runtime.is_isolated,
+            "agent": self._agent(registered[0]) if registered else self._settings.andy_agent,
+            "groups": [group.folder for group in registered],
+            "containers": [
+                {"run": run.id, "group": run.folder, "state": run.state.value} for run in self._pool.live()
+            ],
+            "slots": self._settings.max_concurrent_containers,
+            "turns": counted,
+            "outbox": {
+                "waiting": sum(one.state != "dead" for one in unsent),
+                "dead": sum(one.state == "dead" for one in unsent),
+            },
+        }
+
+
+def _fresh_token() -> tuple[str, str]:
+    token = tokens.new_token()
+    return token, tokens.token_hash(token)
+
+
+def _new_run_id() -> RunId:
+    return RunId(secrets.token_hex(6))
+
+
+def _locked(home: Home) -> FileLock:
+    lock = FileLock(home.lock_file)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise HomeError(
+            f"Andy is running on {home.root} already: stop it first, or use another ANDY_HOME."
+        ) from error
+    return lock
+
+
+def _bound(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port), backlog=256)
+    except OSError as error:
+        raise AndyError(
+            f"Port {port} of {HOST} is taken ({error.strerror}): choose another with ANDY_PORT or --port."
+        ) from error

@@ -1,0 +1,252 @@
+"""The command line. Slow libraries are imported by the command that needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from orchestrator import __version__
+from orchestrator.errors import AndyError, NotRunning, leaves
+
+FAILED, USAGE, NOT_RUNNING = 1, 2, 3
+
+Runtime = Literal["auto", "docker", "process"]
+Agent = Literal["auto", "claude", "offline"]
+HomeOption = Annotated[
+    Path | None, Parameter(name="--home", help="Where groups/ data/ store/ are. [ANDY_HOME, else here]")
+]
+JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="For machines.")]
+
+app = App(
+    name="andy",
+    help="A personal assistant that lives in WhatsApp groups, one container a group.",
+    version=__version__,
+    version_flags=["--version", "-V"],
+)
+groups_app = app.command(App(name="groups", help="The chats that have an agent."))
+outbox_app = app.command(App(name="outbox", help="What is on its way to a chat."))
+image_app = app.command(App(name="image", help="The agents' container image."))
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 failed, 2 usage, 3 not running."""
+    try:
+        sys.exit(_code(app(exit_on_error=False, print_error=True, result_action="return_value")))
+    except NotRunning as error:
+        _fail(error, NOT_RUNNING)
+    except AndyError as error:
+        _fail(error, FAILED)
+    except BaseExceptionGroup as group:
+        known = [error for error in leaves(group) if isinstance(error, AndyError)]
+        if not known:
+            raise
+        _fail(known[0], FAILED)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        from cyclopts import CycloptsError
+
+        if isinstance(error, CycloptsError):
+            sys.exit(USAGE)
+        raise
+
+
+def _code(result: object) -> int:
+    return result if isinstance(result, int) else 0
+
+
+def _fail(error: AndyError, code: int) -> None:
+    print(f"andy: {error}", file=sys.stderr)
+    sys.exit(code)
+
+
+@app.command
+def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
+    """Show a message going all the way, with no key and no phone.
+
+    Parameters
+    ----------
+    runtime
+        Where the agent runs: `docker`, `process`, or `auto` for the best there is.
+    keep
+        Keep the demo's home for a look around.
+    """
+    from orchestrator.demo import run_demo
+
+    return asyncio.run(run_demo(runtime, keeps_home=keep))
+
+
+@app.command
+def up(
+    *,
+    home: HomeOption = None,
+    runtime: Runtime | None = None,
+    agent: Agent | None = None,
+    port: int | None = None,
+) -> None:
+    """Run Andy until Ctrl-C or SIGTERM.
+
+    Example: `andy up --runtime docker --port 8700`
+
+    Parameters
+    ----------
+    runtime
+        Where agents run. [ANDY_RUNTIME, else auto]
+    agent
+        Who answers: `claude` needs a credential in .env, `offline` needs nothing. [ANDY_AGENT, else auto]
+    port
+        The port of the HTTP door on 127.0.0.1. [ANDY_PORT, else 8700]
+    """
+    from orchestrator import terminal
+
+    asyncio.run(terminal.serve(home, {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}))
+
+
+@app.command
+def chat(
+    group: str = "main",
+    /,
+    *,
+    message: Annotated[str | None, Parameter(name=["-m", "--message"], help="Say this and exit.")] = None,
+    sender: Annotated[str, Parameter(help="Who is writing.")] = "you",
+    wait: Annotated[float, Parameter(help="Seconds to wait for the reply.")] = 120.0,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> int:
+    """Write to a group from this terminal and read its reply.
+
+    Example: `andy chat main -m "remind me in 10 minutes to stretch"`
+    """
+    from orchestrator import terminal
+
+    if message is None:
+        return asyncio.run(terminal.converse(home, group, sender=sender))
+    return asyncio.run(terminal.say(home, group, message, sender=sender, wait_seconds=wait, as_json=as_json))
+
+
+@app.command
+def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Tell what runs, waits and is stuck."""
+    from orchestrator import reports, terminal
+
+    _show(asyncio.run(terminal.status(home)), reports.status_lines, as_json=as_json)
+
+
+@app.command
+def messages(group: str, /, *, limit: int = 50, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List a group's messages with what became of each. Works with Andy down."""
+    from orchestrator import reports
+
+    _read(home, lambda tx: reports.messages(tx, group, limit=limit), reports.message_lines, as_json=as_json)
+
+
+@app.command
+def turns(
+    group: str | None = None, /, *, limit: int = 30, as_json: JsonOption = False, home: HomeOption = None
+) -> None:
+    """List what agents were asked, newest first. Works with Andy down."""
+    from orchestrator import reports
+
+    _read(home, lambda tx: reports.turns(tx, group, limit=limit), reports.turn_lines, as_json=as_json)
+
+
+@groups_app.command(name="list")
+def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List the registered groups."""
+    from orchestrator import reports
+
+    _read(home, reports.groups, reports.group_lines, as_json=as_json)
+
+
+@groups_app.command
+def register(
+    folder: str,
+    /,
+    *,
+    jid: Annotated[str | None, Parameter(help="The chat's address. [local:FOLDER]")] = None,
+    name: Annotated[str | None, Parameter(help="What people call it. [FOLDER]")] = None,
+    trigger: Annotated[str | None, Parameter(help="A call besides @Andy.")] = None,
+    requires_trigger: Annotated[
+        bool, Parameter(negative="--no-trigger", help="Whether messages must call Andy.")
+    ] = True,
+    home: HomeOption = None,
+) -> None:
+    """Give a chat an agent of its own.
+
+    Example: `andy groups register family --jid 123@g.us --name Family`
+    """
+    from orchestrator import terminal
+
+    asyncio.run(
+        terminal.register(
+            home, folder, jid=jid, name=name, trigger=trigger, requires_trigger=requires_trigger
+        )
+    )
+    print(f"'{folder}' is registered.")
+
+
+@groups_app.command
+def remove(folder: str, /, *, home: HomeOption = None) -> None:
+    """Take a chat's agent away. Its files and history stay."""
+    from orchestrator import terminal
+
+    asyncio.run(terminal.unregister(home, folder))
+    print(f"'{folder}' is no longer registered; groups/{folder}/ and its history stay.")
+
+
+@outbox_app.command(name="list")
+def list_outbox(*, limit: int = 100, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List what has not been sent: waiting, held or dead. Works with Andy down."""
+    from orchestrator import reports
+
+    _read(home, lambda tx: reports.outbox(tx, limit=limit), reports.outbox_lines, as_json=as_json)
+
+
+@outbox_app.command
+def retry(number: int, /, *, home: HomeOption = None) -> None:
+    """Queue a dead message again."""
+    from orchestrator import terminal
+
+    asyncio.run(terminal.retry(home, number))
+    print(f"Message {number} is queued again.")
+
+
+@image_app.command
+def build(
+    *,
+    base: Annotated[
+        Literal["auto", "pull", "debian"],
+        Parameter(help="Where the base comes from: a registry, or made here of Debian packages."),
+    ] = "auto",
+    tag: Annotated[str | None, Parameter(help="The image's name. [ANDY_IMAGE]")] = None,
+    home: HomeOption = None,
+) -> None:
+    """Build the agents' image; about two minutes the first time."""
+    from orchestrator import terminal
+
+    terminal.build_image(home, base=base, tag=tag)
+
+
+def _read(
+    home: Path | None,
+    query: Callable[[Any], Awaitable[list[dict[str, Any]]]],
+    lines: Callable[[Any], list[str]],
+    *,
+    as_json: bool,
+) -> None:
+    from orchestrator import terminal
+
+    _show(asyncio.run(terminal.read(home, query)), lines, as_json=as_json)
+
+
+def _show(found: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:
+    print(json.dumps(found, ensure_ascii=False, indent=2) if as_json else "\n".join(lines(found)))

@@ -1,0 +1,72 @@
+"""Speak to the running orchestrator of a home over its HTTP door."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from orchestrator.errors import AndyError, NotRunning
+from orchestrator.home import Home
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_SECONDS = 3.0
+
+
+class Client:
+    """`async with Client.of(home) as client`. Raises `NotRunning` when nothing answers."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, home: Home) -> AsyncIterator[Self]:
+        import httpx
+
+        try:
+            address, token = home.address_file.read_text(), home.token_file.read_text()
+        except FileNotFoundError as error:
+            raise NotRunning(_not_running(home)) from error
+        timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
+        headers = {"Authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(
+            base_url=address, headers=headers, timeout=timeout, trust_env=False
+        ) as http:
+            try:
+                yield cls(http)
+            except httpx.TransportError as error:
+                raise NotRunning(_not_running(home)) from error
+
+    async def say(self, group: str, text: str, *, sender: str, wait_seconds: float) -> dict[str, Any]:
+        """Write to a group; the answer is `{id, outcome, reply?, reason?, place?}`."""
+        body = {"group": group, "text": text, "sender": sender, "wait": wait_seconds}
+        return _content(await self._http.post("/chat", json=body))
+
+    async def find(self, message_id: str) -> dict[str, Any]:
+        return _content(await self._http.get(f"/messages/{message_id}"))
+
+    async def status(self) -> dict[str, Any]:
+        return _content(await self._http.get("/status"))
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what happens from now on; the first item is `{}`, once nothing can be missed."""
+        async with self._http.stream("GET", "/events") as response:
+            yield {}
+            async for line in response.aiter_lines():
+                if line.startswith("data: "):
+                    yield json.loads(line.removeprefix("data: "))
+
+
+def _content(response: httpx.Response) -> dict[str, Any]:
+    content: dict[str, Any] = response.json()
+    if response.is_error:
+        raise AndyError(content["error"]["message"])
+    return content
+
+
+def _not_running(home: Home) -> str:
+    return f"Andy is not running on {home.root}: start it with 'andy up', or say where with --home."

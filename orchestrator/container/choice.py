@@ -1,0 +1,102 @@
+"""Where agents run on this machine: Docker when an engine answers and the image is there or can be built."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.container import docker_client, docker_engine, image, network
+from orchestrator.container.docker_engine import DockerEngine
+from orchestrator.container.local_process import LocalProcess
+from orchestrator.errors import ContainerError
+from orchestrator.interfaces import ContainerRuntime
+
+Say = Callable[[str], None]
+AGENT_UID = 1000
+BUILD_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A runtime, and the address on which its containers reach the host."""
+
+    runtime: ContainerRuntime
+    host_address: str
+    uid: int
+    """Who an agent is: the owner of what it may write."""
+
+
+async def choose(
+    wanted: Literal["auto", "docker", "process"], *, home: Path, install: str, tag: str, say: Say
+) -> Chosen:
+    """Find a runtime; with `auto`, say why when it cannot be Docker.
+
+    Raises:
+        ContainerError: Docker was asked for by name and cannot be had.
+    """
+    if wanted == "process":
+        return _process(home, say, why="as you asked")
+    try:
+        return await _docker(install, tag, say)
+    except ContainerError as error:
+        if wanted == "docker":
+            raise
+        return _process(home, say, why=str(error))
+
+
+async def _docker(install: str, tag: str, say: Say) -> Chosen:
+    await docker_engine.probe()
+    await asyncio.to_thread(ensure_image, tag, say)
+    joined = await network.ensure_network(install)
+    uid = os.getuid() or AGENT_UID
+    runtime = DockerEngine(
+        install=install, image=tag, network=joined.name, user=f"{uid}:{os.getgid() or AGENT_UID}"
+    )
+    return Chosen(runtime=runtime, host_address=joined.gateway, uid=uid)
+
+
+def _process(home: Path, say: Say, *, why: str) -> Chosen:
+    say(f"⚠️  Agents run as ordinary processes of this user, NOT isolated: {why}")
+    return Chosen(runtime=LocalProcess(home=home), host_address="127.0.0.1", uid=os.getuid())
+
+
+def ensure_image(tag: str, say: Say) -> None:
+    """Build the agent image when it is missing or made of other sources. Blocks for up to minutes.
+
+    Raises:
+        EngineGone: no engine answers.
+        ContainerError: it cannot be built here.
+    """
+    root = project_root()
+    with docker_client.translated():
+        client = docker_client.connect(seconds=BUILD_SECONDS)
+        try:
+            if image.is_present(client, tag) and (root is None or image.is_current(client, tag, root)):
+                return
+        finally:
+            client.close()
+    say(f"The agent image {tag} is missing or older than its sources: building it (first time: 2 minutes).")
+    build_image(tag, base=image.Base.AUTO, say=say)
+
+
+def build_image(tag: str, *, base: str, say: Say) -> None:
+    """Build the agent image from the sources beside this code. Raises like `ensure_image`."""
+    root = project_root()
+    if root is None:
+        raise ContainerError(f"There is no source here to build {tag} from: run Andy from its checkout.")
+    with docker_client.translated():
+        client = docker_client.connect(seconds=BUILD_SECONDS)
+        try:
+            image.build(client, tag=tag, base=image.Base(base), project_root=root, say=say)
+        finally:
+            client.close()
+
+
+def project_root() -> Path | None:
+    """The checkout this code runs from; None when it is installed elsewhere."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "container" / "Dockerfile").is_file() else None

@@ -1,0 +1,87 @@
+"""What one frame changes, in the transaction that takes its number."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from agent_runner.wire.frames import Ack, Failure, Frame, Heartbeat, Ready, Result, TurnEnd, Usage
+from agent_runner.wire.mailbox import MAX_TEXT_CHARS
+from orchestrator.models import OutboxState, Run, Turn, TurnKind, TurnState
+from orchestrator.store import outbox, runs, sessions, turns
+from orchestrator.store.database import Tx
+
+GiveBack = Callable[..., Awaitable[TurnState]]
+"""`(tx, turn, *, reason, is_retryable, now_ms)`: settle a turn that was not answered."""
+
+LOST_SESSION = "session_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a frame did to its turn."""
+
+    turn: Turn
+    is_acked: bool = False
+    ended: TurnState | None = None
+    """The state the turn ended this attempt in: answered, failed or queued again."""
+
+
+async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: int) -> Taken | None:
+    """Apply `frame`; None when it was taken before or speaks of a turn that is not this run's."""
+    if not await runs.advance_frame(tx, run.id, frame.n):
+        return None
+    turn = await turns.running_in(tx, run.id)
+    if turn is None or frame.turn != turn.id:
+        return None
+    if frame.new_session_id and not run.is_isolated:
+        await sessions.keep(tx, run.folder, frame.new_session_id, now_ms=now_ms)
+    match frame:
+        case Ack():
+            await turns.acknowledge(tx, turn.id, now_ms=now_ms)
+            return Taken(turn, is_acked=True)
+        case Result():
+            await _hold(tx, run, turn, frame, now_ms=now_ms)
+            return Taken(turn)
+        case TurnEnd():
+            return Taken(turn, ended=await _end(tx, turn, frame, give_back=give_back, now_ms=now_ms))
+        case Ready() | Heartbeat() | Usage() | Failure():
+            return Taken(turn)
+        case _:
+            assert_never(frame)
+
+
+async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> None:
+    if frame.result:
+        await outbox.add(
+            tx,
+            chat_jid=turn.chat_jid,
+            folder=turn.folder,
+            text=frame.result[:MAX_TEXT_CHARS],
+            dedupe_key=f"frame:{run.id}:{frame.n}",
+            turn_id=turn.id,
+            state=OutboxState.HELD,
+            now_ms=now_ms,
+        )
+
+
+async def _end(tx: Tx, turn: Turn, frame: TurnEnd, *, give_back: GiveBack, now_ms: int) -> TurnState:
+    if frame.status == "error":
+        if frame.code == LOST_SESSION:
+            await sessions.forget(tx, turn.folder)
+        reason = plain_reason(frame.error)
+        return await give_back(tx, turn, reason=reason, is_retryable=True, now_ms=now_ms)
+    spoken = await outbox.release(tx, turn.id, now_ms=now_ms)
+    await turns.settle(
+        tx, turn.id, TurnState.ANSWERED, reason=None if spoken else "nothing to say", now_ms=now_ms
+    )
+    if turn.kind is TurnKind.CHAT and turn.last_seq is not None:
+        await sessions.move_cursor(tx, turn.folder, turn.last_seq)
+    return TurnState.ANSWERED
+
+
+def plain_reason(text: str | None) -> str:
+    """One short line of what an agent gave as its error, ending like a sentence."""
+    line = " ".join((text or "the agent gave no reason").split())[:200]
+    return line if line.endswith((".", "!", "?")) else f"{line}."

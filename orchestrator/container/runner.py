@@ -1,0 +1,473 @@
+"""The pool of live containers: starts them, hears them, ends them. The one owner of their lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import stamina
+import structlog
+
+from agent_runner.wire.document import WireError
+from agent_runner.wire.frames import Failure, Frame, FrameDecoder, FrameLine, Heartbeat, parse_frame
+from agent_runner.wire.order import AgentName, RunOrder, TurnOrder
+from orchestrator.clock import Clock
+from orchestrator.container import frames, outcome, reaper
+from orchestrator.errors import ContainerError, EngineGone, StoreError
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.interfaces import ContainerRuntime, ContainerSpec, Exit, Mount, RunningContainer
+from orchestrator.models import Folder, Group, LiveRun, Run, RunId, RunState, Turn, TurnState
+from orchestrator.store import groups, runs, sessions, turns
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+REAP_SECONDS = 2.0
+REJOIN_SECONDS = 60.0
+NO_GROUP = "this group is no longer registered."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ties:
+    """What other stages do for the pool; `app` ties them."""
+
+    compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]]
+    order: Callable[[Run, Group, TurnOrder, str | None], RunOrder]
+    token: Callable[[], tuple[str, str]]
+    """A new token and its hash."""
+    environment: Callable[[Group, AgentName, str], Mapping[str, str]]
+    prepare: Callable[[Group], Sequence[Mount]]
+    """Make the group's directories; blocking."""
+    watch: Callable[[Folder], Awaitable[None]]
+    """Look at the group's mailboxes from now on."""
+    unwatch: Callable[[Folder], Awaitable[None]]
+    deposit_turn: Callable[[Folder, TurnOrder], None]
+    """Write a turn for a live container; blocking."""
+    deposit_close: Callable[[Folder, Sequence[RunId]], None]
+    forget_turn: Callable[[Folder, int], None]
+    """Remove a turn's file; blocking."""
+    give_back: frames.GiveBack
+    new_run_id: Callable[[], RunId]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Life:
+    """A container that holds a slot, from the decision to start it until its end is recorded."""
+
+    run: Run
+    state: RunState
+    started_ms: int
+    since_ms: int
+    heard_ms: int | None = None
+    container: RunningContainer | None = None
+    failure: str | None = None
+    verdict: reaper.Verdict | None = None
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    def enter(self, state: RunState, now_ms: int) -> None:
+        self.state, self.since_ms = state, now_ms
+
+    def vitals(self) -> reaper.Vitals:
+        return reaper.Vitals(
+            state=self.state,
+            is_isolated=self.run.is_isolated,
+            started_ms=self.started_ms,
+            heard_ms=self.heard_ms,
+            since_ms=self.since_ms,
+        )
+
+
+class RunPool:
+    """Every live container of this host. Methods are called from the event loop only."""
+
+    def __init__(
+        self,
+        database: Database,
+        runtime: ContainerRuntime,
+        ties: Ties,
+        *,
+        limits: reaper.Limits,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+        hints: Hints,
+        bus: Bus,
+    ) -> None:
+        self._database = database
+        self._runtime = runtime
+        self._ties = ties
+        self._limits = limits
+        self._clock = clock
+        self._tasks = tasks
+        self._hints = hints
+        self._bus = bus
+        self._lives: dict[RunId, _Life] = {}
+        self._suspects: set[RunId] = set()
+        """Runs that were given up while their container may live on."""
+
+    # What the lanes see and ask for
+
+    def live(self) -> list[LiveRun]:
+        now_ms = self._clock.steady_ms()
+        return [
+            LiveRun(
+                id=life.run.id,
+                folder=life.run.folder,
+                is_isolated=life.run.is_isolated,
+                state=life.state,
+                started_ms=life.started_ms,
+                idle_since_ms=life.since_ms,
+                is_worn=reaper.is_worn(life.vitals(), self._limits, now_ms=now_ms),
+            )
+            for life in self._lives.values()
+        ]
+
+    async def start(self, turn: Turn) -> None:
+        """Give a queued turn to a new container, recorded before it is made."""
+        token, token_hash = self._ties.token()
+        run = self._new_run(turn, token_hash)
+        async with self._database.transaction() as tx:
+            group = await groups.by_folder(tx, turn.folder)
+            if group is None:
+                await turns.settle(
+                    tx, turn.id, TurnState.FAILED, reason=NO_GROUP, now_ms=self._clock.now_ms()
+                )
+                return
+            await runs.begin(tx, run)
+            await turns.start(tx, turn.id, run.id, now_ms=self._clock.now_ms())
+            session = None if run.is_isolated else await sessions.current(tx, turn.folder)
+            order = self._ties.order(run, group, await self._ties.compose(tx, turn, group, run.id), session)
+        life = self._admit(run, RunState.STARTING)
+        environment = dict(self._ties.environment(group, order.agent, token))
+        self._spawn(life, self._launch(life, group, environment, order))
+        self._bus.publish("turn.started", group=turn.folder, turn=turn.id, run=run.id)
+
+    async def hand_over(self, turn: Turn, run_id: RunId) -> None:
+        """Give a queued turn to a live container, unless that has ended or is busy by now."""
+        async with self._database.transaction() as tx:
+            life = self._lives.get(run_id)
+            group = await groups.by_folder(tx, turn.folder)
+            if life is None or life.state is not RunState.IDLE or group is None:
+                return
+            await turns.start(tx, turn.id, run_id, now_ms=self._clock.now_ms())
+            order = await self._ties.compose(tx, turn, group, run_id)
+            life.enter(RunState.BUSY, self._clock.steady_ms())
+        await asyncio.to_thread(self._ties.deposit_turn, turn.folder, order)
+        self._bus.publish("turn.handed_over", group=turn.folder, turn=turn.id, run=run_id)
+
+    async def close(self, run_id: RunId) -> None:
+        """Ask an idle container to end; its slot is free once it has."""
+        life = self._lives.get(run_id)
+        if life is None or life.state is not RunState.IDLE:
+            return
+        await self._ask_to_close(life)
+
+    # Adoption
+
+    async def adopt(self) -> None:
+        """Take over what an earlier host left: hear its containers from the first frame, or end them.
+
+        Called once, before the lanes run. Runs without a container give their turns back.
+
+        Raises:
+            EngineGone: the runtime cannot be asked.
+        """
+        found = {container.run_id: container for container in await self._runtime.adopt()}
+        async with self._database.reading() as tx:
+            recorded = {run.id: run for run in await runs.live(tx)}
+        for run_id, container in found.items():
+            if run_id in recorded:
+                await self._take_over(recorded[run_id], container)
+            else:
+                await self._end_container(container)
+        for run_id in recorded.keys() - found.keys():
+            lost = outcome.Outcome(
+                kind=outcome.Kind.LOST, reason="Andy was restarted while I worked.", is_retryable=True
+            )
+            await self._settle(recorded[run_id], lost)
+
+    async def _take_over(self, run: Run, container: RunningContainer) -> None:
+        async with self._database.reading() as tx:
+            turn = await turns.running_in(tx, run.id)
+            group = await groups.by_folder(tx, run.folder)
+            order = await self._ties.compose(tx, turn, group, run.id) if turn and group else None
+        await self._ties.watch(run.folder)
+        life = self._admit(run, RunState.IDLE if turn is None else RunState.BUSY)
+        life.container, life.heard_ms = container, self._clock.steady_ms()
+        if order is not None:
+            # The file may never have been written; a runner takes each turn once.
+            await asyncio.to_thread(self._ties.deposit_turn, run.folder, order)
+        self._spawn(life, self._follow(life, container))
+        self._bus.publish("run.adopted", group=run.folder, run=run.id)
+
+    # A life
+
+    def _new_run(self, turn: Turn, token_hash: str) -> Run:
+        return Run(
+            id=self._ties.new_run_id(),
+            folder=turn.folder,
+            is_isolated=turn.is_isolated,
+            runtime=self._runtime.name,
+            container_ref=None,
+            token_hash=token_hash,
+            last_frame=0,
+            started_ms=self._clock.now_ms(),
+            ended_ms=None,
+            exit_kind=None,
+            exit_detail=None,
+        )
+
+    def _admit(self, run: Run, state: RunState) -> _Life:
+        now_ms = self._clock.steady_ms()
+        life = _Life(run=run, state=state, started_ms=now_ms, since_ms=now_ms)
+        self._lives[run.id] = life
+        self._hints.reaper.give()
+        return life
+
+    def _spawn(self, life: _Life, living: Awaitable[outcome.Outcome]) -> None:
+        life.task = self._tasks.create_task(self._live(life, living), name=f"run:{life.run.id}")
+
+    async def _live(self, life: _Life, living: Awaitable[outcome.Outcome]) -> None:
+        """One job: whatever goes wrong in it ends this life alone, recorded."""
+        try:
+            ended = await living
+        except Exception:
+            log.exception("run.broke", run=life.run.id, group=life.run.folder)
+            ended = outcome.Outcome(
+                kind=outcome.Kind.CRASHED, reason="something went wrong inside Andy.", is_retryable=True
+            )
+        await self._settle_surely(life, ended)
+        if life.container is not None:
+            await self._end_container(life.container)
+        self._lives.pop(life.run.id, None)
+        if all(other.run.folder != life.run.folder for other in self._lives.values()):
+            await self._ties.unwatch(life.run.folder)
+        self._hints.lanes.give()
+
+    async def _launch(
+        self, life: _Life, group: Group, environment: dict[str, str], order: RunOrder
+    ) -> outcome.Outcome:
+        try:
+            mounts = await asyncio.to_thread(self._ties.prepare, group)
+            await self._ties.watch(group.folder)
+            spec = _spec(life.run, group, mounts, environment)
+            container = await self._runtime.start(spec, order.to_json())
+        except (ContainerError, OSError) as error:
+            return outcome.classify(error)
+        life.container = container
+        life.enter(RunState.BUSY, self._clock.steady_ms())
+        async with self._database.transaction() as tx:
+            await runs.note_ref(tx, life.run.id, container.ref)
+        self._bus.publish("run.started", group=group.folder, run=life.run.id, detail=container.ref[:12])
+        return await self._follow(life, container)
+
+    async def _follow(self, life: _Life, container: RunningContainer) -> outcome.Outcome:
+        """Hear a container to its end; when the engine breaks off, look for it again for a while."""
+        try:
+            await self._hear(life, container)
+            return self._judge_exit(life, await container.wait())
+        except EngineGone as gone:
+            again = await self._rejoin(life)
+            if again is None:
+                self._suspects.add(life.run.id)
+                return outcome.classify(gone)
+        life.container = again
+        return await self._follow(life, again)
+
+    def _judge_exit(self, life: _Life, ended: Exit) -> outcome.Outcome:
+        if life.verdict is not None and life.verdict.kill:
+            return outcome.Outcome(
+                kind=outcome.Kind.TIMED_OUT,
+                reason=life.verdict.reason,
+                is_retryable=life.verdict.is_retryable,
+            )
+        return outcome.classify(ended, failure=life.failure)
+
+    async def _rejoin(self, life: _Life) -> RunningContainer | None:
+        try:
+            async with asyncio.timeout(REJOIN_SECONDS):
+                async for attempt in stamina.retry_context(
+                    on=EngineGone, attempts=None, timeout=None, wait_initial=0.5, wait_max=5
+                ):
+                    with attempt:
+                        found = await self._runtime.adopt()
+        except TimeoutError:
+            return None
+        return next((one for one in found if one.run_id == life.run.id), None)
+
+    async def _hear(self, life: _Life, container: RunningContainer) -> None:
+        decoder = FrameDecoder()
+        async for chunk in container.output():
+            for line in decoder.feed(chunk):
+                if isinstance(line, FrameLine):
+                    await self._read(life, line)
+
+    async def _read(self, life: _Life, line: FrameLine) -> None:
+        try:
+            frame = parse_frame(line)
+        except WireError as error:
+            log.warning("frame.refused", run=life.run.id, group=life.run.folder, reason=str(error))
+            return
+        life.heard_ms = self._clock.steady_ms()
+        match frame:
+            case Heartbeat():
+                return
+            case Failure():
+                life.failure = frames.plain_reason(frame.error)
+        await self._take(life, frame)
+
+    async def _take(self, life: _Life, frame: Frame) -> None:
+        """Record a frame, however often the disk refuses: a frame left out would be a lost answer."""
+        async for attempt in _until_stored():
+            with attempt:
+                async with self._database.transaction() as tx:
+                    taken = await frames.take(
+                        tx, life.run, frame, give_back=self._ties.give_back, now_ms=self._clock.now_ms()
+                    )
+        if taken is not None:
+            await self._react(life, taken)
+
+    async def _react(self, life: _Life, taken: frames.Taken) -> None:
+        ids = {"group": life.run.folder, "turn": taken.turn.id, "run": life.run.id}
+        if taken.is_acked:
+            self._bus.publish("turn.acknowledged", **ids)
+            await asyncio.to_thread(self._ties.forget_turn, life.run.folder, taken.turn.id)
+        if taken.ended is None:
+            return
+        life.enter(RunState.IDLE, self._clock.steady_ms())
+        if taken.ended is not TurnState.ANSWERED:
+            await self._ask_to_close(life)
+        self._bus.publish(f"turn.{_word(taken.ended)}", **ids)
+        self._hints.outbox.give()
+        self._hints.lanes.give()
+
+    # The end
+
+    async def _settle_surely(self, life: _Life, ended: outcome.Outcome) -> None:
+        async for attempt in _until_stored():
+            with attempt:
+                await self._settle(life.run, ended)
+
+    async def _settle(self, run: Run, ended: outcome.Outcome) -> None:
+        """Record the end of a run and, in the same transaction, what becomes of its turn."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            await runs.end(
+                tx, run.id, kind=ended.kind.value, detail=ended.detail or ended.reason, now_ms=now_ms
+            )
+            turn = await turns.running_in(tx, run.id)
+            state = None
+            if turn is not None:
+                state = await self._ties.give_back(
+                    tx, turn, reason=ended.reason, is_retryable=ended.is_retryable, now_ms=now_ms
+                )
+        level = log.info if ended.kind is outcome.Kind.CLOSED else log.warning
+        level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
+        self._bus.publish("run.ended", group=run.folder, run=run.id, detail=ended.kind.value)
+        if turn is not None and state is not None:
+            self._bus.publish(f"turn.{_word(state)}", group=run.folder, turn=turn.id, run=run.id)
+            self._hints.outbox.give()
+
+    async def _ask_to_close(self, life: _Life) -> None:
+        life.enter(RunState.CLOSING, self._clock.steady_ms())
+        closing = [
+            other.run.id
+            for other in self._lives.values()
+            if other.run.folder == life.run.folder and other.state is RunState.CLOSING
+        ]
+        await asyncio.to_thread(self._ties.deposit_close, life.run.folder, closing)
+        self._hints.reaper.give()
+
+    async def _end_container(self, container: RunningContainer) -> None:
+        try:
+            await container.stop()
+            await container.remove()
+        except ContainerError as error:
+            self._suspects.add(container.run_id)
+            log.warning("container.left", run=container.run_id, reason=str(error))
+
+    # Watching over lives
+
+    async def reap(self) -> None:
+        """The reaper's loop: asleep while nothing lives."""
+        while True:
+            busy = bool(self._lives or self._suspects)
+            await self._hints.reaper.wait(at_most_seconds=REAP_SECONDS if busy else None)
+            await self._reap_once()
+
+    async def _reap_once(self) -> None:
+        now_ms = self._clock.steady_ms()
+        for life in list(self._lives.values()):
+            verdict = reaper.judge(life.vitals(), self._limits, now_ms=now_ms)
+            if verdict is None:
+                continue
+            if not verdict.kill:
+                await self.close(life.run.id)
+            elif life.container is not None and life.verdict is None:
+                life.verdict = verdict
+                log.warning("run.killed", run=life.run.id, group=life.run.folder, reason=verdict.reason)
+                await self._kill(life.container)
+        if self._suspects:
+            await self._end_suspects()
+
+    async def _kill(self, container: RunningContainer) -> None:
+        try:
+            await container.stop()
+        except ContainerError as error:
+            log.warning("container.left", run=container.run_id, reason=str(error))
+
+    async def _end_suspects(self) -> None:
+        try:
+            found = await self._runtime.adopt()
+        except EngineGone:
+            return
+        suspects, self._suspects = self._suspects, set()
+        for container in found:
+            if container.run_id in suspects and container.run_id not in self._lives:
+                await self._end_container(container)
+
+    # Shutting down
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """The jobs of all lives, for whoever ends the host: cancelled, they leave containers as they are."""
+        return [life.task for life in self._lives.values() if life.task is not None]
+
+    async def drain(self, *, seconds: float) -> None:
+        """Wait until no turn runs, at most `seconds`."""
+        busy = (RunState.STARTING, RunState.BUSY)
+        with self._bus.listening() as events:
+            try:
+                async with asyncio.timeout(seconds):
+                    while any(life.state in busy for life in self._lives.values()):
+                        await events.get()
+            except TimeoutError:
+                log.warning("shutdown.turns_left", running=[life.run.id for life in self._lives.values()])
+
+    async def stop_all(self) -> None:
+        """End every container, where none may outlive the host."""
+        async with asyncio.TaskGroup() as stopping:
+            for life in list(self._lives.values()):
+                if life.container is not None:
+                    stopping.create_task(self._kill(life.container), name=f"stop:{life.run.id}")
+        ending = [life.task for life in list(self._lives.values()) if life.task is not None]
+        if ending:
+            await asyncio.wait(ending, timeout=10)
+
+
+def _until_stored() -> AsyncIterator[stamina.Attempt]:
+    return stamina.retry_context(on=StoreError, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
+
+
+def _word(state: TurnState) -> str:
+    return "put_back" if state is TurnState.QUEUED else state.value
+
+
+def _spec(run: Run, group: Group, mounts: Sequence[Mount], environment: dict[str, str]) -> ContainerSpec:
+    spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=environment)
+    config = group.container_config
+    return replace(
+        spec,
+        memory_bytes=int(config.get("memory_mb", spec.memory_bytes // 1024**2)) * 1024**2,
+        cpus=float(config.get("cpus", spec.cpus)),
+    )

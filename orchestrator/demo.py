@@ -1,0 +1,154 @@
+"""`andy demo`: the whole way of a message, on a home of its own, checked while it is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestrator import config, logs
+from orchestrator.app import Orchestrator
+from orchestrator.client import Client
+from orchestrator.credentials.secrets import CredentialSource
+from orchestrator.errors import AndyError, leaves
+from orchestrator.events import Event
+from orchestrator.home import Home
+from orchestrator.store import messages, reminders
+from orchestrator.terminal import FAILED, read_home, register
+
+GROUP = "family"
+REMINDER_SECONDS = 5
+PATIENCE_SECONDS = 90.0
+LATE_MS = 1_000
+
+
+class DemoFailed(AndyError):
+    """The demo did not go as it should."""
+
+
+async def run_demo(runtime: str, *, keeps_home: bool) -> int:
+    """Run the demo; 0 when every step was seen to happen, else 1 with what did not."""
+    root = Path(tempfile.mkdtemp(prefix="andy-demo-"))
+    home = Home(root)
+    problems: list[str] = []
+    logs.configure("error")
+    try:
+        await register(root, GROUP, jid=None, name="Family", trigger=None, requires_trigger=True)
+        async with _orchestrator(home, runtime) as bus:
+            await _story(home, bus)
+    except* (AndyError, TimeoutError) as failed:
+        problems = [str(error) or "It took too long." for error in leaves(failed)]
+    finally:
+        await asyncio.to_thread(_leave, root, keeps_home=keeps_home)
+    for problem in problems:
+        print(f"\n✗ {problem}")
+    if not problems:
+        print("\n✓ All of it happened. Next: .venv/bin/andy up, and beside it .venv/bin/andy chat main")
+    return FAILED if problems else 0
+
+
+@asynccontextmanager
+async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
+    """An orchestrator on `home` without any credential, which ends with its containers."""
+    settings = config.load(home.root, {}, andy_runtime=runtime, andy_agent="offline", andy_port=0)
+    orchestrator = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=_aside)
+    stop, ready = asyncio.Event(), asyncio.Event()
+
+    def tell(address: str) -> None:
+        print(f"  Andy is up on {address}, home {home.root}")
+        ready.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(
+            orchestrator.run(stop=stop, on_ready=tell, leaves_containers=False), name="orchestrator"
+        )
+        waiting = asyncio.ensure_future(ready.wait())
+        await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        try:
+            if ready.is_set():
+                yield orchestrator.bus
+        finally:
+            stop.set()
+
+
+async def _story(home: Home, bus: Any) -> None:
+    with bus.listening() as events:
+        async with Client.of(home) as client:
+            _head("A message that calls nobody is context, no more")
+            await _say(client, "We need milk and bread for tomorrow.")
+            _head("A message that calls Andy")
+            await _say(client, "@Andy add milk to the shopping list")
+            first = await _container(events)
+            _head("A follow-up, answered by the same container")
+            await _say(client, "@Andy show the shopping list")
+            second = await _container(events)
+            if first != second:
+                raise DemoFailed("The follow-up was answered by another container.")
+            _head("A reminder, sent at its time without a container")
+            await _say(client, f"@Andy remind us in {REMINDER_SECONDS} seconds to take the bread out")
+            await _reminder(home, events)
+
+
+async def _say(client: Client, text: str) -> None:
+    print(f"  Mia   │ {text}")
+    place = await client.say(GROUP, text, sender="Mia", wait_seconds=PATIENCE_SECONDS)
+    match place["outcome"]:
+        case "ignored":
+            print(f"        │ stored, not for Andy: {place['reason']}")
+        case "answered":
+            for line in place.get("reply", "").splitlines():
+                print(f"  Andy  │ {line}")
+        case outcome:
+            raise DemoFailed(f"The message was not answered: {outcome} {place.get('reason', '')}".rstrip())
+
+
+async def _container(events: asyncio.Queue[Event]) -> str | None:
+    """Tell what happened to the last turn; return the run that answered it."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            event = await events.get()
+            match event.kind:
+                case "run.started":
+                    print(f"        │ container {event.detail} started for '{event.group}'")
+                case "turn.handed_over":
+                    print("        │ handed to the container that lives already")
+                case "turn.answered":
+                    print(f"        │ answered by run {event.run}")
+                    return event.run
+
+
+async def _reminder(home: Home, events: asyncio.Queue[Event]) -> None:
+    (due,) = await read_home(home, reminders.pending)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            event = await events.get()
+            if event.kind == "message.sent" and event.turn is None:
+                break
+    message = await read_home(home, lambda tx: messages.by_id(tx, event.message or ""))
+    assert message is not None
+    late_ms = message.sent_ms - due.due_ms
+    print(f"  Andy  │ {message.text}")
+    print(f"        │ sent {late_ms} ms after its time")
+    if late_ms > LATE_MS:
+        raise DemoFailed("The reminder came more than a second late.")
+
+
+def _head(text: str) -> None:
+    print(f"\n  {text}")
+
+
+def _aside(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+def _leave(root: Path, *, keeps_home: bool) -> None:
+    import shutil
+
+    if keeps_home:
+        print(f"\n  The demo's home is {root}")
+        return
+    shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,195 @@
+"""What commands list: rows for machines, lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from orchestrator.models import TurnId
+from orchestrator.store import groups as group_store
+from orchestrator.store import messages as message_store
+from orchestrator.store import outbox as outbox_store
+from orchestrator.store import turns as turn_store
+from orchestrator.store.database import Tx
+
+Rows = list[dict[str, Any]]
+
+
+async def groups(tx: Tx) -> Rows:
+    return [
+        {
+            "folder": group.folder,
+            "name": group.name,
+            "jid": group.jid,
+            "trigger": group.trigger,
+            "requires_trigger": group.requires_trigger,
+            "is_main": group.is_main,
+        }
+        for group in await group_store.every(tx)
+    ]
+
+
+def group_lines(rows: Rows) -> list[str]:
+    return _table(
+        ("folder", "name", "chat", "answers"),
+        [(row["folder"], row["name"], row["jid"], _answers(row)) for row in rows],
+    )
+
+
+def _answers(row: dict[str, Any]) -> str:
+    if row["is_main"] or not row["requires_trigger"]:
+        return "every message" + (" (main)" if row["is_main"] else "")
+    return f"@Andy or {row['trigger']}" if row["trigger"] else "@Andy"
+
+
+async def messages(tx: Tx, folder: str, *, limit: int) -> Rows:
+    """A group's newest messages, oldest first. Raises `UnknownGroup`."""
+    group = await group_store.known(tx, folder)
+    rows: Rows = []
+    for message in await message_store.newest(tx, group.jid, limit=limit):
+        rows.append(
+            {
+                "seq": message.seq,
+                "id": message.id,
+                "at_ms": message.sent_ms,
+                "sender": message.sender_name,
+                "text": message.text,
+                "turn": message.turn_id,
+                "outcome": await _outcome(tx, message.turn_id, message.ignored_reason),
+            }
+        )
+    return rows
+
+
+async def _outcome(tx: Tx, turn_id: TurnId | None, ignored_reason: str | None) -> str:
+    turn = await turn_store.get(tx, turn_id) if turn_id is not None else None
+    if turn is None:
+        return "said" if ignored_reason == message_store.OWN_MESSAGE else f"ignored: {ignored_reason}"
+    return f"{turn.state.value}: {turn.reason}" if turn.reason else turn.state.value
+
+
+def message_lines(rows: Rows) -> list[str]:
+    if not rows:
+        return ["No messages yet."]
+    return [
+        f"{_time(row['at_ms'])}  {row['sender']}: {_short(row['text'], 70)}  [{row['outcome']}]"
+        for row in rows
+    ]
+
+
+async def turns(tx: Tx, folder: str | None, *, limit: int) -> Rows:
+    """The newest turns. Raises `UnknownGroup`."""
+    if folder is not None:
+        folder = (await group_store.known(tx, folder)).folder
+    return [
+        {
+            "id": turn.id,
+            "group": turn.folder,
+            "kind": turn.kind.value,
+            "state": turn.state.value,
+            "attempt": turn.attempt,
+            "run": turn.run_id,
+            "queued_ms": turn.queued_ms,
+            "started_ms": turn.started_ms,
+            "ended_ms": turn.ended_ms,
+            "reason": turn.reason,
+        }
+        for turn in await turn_store.recent(tx, limit=limit, folder=folder)
+    ]
+
+
+def turn_lines(rows: Rows) -> list[str]:
+    if not rows:
+        return ["No turns yet."]
+    return _table(
+        ("turn", "group", "kind", "state", "try", "queued", "took", "reason"),
+        [
+            (
+                row["id"],
+                row["group"],
+                row["kind"],
+                row["state"],
+                row["attempt"],
+                _time(row["queued_ms"]),
+                _took(row),
+                row["reason"] or "",
+            )
+            for row in rows
+        ],
+    )
+
+
+async def outbox(tx: Tx, *, limit: int) -> Rows:
+    return [
+        {
+            "id": one.id,
+            "chat": one.chat_jid,
+            "state": one.state.value,
+            "attempts": one.attempts,
+            "next_attempt_ms": one.next_attempt_ms,
+            "text": one.text,
+            "error": one.error,
+        }
+        for one in await outbox_store.unsent(tx, limit=limit)
+    ]
+
+
+def outbox_lines(rows: Rows) -> list[str]:
+    if not rows:
+        return ["Everything is sent."]
+    return _table(
+        ("id", "chat", "state", "tries", "error", "text"),
+        [
+            (
+                row["id"],
+                row["chat"],
+                row["state"],
+                row["attempts"],
+                row["error"] or "",
+                _short(row["text"], 40),
+            )
+            for row in rows
+        ],
+    )
+
+
+def status_lines(found: dict[str, Any]) -> list[str]:
+    isolation = "isolated" if found["isolated"] else "NOT isolated"
+    busy = [f"{one['group']} {one['state']} ({one['run'][:6]})" for one in found["containers"]]
+    turns_told = (
+        ", ".join(f"{count} {state}" for state, count in sorted(found["turns"].items())) or "none yet"
+    )
+    waiting, dead = found["outbox"]["waiting"], found["outbox"]["dead"]
+    return [
+        f"Andy {found['version']} runs on {found['home']}",
+        f"agent       {found['agent']} in {found['runtime']} ({isolation})",
+        f"groups      {', '.join(found['groups'])}",
+        f"containers  {len(busy)} of {found['slots']}" + (f": {', '.join(busy)}" if busy else ""),
+        f"turns       {turns_told}",
+        f"outbox      {waiting} waiting, {dead} dead" + (": see 'andy outbox list'" if dead else ""),
+    ]
+
+
+def _took(row: dict[str, Any]) -> str:
+    if row["started_ms"] is None or row["ended_ms"] is None:
+        return ""
+    return f"{(row['ended_ms'] - row['started_ms']) / 1000:.1f} s"
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%m-%d %H:%M:%S")
+
+
+def _short(text: str, width: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    cells = [[str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]

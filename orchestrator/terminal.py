@@ -1,0 +1,211 @@
+"""What the commands do: serve, talk, look, administer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orchestrator import config
+from orchestrator.errors import AndyError, BadRequest
+from orchestrator.home import Home
+
+if TYPE_CHECKING:
+    from orchestrator.store.database import Tx
+
+FAILED = 1
+T = TypeVar("T")
+
+
+def say_aside(text: str) -> None:
+    """Tell a person something beside the output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def home_of(given: Path | None) -> Home:
+    return Home(config.home_directory(given))
+
+
+async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
+    """Run an orchestrator until SIGINT or SIGTERM; a second one ends it at once."""
+    from orchestrator import logs
+    from orchestrator.app import Orchestrator
+    from orchestrator.credentials.secrets import CredentialSource
+
+    home = home_of(given)
+    settings = config.load(home.root, **overrides)
+    logs.configure(settings.andy_log_level)
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
+    orchestrator = Orchestrator(
+        home, settings, credentials=CredentialSource(home.root, os.environ), say=say_aside
+    )
+    await orchestrator.run(stop=stop, on_ready=lambda address: say_aside(f"Andy listens on {address}"))
+
+
+def _stop_or_die(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        os._exit(130)
+    say_aside("Letting what runs come to its end (at most 30 s); once more to stop at once.")
+    stop.set()
+
+
+async def say(
+    given: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
+) -> int:
+    """Say one thing and print what came of it."""
+    from orchestrator.client import Client
+
+    async with Client.of(home_of(given)) as client:
+        place = await client.say(group, text, sender=sender, wait_seconds=wait_seconds)
+    print(json.dumps(place, ensure_ascii=False, indent=2) if as_json else _told(place))
+    return FAILED if place["outcome"] == "failed" else 0
+
+
+def _told(place: dict[str, Any]) -> str:
+    if place.get("reply"):
+        return str(place["reply"])
+    match place["outcome"]:
+        case "answered":
+            return "(Andy had nothing to say.)"
+        case "ignored":
+            return f"(Not for Andy: {place['reason']}.)"
+        case "queued":
+            return f"(Waiting, place {place['place']}. See it with: andy messages {place['group']})"
+        case outcome:
+            return f"({outcome}; see it with: andy messages {place['group']})"
+
+
+async def converse(given: Path | None, group: str, *, sender: str) -> int:
+    """Read lines, show replies and what Andy says by itself, until Ctrl-D."""
+    from orchestrator.client import Client
+
+    home = home_of(given)
+    async with Client.of(home) as client:
+        await client.status()
+        say_aside(f"You are in '{group}'. Write; Ctrl-D ends.")
+        async with asyncio.TaskGroup() as tasks:
+            listening = tasks.create_task(_show_sent(client, home, group), name="listen")
+            while text := await asyncio.to_thread(sys.stdin.readline):
+                if text.strip():
+                    await _one_line(client, group, text.strip(), sender)
+            listening.cancel()
+    return 0
+
+
+async def _one_line(client: Any, group: str, text: str, sender: str) -> None:
+    try:
+        place = await client.say(group, text, sender=sender, wait_seconds=0)
+    except AndyError as error:
+        say_aside(str(error))
+        return
+    if place["outcome"] == "ignored":
+        say_aside(_told(place))
+
+
+async def _show_sent(client: Any, home: Home, group: str) -> None:
+    async for event in client.events():
+        if event.get("kind") == "message.sent" and event.get("group") == group:
+            print(f"Andy: {await text_of(home, event['message'])}", flush=True)
+
+
+async def text_of(home: Home, message_id: str) -> str:
+    """The text of a stored message, empty when there is none."""
+    from orchestrator.store import messages
+
+    message = await read_home(home, partial(messages.by_id, message_id=message_id))
+    return message.text if message else ""
+
+
+async def status(given: Path | None) -> dict[str, Any]:
+    from orchestrator.client import Client
+
+    async with Client.of(home_of(given)) as client:
+        return await client.status()
+
+
+async def read(given: Path | None, query: Callable[[Tx], Awaitable[T]]) -> T:
+    """Look into the store of a home, whether Andy runs or not."""
+    return await read_home(home_of(given), query)
+
+
+async def read_home(home: Home, query: Callable[[Tx], Awaitable[T]]) -> T:
+    from orchestrator.store.database import Database
+
+    database = await Database.open_readonly(home.database)
+    try:
+        async with database.reading() as tx:
+            return await query(tx)
+    finally:
+        await database.close()
+
+
+async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> T:
+    """Change the store of a home in one transaction; a running Andy sees it at its next look."""
+    from orchestrator.clock import SystemClock
+    from orchestrator.store.database import Database
+
+    home = home_of(given)
+    await asyncio.to_thread(home.make)
+    database = await Database.open(home.database)
+    try:
+        async with database.transaction() as tx:
+            return await act(tx, SystemClock().now_ms())
+    finally:
+        await database.close()
+
+
+async def register(
+    given: Path | None,
+    folder: str,
+    *,
+    jid: str | None,
+    name: str | None,
+    trigger: str | None,
+    requires_trigger: bool,
+) -> None:
+    from orchestrator import registration
+    from orchestrator.channels.local import PREFIX
+    from orchestrator.models import ChatJid, Folder, Group
+
+    async def act(tx: Tx, now_ms: int) -> None:
+        await registration.ensure_main(tx, now_ms=now_ms)
+        group = Group(
+            jid=ChatJid(jid or f"{PREFIX}{folder}"),
+            name=name or folder,
+            folder=Folder(folder),
+            trigger=trigger,
+            requires_trigger=requires_trigger,
+            added_ms=now_ms,
+        )
+        await registration.register(tx, group)
+
+    await change(given, act)
+
+
+async def unregister(given: Path | None, folder: str) -> None:
+    from orchestrator import registration
+
+    await change(given, lambda tx, _: registration.unregister(tx, folder))
+
+
+async def retry(given: Path | None, number: int) -> None:
+    from orchestrator.store import outbox
+
+    if not await change(given, lambda tx, now_ms: outbox.revive(tx, number, now_ms=now_ms)):
+        raise BadRequest(f"Message {number} is not dead: see 'andy outbox list'.")
+
+
+def build_image(given: Path | None, *, base: str, tag: str | None) -> None:
+    """Build the agent image, telling each step."""
+    from orchestrator.container import choice
+
+    settings = config.load(home_of(given).root)
+    choice.build_image(tag or settings.andy_image, base=base, say=say_aside)

@@ -1,0 +1,127 @@
+"""The routes: `/chat`, `/messages/{id}`, `/events`, `/status`, `/healthz`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator import __version__
+from orchestrator.errors import AndyError, BadRequest
+from orchestrator.events import Bus
+from orchestrator.models import Group, Inbound
+from orchestrator.web.door import Door
+from orchestrator.web.guard import Guard
+
+MAX_BODY_BYTES = 512 * 1024
+MAX_WAIT_SECONDS = 600.0
+
+Write = Callable[..., Inbound]
+"""`(group jid, text, *, sender, now_ms)`: make an inbound message."""
+
+
+class ChatRequest(BaseModel):
+    """The body of `POST /chat`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    group: str = Field(min_length=1, max_length=64)
+    text: str
+    sender: str = Field("you", min_length=1, max_length=80)
+    wait: float = Field(120.0, ge=0, le=MAX_WAIT_SECONDS)
+
+
+class BadBody(BadRequest):
+    """The body is no JSON object of this shape."""
+
+    code = "bad_body"
+
+
+class BodyTooLarge(BadRequest):
+    """The body is too large."""
+
+    code = "body_too_large"
+    http_status = 413
+
+
+def web_app(
+    door: Door, *, write: Write, status: Callable[[], Awaitable[dict[str, Any]]], bus: Bus, token: str
+) -> Starlette:
+    """Build the app; everything but `/healthz` needs the token."""
+
+    async def chat(request: Request) -> Response:
+        asked = _chat_request(await _body(request))
+
+        def message(group: Group, now_ms: int) -> Inbound:
+            return write(group.jid, asked.text, sender=asked.sender, now_ms=now_ms)
+
+        place = await door.say(message, asked.group, wait_seconds=asked.wait)
+        return JSONResponse(place.to_json_dict(), status_code=200 if place.is_settled else 202)
+
+    async def message(request: Request) -> Response:
+        place = await door.find(request.path_params["id"])
+        return JSONResponse(place.to_json_dict())
+
+    async def events(request: Request) -> Response:
+        from sse_starlette import EventSourceResponse
+
+        return EventSourceResponse(_events(bus, request.query_params.get("group")), ping=15)
+
+    async def tell_status(_: Request) -> Response:
+        return JSONResponse(await status())
+
+    async def healthz(_: Request) -> Response:
+        return JSONResponse({"ok": True, "version": __version__})
+
+    return Starlette(
+        routes=[
+            Route("/chat", chat, methods=["POST"]),
+            Route("/messages/{id}", message),
+            Route("/events", events),
+            Route("/status", tell_status),
+            Route("/healthz", healthz),
+        ],
+        middleware=[Middleware(Guard, token=token)],
+        exception_handlers={AndyError: _explain},
+    )
+
+
+async def _events(bus: Bus, group: str | None) -> AsyncIterator[dict[str, str]]:
+    with bus.listening() as queue:
+        # The first bytes tell the client that it misses nothing from here on.
+        yield {"comment": "listening"}
+        while True:
+            event = await queue.get()
+            if group is None or event.group in (group, None):
+                yield {"event": event.kind, "id": str(event.n), "data": json.dumps(event.to_json_dict())}
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise BodyTooLarge(f"The body is over {MAX_BODY_BYTES // 1024} KiB: send less text.")
+    return bytes(body)
+
+
+def _chat_request(body: bytes) -> ChatRequest:
+    try:
+        return ChatRequest.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise BadBody(f"{place}: {first['msg']}" if place else first["msg"]) from error
+
+
+async def _explain(_: Request, error: Exception) -> Response:
+    code = error.code if isinstance(error, BadRequest) else "unavailable"
+    status = error.http_status if isinstance(error, BadRequest) else 503
+    return JSONResponse({"error": {"code": code, "message": str(error)}}, status_code=status)

@@ -1,0 +1,51 @@
+"""Who may come in: a bearer token, and no page of another origin."""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+OPEN_PATHS = frozenset({"/healthz"})
+OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+
+class Guard:
+    """ASGI middleware: checks Host, Origin and the token before anything is read."""
+
+    def __init__(self, app: ASGIApp, *, token: str) -> None:
+        self._app = app
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            refusal = self._refusal(scope["path"], Headers(scope=scope))
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
+        # A page that has its name resolve to 127.0.0.1 still sends its own name.
+        if _host_of(headers.get("host", "")) not in OWN_HOSTS:
+            return _refused(403, "bad_host", "Ask for 127.0.0.1 or localhost.")
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).hostname not in {"127.0.0.1", "localhost", "::1"}:
+            return _refused(403, "bad_origin", "Pages of other origins may not come in.")
+        if path in OPEN_PATHS:
+            return None
+        given = headers.get("authorization", "").removeprefix("Bearer ").encode()
+        if not hmac.compare_digest(given, self._token):
+            return _refused(401, "bad_token", "Send 'Authorization: Bearer …' with the token in data/token.")
+        return None
+
+
+def _host_of(value: str) -> str:
+    return value.rsplit(":", 1)[0] if value.count(":") == 1 or value.startswith("[") else value
+
+
+def _refused(status: int, code: str, text: str) -> JSONResponse:
+    return JSONResponse({"error": {"code": code, "message": text}}, status_code=status)
