@@ -1,0 +1,167 @@
+"""The credential proxy: containers call it as their model service, and it adds what they must not have.
+
+container --run token--> proxy --real credential--> Messages API, both bodies passed on as they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.credentials import headers as rules
+from orchestrator.credentials import refusals
+from orchestrator.credentials.client import ClientGone, ClientSide
+from orchestrator.credentials.exchange import (
+    Ending,
+    Exchange,
+    ExchangeLog,
+    Identify,
+    OnExchange,
+    RunIdentity,
+)
+from orchestrator.credentials.limits import Limits
+from orchestrator.credentials.refusals import AnswerCut, Refused
+from orchestrator.credentials.routes import proxy_app
+from orchestrator.credentials.secrets import CredentialSource
+from orchestrator.credentials.slots import Slots
+from orchestrator.credentials.tokens import token_hash
+from orchestrator.errors import SettingError
+
+if TYPE_CHECKING:
+    from orchestrator.credentials.relay import Supply
+    from orchestrator.credentials.upstream import Upstream
+
+
+class CredentialProxy:
+    """Serves the Messages API to containers as the ASGI app `app`. Enter it, or start and close it."""
+
+    def __init__(
+        self,
+        source: CredentialSource,
+        identify: Identify,
+        *,
+        limits: Limits | None = None,
+        on_exchange: OnExchange | None = None,
+    ) -> None:
+        self._source = source
+        self._identify = identify
+        self._limits = limits or Limits()
+        self._on_exchange = on_exchange
+        self._slots = Slots(a_run=self._limits.requests_a_run, overall=self._limits.requests)
+        self._log = ExchangeLog()
+        self._upstream: Upstream | None = None
+        self.app = proxy_app(self._serve, self._limits)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Open the pool of upstream connections. Does nothing when it is open."""
+        if self._upstream is None:
+            self._upstream = await asyncio.to_thread(_open_upstream, self._limits)
+
+    async def close(self) -> None:
+        """Close it. Call when no request is served any more. Safe to call twice."""
+        if self._upstream is not None:
+            upstream, self._upstream = self._upstream, None
+            await upstream.close()
+
+    async def _serve(self, path: str, client: ClientSide) -> None:
+        identity: RunIdentity | None = None
+        try:
+            _check(client, self._limits)
+            identity = await self._identity(client)
+            supply = await self._supply()
+            with self._slots.hold(identity.run_id):
+                await self._exchange(path, client, identity, supply)
+        except Refused as error:
+            self._log.refused(error.refusal, path=path, peer=client.peer, identity=identity)
+            await client.refuse(error.refusal)
+        except Exception as error:  # noqa: BLE001 - uvicorn would log the frames' texts
+            self._log.failed(error, path)
+            if client.status is None:
+                await client.refuse(refusals.INTERNAL)
+
+    async def _identity(self, client: ClientSide) -> RunIdentity:
+        token = rules.run_token(client.headers)
+        identity = await self._identify(token_hash(token)) if token else None
+        if identity is None:
+            raise Refused(refusals.NOT_KNOWN)
+        return identity
+
+    async def _supply(self) -> Supply:
+        try:
+            supply = await asyncio.to_thread(_read, self._source)
+        except SettingError as error:
+            raise Refused(refusals.no_credential(str(error))) from error
+        if supply is None:
+            raise Refused(refusals.no_credential())
+        return supply
+
+    async def _exchange(self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply) -> None:
+        began = time.perf_counter()
+        ending = Ending.STOPPED
+        try:
+            ending = await self._ending(path, client, identity, supply)
+        finally:
+            exchange = Exchange(
+                path=path,
+                status=client.status,
+                ending=ending,
+                duration_ms=round((time.perf_counter() - began) * 1000),
+                bytes_in=client.bytes_in,
+                bytes_out=client.bytes_out,
+            )
+            self._log.passed(identity, exchange)
+            if self._on_exchange is not None:
+                self._on_exchange(identity, exchange)
+
+    async def _ending(self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply) -> Ending:
+        from orchestrator.credentials import relay
+
+        work = self._pass_on(path, client, supply)
+        try:
+            await relay.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
+        except Refused as error:
+            await client.refuse(error.refusal)
+            return Ending.REFUSED
+        except ClientGone:
+            return Ending.GONE
+        except AnswerCut:
+            return Ending.CUT
+        return Ending.WHOLE
+
+    async def _pass_on(self, path: str, client: ClientSide, supply: Supply) -> None:
+        from orchestrator.credentials import relay
+
+        assert self._upstream is not None, "the proxy is not started"
+        order = await relay.order_of(path, client, supply, self._limits)
+        async with self._upstream.send(order) as answer:
+            self._log.answered(answer.status, supply.credential)
+            await relay.pass_back(answer, client, supply.credential, self._log.quoted)
+
+
+def _open_upstream(limits: Limits) -> Upstream:
+    from orchestrator.credentials.upstream import Upstream
+
+    return Upstream(limits)
+
+
+def _read(source: CredentialSource) -> Supply | None:
+    from orchestrator.credentials.relay import Supply
+
+    credential = source.current()
+    return Supply(credential=credential, base_url=source.upstream()) if credential else None
+
+
+def _check(client: ClientSide, limits: Limits) -> None:
+    fault = rules.framing_fault(client.headers)
+    if fault:
+        raise Refused(refusals.malformed(fault))
+    if (rules.content_length(client.headers) or 0) > limits.body_bytes:
+        raise Refused(refusals.too_large(limits.body_bytes))

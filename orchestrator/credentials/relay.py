@@ -1,0 +1,65 @@
+"""Pass one request on and its answer back, as they come, for as long as the container listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.credentials import headers as rules
+from orchestrator.credentials.client import ClientSide
+from orchestrator.credentials.guard import SecretGuard
+from orchestrator.credentials.limits import Limits
+from orchestrator.credentials.refusals import AnswerCut
+from orchestrator.credentials.secrets import Credential
+from orchestrator.credentials.upstream import Answer, Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """What the host adds to a request."""
+
+    credential: Credential
+    base_url: str
+
+
+async def order_of(path: str, client: ClientSide, supply: Supply, limits: Limits) -> Order:
+    """Make the upstream's request of the container's. Raises `Refused` when a GET brings a body."""
+    is_post = client.method == "POST"
+    if not is_post:
+        await client.expect_no_body()
+    query = f"?{client.query.decode('ascii')}" if client.query else ""
+    return Order(
+        method=client.method,
+        url=f"{supply.base_url}{path}{query}",
+        headers=rules.request_headers(client.headers, supply.credential),
+        body=client.body(limits.body_bytes) if is_post else None,
+    )
+
+
+async def pass_back(
+    answer: Answer, client: ClientSide, credential: Credential, on_quote: Callable[[int], None]
+) -> None:
+    """Send `answer` to the client. Raises `AnswerCut` when it breaks off, or would quote the credential."""
+    guard = SecretGuard(credential.secret)
+    await client.begin(answer.status, rules.response_headers(answer.headers, credential))
+    async with aclosing(answer.chunks()) as chunks:
+        async for chunk in chunks:
+            if guard.quotes_secret(chunk):
+                on_quote(answer.status)
+                raise AnswerCut
+            await client.write(chunk)
+    await client.end()
+
+
+async def while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:
+    """Do `work`, and cancel it the moment the client hangs up. Raises what either raises, bare."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(client.until_gone(), name=name)
+            await work
+            watch.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None

@@ -1,0 +1,112 @@
+"""What the model service can do wrong, and how a container sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from orchestrator.credentials.exchange import Ending
+from orchestrator.credentials.limits import Limits
+from tests.fakes.odd_upstream import Behave, OddUpstream, Received, answer, hang, reset, say
+from tests.fakes.proxied import REAL_KEY, proxied
+
+CUT_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
+CUT_SIZED = b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"
+
+
+@pytest.mark.parametrize(
+    ("behave", "status", "kind"),
+    [
+        (hang, 504, "timeout_error"),
+        (reset, 502, "api_error"),
+        (say(b""), 502, "api_error"),
+        (say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), 502, "api_error"),
+        (say(b"HTTP/1.1 200 OK\r\nbad header\r\n\r\n"), 502, "api_error"),
+        (say(b"HTTP/1.1 200 OK\r\na: " + b"a" * 200_000), 502, "api_error"),
+        (say(b"HTTP/1.1 999 What\r\ncontent-length: 0\r\n\r\n"), 502, "api_error"),
+    ],
+)
+async def test_a_service_that_does_not_answer_becomes_an_error_clients_try_again(
+    tmp_path: Path, behave: Behave, status: int, kind: str
+) -> None:
+    async with proxied(tmp_path, limits=Limits(answer_seconds=0.3)) as served:
+        served.upstream.behave = behave
+        response = await served.call()
+        assert (response.status_code, response.json()["error"]["type"]) == (status, kind)
+        assert REAL_KEY not in response.text
+        assert (await served.recorded())[0].ending is Ending.REFUSED
+        served.upstream.behave = answer(200, b"{}")
+        assert (await served.call(token=served.other_token)).status_code == 200
+
+
+async def test_a_service_that_is_not_there_is_a_bad_gateway(tmp_path: Path) -> None:
+    async with OddUpstream() as gone:
+        url = gone.url
+    async with proxied(tmp_path) as served:
+        served.environment["ANTHROPIC_BASE_URL"] = url
+        response = await served.call()
+    assert (response.status_code, response.json()["error"]["type"]) == (502, "api_error")
+    assert "cannot be reached" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
+async def test_an_error_of_the_service_passes_as_it_is(tmp_path: Path, status: int) -> None:
+    body = b'{"type":"error","error":{"type":"some_error","message":"as it is"}}'
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = answer(status, body, retry_after="3", x_should_retry="true")
+        response = await served.call()
+    assert (response.status_code, response.content) == (status, body)
+    assert (response.headers["retry-after"], response.headers["x-should-retry"]) == ("3", "true")
+
+
+async def test_a_refused_credential_is_told_once(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = answer(401, b"{}")
+        with capture_logs() as logs:
+            for _ in range(3):
+                await served.call()
+            (tmp_path / ".env").write_text("ANTHROPIC_API_KEY=sk-another-bad-one\n")
+            await served.call()
+    told = [entry for entry in logs if entry["event"] == "the credential was refused: check .env"]
+    assert [entry["log_level"] for entry in told] == ["error", "error"]
+
+
+@pytest.mark.parametrize("cut", [CUT_CHUNKED, CUT_SIZED])
+async def test_an_answer_that_is_cut_stays_cut(tmp_path: Path, cut: bytes) -> None:
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = say(cut)
+        raw = await served.say(served.head("content-length: 0"))
+        assert (await served.recorded())[0].ending is Ending.CUT
+    assert b"hello" in raw
+    assert not raw.endswith(b"0\r\n\r\n")
+
+
+async def refuse_early(
+    _: Received, __: OddUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+) -> None:
+    to.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+    await to.drain()
+    to.close()
+
+
+async def test_a_connection_that_the_service_closes_is_not_used_again(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = refuse_early
+        assert (await served.call()).status_code == 413
+        served.upstream.behave = answer(200, b"{}")
+        assert (await served.call()).status_code == 200
+    assert served.upstream.connections == 2
+
+
+async def test_a_fault_of_the_host_says_nothing_of_itself(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        served.runs.clear()
+        served.fault = RuntimeError(f"the store is gone, and so is {REAL_KEY}")
+        with capture_logs() as logs:
+            response = await served.call()
+    assert (response.status_code, response.json()["error"]["type"]) == (500, "api_error")
+    assert REAL_KEY not in response.text + repr(logs)
+    assert logs[0]["error"] == "RuntimeError"

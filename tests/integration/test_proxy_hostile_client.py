@@ -1,0 +1,231 @@
+"""What a hostile or broken container can do, while another run is served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from orchestrator.credentials.limits import Limits
+from tests.fakes.odd_upstream import answer, hang
+from tests.fakes.proxied import BODY, Proxied, proxied
+
+MIB = 1024 * 1024
+
+
+def refusal(raw: bytes) -> tuple[int, str]:
+    """The status and the API's error type of a raw answer."""
+    head, _, body = raw.partition(b"\r\n\r\n")
+    document = json.loads(body)
+    assert document["type"] == "error"
+    return int(head.split(b" ")[1]), document["error"]["type"]
+
+
+async def other_run_is_served(served: Proxied) -> None:
+    response = await served.call(token=served.other_token)
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("token", ["wrong", "sk-ant-api03-x", "\u00e9".encode("latin-1").decode("latin-1")])
+async def test_a_wrong_token_is_refused(tmp_path: Path, token: str) -> None:
+    async with proxied(tmp_path) as served:
+        raw = f"POST /v1/messages HTTP/1.1\r\nhost: p\r\nx-api-key: {token}\r\ncontent-length: 0\r\n\r\n"
+        assert refusal(await served.say(raw.encode("latin-1"))) == (401, "authentication_error")
+        await other_run_is_served(served)
+    assert len(served.upstream.received) == 1
+
+
+async def test_no_token_is_refused(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        raw = (
+            b"POST /v1/messages HTTP/1.1\r\nhost: p\r\nauthorization: Basic eA==\r\ncontent-length: 0\r\n\r\n"
+        )
+        assert refusal(await served.say(raw)) == (401, "authentication_error")
+
+
+async def test_the_token_of_an_ended_run_is_refused(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        assert (await served.call()).status_code == 200
+        served.end_run()
+        assert (await served.call()).status_code == 401
+        await other_run_is_served(served)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("POST", "/v1/complete", 404, "not_found_error"),
+        ("POST", "/v1/messages/", 404, "not_found_error"),
+        ("POST", "/v1/messages/batches", 404, "not_found_error"),
+        ("POST", "//v1/messages", 404, "not_found_error"),
+        ("POST", "/v1/../v1/messages/../organizations", 404, "not_found_error"),
+        ("GET", "/v1/files", 404, "not_found_error"),
+        ("GET", "/v1/messages", 405, "invalid_request_error"),
+        ("DELETE", "/v1/models", 405, "invalid_request_error"),
+        ("CONNECT", "example.org:443", 404, "not_found_error"),
+    ],
+)
+async def test_another_path_or_method_is_refused(
+    tmp_path: Path, method: str, path: str, status: int, kind: str
+) -> None:
+    async with proxied(tmp_path) as served:
+        raw = served.head("content-length: 0").replace(b"POST /v1/messages", f"{method} {path}".encode(), 1)
+        assert refusal(await served.say(raw)) == (status, kind)
+        await other_run_is_served(served)
+    assert len(served.upstream.received) == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("content-length: 2", "transfer-encoding: chunked"),
+        ("content-length: 2", "content-length: 2"),
+        ("content-length: 2", "content-length: 3"),
+        ("content-length: 2, 2", "content-length: 2"),
+        ("content-length: +2",),
+        ("content-length : 2",),
+        ("transfer-encoding: chunked", "transfer-encoding: chunked"),
+        ("transfer-encoding: gzip, chunked",),
+        ("content-length: 2", "x-app: a\n b: c"),
+        ("content-length: 2", "x-app: a\r\n folded"),
+        ("content-length: 2", "x-app: a\rb"),
+        ("content-length: 2", "x-app: a\0b"),
+        ("content-length: 2", "x-api-key: another"),
+        ("content-length: 2", "x-app: " + "a" * 17_000),
+    ],
+)
+async def test_a_head_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    async with proxied(tmp_path, limits=Limits(linger_seconds=0.05)) as served:
+        assert refusal(await served.say(served.head(*lines) + b"{}")) == (400, "invalid_request_error")
+        await other_run_is_served(served)
+    assert len(served.upstream.received) == 1
+
+
+async def test_garbage_is_refused(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        assert refusal(await served.say(b"\x16\x03\x01\x02\x00\r\n\r\n")) == (400, "invalid_request_error")
+
+
+async def test_a_broken_chunk_ends_the_upstream_request(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        head = served.head("transfer-encoding: chunked")
+        assert refusal(await served.say(head + b"2\r\n{}\r\nnot a size\r\n")) == (
+            400,
+            "invalid_request_error",
+        )
+        await other_run_is_served(served)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_of_100_mib_is_refused(tmp_path: Path, announced: bool) -> None:
+    line = f"content-length: {100 * MIB}" if announced else "transfer-encoding: chunked"
+    piece = b"a" * MIB
+    chunk = piece if announced else b"%x\r\n%s\r\n" % (MIB, piece)
+    async with proxied(tmp_path) as served:
+        async with served.socket() as (reader, writer):
+            writer.write(served.head(line))
+            sending = asyncio.create_task(send_all(writer, chunk, 100), name="sender")
+            status = await reader.readuntil(b"\r\n\r\n")
+            sending.cancel()
+        assert status.startswith(b"HTTP/1.1 413")
+        await other_run_is_served(served)
+    assert len(served.upstream.received) == 1
+
+
+async def send_all(writer: asyncio.StreamWriter, chunk: bytes, times: int) -> None:
+    for _ in range(times):
+        writer.write(chunk)
+        await writer.drain()
+
+
+async def test_a_refused_body_is_not_read_for_ever(tmp_path: Path) -> None:
+    limits = Limits(body_bytes=1000, linger_seconds=0.05)
+    async with proxied(tmp_path, limits=limits) as served, served.socket() as (reader, writer):
+        writer.write(served.head("transfer-encoding: chunked") + b"fff\r\n")
+        writer.write(b"a" * 2000)
+        raw = await reader.read()
+        assert refusal(raw) == (413, "request_too_large")
+
+
+async def test_a_head_that_never_ends_is_cut(tmp_path: Path) -> None:
+    async with proxied(tmp_path, limits=Limits(head_seconds=0.1)) as served:
+        async with served.socket() as (reader, writer), served.socket() as (silent, _):
+            writer.write(b"POST /v1/messages HTTP/1.1\r\nhost: p\r\n")
+            assert await closed(reader)
+            assert await closed(silent)
+        await other_run_is_served(served)
+
+
+async def test_a_second_head_that_never_ends_is_cut(tmp_path: Path) -> None:
+    async with (
+        proxied(tmp_path, limits=Limits(head_seconds=0.1)) as served,
+        served.socket() as (reader, writer),
+    ):
+        writer.write(served.head("content-length: 2") + b"{}")
+        await reader.readuntil(b"\r\n\r\n{}")
+        writer.write(b"POST /v1")
+        assert await closed(reader)
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
+    async with proxied(tmp_path, limits=Limits(body_seconds=0.1, linger_seconds=0.05)) as served:
+        async with served.socket() as (reader, writer):
+            writer.write(served.head("content-length: 10") + b"{")
+            assert refusal(await reader.read()) == (408, "timeout_error")
+        await other_run_is_served(served)
+
+
+async def test_a_client_that_does_not_read_is_cut(tmp_path: Path) -> None:
+    async with proxied(tmp_path, limits=Limits(stall_seconds=0.1)) as served:
+        served.upstream.behave = answer(200, b"a" * (30 * MIB))
+        async with served.socket() as (_, writer):
+            writer.transport.pause_reading()
+            writer.write(served.head("content-length: 0"))
+            assert (await served.recorded())[0].ending == "gone"
+        served.upstream.behave = answer(200, b"{}")
+        await other_run_is_served(served)
+
+
+async def test_one_run_has_a_bounded_number_of_requests_under_way(tmp_path: Path) -> None:
+    async with proxied(tmp_path, limits=Limits(requests_a_run=2)) as served:
+        served.upstream.behave = hang
+        async with served.socket() as (_, first), served.socket() as (_, second):
+            for number, writer in enumerate((first, second), start=1):
+                writer.write(served.head(f"content-length: {len(BODY)}") + BODY)
+                await served.upstream.until_received(number)
+            response = await served.call()
+            assert (response.status_code, response.json()["error"]["type"]) == (429, "rate_limit_error")
+            assert response.headers["retry-after"] == "1"
+            served.upstream.behave = answer(200, b"{}")
+            await other_run_is_served(served)
+        await served.recorded(3)
+        assert (await served.call()).status_code == 200
+
+
+async def test_one_peer_has_a_bounded_number_of_connections(tmp_path: Path) -> None:
+    async with (
+        proxied(tmp_path, limits=Limits(connections_a_peer=1)) as served,
+        served.socket() as (first, to_first),
+        served.socket() as (second, _),
+    ):
+        assert await closed(second)
+        to_first.write(served.head("content-length: 0"))
+        assert (await first.readline()).startswith(b"HTTP/1.1 200")
+
+
+async def test_refusals_in_a_loop_leave_one_line(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        with capture_logs() as logs:
+            for _ in range(20):
+                await served.call(token="wrong")
+    assert [entry["event"] for entry in logs] == ["model request refused"]

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator.credentials.secrets import Credential, CredentialKind, CredentialSource
+from orchestrator.credentials.tokens import new_token, token_hash
+from orchestrator.errors import SettingError
+
+
+def source(home: Path, dotenv: str | None = None, **environment: str) -> CredentialSource:
+    if dotenv is not None:
+        (home / ".env").write_text(dotenv)
+    return CredentialSource(home, environment)
+
+
+def read(home: Path, dotenv: str | None = None, **environment: str) -> Credential:
+    found = source(home, dotenv, **environment).current()
+    assert found is not None
+    return found
+
+
+def test_without_any_setting_there_is_no_credential(tmp_path: Path) -> None:
+    assert source(tmp_path).current() is None
+    assert source(tmp_path, "ANTHROPIC_API_KEY=\nASSISTANT_NAME=Andy\n").current() is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "secret", "kind"),
+    [
+        ("ANTHROPIC_API_KEY", "sk-1", CredentialKind.API_KEY),
+        ("CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-x", CredentialKind.OAUTH),
+        ("ANTHROPIC_AUTH_TOKEN", "gateway", CredentialKind.BEARER),
+        ("ANTHROPIC_AUTH_TOKEN", "sk-ant-oat01-x", CredentialKind.OAUTH),
+    ],
+)
+def test_each_setting_is_read_from_both_places(
+    tmp_path: Path, setting: str, secret: str, kind: CredentialKind
+) -> None:
+    expected = Credential(kind=kind, secret=secret, setting=setting)
+    assert read(tmp_path, **{setting: secret}) == expected
+    assert read(tmp_path, f'{setting}="{secret}"\n') == expected
+
+
+def test_the_environment_goes_before_the_file_and_a_key_before_a_token(tmp_path: Path) -> None:
+    assert read(tmp_path, "ANTHROPIC_API_KEY=file\n", ANTHROPIC_AUTH_TOKEN="own").secret == "own"
+    assert read(tmp_path, "CLAUDE_CODE_OAUTH_TOKEN=b\nANTHROPIC_API_KEY=a\n").secret == "a"
+
+
+def test_nothing_in_the_file_is_expanded(tmp_path: Path) -> None:
+    assert read(tmp_path, "ANTHROPIC_API_KEY=a${HOME}b\n").secret == "a${HOME}b"
+
+
+def test_the_process_environment_stays_as_it_is(tmp_path: Path) -> None:
+    before = dict(os.environ)
+    read(tmp_path, "ANTHROPIC_API_KEY=a\n")
+    assert dict(os.environ) == before
+
+
+def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = source(tmp_path, "ANTHROPIC_API_KEY=one\n")
+    reads: list[Path] = []
+    parse = __import__("dotenv").dotenv_values
+    monkeypatch.setattr(
+        "dotenv.dotenv_values", lambda path, **named: reads.append(path) or parse(path, **named)
+    )
+    for _ in range(3):
+        assert found.current() is not None
+    assert len(reads) == 1
+    replacement = tmp_path / "new"
+    replacement.write_text("ANTHROPIC_API_KEY=two\n")
+    replacement.replace(tmp_path / ".env")
+    assert found.current() == Credential(
+        kind=CredentialKind.API_KEY, secret="two", setting="ANTHROPIC_API_KEY"
+    )
+    (tmp_path / ".env").unlink()
+    assert found.current() is None
+
+
+def test_no_text_form_shows_the_secret(tmp_path: Path) -> None:
+    found = source(tmp_path, "ANTHROPIC_API_KEY=sk-hidden\n")
+    credential = found.current()
+    assert "sk-hidden" not in f"{credential!r} {credential} {found!r} {found._read!r}"
+
+
+@pytest.mark.parametrize("secret", ["two words", "line\\nbreak\x01", "clé"])
+def test_a_credential_that_no_header_can_carry_is_refused_without_showing_it(
+    tmp_path: Path, secret: str
+) -> None:
+    with pytest.raises(SettingError, match="ANTHROPIC_API_KEY") as caught:
+        source(tmp_path, ANTHROPIC_API_KEY=secret).current()
+    assert secret not in str(caught.value)
+
+
+def test_an_unreadable_file_is_a_setting_error(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"ANTHROPIC_API_KEY=\xff\xfe\n")
+    with pytest.raises(SettingError, match=r"\.env"):
+        source(tmp_path).current()
+
+
+def test_a_pipe_in_place_of_the_file_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".env")
+    with pytest.raises(SettingError, match=r"\.env"):
+        source(tmp_path).current()
+
+
+def test_the_upstream_is_the_api_unless_a_setting_names_another(tmp_path: Path) -> None:
+    assert source(tmp_path).upstream() == "https://api.anthropic.com"
+    found = source(tmp_path, "ANTHROPIC_BASE_URL=http://gateway:8080/llm/\n")
+    assert found.upstream() == "http://gateway:8080/llm"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gateway",
+        "ftp://x",
+        "http://",
+        "http://u:p@x",
+        "http://x:0",
+        "http://x:y",
+        "http://x/?a=1",
+        "http://x y",
+    ],
+)
+def test_an_upstream_that_is_no_service_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(SettingError, match="ANTHROPIC_BASE_URL"):
+        source(tmp_path, ANTHROPIC_BASE_URL=url).upstream()
+
+
+def test_tokens_differ_and_only_their_hash_is_kept() -> None:
+    tokens = {new_token() for _ in range(100)}
+    assert len(tokens) == 100
+    token = tokens.pop()
+    assert len(token) > 40
+    assert token_hash(token) == token_hash(token)
+    assert len(token_hash(token)) == 64
+    assert token not in token_hash(token)
