@@ -1,0 +1,106 @@
+"""The agent that is Claude, through the Claude Agent SDK and the CLI in its wheel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from agent_runner.agents.claude_cli import CliProcess, CliSettings
+from agent_runner.host import Host
+from agent_runner.interfaces import Outcome, Say
+from agent_runner.wire.order import RunOrder, TurnOrder
+from agent_runner.workspace import Workspace
+
+if TYPE_CHECKING:
+    import claude_agent_sdk
+
+logger = logging.getLogger(__name__)
+
+DISCONNECT_SECONDS = 1.4
+
+
+class ClaudeAgent:
+    """One Claude session. A session to resume that is gone is replaced by a new one, once.
+
+    Only the last text of a turn is said; what the model says between tools is not.
+    """
+
+    def __init__(self, order: RunOrder, workspace: Workspace, host: Host) -> None:
+        self.session_id: str | None = None
+        self._order = order
+        self._workspace = workspace
+        self._host = host
+        self._turn: int | None = None
+        self._resumed: str | None = None
+        self._cli: CliProcess | None = None
+        self._client: claude_agent_sdk.ClaudeSDKClient | None = None
+        self._sdk: Any = None
+
+    async def start(self) -> None:
+        """Connect to the CLI, resuming the ordered session. Raises what the SDK raises."""
+        try:
+            await self._connect(self._order.session_id)
+        except Exception as error:
+            if not self._is_session_gone(error):
+                raise
+            await self._start_afresh()
+
+    async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
+        self._turn = turn.turn
+        try:
+            return await self._ask(turn.prompt, say)
+        except Exception as error:
+            if not self._is_session_gone(error):
+                raise
+            await self._start_afresh()
+            return await self._ask(turn.prompt, say)
+
+    async def close(self) -> None:
+        client, cli = self._client, self._cli
+        self._client = self._cli = None
+        try:
+            if client is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(DISCONNECT_SECONDS):
+                        await client.disconnect()
+        finally:
+            if cli is not None:
+                cli.kill()
+
+    async def _connect(self, resume: str | None) -> None:
+        """Start the CLI, import the SDK while it boots, then introduce them."""
+        self._resumed = resume
+        settings = await asyncio.to_thread(CliSettings.of, self._order, self._workspace, resume=resume)
+        self._cli = await CliProcess.start(settings)
+        self._sdk = await asyncio.to_thread(importlib.import_module, "agent_runner.agents.claude_sdk")
+        conversation = self._sdk.Conversation(order=self._order, host=self._host, turn=lambda: self._turn)
+        self._client = await self._sdk.connect(self._cli, settings, conversation)
+
+    async def _start_afresh(self) -> None:
+        logger.warning("the session to resume is gone; a new one begins")
+        await self.close()
+        await self._connect(None)
+
+    def _is_session_gone(self, error: Exception) -> bool:
+        """Tell whether the CLI ended before it knew its session: nothing has reached the model then."""
+        return (
+            self._resumed is not None
+            and self.session_id is None
+            and self._sdk is not None
+            and isinstance(error, self._sdk.ProcessError)
+        )
+
+    async def _ask(self, prompt: str, say: Say) -> Outcome:
+        result = await self._sdk.ask(self._client, prompt, self._know_session)
+        if result is None:
+            raise RuntimeError("The Claude CLI ended without a result")
+        outcome: Outcome = self._sdk.outcome_of(result)
+        if outcome.error is None and (result.result or "").strip():
+            await say(result.result)
+        return outcome
+
+    def _know_session(self, session_id: str) -> None:
+        self.session_id = session_id

@@ -1,0 +1,175 @@
+"""The half of the Claude agent that needs the SDK. Importing it is slow: do so in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import claude_agent_sdk as sdk
+from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
+
+from agent_runner.agents.claude_cli import MAX_LINE_BYTES, SERVER, SETTING_SOURCES, CliProcess, CliSettings
+from agent_runner.faults import log_fault
+from agent_runner.hooks import archive
+from agent_runner.host import Host
+from agent_runner.interfaces import Outcome, TokenUsage
+from agent_runner.tools import Tool, tools_for, words_of
+from agent_runner.wire.order import RunOrder
+
+ProcessError = sdk.ProcessError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What the tools and hooks of a client need to know."""
+
+    order: RunOrder
+    host: Host
+    turn: Callable[[], int | None]
+    """The turn that is being answered."""
+
+
+def options(settings: CliSettings, conversation: Conversation) -> sdk.ClaudeAgentOptions:
+    """Say `settings` in the SDK's words, with the tools and hooks that only it can have."""
+    return sdk.ClaudeAgentOptions(
+        cli_path=settings.cli,
+        cwd=settings.cwd,
+        system_prompt={
+            "type": "preset",
+            "preset": "claude_code",
+            "append": settings.append,
+            "snapshot": False,  # a resumed session follows the rules of today
+        },
+        tools=list(settings.tools),
+        allowed_tools=list(settings.allowed),
+        max_turns=settings.model_turns,
+        model=settings.model,
+        permission_mode="bypassPermissions",
+        resume=settings.resume,
+        add_dirs=list(settings.extra),
+        mcp_servers={SERVER: tool_server(conversation)},
+        setting_sources=list(SETTING_SOURCES),
+        env=settings.environment(),
+        hooks={"PreCompact": [sdk.HookMatcher(hooks=[_archiver(settings, conversation.order)])]},
+        max_buffer_size=MAX_LINE_BYTES,
+        verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
+    )
+
+
+async def connect(cli: CliProcess, settings: CliSettings, conversation: Conversation) -> sdk.ClaudeSDKClient:
+    """Give the SDK the CLI that runs already, if it was started with the command the SDK would use.
+
+    Raises:
+        sdk.ClaudeSDKError: the CLI ended, for example because the session to resume is not there.
+    """
+    chosen = options(settings, conversation)
+    transport: CliProcess | None = cli
+    if sdk_command(chosen) != settings.command():
+        await cli.close()
+        transport = None
+    client = sdk.ClaudeSDKClient(chosen, transport=cast("Any", transport))
+    await client.connect()
+    return client
+
+
+def sdk_command(chosen: sdk.ClaudeAgentOptions) -> list[str] | None:
+    """Return the command that the SDK would start, or None when this release hides it."""
+    try:
+        from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
+
+        build: Callable[[], list[str]] = SubprocessCLITransport(prompt="", options=chosen)._build_command  # noqa: SLF001
+        return build()
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+def tool_server(conversation: Conversation) -> sdk.McpSdkServerConfig:
+    """Make the in-process MCP server of the tool table."""
+    table = tools_for(is_main=conversation.order.is_main)
+    return sdk.create_sdk_mcp_server(SERVER, tools=[_sdk_tool(tool, conversation) for tool in table])
+
+
+def _sdk_tool(tool: Tool[Any], conversation: Conversation) -> sdk.SdkMcpTool[Any]:
+    async def call(arguments: dict[str, Any]) -> dict[str, Any]:
+        reply = await tool.call(arguments, conversation.host, turn=conversation.turn())
+        return {"content": [{"type": "text", "text": words_of(reply)}], "is_error": not reply.ok}
+
+    return sdk.SdkMcpTool(
+        name=tool.name, description=tool.description, input_schema=tool.schema(), handler=call
+    )
+
+
+def _archiver(settings: CliSettings, order: RunOrder) -> sdk.HookCallback:
+    async def archive_transcript(given: HookInput, _: str | None, __: HookContext) -> HookJSONOutput:
+        transcript = Path(given["transcript_path"])
+        now = datetime.now(_zone(order.timezone))
+        try:
+            await asyncio.to_thread(
+                archive, transcript, settings.cwd / "conversations", assistant=order.assistant_name, now=now
+            )
+        except OSError as error:
+            log_fault("the conversation was not archived", error)
+        return {}
+
+    return archive_transcript
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
+
+
+async def ask(
+    client: sdk.ClaudeSDKClient, prompt: str, on_session: Callable[[str], None]
+) -> sdk.ResultMessage | None:
+    """Ask once and return the result of this prompt, or None when the CLI ends without one.
+
+    `on_session` hears of the session's id with the first message that tells it.
+    """
+    prompt_id = str(uuid4())
+    await client.query(_one_message(prompt, prompt_id))
+    async for message in client.receive_messages():
+        if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
+            on_session(str(message.data["session_id"]))
+        if isinstance(message, sdk.ResultMessage) and prompt_id in (
+            message.user_message_uuids or [prompt_id]
+        ):
+            return message
+    return None
+
+
+async def _one_message(prompt: str, prompt_id: str) -> AsyncIterator[dict[str, Any]]:
+    content = {"role": "user", "content": prompt}
+    yield {"type": "user", "uuid": prompt_id, "message": content, "parent_tool_use_id": None}
+
+
+def outcome_of(result: sdk.ResultMessage) -> Outcome:
+    """Judge a result: an error result is an error, whatever was said before."""
+    usage = _usage(result)
+    if not result.is_error and result.subtype == "success":
+        return Outcome(usage=usage)
+    reasons = result.errors or [result.result or "", result.subtype]
+    reason = next((" ".join(reason.split()) for reason in reasons if reason.strip()), "no reason given")
+    return Outcome(error=reason[:500], code="agent", usage=usage)
+
+
+def _usage(result: sdk.ResultMessage) -> TokenUsage | None:
+    used = result.usage
+    if not used:
+        return None
+    models = list(result.model_usage or {})
+    return TokenUsage(
+        model=models[0] if len(models) == 1 else ", ".join(models) or None,
+        input_tokens=int(used.get("input_tokens") or 0),
+        output_tokens=int(used.get("output_tokens") or 0),
+        cache_read_tokens=int(used.get("cache_read_input_tokens") or 0),
+        cache_write_tokens=int(used.get("cache_creation_input_tokens") or 0),
+    )

@@ -1,0 +1,22 @@
+"""How a failure is told: to the host in one line, to the log without the conversation."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+logger = logging.getLogger(__name__)
+
+MAX_REASON_CHARS = 500
+
+
+def one_line(error: BaseException) -> str:
+    """Say what went wrong in one line that fits a frame."""
+    words = " ".join(str(error).split()) or "no reason given"
+    return f"{type(error).__name__}: {words}".encode("utf-8", "replace").decode("utf-8")[:MAX_REASON_CHARS]
+
+
+def log_fault(what: str, error: BaseException) -> None:
+    """Log where `error` came from, without its message, which may quote the conversation."""
+    places = "".join(traceback.format_tb(error.__traceback__))
+    logger.error("%s: %s\n%s", what, type(error).__name__, places)

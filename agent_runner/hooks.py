@@ -1,0 +1,108 @@
+"""Keep a readable copy of a conversation before it is compacted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+MAX_MESSAGE_CHARS = 2000
+MAX_SLUG_CHARS = 50
+MAX_SUMMARY_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One message of a transcript."""
+
+    is_assistant: bool
+    text: str
+
+
+def archive(transcript: Path, conversations: Path, *, assistant: str, now: datetime) -> Path | None:
+    """Write a transcript as `{YYYY-MM-DD}-{slug}.md`, never over another, and return its path.
+
+    Messages are cut at 2000 characters. None when there was nothing said.
+
+    Raises:
+        OSError: the transcript cannot be read, or the copy cannot be written.
+    """
+    said = list(read_transcript(transcript))
+    if not said:
+        return None
+    summary = _summary(transcript)
+    slug = _slug(summary) or f"conversation-{now:%H%M}"
+    conversations.mkdir(parents=True, exist_ok=True)
+    text = render(said, title=summary or "Conversation", assistant=assistant, now=now)
+    return _write_new(conversations, f"{now:%Y-%m-%d}-{slug}", text)
+
+
+def read_transcript(transcript: Path) -> Iterator[Said]:
+    """Yield the texts of people and assistant, in order. Lines that are no JSON are skipped."""
+    with transcript.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            entry = _entry(line)
+            if entry.get("type") in ("user", "assistant") and not entry.get("isMeta"):
+                text = _text((entry.get("message") or {}).get("content"))
+                if text:
+                    yield Said(is_assistant=entry["type"] == "assistant", text=text)
+
+
+def render(said: list[Said], *, title: str, assistant: str, now: datetime) -> str:
+    parts = [f"# {title}", f"Archived: {now:%Y-%m-%d %H:%M %Z}".rstrip(), "---"]
+    for message in said:
+        cut = message.text[:MAX_MESSAGE_CHARS] + ("…" if len(message.text) > MAX_MESSAGE_CHARS else "")
+        parts.append(f"**{assistant if message.is_assistant else 'User'}**: {cut}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _entry(line: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content.strip()
+    blocks = content if isinstance(content, list) else []
+    texts = [
+        str(block.get("text", ""))
+        for block in blocks
+        if isinstance(block, dict) and block.get("type") == "text"
+    ]
+    return "\n".join(texts).strip()
+
+
+def _summary(transcript: Path) -> str:
+    """Return the session's summary as the CLI's index has it, or nothing."""
+    try:
+        index = json.loads((transcript.parent / "sessions-index.json").read_text(encoding="utf-8"))
+        entries = index["entries"] if isinstance(index, dict) else index
+        found = [entry["summary"] for entry in entries if entry.get("sessionId") == transcript.stem]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return ""
+    return " ".join(str(found[0]).split())[:MAX_SUMMARY_CHARS] if found else ""
+
+
+def _slug(summary: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", summary.lower()).strip("-")[:MAX_SLUG_CHARS].strip("-")
+
+
+def _write_new(directory: Path, name: str, text: str) -> Path:
+    number = 1
+    while True:
+        path = directory / (f"{name}.md" if number == 1 else f"{name}-{number}.md")
+        try:
+            with path.open("x", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+        except FileExistsError:
+            number += 1
+        else:
+            return path

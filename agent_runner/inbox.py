@@ -1,0 +1,80 @@
+"""Turns after the first: files in `input/`, which the host writes and deletes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from agent_runner.watch import Watch
+from agent_runner.wire.document import WireError
+from agent_runner.wire.order import CLOSE_FILE, CloseOrder, TurnOrder
+
+logger = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 1.0
+
+
+class Inbox:
+    """Hands out the turns of one run, each once, in the order of their file names."""
+
+    def __init__(self, directory: Path, run: str, *, handled: set[int]) -> None:
+        self._directory = directory
+        self._run = run
+        self._handled = handled
+        self._read: set[str] = set()
+        self._bad_close: str | None = None
+
+    async def next(self) -> TurnOrder | None:
+        """Wait for the next turn; None means that the host wants this run to end."""
+        watch = Watch(self._directory)
+        watch.start()
+        try:
+            async for _ in watch.looks(SWEEP_SECONDS):
+                if turn := await asyncio.to_thread(self._take):
+                    return turn
+                if await asyncio.to_thread(self._is_closed):
+                    return None
+        finally:
+            watch.stop()
+        raise AssertionError("looks never ends")
+
+    def _take(self) -> TurnOrder | None:
+        for path in self._new_files():
+            self._read.add(path.name)
+            turn = self._parse(path)
+            if turn and turn.run == self._run and turn.turn not in self._handled:
+                self._handled.add(turn.turn)
+                return turn
+        return None
+
+    def _new_files(self) -> list[Path]:
+        try:
+            names = sorted(path.name for path in self._directory.glob("*.json"))
+        except OSError as error:
+            logger.warning("input cannot be listed: %s", error.strerror)
+            return []
+        self._read.intersection_update(names)
+        return [self._directory / name for name in names if name not in self._read]
+
+    def _parse(self, path: Path) -> TurnOrder | None:
+        try:
+            return TurnOrder.parse(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, WireError) as error:
+            logger.warning("input file %s is ignored: %s", path.name, error)
+            return None
+
+    def _is_closed(self) -> bool:
+        try:
+            text = (self._directory / CLOSE_FILE).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        try:
+            return self._run in CloseOrder.parse(text).runs
+        except WireError as error:
+            if text != self._bad_close:
+                logger.warning("%s is ignored: %s", CLOSE_FILE, error)
+            self._bad_close = text
+            return False

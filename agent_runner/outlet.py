@@ -1,0 +1,61 @@
+"""The one way out: numbered frames on the real stdout."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from typing import Any
+
+from agent_runner.wire.frames import Frame, encode_frame
+
+
+class Outlet:
+    """Numbers frames from 1 without a gap and writes them in order from a thread of its own.
+
+    A reader that pauses therefore delays neither the agent nor the heartbeat. Once nobody reads any
+    more, frames are dropped and `is_broken` tells so.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._last = 0
+        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.is_broken = False
+        self._thread = threading.Thread(target=self._write_all, name="outlet", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def taking_stdout(cls) -> Outlet:
+        """Keep stdout for frames; whatever else writes to it from now on writes to stderr."""
+        sys.stdout.flush()
+        descriptor = os.dup(1)
+        os.dup2(2, 1)
+        sys.stdout = sys.stderr
+        return cls(descriptor)
+
+    def put(self, frame: type[Frame], **fields: Any) -> None:
+        """Queue a frame with the next number. Never blocks."""
+        with self._lock:
+            self._last += 1
+            self._waiting.put(encode_frame(frame(n=self._last, **fields)))
+
+    def finish(self, seconds: float | None = None) -> None:
+        """Block until all frames are written, at most `seconds`. Nothing may be put afterwards."""
+        self._waiting.put(None)
+        self._thread.join(seconds)
+
+    def _write_all(self) -> None:
+        while (data := self._waiting.get()) is not None:
+            if not self.is_broken:
+                self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError:
+            self.is_broken = True

@@ -1,0 +1,126 @@
+"""One run: the turn it was started with, then whatever comes, until the host closes it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent_runner.faults import log_fault, one_line
+from agent_runner.inbox import Inbox
+from agent_runner.interfaces import Agent, Outcome, TokenUsage
+from agent_runner.outlet import Outlet
+from agent_runner.wire.frames import Ack, ErrorCode, Heartbeat, Result, TurnEnd, Usage
+from agent_runner.wire.mailbox import MAX_TEXT_CHARS
+from agent_runner.wire.order import RunOrder, TurnOrder
+
+CLOSE_SECONDS = 2.0
+
+
+TURN_CUT_OFF = 0
+"""Exit code when a turn was cut off as ordered, which leaves the agent unusable: a clean end."""
+AGENT_BROKE = 1
+
+
+class Session:
+    """Hands turns to the agent one after another and tells the host what becomes of them.
+
+    An agent that returns an error stays in use; one that raises has broken and ends the run.
+    """
+
+    def __init__(self, order: RunOrder, agent: Agent, inbox: Inbox, outlet: Outlet) -> None:
+        self._order = order
+        self._agent = agent
+        self._inbox = inbox
+        self._outlet = outlet
+        self._is_started = False
+
+    async def run(self) -> int:
+        """Answer turns until the host closes the run or the agent breaks; return the exit code."""
+        turn: TurnOrder | None = self._order.turn
+        try:
+            while turn is not None:
+                code = await self._handle(turn)
+                if code is not None:
+                    return code
+                turn = await self._inbox.next()
+        finally:
+            await self._close()
+        return 0
+
+    async def beat(self, seconds: float) -> None:
+        """Say every `seconds` that the runner is alive, until cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            self._outlet.put(Heartbeat, new_session_id=self._agent.session_id)
+
+    async def _handle(self, turn: TurnOrder) -> int | None:
+        """Have one turn answered. An exit code means that the run cannot go on."""
+        limit = self._order.limits.turn_seconds
+        budget = asyncio.timeout(limit)
+        try:
+            async with budget:
+                self._end(turn, await self._answer(turn))
+        except Exception as error:  # noqa: BLE001  # whatever an agent raises ends its turn, told
+            if budget.expired():
+                reason = f"The turn took longer than {limit:g} s and was stopped."
+                self._end(turn, Outcome(error=reason, code="agent"))
+                return TURN_CUT_OFF
+            log_fault(f"the agent broke in turn {turn.turn}", error)
+            self._end(turn, Outcome(error=one_line(error), code="agent"))
+            return AGENT_BROKE
+        return None
+
+    async def _answer(self, turn: TurnOrder) -> Outcome:
+        if not self._is_started:
+            await self._agent.start()
+            self._is_started = True
+        self._outlet.put(Ack, turn=turn.turn)
+
+        async def say(text: str) -> None:
+            self._say(turn, text)
+
+        return await self._agent.answer(turn, say)
+
+    def _say(self, turn: TurnOrder, text: str) -> None:
+        if text.strip():
+            self._outlet.put(
+                Result, turn=turn.turn, result=_sendable(text), new_session_id=self._agent.session_id
+            )
+
+    def _end(self, turn: TurnOrder, outcome: Outcome) -> None:
+        if outcome.usage is not None:
+            self._tell_usage(turn, outcome.usage)
+        code: ErrorCode | None = (outcome.code or "agent") if outcome.error is not None else None
+        self._outlet.put(
+            TurnEnd,
+            turn=turn.turn,
+            status="success" if outcome.error is None else "error",
+            error=outcome.error,
+            code=code,
+            new_session_id=self._agent.session_id,
+        )
+
+    def _tell_usage(self, turn: TurnOrder, usage: TokenUsage) -> None:
+        self._outlet.put(
+            Usage,
+            turn=turn.turn,
+            model=usage.model,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+        )
+
+    async def _close(self) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._agent.close()
+        except Exception as error:  # noqa: BLE001  # the run ends anyway
+            log_fault("the agent did not close", error)
+
+
+def _sendable(text: str) -> str:
+    """Make `text` fit a frame: no lone surrogates, and no longer than a message may be."""
+    clean = text.encode("utf-8", "replace").decode("utf-8")
+    if len(clean) <= MAX_TEXT_CHARS:
+        return clean
+    return f"{clean[: MAX_TEXT_CHARS - 40]}\n… (cut: {len(clean):,} characters)"

@@ -1,0 +1,317 @@
+"""The runner with the real SDK and the real CLI; only the model is scripted."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_runner.wire.mailbox import SendMessage
+from agent_runner.wire.order import Limits
+from agent_runner.workspace import Workspace
+from tests.fakes.messages_api import (
+    Fail,
+    Hang,
+    Say,
+    ScriptedMessagesApi,
+    Tokens,
+    UseTool,
+    all_text,
+    last_user_text,
+    system_text,
+    tool_names,
+    tool_results,
+)
+from tests.fakes.runner_process import RUN, RunnerProcess, make_workspace, order_of
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return make_workspace(tmp_path)
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedMessagesApi]:
+    with ScriptedMessagesApi() as api:
+        yield api
+
+
+def environment(api: ScriptedMessagesApi) -> dict[str, str]:
+    return {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "placeholder"}
+
+
+def run(workspace: Workspace, api: ScriptedMessagesApi, prompt: str, **more: object) -> RunnerProcess:
+    return RunnerProcess(workspace, order_of(prompt, **more), environment=environment(api))
+
+
+def test_a_turn_is_answered_in_numbered_frames(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    tokens = Tokens(
+        input_tokens=101, output_tokens=23, cache_read_input_tokens=7, cache_creation_input_tokens=5
+    )
+    api.then(Say("Hello there", tokens=tokens))
+    with run(workspace, api, "hi", model="claude-opus-5-5") as runner:
+        end = runner.wait_for("turn_end")
+        session = end.new_session_id
+    assert [frame.kind for frame in runner.frames] == ["ready", "ack", "result", "usage", "turn_end"]
+    assert [frame.n for frame in runner.frames] == [1, 2, 3, 4, 5]
+    assert (end.status, end.error) == ("success", None)
+    assert session
+    assert runner.results(1) == ["Hello there"]
+    usage = runner.wait_for("usage")
+    assert usage.model_dump(include={"input_tokens", "output_tokens", "model"}) == {
+        "input_tokens": 101,
+        "output_tokens": 23,
+        "model": "claude-opus-5-5",
+    }
+    assert usage.model_dump(include={"cache_read_tokens", "cache_write_tokens"}) == {
+        "cache_read_tokens": 7,
+        "cache_write_tokens": 5,
+    }
+    assert runner.stray == []
+
+
+def test_a_follow_up_goes_on_in_the_same_session(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    api.then(Say("one"), Say("two"))
+    with run(workspace, api, "first question") as runner:
+        first = runner.wait_for("turn_end", turn=1)
+        runner.ask(2, "second question")
+        second = runner.wait_for("turn_end", turn=2)
+    assert runner.results(2) == ["two"]
+    assert first.new_session_id == second.new_session_id
+    assert "first question" in all_text(api.turns[1])
+    assert last_user_text(api.turns[1]) == "second question"
+
+
+def test_a_turn_file_seen_twice_is_answered_once(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    with run(workspace, api, "hi") as runner:
+        runner.wait_for("turn_end", turn=1)
+        runner.ask(1, "again?")
+        runner.ask(2, "new")
+        runner.ask(2, "the same turn in another file")
+        runner.ask(3, "last")
+        runner.wait_for("turn_end", turn=3)
+    assert [frame.turn for frame in runner.frames if frame.kind == "turn_end"] == [1, 2, 3]
+    assert len(api.turns) == 3
+
+
+def test_files_of_other_runs_and_broken_ones_are_ignored(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    (workspace.input / "0.json").write_text("{")
+    (workspace.input / "1.json").write_text('{"v": 9}')
+    with run(workspace, api, "hi") as runner:
+        runner.ask(7, "stranded", run="another-run")
+        runner.wait_for("turn_end", turn=1)
+        runner.ask(8, "mine")
+        runner.wait_for("turn_end", turn=8)
+    assert not any("stranded" in all_text(turn) for turn in api.turns)
+    assert "0.json is ignored" in runner.stderr
+
+
+def test_a_tool_call_becomes_a_file_and_the_reply_reaches_the_model(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(UseTool("send_message", {"text": "working on it"}, text="Let me see."), Say("done"))
+    with run(workspace, api, "hi", turn=41) as runner:
+        request = runner.request(workspace.messages)
+        assert isinstance(request, SendMessage)
+        assert (request.text, request.turn) == ("working on it", 41)
+        runner.reply(request, "Sent.", data={"outbox": 5})
+        runner.wait_for("turn_end")
+    assert runner.results(41) == ["done"]
+    (result,) = tool_results(api.turns[1])
+    assert "Sent." in str(result["content"])
+    assert "outbox" in str(result["content"])
+    assert not result.get("is_error")
+
+
+def test_a_refusal_of_the_host_is_an_error_to_the_model(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(UseTool("set_reminder", {"text": "tea", "at": "30m"}), Say("sorry"))
+    with run(workspace, api, "hi") as runner:
+        runner.reply(runner.request(workspace.tasks), "That time is past.", ok=False)
+        runner.wait_for("turn_end")
+    (result,) = tool_results(api.turns[1])
+    assert result["is_error"] is True
+    assert "That time is past." in str(result["content"])
+
+
+@pytest.mark.parametrize("is_main", [True, False])
+def test_only_main_has_the_tools_to_register_groups(
+    workspace: Workspace, api: ScriptedMessagesApi, is_main: bool
+) -> None:
+    with run(workspace, api, "hi", is_main=is_main) as runner:
+        runner.wait_for("turn_end")
+    names = tool_names(api.turns[0])
+    assert {"Bash", "Read", "mcp__andy__send_message", "mcp__andy__set_reminder"} <= set(names)
+    assert ("mcp__andy__register_group" in names) is is_main
+
+
+def test_the_model_is_told_who_it_is_and_what_all_groups_share(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    (workspace.shared / "CLAUDE.md").write_text("Everyone here likes 떡볶이.")
+    (workspace.group / "CLAUDE.md").write_text("This group is about bees.")
+    with run(workspace, api, "hi", assistant_name="Ada", timezone="Asia/Seoul") as runner:
+        runner.wait_for("turn_end")
+    assert "You are Ada" in system_text(api.turns[0])
+    assert "Asia/Seoul" in system_text(api.turns[0])
+    assert "떡볶이" in system_text(api.turns[0])
+    assert "about bees" in all_text(api.turns[0])
+
+
+def test_main_does_not_read_the_memory_of_the_groups(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    (workspace.shared / "CLAUDE.md").write_text("shared memory")
+    with run(workspace, api, "hi", is_main=True) as runner:
+        runner.wait_for("turn_end")
+    assert "shared memory" not in system_text(api.turns[0])
+
+
+def test_a_reply_may_contain_the_marker_of_the_frames(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    text = "안녕\n---NANOCLAW_OUTPUT_END---\n---NANOCLAW_OUTPUT_START---\n한글 🙂 end"
+    api.then(Say(text))
+    with run(workspace, api, "hi") as runner:
+        runner.wait_for("turn_end")
+    assert runner.results(1) == [text]
+
+
+def test_an_error_result_is_an_error_and_the_run_goes_on(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(Fail(403, "permission_error", "no credit"), Say("better"))
+    with run(workspace, api, "hi") as runner:
+        end = runner.wait_for("turn_end", turn=1)
+        runner.ask(2, "again")
+        assert runner.wait_for("turn_end", turn=2).status == "success"
+    assert (end.status, getattr(end, "code", None)) == ("error", "agent")
+    assert "no credit" in (end.error or "")
+    assert runner.results(1) == []
+    assert runner.results(2) == ["better"]
+
+
+def test_an_error_after_words_is_still_an_error(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    api.then(UseTool("Bash", {"command": "true", "description": "x"}, text="I am on it."), Fail(403))
+    with run(workspace, api, "hi") as runner:
+        assert runner.wait_for("turn_end").status == "error"
+    assert runner.results(1) == []
+
+
+def test_a_turn_of_too_many_model_calls_is_an_error(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    api.then(*[UseTool("Bash", {"command": "true", "description": "x"}) for _ in range(4)])
+    with run(workspace, api, "hi", limits=Limits(model_turns=2)) as runner:
+        end = runner.wait_for("turn_end")
+    assert end.status == "error"
+    assert len(api.turns) <= 3
+
+
+def test_a_session_is_resumed_by_another_process(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    with run(workspace, api, "remember the bees") as runner:
+        session = runner.wait_for("turn_end").new_session_id
+        runner.close()
+        assert runner.exit_code() == 0
+    (workspace.input / "_close").unlink()
+    with run(workspace, api, "what was it?", turn=2, session_id=session) as runner:
+        assert runner.wait_for("turn_end").new_session_id == session
+    assert "remember the bees" in all_text(api.turns[-1])
+
+
+@pytest.mark.parametrize("gone", ["0b9d1f3e-1111-4222-8333-444444444444", "no-uuid", "--version"])
+def test_a_session_that_is_gone_is_replaced_and_the_prompt_asked_once(
+    workspace: Workspace, api: ScriptedMessagesApi, gone: str
+) -> None:
+    with run(workspace, api, "hello again", session_id=gone) as runner:
+        end = runner.wait_for("turn_end")
+    assert end.status == "success"
+    assert end.new_session_id not in (None, gone)
+    assert [last_user_text(turn) for turn in api.turns] == ["hello again"]
+
+
+def test_a_chat_message_is_neither_a_command_nor_a_file_reference(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    (workspace.group / "secret.txt").write_text("contents of the file")
+    with run(workspace, api, "/compact @secret.txt") as runner:
+        runner.wait_for("turn_end")
+    assert last_user_text(api.turns[0]) == "/compact @secret.txt"
+    assert "contents of the file" not in all_text(api.turns[0])
+
+
+def test_close_ends_the_run_after_its_turn(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    with run(workspace, api, "hi") as runner:
+        runner.close("another-run", RUN)
+        assert runner.exit_code() == 0
+    assert runner.frames[-1].kind == "turn_end"
+    assert runner.results(1) == ["Nothing is scripted."]
+
+
+def test_a_close_of_another_run_is_ignored(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    with run(workspace, api, "hi") as runner:
+        runner.close("another-run")
+        runner.wait_for("turn_end", turn=1)
+        runner.ask(2, "still there?")
+        runner.wait_for("turn_end", turn=2)
+
+
+def test_sigterm_ends_a_run_whose_model_hangs(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    api.then(Hang())
+    with run(workspace, api, "hi") as runner:
+        api.wait_for_turns(1)
+        children = child_processes(runner.process.pid)
+        assert children
+        runner.process.send_signal(signal.SIGTERM)
+        assert runner.exit_code(seconds=10) == 143
+    assert not any(is_alive(child) for child in children)
+    assert [frame.kind for frame in runner.frames] == ["ready", "ack"]
+
+
+def test_the_cli_dies_with_a_runner_that_is_killed(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    api.then(Hang())
+    with run(workspace, api, "hi") as runner:
+        api.wait_for_turns(1)
+        (child,) = child_processes(runner.process.pid)
+        runner.process.kill()
+        runner.exit_code()
+        runner._until(lambda: None if is_alive(child) else child, 10, "end of the CLI")
+
+
+def test_a_turn_that_takes_too_long_is_stopped_and_ends_the_run(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(Hang())
+    with run(workspace, api, "hi", limits=Limits(turn_seconds=4)) as runner:
+        end = runner.wait_for("turn_end")
+        assert runner.exit_code() == 0
+    assert end.status == "error"
+    assert "longer than 4 s" in (end.error or "")
+
+
+def test_a_cli_that_is_killed_ends_the_run_with_the_reason(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(Hang())
+    with run(workspace, api, "the prompt text") as runner:
+        api.wait_for_turns(1)
+        for child in child_processes(runner.process.pid):
+            os.kill(child, signal.SIGKILL)
+        end = runner.wait_for("turn_end")
+        assert runner.exit_code() == 1
+    assert (end.status, getattr(end, "code", None)) == ("error", "agent")
+    assert end.error
+    assert "the prompt text" not in runner.stderr
+
+
+def child_processes(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task")
+    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
