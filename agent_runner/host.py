@@ -26,10 +26,12 @@ class Host:
     async def ask(self, command: Command) -> Reply:
         """Write `command` as a request of its own and return the host's reply.
 
+        A request id that it names already is kept: asked again, the host does nothing twice.
+
         Never raises for the host's sake: no answer in time is the reply `no_answer`, a request that
         cannot be written is `not_written`, an unreadable answer is `bad_reply`.
         """
-        request_id = secrets.token_hex(16)
+        request_id = command.request_id or secrets.token_hex(16)
         request = command.model_copy(update={"request_id": request_id})
         looks = self._watch().looks(SWEEP_SECONDS)
         try:

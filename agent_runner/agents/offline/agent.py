@@ -1,0 +1,165 @@
+"""The agent without a model."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from agent_runner.agents.offline import dates, lists, reading, reminders
+from agent_runner.agents.offline.asked import Asked
+from agent_runner.agents.offline.checklists import Checklists, ListFault
+from agent_runner.agents.offline.groups import Groups
+from agent_runner.agents.offline.intents import (
+    AddGroup,
+    AddItems,
+    CancelReminder,
+    DropGroup,
+    Echo,
+    ListAct,
+    OnList,
+    Plain,
+    Remind,
+    RemindUnclear,
+    Wish,
+)
+from agent_runner.agents.offline.reminders import Reminders
+from agent_runner.agents.offline.texts import words_of
+from agent_runner.host import Host
+from agent_runner.interfaces import Outcome, Say
+from agent_runner.wire.order import Request, RunOrder, TurnOrder
+from agent_runner.workspace import Workspace
+
+Now = Callable[[], datetime]
+"""Tells the time, aware."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class OfflineAgent:
+    """Answers what can be answered without a model, and says so where it cannot.
+
+    It keeps nothing between turns: lists are files of the group, reminders are the host's.
+    """
+
+    session_id: str | None = None
+
+    def __init__(self, order: RunOrder, workspace: Workspace, host: Host, *, now: Now = _utc_now) -> None:
+        self._order = order
+        self._now = now
+        self._host = host
+        self._checklists = Checklists(workspace.group)
+        self._groups = Groups(host, is_main=order.is_main)
+        self._zone = ZoneInfo("UTC")
+        self._reminders = Reminders(host, self._zone)
+
+    async def start(self) -> None:
+        """Load the group's time zone. Raises `ZoneInfoNotFoundError` for one that does not exist."""
+        self._zone = await asyncio.to_thread(ZoneInfo, self._order.timezone)
+        self._reminders = Reminders(self._host, self._zone)
+
+    async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
+        """Answer every request of the turn in one text. Turns that nobody asked for end in silence."""
+        said = [
+            await self._answer_one(request, _request_id(turn, number, request))
+            for number, request in enumerate(_requests(turn))
+        ]
+        if said:
+            await say("\n\n".join(said))
+        return Outcome()
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+    async def _answer_one(self, request: Request, request_id: str) -> str:
+        intent = await asyncio.to_thread(reading.read, request.text)
+        asked = Asked(
+            sender=reading.plain(request.sender),
+            now=self._now().astimezone(self._zone),
+            words=words_of(intent.language),
+            request_id=request_id,
+        )
+        return await self._do(intent.wish, asked)
+
+    async def _do(self, wish: Wish, asked: Asked) -> str:
+        match wish:
+            case Plain():
+                return await self._tell(wish, asked)
+            case Echo(text=text):
+                return text
+            case Remind():
+                return await self._set_reminder(wish, asked)
+            case RemindUnclear(trouble=trouble):
+                return reminders.unclear(asked, trouble)
+            case CancelReminder(reminder_id=reminder_id):
+                return await self._reminders.cancel(asked, reminder_id)
+            case AddItems() | OnList():
+                return await lists.answer(self._checklists, wish, asked)
+            case AddGroup() | DropGroup():
+                return await self._groups.change(wish, asked)
+
+    async def _tell(self, wish: Plain, asked: Asked) -> str:
+        match wish:
+            case Plain.TELL_TODAY:
+                return await self._today(asked)
+            case Plain.SHOW_REMINDERS:
+                return await self._reminders.told(asked)
+            case Plain.SHOW_LISTS:
+                return await lists.overview(self._checklists, asked)
+            case Plain.SHOW_GROUPS:
+                return await self._groups.told(asked)
+            case _:
+                return self._say(wish, asked)
+
+    def _say(self, wish: Plain, asked: Asked) -> str:
+        words, now, name = asked.words, asked.now, self._order.assistant_name
+        match wish:
+            case Plain.GREET:
+                return words.greeting.format(name=name, sender=f" {asked.sender}" if asked.sender else "")
+            case Plain.THANK:
+                return words.welcome
+            case Plain.HELP:
+                return words.help.format(name=name) + (words.help_main if self._order.is_main else "")
+            case Plain.TELL_TIME:
+                return words.time.format(clock=f"{now:%H:%M}", zone=self._zone.key, day=words.long_day(now))
+            case Plain.TELL_DAY:
+                return words.day.format(day=words.long_day(now))
+            case _:
+                return words.no_model
+
+    async def _set_reminder(self, wish: Remind, asked: Asked) -> str:
+        try:
+            moment = await asyncio.to_thread(dates.resolve, wish.when, asked.now)
+        except dates.Unclear as error:
+            return reminders.unclear(asked, error.trouble, error.at)
+        return await self._reminders.set(asked, wish.what, moment, is_for_all=wish.is_for_all)
+
+    async def _today(self, asked: Asked) -> str:
+        """Say what is still to come today: reminders, then the open to-dos."""
+        words, day = asked.words, asked.words.long_day(asked.now)
+        try:
+            todos = lists.lines(await lists.open_todos(self._checklists))
+        except (ListFault, OSError):
+            todos = [await lists.answer(self._checklists, OnList(ListAct.SHOW), asked)]
+        due = await self._reminders.lines_of_today(asked)
+        if not due and not todos:
+            return words.nothing_today.format(day=day)
+        parts = [due, [f"{words.todo_name[:1].upper()}{words.todo_name[1:]}:", *todos] if todos else []]
+        return "\n\n".join([words.today.format(day=day), *("\n".join(part) for part in parts if part)])
+
+
+def _requests(turn: TurnOrder) -> tuple[Request, ...]:
+    """A task's prompt is its request; workers and free cycles ask nothing that needs no model."""
+    if turn.requests or turn.kind not in ("chat", "task"):
+        return turn.requests
+    return (Request(sender="", text=turn.prompt),)
+
+
+def _request_id(turn: TurnOrder, number: int, request: Request) -> str:
+    """The same when a turn is tried again; the digest keeps an old store's reply from being taken for it."""
+    digest = hashlib.sha256(request.text.encode("utf-8", "replace")).hexdigest()[:12]
+    return f"t{turn.turn}-r{number}-{digest}"

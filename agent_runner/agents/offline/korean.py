@@ -1,0 +1,202 @@
+"""What is understood in Korean: the same wishes as in English."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import replace
+
+from agent_runner.agents.offline import shapes, splitting
+from agent_runner.agents.offline.intents import (
+    TODO,
+    AddGroup,
+    AddItems,
+    CancelReminder,
+    DropGroup,
+    Echo,
+    ListAct,
+    OnList,
+    Plain,
+    Remind,
+    RemindUnclear,
+    Wish,
+)
+from agent_runner.agents.offline.rules import Rule, first
+
+_GIVE = r"(?:\s*(?:좀\s*)?(?:줘|줘요|주세요|줄래|줄래요|주라|달라))?(?:요)?"
+_TELL = rf"(?:알려|말해|보여|확인해|확인){_GIVE}"
+_DO = rf"(?:\s*해{_GIVE}|\s*하기|\s*하자)?"
+_LIST = r"(?:(?P<todo>할\s*일)(?:\s*(?:목록|리스트))?|(?P<list>\S+)\s*(?:목록|리스트))"
+_OBJECT = r"(?:\s*(?:을|를|은|는|이|가))?"
+_QUOTES = ("라고", "다고", "자고")
+_END = re.compile(r"[\s.!?~,]+$")
+_EACH = re.compile(r"\s*,\s*")
+
+
+def read(text: str) -> Wish | None:
+    """Tell what a Korean request wishes, None when no pattern knows it."""
+    if echo := _ECHO.fullmatch(text):
+        return Echo(echo["text"])
+    return first(_RULES, _END.sub("", text).strip())
+
+
+def _list_name(match: re.Match[str]) -> str:
+    return match.groupdict().get("list") or TODO
+
+
+def _show(match: re.Match[str]) -> Wish:
+    return OnList(ListAct.SHOW, _list_name(match))
+
+
+def _clear(match: re.Match[str]) -> Wish:
+    return OnList(ListAct.CLEAR_DONE, _list_name(match))
+
+
+def _without_particle(item: str) -> str:
+    """Take the object's particle off: `우유를`, `약을`, but not the end of `가을`."""
+    item = item.strip()
+    if item.endswith("를") and len(item) > 1:
+        return item[:-1]
+    return item[:-1] if item.endswith("을") and len(item) > 1 and _has_final(item[-2]) else item
+
+
+def _has_final(syllable: str) -> bool:
+    return "가" <= syllable <= "힣" and (ord(syllable) - ord("가")) % 28 != 0
+
+
+def _add(match: re.Match[str]) -> Wish:
+    name = _list_name(match)
+    items = (match["items"],) if name == TODO else _EACH.split(match["items"])
+    return AddItems(tuple(_without_particle(item) for item in items if item.strip()), name)
+
+
+def _add_todo(match: re.Match[str]) -> Wish:
+    return AddItems((_without_particle(match["item"]),))
+
+
+def _remove(match: re.Match[str]) -> Wish:
+    return OnList(ListAct.REMOVE, _list_name(match), _without_particle(match["item"]))
+
+
+def _finish(match: re.Match[str]) -> Wish:
+    return OnList(ListAct.FINISH, _list_name(match), match["item"].strip())
+
+
+def _remind_surely(match: re.Match[str]) -> Wish:
+    """The words can only ask for a reminder, so one that is unclear is told as such."""
+    return _tidy(splitting.split(match["body"], is_for_all=_is_for_all(match)))
+
+
+def _remind_perhaps(match: re.Match[str]) -> Wish | None:
+    """`… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news."""
+    body = match["body"].strip()
+    wish = splitting.split(body, is_for_all=_is_for_all(match))
+    if isinstance(wish, RemindUnclear) and not (body.endswith(_QUOTES) or _names_moment(body)):
+        return None
+    return _tidy(wish)
+
+
+def _names_moment(body: str) -> bool:
+    lead = shapes.leading(body)
+    return lead is not None and lead.when.is_complete
+
+
+def _remind_after_colon(match: re.Match[str]) -> Wish:
+    return _tidy(splitting.split(f"{match['when']}: {match['what']}"))
+
+
+def _is_for_all(match: re.Match[str]) -> bool:
+    return match.groupdict().get("whom") is not None
+
+
+def _tidy(wish: Remind | RemindUnclear) -> Wish:
+    return replace(wish, what=_as_note(wish.what)) if isinstance(wish, Remind) else wish
+
+
+def _as_note(what: str) -> str:
+    """Turn what is quoted (`약 먹으라고`, `회의라고`) into a note (`약 먹기`, `회의`)."""
+    for ending, note in (("으라고", "기"), ("하라고", "하기"), ("이라고", ""), ("라고", "")):
+        if what.endswith(ending) and len(what) > len(ending):
+            stem = what.removesuffix(ending)
+            return stem + (note or ("기" if ending == "라고" and _ends_in_eu(stem) else ""))
+    if what.endswith(("다고", "자고")):
+        return what[:-1]
+    return _without_particle(what)
+
+
+def _ends_in_eu(stem: str) -> bool:
+    """Whether it is a verb's stem such as `끄` or `쓰`, which is no word by itself."""
+    return unicodedata.normalize("NFD", stem)[-1] == "\u1173"
+
+
+_ECHO = re.compile(r"(?:따라\s*해\s*봐?|따라해|에코)\s*:?\s+(?P<text>.+)", re.DOTALL)
+_WHOM = r"(?:(?P<whom>우리(?:\s*모두)?(?:에게|한테)?|모두(?:에게|한테)?|다들)\s+)?"
+_REMIND_VERB = (
+    rf"(?:알림\s*(?:설정|추가|등록)?{_DO}|리마인[드더]{_DO}|상기\s*시켜{_GIVE}|잊지\s*않게\s*알려{_GIVE})"
+)
+
+_RULES: tuple[Rule[Wish | None], ...] = (
+    Rule(
+        r"(?:도움말?|도와\s*줘|사용법|명령어|(?:뭐|무엇을?)\s*할\s*(?:수|줄)\s*(?:있|알)(?:어|니|나요|어요|아|아요)?)",
+        lambda _: Plain.HELP,
+    ),
+    Rule(
+        r"(?:안녕(?:하세요|하십니까)?|하이|헬로|반가워요?|반갑습니다|좋은\s*(?:아침|저녁).*)",
+        lambda _: Plain.GREET,
+    ),
+    Rule(r"(?:(?:정말\s*)?고마워요?|고맙습니다|감사(?:해요?|합니다)|땡큐)", lambda _: Plain.THANK),
+    Rule(
+        rf"(?:지금\s*|현재\s*)?(?:몇\s*시(?:야|예요|에요|인가요|지|니|임)?|시간{_OBJECT})(?:\s*{_TELL})?",
+        lambda _: Plain.TELL_TIME,
+    ),
+    Rule(
+        rf"(?:오늘(?:은|이)?\s*)?(?:며칠|몇\s*일|몇월\s*며칠|무슨\s*요일|날짜)(?:이야|야|이에요|예요|에요|인가요|이지|지)?{_OBJECT}(?:\s*{_TELL})?",
+        lambda _: Plain.TELL_DAY,
+    ),
+    Rule(
+        rf"오늘(?:은)?\s*(?:뭐\s*(?:있(?:어|지|니|나|나요|어요)|해야\s*(?:해|돼|하지))|일정|할\s*일){_OBJECT}(?:요)?(?:\s*(?:{_TELL}|뭐야))?",
+        lambda _: Plain.TELL_TODAY,
+    ),
+    Rule(
+        rf"(?:내\s*|우리\s*|모든\s*)?알림(?:\s*(?:목록|리스트))?{_OBJECT}(?:\s*(?:{_TELL}|뭐\s*있어))?",
+        lambda _: Plain.SHOW_REMINDERS,
+    ),
+    Rule(
+        rf"(?:알림\s*(?P<id>\d{{1,9}})\s*번?|(?P<id2>\d{{1,9}})\s*번\s*알림){_OBJECT}\s*(?:취소|삭제|지워){_DO}{_GIVE}",
+        lambda match: CancelReminder(int(match["id"] or match["id2"])),
+    ),
+    Rule(
+        r"그룹\s*등록\s+(?P<jid>\S+)\s+(?P<folder>\S+)(?:\s+(?P<name>.+))?",
+        lambda match: AddGroup(
+            jid=match["jid"], folder=match["folder"], name=match["name"] or match["folder"]
+        ),
+    ),
+    Rule(
+        r"그룹\s*(?:등록\s*)?(?:해제|삭제)\s+(?P<folder>\S+)",
+        lambda match: DropGroup(match["folder"]),
+    ),
+    Rule(rf"그룹(?:들)?(?:\s*(?:목록|리스트))?{_OBJECT}(?:\s*{_TELL})?", lambda _: Plain.SHOW_GROUPS),
+    Rule(rf"(?:모든\s*|전체\s*)?(?:목록|리스트)(?:들)?{_OBJECT}(?:\s*{_TELL})?", lambda _: Plain.SHOW_LISTS),
+    Rule(
+        rf"(?:{_LIST}(?:에서)?\s*)?완료(?:한|된)?\s*(?:항목|것|거|할\s*일)?{_OBJECT}\s*(?:정리|지워|삭제|비워){_DO}{_GIVE}",
+        _clear,
+    ),
+    Rule(rf"{_LIST}에\s+(?P<items>\S.*?)\s*(?:추가|넣어|적어){_DO}{_GIVE}", _add),
+    Rule(rf"(?P<items>\S.*?)\s+{_LIST}에\s*(?:추가|넣어|적어){_DO}{_GIVE}", _add),
+    Rule(r"할\s*일\s*추가\s*:?\s*(?P<item>\S.*)", _add_todo),
+    Rule(r"할\s*일\s*:\s*(?P<item>\S.*)", _add_todo),
+    Rule(rf"{_LIST}에서\s+(?P<item>\S.*?)\s*(?:삭제|빼|지워|제거){_DO}{_GIVE}", _remove),
+    Rule(rf"(?P<item>\S.*?)\s+{_LIST}에서\s*(?:삭제|빼|지워|제거){_DO}{_GIVE}", _remove),
+    Rule(rf"{_LIST}(?:에서|의)?\s+(?P<item>\d+)\s*번?\s*(?:완료|끝|체크){_DO}", _finish),
+    Rule(
+        rf"(?P<item>\d+)\s*번?\s*(?:완료|끝|체크|다\s*했어){_DO}(?:요)?",
+        _finish,
+    ),
+    Rule(rf"{_LIST}(?:에서|의)?\s+(?P<item>\S.*?)\s*(?:완료|끝){_DO}", _finish),
+    Rule(r"(?P<item>\S.*?)\s*완료(?:했어요?|했습니다)?", _finish),
+    Rule(rf"(?:내\s*|우리\s*)?{_LIST}{_OBJECT}(?:\s*(?:{_TELL}|뭐\s*있어))?", _show),
+    Rule(r"(?P<when>\S.*?)\s*알림\s*[:：]\s*(?P<what>\S.*)", _remind_after_colon),
+    Rule(r"알림\s*[:：]?\s*(?P<body>\S.*)", _remind_surely),
+    Rule(rf"{_WHOM}(?P<body>\S.*?)\s*{_REMIND_VERB}", _remind_surely),
+    Rule(rf"{_WHOM}(?P<body>\S.*?)\s*(?:알려|말해){_GIVE}", _remind_perhaps),
+)
