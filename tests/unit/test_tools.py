@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent_runner.host import Host
+from agent_runner.tools import TABLE, Tool, tools_for, words_of
+from agent_runner.wire.mailbox import Command, Reply, parse_command
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "send_message": {"text": "안녕"},
+    "set_reminder": {"text": "tea", "at": "30m"},
+    "cancel_reminder": {"reminder_id": 3},
+    "list_reminders": {},
+    "register_group": {"jid": "local:bees", "name": "Bees", "folder": "bees", "requires_trigger": False},
+    "unregister_group": {"folder": "bees"},
+    "refresh_groups": {},
+}
+
+
+class Listening(Host):
+    """Keeps what it is asked instead of writing it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Command] = []
+
+    async def ask(self, command: Command) -> Reply:
+        self.asked.append(command)
+        return Reply(request_id="r", ok=True, code="done", text="Done.")
+
+
+def tool_named(name: str) -> Tool[Any]:
+    return next(tool for tool in TABLE if tool.name == name)
+
+
+@pytest.mark.parametrize("tool", TABLE, ids=lambda tool: tool.name)
+async def test_every_tool_becomes_a_command_that_the_wire_knows(tool: Tool[Any]) -> None:
+    host = Listening()
+    reply = await tool.call(EXAMPLES[tool.name], host)
+    assert reply.ok
+    assert parse_command(host.asked[0].to_json()) == host.asked[0]
+
+
+@pytest.mark.parametrize("tool", TABLE, ids=lambda tool: tool.name)
+def test_every_schema_describes_each_parameter_and_refuses_others(tool: Tool[Any]) -> None:
+    schema = tool.schema()
+    assert schema["type"] == "object"
+    assert schema["additionalProperties"] is False
+    assert all("description" in parameter for parameter in schema["properties"].values())
+    assert "title" not in json.dumps(schema)
+
+
+def test_other_groups_do_not_see_the_tools_of_main() -> None:
+    assert {tool.name for tool in tools_for(is_main=True)} - {
+        tool.name for tool in tools_for(is_main=False)
+    } == {"register_group", "unregister_group", "refresh_groups"}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "mistake"),
+    [
+        ("send_message", {}, "text"),
+        ("send_message", {"text": ""}, "text"),
+        ("send_message", {"text": "x" * 100_001}, "text"),
+        ("set_reminder", {"text": "tea", "at": "30m", "when": "x"}, "when"),
+        ("cancel_reminder", {"reminder_id": "soon"}, "reminder_id"),
+        ("register_group", {"jid": "a", "name": "b", "folder": "c" * 65}, "folder"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_named_and_the_host_is_not_asked(
+    name: str, arguments: dict[str, Any], mistake: str
+) -> None:
+    host = Listening()
+    reply = await tool_named(name).call(arguments, host)
+    assert (reply.ok, reply.code) == (False, "bad_arguments")
+    assert mistake in reply.text
+    assert host.asked == []
+
+
+async def test_a_message_names_the_turn_it_belongs_to() -> None:
+    host = Listening()
+    await tool_named("send_message").call({"text": "x"}, host, turn=12)
+    assert json.loads(host.asked[0].to_json())["turn"] == 12
+
+
+def test_a_reply_is_read_with_its_data() -> None:
+    reply = Reply(request_id="r", ok=True, code="done", text="Set.", data={"id": 4, "말": "차"})
+    assert words_of(reply) == 'Set.\n{"id": 4, "말": "차"}'
