@@ -37,7 +37,16 @@ def bind(host: str, preferred_port: int) -> socket.socket:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=256)
+    # asyncio turns Nagle's delay (40 ms an answer) off only where the protocol is named.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(256)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 def _no_address(host: str, error: OSError) -> AndyError:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -33,6 +34,23 @@ def test_a_taken_port_is_left_to_its_owner() -> None:
 def test_an_address_of_another_machine_is_told(host: str) -> None:
     with pytest.raises(AndyError, match=f"cannot listen on {host}"):
         bind(host, 0)
+
+
+async def test_no_answer_waits_for_nagle() -> None:
+    accepted: asyncio.Queue[int] = asyncio.Queue()
+
+    def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        accepted.put_nowait(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = bind("127.0.0.1", 0)
+    async with await asyncio.start_server(note, sock=listener):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        async with asyncio.timeout(20):
+            assert await accepted.get() != 0
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_signals_are_left_to_the_app(tmp_path: Path) -> None:
