@@ -50,7 +50,12 @@ class RunnerProcess:
     """
 
     def __init__(
-        self, workspace: Workspace, order: RunOrder | str, *, environment: dict[str, str] | None = None
+        self,
+        workspace: Workspace,
+        order: RunOrder | str,
+        *,
+        environment: dict[str, str] | None = None,
+        command: Sequence[str] = (sys.executable, "-m", "agent_runner"),
     ) -> None:
         self.workspace = workspace
         self.frames: list[Frame] = []
@@ -58,6 +63,8 @@ class RunnerProcess:
         self.stderr = ""
         self._order = order if isinstance(order, str) else order.to_json() + "\n"
         self._environment = environment or {}
+        self._command = list(command)
+        self._is_listening = True
         self._changed = threading.Condition()
 
     def __enter__(self) -> Self:
@@ -72,7 +79,7 @@ class RunnerProcess:
             **self._environment,
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "agent_runner"],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -111,6 +118,10 @@ class RunnerProcess:
         return self._until(
             lambda: next(filter(wanted, self.frames), None), seconds, f"{kinds} of turn {turn}"
         )
+
+    def stop_listening(self) -> None:
+        """Close the reading end of its stdout at its next word."""
+        self._is_listening = False
 
     def results(self, turn: int) -> list[str | None]:
         return [frame.result for frame in self.frames if frame.kind == "result" and frame.turn == turn]
@@ -163,7 +174,7 @@ class RunnerProcess:
     def _read_stdout(self) -> None:
         decoder = FrameDecoder()
         assert self.process.stdout
-        while chunk := os.read(self.process.stdout.fileno(), 7):
+        while self._is_listening and (chunk := os.read(self.process.stdout.fileno(), 7)):
             for line in decoder.feed(chunk):
                 with self._changed:
                     if isinstance(line, FrameLine):
@@ -171,6 +182,7 @@ class RunnerProcess:
                     else:
                         self.stray.append(line)
                     self._changed.notify_all()
+        self.process.stdout.close()
 
     def _read_stderr(self) -> None:
         assert self.process.stderr

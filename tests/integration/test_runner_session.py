@@ -1,0 +1,279 @@
+"""The runner around agents that misbehave: no model, no CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent_runner.inbox import Inbox
+from agent_runner.interfaces import Outcome, Say, TokenUsage
+from agent_runner.outlet import Outlet
+from agent_runner.session import AGENT_BROKE, TURN_CUT_OFF, Session
+from agent_runner.wire.frames import Frame, FrameDecoder, FrameLine, Heartbeat, Ready, parse_frame
+from agent_runner.wire.mailbox import MAX_TEXT_CHARS
+from agent_runner.wire.order import Limits, RunOrder, TurnOrder
+from agent_runner.workspace import Workspace
+from tests.fakes.runner_process import RUN, RunnerProcess, make_workspace, order_of
+
+Answer = Callable[[TurnOrder, Say], Awaitable[Outcome]]
+
+
+@dataclass
+class PlannedAgent:
+    """Does in its first turn what the test says, then closes the run's inbox."""
+
+    plan: Answer
+    close_file: Path
+    session_id: str | None = None
+    closed: list[bool] = field(default_factory=list)
+
+    async def start(self) -> None:
+        pass
+
+    async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
+        await asyncio.to_thread(self.close_file.write_text, f'{{"runs": ["{RUN}"]}}')
+        return await self.plan(turn, say)
+
+    async def close(self) -> None:
+        self.closed.append(True)
+
+
+class Reading:
+    """The other end of an outlet."""
+
+    def __init__(self) -> None:
+        self.read, self._write = os.pipe()
+        self.outlet = Outlet(self._write)
+
+    def frames(self) -> list[Frame]:
+        """Read all that was put. Last call."""
+        with ThreadPoolExecutor(1) as reader, os.fdopen(self.read, "rb") as pipe:
+            data = reader.submit(pipe.read)
+            self.outlet.finish(10)
+            os.close(self._write)
+            return list(decoded(data.result()))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return make_workspace(tmp_path)
+
+
+async def live(
+    workspace: Workspace, plan: Answer, *, order: RunOrder | None = None
+) -> tuple[int, list[Frame], PlannedAgent]:
+    reading = Reading()
+    agent = PlannedAgent(plan, workspace.input / "_close")
+    inbox = Inbox(workspace.input, RUN, handled={1})
+    code = await Session(order or order_of("hi"), agent, inbox, reading.outlet).run()
+    return code, reading.frames(), agent
+
+
+async def test_an_error_outcome_is_told_and_the_run_goes_on_to_its_close(workspace: Workspace) -> None:
+    async def fails(turn: TurnOrder, say: Say) -> Outcome:
+        return Outcome(error="no model is configured", usage=TokenUsage(input_tokens=3))
+
+    code, frames, agent = await live(workspace, fails)
+    assert code == 0
+    assert [frame.kind for frame in frames] == ["ack", "usage", "turn_end"]
+    assert frames[-1].model_dump(include={"status", "error", "code"}) == {
+        "status": "error",
+        "error": "no model is configured",
+        "code": "agent",
+    }
+    assert agent.closed == [True]
+
+
+async def test_an_agent_that_raises_is_told_in_one_line_and_ends_the_run(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    quoted = "\n".join(["two lines of", "secret talk"])
+
+    async def breaks(turn: TurnOrder, say: Say) -> Outcome:
+        raise ValueError(quoted)
+
+    code, frames, agent = await live(workspace, breaks)
+    assert code == AGENT_BROKE
+    assert frames[-1].error == "ValueError: two lines of secret talk"
+    assert agent.closed == [True]
+    assert "secret talk" not in caplog.text
+
+
+async def test_a_timeout_of_the_agents_own_is_not_the_turns(workspace: Workspace) -> None:
+    async def times_out(turn: TurnOrder, say: Say) -> Outcome:
+        raise TimeoutError("its own")
+
+    code, frames, _ = await live(workspace, times_out)
+    assert (code, frames[-1].error) == (AGENT_BROKE, "TimeoutError: its own")
+
+
+async def test_a_turn_is_cut_off_at_its_limit(workspace: Workspace) -> None:
+    async def thinks(turn: TurnOrder, say: Say) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    code, frames, _ = await live(workspace, thinks, order=order_of("hi", limits=Limits(turn_seconds=0.05)))
+    assert code == TURN_CUT_OFF
+    assert frames[-1].error == "The turn took longer than 0.05 s and was stopped."
+
+
+async def test_text_that_no_frame_can_hold_is_made_to_fit(workspace: Workspace) -> None:
+    async def says(turn: TurnOrder, say: Say) -> Outcome:
+        await say("broken \ud83d half")
+        await say("  \n")
+        await say("x" * (MAX_TEXT_CHARS + 1))
+        return Outcome()
+
+    _, frames, _ = await live(workspace, says)
+    results = [frame.result or "" for frame in frames if frame.kind == "result"]
+    assert results[0] == "broken ? half"
+    assert len(results) == 2
+    assert len(results[1]) <= MAX_TEXT_CHARS
+    assert results[1].endswith("(cut: 100,001 characters)")
+
+
+async def test_the_heart_beats_while_the_agent_thinks(workspace: Workspace) -> None:
+    reading = Reading()
+    agent = PlannedAgent(lambda *_: asyncio.sleep(0, Outcome()), workspace.input / "_close", session_id="s")
+    session = Session(order_of("hi"), agent, Inbox(workspace.input, RUN, handled=set()), reading.outlet)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await session.beat(0.01)
+    beats = reading.frames()
+    assert {(frame.kind, frame.new_session_id) for frame in beats} == {("heartbeat", "s")}
+    assert [frame.n for frame in beats] == list(range(1, len(beats) + 1))
+    assert len(beats) > 2
+
+
+def test_frames_wait_for_a_reader_that_pauses() -> None:
+    reading = Reading()
+    for _ in range(3000):
+        reading.outlet.put(Heartbeat, new_session_id="x" * 100)
+    got = b""
+    while got.count(b"_END---") < 3000:
+        got += os.read(reading.read, 65536)
+    assert [frame.n for frame in decoded(got)] == list(range(1, 3001))
+
+
+def decoded(data: bytes) -> Iterator[Frame]:
+    return (parse_frame(line) for line in FrameDecoder().feed(data) if isinstance(line, FrameLine))
+
+
+def test_an_outlet_without_a_reader_is_broken_and_stays_quiet() -> None:
+    reading = Reading()
+    os.close(reading.read)
+    reading.outlet.put(Ready)
+    reading.outlet.finish(10)
+    assert reading.outlet.is_broken
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ("", "JSON"),
+        ("not json\n", "JSON"),
+        ('{"run": "x"}\n', "group"),
+        (order_of("hi").to_json().replace('"v":1', '"v":2') + "\n", "rebuild the image"),
+    ],
+)
+def test_a_bad_order_is_refused_in_a_frame(workspace: Workspace, order: str, reason: str) -> None:
+    with RunnerProcess(workspace, order) as runner:
+        assert runner.process.stdin
+        runner.process.stdin.close()
+        assert runner.exit_code() == 2
+    (frame,) = runner.frames
+    assert (frame.kind, frame.n, frame.status, getattr(frame, "code", None)) == ("error", 1, "error", "order")
+    assert reason in (frame.error or "")
+
+
+MISBEHAVING = """
+import asyncio, os, subprocess, sys, time
+import agent_runner.__main__ as runner
+from agent_runner.interfaces import Outcome
+
+class Agent:
+    session_id = None
+    async def start(self):
+        print("stray print")
+        os.write(1, b"stray write\\n")
+        subprocess.run(["echo", "stray child"])
+        {start}
+    async def answer(self, turn, say):
+        {answer}
+    async def close(self):
+        {close}
+
+runner.make_agent = lambda *_: Agent()
+runner.HEARTBEAT_SECONDS = 0.05
+sys.exit(runner.main())
+"""
+
+
+class Misbehaving(RunnerProcess):
+    """A runner whose agent is a few lines of a test."""
+
+    def __init__(
+        self, workspace: Workspace, *, answer: str, start: str = "pass", close: str = "pass"
+    ) -> None:
+        program = MISBEHAVING.format(answer=answer, start=start, close=close)
+        super().__init__(workspace, order_of("hi"), command=[sys.executable, "-c", program])
+
+
+def test_stray_output_never_enters_the_frames(workspace: Workspace) -> None:
+    with Misbehaving(workspace, answer="await say('hi'); return Outcome()") as runner:
+        runner.close()
+        assert runner.exit_code() == 0
+    assert runner.stray == []
+    assert all(f"stray {what}" in runner.stderr for what in ("print", "write", "child"))
+    assert runner.results(1) == ["hi"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "close"),
+    [
+        ("await asyncio.Event().wait()", "pass"),
+        ("await asyncio.Event().wait()", "await asyncio.Event().wait()"),
+        ("time.sleep(600)", "pass"),
+        (
+            "while True:\n            try: await asyncio.sleep(600)\n            except BaseException: pass",
+            "pass",
+        ),
+    ],
+    ids=["that waits", "that does not close", "that blocks the loop", "that refuses to be cancelled"],
+)
+def test_sigterm_ends_an_agent(workspace: Workspace, answer: str, close: str) -> None:
+    with Misbehaving(workspace, answer=answer, close=close) as runner:
+        runner.wait_for("ack")
+        runner.process.send_signal(signal.SIGTERM)
+        assert runner.exit_code(seconds=10) == 143
+
+
+def test_a_runner_that_nobody_listens_to_ends_quietly(workspace: Workspace) -> None:
+    with Misbehaving(workspace, answer="await asyncio.Event().wait()") as runner:
+        runner.stop_listening()
+        assert runner.exit_code(seconds=20) == 0
+    assert "Traceback" not in runner.stderr
+
+
+def test_an_agent_that_cannot_start_ends_the_run_with_the_reason(workspace: Workspace) -> None:
+    with Misbehaving(workspace, start="raise OSError('no CLI here')", answer="pass") as runner:
+        assert runner.wait_for("turn_end").error == "OSError: no CLI here"
+        assert runner.exit_code() == 1
+    assert [frame.kind for frame in runner.frames if frame.kind != "heartbeat"] == ["ready", "turn_end"]
+
+
+def test_the_package_says_nothing_when_stdin_is_empty(workspace: Workspace) -> None:
+    environment = {**os.environ, "ANDY_WORKSPACE": str(workspace.root)}
+    ended = subprocess.run(
+        [sys.executable, "-m", "agent_runner"], stdin=subprocess.DEVNULL, capture_output=True, env=environment
+    )
+    assert (ended.returncode, ended.stderr) == (2, b"")
