@@ -12,12 +12,13 @@ MAX_CHARS = 2000
 
 _STARTS_KOREAN = re.compile(r"[^A-Za-z]*?[가-힣]")
 _HANGUL = re.compile(r"[가-힣ㄱ-ㆎ]")
-_APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "\u00a0": " "})
+_SAME = str.maketrans("’‘ʼ\u00a0\u3000０１２３４５６７８９：，", "'''  0123456789:,")
+"""What keyboards send for the same sign."""
 
 
 def read(text: str) -> Intent:
     """Tell what `text` wishes; what no pattern knows is `NEEDS_MODEL`. Never raises."""
-    text = plain(text).translate(_APOSTROPHES).strip()
+    text = plain(text).translate(_SAME).strip()
     has_hangul = _HANGUL.search(text) is not None
     if len(text) <= MAX_CHARS:
         if not _STARTS_KOREAN.match(text) and (wish := _english(text)):

@@ -21,14 +21,14 @@ class Rule(Generic[Made_co]):
     make: Callable[[re.Match[str]], Made_co]
 
     def at(self, text: str, place: int) -> re.Match[str] | None:
-        """Match from `place` on."""
-        return re.compile(self.pattern, _FLAGS).match(text, place)
+        """Match from `place` on, ASCII alone beside Hangul: no foreign digits, no letters alike."""
+        return re.compile(self.pattern, _FLAGS | re.ASCII).match(text, place)
 
     def whole(self, text: str) -> re.Match[str] | None:
         return re.fullmatch(self.pattern, text, _FLAGS)
 
 
-def first(rules: Iterable[Rule[Made | None]], text: str) -> Made | None:
+def first(rules: Iterable[Rule[Made]], text: str) -> Made | None:
     """What the first rule that knows the whole text makes of it; None when none does."""
     for rule in rules:
         match = rule.whole(text)
