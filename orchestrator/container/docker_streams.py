@@ -1,0 +1,114 @@
+"""The engine's byte streams: a container's attached wires, its kept output, its end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from docker import APIClient
+    from requests import Response
+
+CHUNK_BYTES = 64 * 1024
+UPGRADE = {"Connection": "Upgrade", "Upgrade": "tcp"}
+
+
+class Wires:
+    """The stdin and the output of a container, on one connection."""
+
+    def __init__(self, client: APIClient, ref: str) -> None:
+        """Attach. Blocks; raises what docker-py raises."""
+        response = _ask(client, "POST", f"{ref}/attach?stdin=1&stdout=1&stderr=1&stream=1", UPGRADE)
+        self._socket = _socket_of(response)
+        response.close()
+
+    def write_order(self, order: str, *, name: str) -> None:
+        """Write the line and end stdin, in a thread of that name: a container need not read it.
+
+        One that has ended already, or never reads, is told by its exit or its silence.
+        """
+        threading.Thread(target=self._write, args=(order.encode() + b"\n",), name=name, daemon=True).start()
+
+    def chunks(self) -> Iterator[bytes]:
+        while chunk := self._socket.recv(CHUNK_BYTES):
+            yield chunk
+
+    def interrupt(self) -> None:
+        _hang_up(self._socket)
+
+    def close(self) -> None:
+        _hang_up(self._socket)
+        self._socket.close()
+
+    def _write(self, line: bytes) -> None:
+        with suppress(OSError):  # it has ended, or was let go of
+            self._socket.sendall(line)
+            self._socket.shutdown(socket.SHUT_WR)
+
+
+class Answer:
+    """A streamed answer of the engine, on a client of its own."""
+
+    def __init__(self, client: APIClient, response: Response) -> None:
+        self._client = client
+        self._response = response
+        self._socket = _socket_of(response)
+
+    def chunks(self) -> Iterator[bytes]:
+        yield from self._response.iter_content(None)
+
+    def interrupt(self) -> None:
+        _hang_up(self._socket)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._response.close()
+        self._client.close()
+
+
+def kept_output(connect: Callable[[], APIClient], ref: str) -> Answer:
+    """Ask for all that the container has said, from the first byte, and what it goes on to say. Blocks."""
+    return _stream(connect(), "GET", f"{ref}/logs?follow=1&stdout=1&stderr=1")
+
+
+def ended(connect: Callable[[], APIClient], ref: str) -> Answer:
+    """Ask for the container's end: `{"StatusCode": …}`, once it has one. Blocks for the asking only."""
+    return _stream(connect(), "POST", f"{ref}/wait")
+
+
+def _stream(client: APIClient, method: str, path: str) -> Answer:
+    try:
+        return Answer(client, _ask(client, method, path))
+    except BaseException:
+        client.close()
+        raise
+
+
+def _ask(client: APIClient, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
+    """docker-py's own calls give no way to end a stream from another thread: the answer is kept in hand."""
+    import requests
+    from docker.errors import create_api_error_from_http_exception
+
+    address = f"{client.base_url}/v{client.api_version}/containers/{path}"
+    response = client.request(method, address, stream=True, headers=headers)
+    try:
+        response.raise_for_status()
+    except requests.HTTPError as error:
+        create_api_error_from_http_exception(error)
+    return response
+
+
+def _socket_of(response: Response) -> socket.socket:
+    """A socket of its own on the answer's connection: hanging up on it ends the other's reading."""
+    duplicate = socket.socket(fileno=os.dup(response.raw.fileno()))
+    duplicate.settimeout(None)
+    return duplicate
+
+
+def _hang_up(wire: socket.socket) -> None:
+    with suppress(OSError):  # the other side was faster
+        wire.shutdown(socket.SHUT_RDWR)

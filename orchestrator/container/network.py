@@ -1,0 +1,110 @@
+"""The network that the containers of an install share with the host, and with nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.container import docker_client
+from orchestrator.container.docker_engine import INSTALL_LABEL
+from orchestrator.errors import ContainerError
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+NO_NEIGHBOURS = "com.docker.network.bridge.enable_icc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkInfo:
+    """`gateway` is the host's address on it: where the containers reach the host."""
+
+    name: str
+    gateway: str
+
+
+async def ensure_network(install: str) -> NetworkInfo:
+    """Find or make `andy-{install}`: an internal bridge whose containers reach the host, not each other.
+
+    They reach whatever listens on an address of the host that is not loopback, so the proxy alone should.
+
+    Raises:
+        EngineGone: no engine answers.
+        ContainerError: a network of that name is another's, or is not closed.
+    """
+    return await asyncio.to_thread(_ensure, install)
+
+
+async def remove_network(install: str) -> None:
+    """Remove the network. "Already gone" is no error. Raises like `ensure_network`."""
+    await asyncio.to_thread(_remove, install)
+
+
+def _ensure(install: str) -> NetworkInfo:
+    name = _name(install)
+    with _client() as client:
+        found = _named(client, name) or _made(client, name, install)
+    _refuse_open(found, install)
+    return NetworkInfo(name=name, gateway=_gateway(found))
+
+
+def _remove(install: str) -> None:
+    with _client() as client, docker_client.already_so():
+        client.remove_network(_name(install))
+
+
+@contextmanager
+def _client() -> Iterator[APIClient]:
+    with docker_client.translated(), closing(docker_client.connect()) as client:
+        yield client
+
+
+def _name(install: str) -> str:
+    return f"andy-{install}"
+
+
+def _named(client: APIClient, name: str) -> dict[str, Any] | None:
+    """Find the network of that name; of several, the oldest: the engine lets two be made at once."""
+    found = [each for each in client.networks(names=[f"^{name}$"]) if each["Name"] == name]
+    return min(found, key=_age) if found else None
+
+
+def _made(client: APIClient, name: str, install: str) -> dict[str, Any]:
+    made = ""
+    with docker_client.already_so():  # another was faster
+        made = client.create_network(
+            name,
+            driver="bridge",
+            internal=True,
+            check_duplicate=True,
+            labels={INSTALL_LABEL: install},
+            options={NO_NEIGHBOURS: "false"},
+        )["Id"]
+    found = _named(client, name)
+    if found is None:
+        raise ContainerError(f"Docker lost the network '{name}' that it just made: try again.")
+    if made and found["Id"] != made:
+        client.remove_network(made)
+    return found
+
+
+def _age(network: dict[str, Any]) -> tuple[str, str]:
+    return network["Created"], network["Id"]
+
+
+def _refuse_open(seen: dict[str, Any], install: str) -> None:
+    is_ours = (seen["Labels"] or {}).get(INSTALL_LABEL) == install
+    is_closed = seen["Internal"] and (seen["Options"] or {}).get(NO_NEIGHBOURS) == "false"
+    if not (is_ours and is_closed):
+        name = seen["Name"]
+        raise ContainerError(f"The network '{name}' is not a closed one of Andy: 'docker network rm {name}'.")
+
+
+def _gateway(seen: dict[str, Any]) -> str:
+    for config in seen["IPAM"]["Config"] or ():
+        if "Gateway" in config:
+            return str(config["Gateway"]).partition("/")[0]
+    raise ContainerError(f"The network '{seen['Name']}' has no gateway: remove it and start Andy again.")

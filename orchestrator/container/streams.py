@@ -1,0 +1,141 @@
+"""Blocking byte streams, brought to the event loop at the pace of their reader."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol
+
+SLOTS = 16
+HEADER_BYTES = 8
+STDERR = 2
+
+
+class Source(Protocol):
+    """A stream that blocks. One thread reads and closes it; any thread may interrupt its reading."""
+
+    def chunks(self) -> Iterator[bytes]: ...
+
+    def interrupt(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Pump:
+    """Carry a source to the event loop, at most `SLOTS` chunks ahead of the reader.
+
+    The thread waits while the reader is slow, so a container that floods its output is held up and
+    costs the host no memory. Closing ends the thread.
+    """
+
+    def __init__(self, opened: Callable[[], Source], *, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
+        self._slots = threading.Semaphore(SLOTS)
+        self._lock = threading.Lock()
+        self._source: Source | None = None
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, args=(opened,), name=name, daemon=True)
+        self._thread.start()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield until the source ends; raise what it raised."""
+        while (item := await self._queue.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            self._slots.release()
+            yield item
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            if self._source is not None:
+                self._source.interrupt()
+        self._slots.release()
+
+    def _run(self, opened: Callable[[], Source]) -> None:
+        end: Exception | None = None
+        try:
+            source = opened()
+            with closing(source):
+                self._carry(source)
+        except Exception as error:  # noqa: BLE001  # it is the reader who learns of it
+            end = error
+        self._hand(end)
+
+    def _carry(self, source: Source) -> None:
+        if not self._takes(source):
+            return
+        for chunk in source.chunks():
+            self._slots.acquire()
+            if self._is_closed:
+                return
+            self._hand(chunk)
+
+    def _takes(self, source: Source) -> bool:
+        with self._lock:
+            self._source = source
+            return not self._is_closed
+
+    def _hand(self, item: bytes | Exception | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
+        except RuntimeError:  # the loop is closed, so nobody reads any more
+            self._is_closed = True
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some bytes of one of the two streams."""
+
+    is_stderr: bool
+    data: bytes
+
+
+class Demultiplexer:
+    """Split the engine's stream into stdout and stderr, whatever its chunks.
+
+    Eight bytes go before each part: the stream's number, three zeros, the length (big endian).
+    """
+
+    def __init__(self) -> None:
+        self._header = bytearray()
+        self._is_stderr = False
+        self._left = 0
+
+    def feed(self, chunk: bytes) -> Iterator[Piece]:
+        place = 0
+        while place < len(chunk):
+            if self._left:
+                data = chunk[place : place + self._left]
+                self._left -= len(data)
+                yield Piece(self._is_stderr, data)
+            else:
+                data = chunk[place : place + HEADER_BYTES - len(self._header)]
+                self._read_header(data)
+            place += len(data)
+
+    def _read_header(self, data: bytes) -> None:
+        self._header += data
+        if len(self._header) == HEADER_BYTES:
+            number, self._left = struct.unpack(">BxxxL", self._header)
+            self._is_stderr = number == STDERR
+            self._header.clear()
+
+
+class Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._limit = limit
+        self._kept = b""
+
+    def add(self, data: bytes) -> None:
+        self._kept = (self._kept + data)[-self._limit :]
+
+    def text(self) -> str:
+        return self._kept.decode(errors="replace")

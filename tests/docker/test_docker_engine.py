@@ -1,0 +1,353 @@
+"""What only a Docker engine does: flags, adoption, networks, a broken engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import aclosing
+
+import pytest
+
+from orchestrator.container import docker_engine, image, network
+from orchestrator.container.docker_engine import DockerEngine, container_name
+from orchestrator.errors import ContainerError, EngineGone, ImageMissing
+from orchestrator.interfaces import Mount
+from orchestrator.models import Folder, RunId
+from tests.fakes.runtimes import DockerBench, a_spec, all_of, eventually, line_of, running
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+
+SLEEP = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)"
+TALK = """
+import sys, time
+print('가' * 5, 'x' * 40_000, flush=True)
+print('aside', file=sys.stderr, flush=True)
+sys.stdin.readline()
+print('more', flush=True)
+while True: time.sleep(60)
+"""
+REACH = """
+import json, socket, sys
+for host, port in json.loads(sys.stdin.readline()):
+    try:
+        socket.create_connection((host, port), timeout=2).close()
+        print('reached')
+    except OSError as error:
+        print('refused' if isinstance(error, ConnectionRefusedError) else 'closed')
+"""
+SERVE = """
+import socket
+server = socket.create_server(('0.0.0.0', 8000))
+print(socket.gethostbyname(socket.gethostname()), flush=True)
+while True: server.accept()
+"""
+RESOLVE = """
+import socket, time
+begun = time.monotonic()
+try:
+    print(socket.gethostbyname('example.com'))
+except OSError:
+    print('no name')
+"""
+
+
+@pytest.fixture
+def bench(docker_client, request) -> Iterator[DockerBench]:
+    tag = image.TAG if image.is_present(docker_client) else request.getfixturevalue("agent_image")
+    docker_bench = DockerBench(docker_client, tag)
+    yield docker_bench
+    docker_bench.clear()
+
+
+@pytest.fixture
+async def closed_network(bench):
+    made = await network.ensure_network(bench.install)
+    yield made
+    await asyncio.to_thread(bench.clear)
+    await network.remove_network(bench.install)
+
+
+def on_network(bench: DockerBench, script: str, name: str) -> DockerEngine:
+    return DockerEngine(
+        install=bench.install,
+        image=bench.image,
+        network=name,
+        user="1000:1000",
+        command=["python3", "-S", "-c", script],
+    )
+
+
+async def test_an_engine_that_answers_is_found():
+    await docker_engine.probe()
+
+
+async def test_an_engine_that_is_not_there_is_said_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+
+    with pytest.raises(EngineGone, match="--runtime process"):
+        await docker_engine.probe()
+
+
+async def test_an_engine_that_never_answers_is_given_up(monkeypatch, tmp_path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "deaf.sock"))
+        server.listen()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/deaf.sock")
+
+        with pytest.raises(EngineGone):
+            await docker_engine.probe()
+
+
+async def test_a_missing_image_is_named_as_such_and_leaves_nothing(bench):
+    runtime = DockerEngine(install=bench.install, image="andy-none:0", network=None, user="1000:1000")
+
+    with pytest.raises(ImageMissing, match="andy image build"):
+        await runtime.start(a_spec(), "{}")
+
+    await runtime.close()
+    assert bench.left() == []
+
+
+async def test_a_missing_network_is_refused_and_leaves_nothing(bench):
+    runtime = on_network(bench, SLEEP, "andy-none")
+
+    with pytest.raises(ContainerError, match="andy-none"):
+        await runtime.start(a_spec(), "{}")
+
+    await runtime.close()
+    assert bench.left() == []
+
+
+async def test_a_container_has_every_restriction(bench, tmp_path):
+    mounts = (
+        Mount(source=tmp_path, target="/workspace/env"),
+        Mount(source=tmp_path, target="/workspace/group", is_writable=True),
+    )
+    spec = a_spec(run_id=RunId("r:1"), folder=Folder("family"), mounts=mounts, environment={"A": "b"})
+
+    async with running(bench.runtime(SLEEP), spec=spec) as container:
+        seen = await asyncio.to_thread(bench.client.inspect_container, container.ref)
+
+    host, config = seen["HostConfig"], seen["Config"]
+    assert seen["Name"] == "/andy-family-r-1"
+    assert config["User"] == "1000:1000"
+    assert config["Labels"]["andy.install"] == bench.install
+    assert (config["Labels"]["andy.group"], config["Labels"]["andy.run"]) == ("family", "r:1")
+    assert "A=b" in config["Env"]
+    assert config["StopSignal"] == "SIGTERM"
+    assert host["Init"]
+    assert host["ReadonlyRootfs"]
+    assert not host["AutoRemove"]
+    assert not host["Privileged"]
+    assert host["CapDrop"] == ["ALL"]
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert host["Memory"] == host["MemorySwap"] == 2 * 1024**3
+    assert host["NanoCpus"] == 2_000_000_000
+    assert host["PidsLimit"] == 512
+    assert host["NetworkMode"] == "none"
+    assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "16m", "max-file": "4"}}
+    assert "mode=1777" in host["Tmpfs"]["/tmp"]
+    assert {(each["Destination"], each["RW"], each["Propagation"]) for each in seen["Mounts"]} == {
+        ("/workspace/env", False, "private"),
+        ("/workspace/group", True, "private"),
+    }
+
+
+async def test_the_root_is_read_only_and_scratch_is_not(bench):
+    script = """
+import os
+for path in ('/tmp/x', '/home/andy/x', '/x', '/usr/x', '/etc/x'):
+    try:
+        open(path, 'w').close(); print('yes', end=' ')
+    except OSError: print('no', end=' ')
+print(os.getuid(), os.getgid())
+"""
+    async with running(bench.runtime(script)) as container:
+        assert await all_of(container) == b"yes yes no no no 1000 1000\n"
+
+
+async def test_a_container_that_eats_its_memory_is_told_as_such(bench):
+    spec = a_spec(memory_bytes=32 * 1024**2)
+
+    async with running(bench.runtime("x = bytearray(200 * 1024**2)"), spec=spec) as container:
+        await all_of(container)
+        ended = await container.wait()
+
+    assert ended.was_oom_killed
+    assert ended.code == 137
+
+
+async def test_a_later_host_hears_a_container_from_its_first_byte(bench):
+    earlier, later = bench.runtime(TALK), bench.runtime(TALK)
+    expected = ("가" * 5 + " " + "x" * 40_000 + "\nmore\n").encode()
+    started = await earlier.start(a_spec(), "go")
+    async with aclosing(started.output()) as output:
+        await line_of(output)
+    await earlier.close()
+
+    (adopted,) = await later.adopt()
+
+    assert (adopted.run_id, adopted.folder, adopted.ref) == (started.run_id, started.folder, started.ref)
+    async with aclosing(adopted.output()) as output:
+        heard = await line_of(output) + await line_of(output)
+        await adopted.stop(grace_seconds=0)
+        heard += b"".join([chunk async for chunk in output])
+    assert heard == expected
+    assert (await adopted.wait()).stderr_tail == "aside\n"
+    await adopted.remove()
+    await later.close()
+
+
+async def test_a_container_that_ended_without_a_host_is_adopted_with_its_output(bench):
+    earlier, later = bench.runtime("print('said')"), bench.runtime("")
+    started = await earlier.start(a_spec(), "go")
+    await started.wait()
+    await earlier.close()
+
+    (adopted,) = await later.adopt()
+
+    assert await all_of(adopted) == b"said\n"
+    assert (await adopted.wait()).code == 0
+    await adopted.remove()
+    assert await later.adopt() == []
+    await later.close()
+
+
+async def test_a_container_that_was_never_started_is_removed_by_the_next_host(bench):
+    runtime = bench.runtime("")
+    labels = {"andy.install": bench.install, "andy.group": "family", "andy.run": "r1"}
+    await asyncio.to_thread(bench.client.create_container, bench.image, ["true"], labels=labels)
+
+    assert await runtime.adopt() == []
+
+    await runtime.close()
+    assert bench.left() == []
+
+
+async def test_containers_of_other_installs_are_not_touched(bench, docker_client):
+    other = DockerBench(docker_client, bench.image)
+    own, others = bench.runtime(SLEEP), other.runtime(SLEEP)
+    kept = await others.start(a_spec(), "{}")
+
+    assert await own.adopt() == []
+
+    (seen,) = await others.adopt()
+    assert seen.ref == kept.ref
+    await kept.remove()
+    await own.close()
+    await others.close()
+
+
+async def test_a_removed_container_has_an_end_nobody_knows(bench):
+    async with running(bench.runtime(SLEEP)) as container:
+        await container.remove()
+
+        assert (await container.wait()).code is None
+
+
+async def test_closing_the_output_ends_its_thread_and_not_the_container(bench):
+    def threads() -> list[str]:
+        return [each.name for each in threading.enumerate() if each.name.endswith(container.run_id)]
+
+    async with running(bench.runtime(SLEEP)) as container:
+        async with aclosing(container.output()) as output:
+            await line_of(output)
+            assert threads() == [f"output-{container.run_id}"]
+
+        await eventually(lambda: threads() == [], "the thread has ended")
+        seen = await asyncio.to_thread(bench.client.inspect_container, container.ref)
+        assert seen["State"]["Running"]
+
+
+async def test_closing_the_engine_ends_its_threads_and_leaves_its_containers(bench):
+    runtime = bench.runtime(SLEEP)
+    container = await runtime.start(a_spec(), "{}")
+    hearing = asyncio.create_task(all_of(container), name="hear")
+    waiting = asyncio.create_task(container.wait(), name="wait")
+    await eventually(
+        lambda: len([t for t in threading.enumerate() if container.run_id in t.name]) == 2, "both"
+    )
+
+    await runtime.close()
+
+    assert all(
+        isinstance(each, EngineGone)
+        for each in await asyncio.gather(hearing, waiting, return_exceptions=True)
+    )
+    await eventually(lambda: not [t for t in threading.enumerate() if container.run_id in t.name], "none")
+    assert bench.left() == [container.ref]
+
+
+async def test_a_container_reaches_the_hosts_door_and_not_its_loopback(bench, closed_network):
+    with (
+        socket.create_server((closed_network.gateway, 0)) as door,
+        socket.create_server(("127.0.0.1", 0)) as private,
+    ):
+        addresses = [
+            (closed_network.gateway, door.getsockname()[1]),
+            (closed_network.gateway, private.getsockname()[1]),
+            ("127.0.0.1", private.getsockname()[1]),
+        ]
+        runtime = on_network(bench, REACH, closed_network.name)
+        async with running(runtime, order=json.dumps(addresses)) as container:
+            assert (await all_of(container)).split() == [b"reached", b"refused", b"refused"]
+
+
+async def test_a_container_reaches_nothing_outside(bench, docker_client, closed_network):
+    outside = await asyncio.to_thread(
+        docker_client.create_container, bench.image, entrypoint=["python3", "-S", "-c", SERVE]
+    )
+    try:
+        await asyncio.to_thread(docker_client.start, outside)
+        seen = await asyncio.to_thread(docker_client.inspect_container, outside)
+        address = seen["NetworkSettings"]["IPAddress"]
+        runtime = on_network(bench, REACH, closed_network.name)
+        async with running(runtime, order=json.dumps([(address, 8000), ("1.1.1.1", 53)])) as container:
+            assert (await all_of(container)).split() == [b"closed", b"closed"]
+        open_seen = await asyncio.to_thread(docker_client.inspect_network, closed_network.name)
+        assert open_seen["Internal"]
+    finally:
+        await asyncio.to_thread(docker_client.remove_container, outside, force=True)
+
+
+async def test_no_name_is_looked_up_for_a_container(bench, closed_network):
+    async with running(on_network(bench, RESOLVE, closed_network.name)) as container:
+        assert await all_of(container) == b"no name\n"
+
+
+async def test_groups_do_not_reach_each_other(bench, closed_network):
+    serving = on_network(bench, SERVE, closed_network.name)
+    async with running(serving) as server, aclosing(server.output()) as output:
+        address = (await line_of(output)).decode().strip()
+        asking = on_network(bench, REACH, closed_network.name)
+        async with running(asking, order=json.dumps([(address, 8000)])) as container:
+            assert await all_of(container) == b"closed\n"
+
+
+async def test_a_network_is_made_once_however_many_ask(bench):
+    made = await asyncio.gather(*(network.ensure_network(bench.install) for _ in range(4)))
+
+    assert len(set(made)) == 1
+    found = await asyncio.to_thread(bench.client.networks, names=[made[0].name])
+    assert len(found) == 1
+    await network.remove_network(bench.install)
+    await network.remove_network(bench.install)
+
+
+async def test_an_open_network_of_the_same_name_is_refused(bench):
+    name = f"andy-{bench.install}"
+    await asyncio.to_thread(bench.client.create_network, name, driver="bridge")
+    try:
+        with pytest.raises(ContainerError, match=f"docker network rm {name}"):
+            await network.ensure_network(bench.install)
+    finally:
+        await asyncio.to_thread(bench.client.remove_network, name)
+
+
+def test_a_name_has_only_characters_that_the_engine_takes():
+    spec = a_spec(run_id=RunId("a/b:c d"), folder=Folder("my_group"))
+
+    assert container_name(spec) == "andy-my_group-a-b-c-d"
