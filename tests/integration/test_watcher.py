@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -114,6 +115,15 @@ async def test_hints_of_one_group_are_one(watcher: MailboxWatcher) -> None:
     assert await watcher.hinted() == {FAMILY}
     with pytest.raises(TimeoutError):
         await _until(watcher, bool, seconds=0.2)
+
+
+async def test_a_change_is_looked_at_once_more_shortly_after(watcher: MailboxWatcher, root: Path) -> None:
+    """The second half of a rename may be told half a second late: the look after the first half misses it."""
+    await _watched(watcher, FAMILY)
+    await _quiet(watcher)
+    os.close(os.open(root / FAMILY / "tasks" / "x.partial", os.O_CREAT | os.O_RDONLY))
+    assert await _until(watcher, bool) == {FAMILY}
+    assert await _until(watcher, bool) == {FAMILY}
 
 
 async def test_a_group_no_longer_watched_is_looked_at_one_last_time(
@@ -235,3 +245,12 @@ async def test_a_cancelled_watch_leaves_no_thread_behind(root: Path) -> None:
         watching_task.cancel()
         await asyncio.wait({watching_task})
     assert {type(thread).__name__ for thread in set(threading.enumerate()) - before} <= {"Thread"}
+
+
+async def test_a_watch_that_was_stopped_before_its_start_stays_stopped(root: Path) -> None:
+    """Cancelling `watch` leaves its start to a worker thread, which may come to it late."""
+    before = set(threading.enumerate())
+    watch = watching._Watch([root / FAMILY / "tasks"], lambda: None)
+    watch.stop()
+    watch.start()
+    assert set(threading.enumerate()) == before
