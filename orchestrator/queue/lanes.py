@@ -47,28 +47,56 @@ class Plan:
     look_again_ms: int | None = None
 
 
+@dataclass(slots=True, kw_only=True)
+class _Slots:
+    """What is left of the slots while turns take theirs in the order of their claim."""
+
+    free: int
+    coming: int
+    """Closing runs that no turn counts on yet; below zero when more live than may."""
+    spare: list[LiveRun]
+    """Idle runs that no turn took yet, in the order in which they would be closed."""
+
+    def wait_for_one(self) -> list[Action]:
+        """Count on the next slot that comes, closing idle runs if none does."""
+        closed: list[Action] = []
+        while self.coming < 1 and self.spare:
+            closed.append(self.close(self.spare[0]))
+        self.coming -= 1
+        return closed
+
+    def close(self, run: LiveRun) -> Close:
+        self.spare.remove(run)
+        self.coming += 1
+        return Close(run.id)
+
+
 def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int) -> Plan:
     """Decide over all unsettled turns and live runs.
 
     One turn a group at a time; at most `cap` runs live, closing ones counted until they are gone. Chat
     goes before task before worker before auto, first come first served within a kind; whoever waits
-    `AGEING_MS` goes to the front.
+    `AGEING_MS` goes to the front. An idle run goes to its own group's next turn, unless a turn with an
+    earlier claim has no slot: then it is closed, so that a busy group does not keep its slot for ever.
     """
+    ready = _ready(turns, runs, now_ms)
+    slots = _slots(runs, ready, cap)
     actions: list[Action] = []
-    free = cap - len(runs)
     waiting: list[Turn] = []
-    for turn in _ready(turns, runs, now_ms):
-        home = next((run for run in runs if run.takes(turn)), None)
-        if home is not None:
+    for turn in ready:
+        home = _home(turn, runs)
+        if home in slots.spare:
+            slots.spare.remove(home)
             actions.append(HandOver(turn.id, home.id))
-        elif _must_end_first(turn, runs):
-            actions.extend(Close(run.id) for run in runs if _stands_in_the_way(run, turn))
-        elif free > 0:
-            free -= 1
+        elif home is None and _must_end_first(turn, runs):
+            actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
+            actions.extend(slots.wait_for_one())
+        elif home is None and slots.free > 0:
+            slots.free -= 1
             actions.append(Start(turn.id))
         else:
             waiting.append(turn)
-    actions.extend(_evictions(waiting, runs, kept={a.run_id for a in actions if isinstance(a, HandOver)}))
+            actions.extend(slots.wait_for_one())
     actions.extend(_places(waiting, now_ms))
     return Plan(actions=tuple(actions), look_again_ms=_look_again(turns, waiting, now_ms))
 
@@ -91,23 +119,30 @@ def _claim(turn: Turn, now_ms: int) -> tuple[int, int, int]:
     return rank, turn.queued_ms, turn.id
 
 
+def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int) -> _Slots:
+    free = cap - len(runs)
+    closing = sum(run.state is RunState.CLOSING for run in runs)
+    return _Slots(free=free, coming=closing + min(free, 0), spare=_spare(runs, ready))
+
+
+def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
+    """Idle runs: those no turn wants, longest idle first, then the one whose turn claims last."""
+    wanted = [home for turn in reversed(ready) if (home := _home(turn, runs)) is not None]
+    unwanted = [run for run in runs if run.state is RunState.IDLE and run not in wanted]
+    return sorted(unwanted, key=lambda run: run.idle_since_ms) + wanted
+
+
+def _home(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
+    return next((run for run in runs if run.takes(turn)), None)
+
+
 def _must_end_first(turn: Turn, runs: Sequence[LiveRun]) -> bool:
     """Two containers on one session would lose a branch of it."""
-    return not turn.is_isolated and any(run.folder == turn.folder and not run.is_isolated for run in runs)
+    return any(_is_session_of(run, turn) for run in runs)
 
 
-def _stands_in_the_way(run: LiveRun, turn: Turn) -> bool:
-    return run.folder == turn.folder and not run.is_isolated and run.state is RunState.IDLE
-
-
-def _evictions(waiting: Sequence[Turn], runs: Sequence[LiveRun], *, kept: set[RunId]) -> list[Action]:
-    """Close as many idle runs as turns wait, longest idle first, less those that are closing already."""
-    idle = sorted(
-        (run for run in runs if run.state is RunState.IDLE and run.id not in kept),
-        key=lambda run: run.idle_since_ms,
-    )
-    needed = len(waiting) - sum(run.state is RunState.CLOSING for run in runs)
-    return [Close(run.id) for run in idle[: max(0, needed)]]
+def _is_session_of(run: LiveRun, turn: Turn) -> bool:
+    return run.folder == turn.folder and not (run.is_isolated or turn.is_isolated)
 
 
 def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:

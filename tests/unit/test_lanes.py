@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.models import RunState, TurnKind, TurnState
+from orchestrator.queue import lanes
+from orchestrator.queue.lanes import AGEING_MS, TELL_PLACE_AFTER_MS, Close, HandOver, Start, TellPlace
+from tests.fakes.lanes import House, a_run, a_turn
+
+NOW = 1_000_000
+GROUPS = ["a", "b", "c", "d"]
+
+
+def decide(turns, runs=(), *, cap=5, now_ms=NOW):
+    return lanes.plan(turns, runs, cap=cap, now_ms=now_ms)
+
+
+def test_a_turn_without_a_container_starts_one():
+    assert decide([a_turn(1)]).actions == (Start(1),)
+
+
+def test_a_live_container_of_the_group_gets_the_turn():
+    assert decide([a_turn(1)], [a_run("r")]).actions == (HandOver(1, "r"),)
+
+
+def test_a_group_whose_turn_runs_waits_with_the_next():
+    turns = [a_turn(1, state=TurnState.RUNNING, run_id="r"), a_turn(2)]
+
+    assert decide(turns, [a_run("r", state=RunState.BUSY)]).actions == ()
+
+
+def test_a_container_that_still_starts_is_not_joined_by_a_second():
+    assert decide([a_turn(1)], [a_run("r", state=RunState.STARTING)]).actions == ()
+
+
+def test_a_turn_before_its_time_waits_and_tells_when_to_look_again():
+    decided = decide([a_turn(1, not_before_ms=NOW + 5_000)])
+
+    assert decided == lanes.Plan(actions=(), look_again_ms=NOW + 5_000)
+
+
+def test_closing_containers_hold_their_slots_until_they_are_gone():
+    closing = [a_run(f"r{n}", f"g{n}", state=RunState.CLOSING) for n in range(2)]
+
+    assert decide([a_turn(1, queued_ms=NOW)], closing, cap=2).actions == ()
+
+
+def test_chat_goes_before_task_before_worker_before_auto():
+    kinds = [TurnKind.AUTO, TurnKind.WORKER, TurnKind.TASK, TurnKind.CHAT]
+    turns = [a_turn(n, f"g{n}", kind=kind, queued_ms=NOW - 100 + n) for n, kind in enumerate(kinds)]
+
+    assert decide(turns).actions == (Start(3), Start(2), Start(1), Start(0))
+
+
+def test_within_a_kind_the_first_to_come_goes_first():
+    turns = [a_turn(1, "late", queued_ms=NOW - 1), a_turn(2, "early", queued_ms=NOW - 9)]
+
+    assert decide(turns, cap=1).actions[0] == Start(2)
+
+
+def test_who_waited_five_minutes_goes_to_the_front():
+    old = a_turn(1, "loop", kind=TurnKind.AUTO, queued_ms=NOW - AGEING_MS)
+    fresh = a_turn(2, "chat", queued_ms=NOW - 1)
+
+    assert decide([fresh, old], cap=1).actions[0] == Start(1)
+    assert decide([fresh, old], cap=1, now_ms=NOW - 1).actions[0] == Start(2)
+
+
+def test_an_isolated_turn_gets_a_container_of_its_own():
+    task = a_turn(1, kind=TurnKind.TASK, is_isolated=True)
+
+    assert decide([task], [a_run("chat")]).actions == (Start(1),)
+    assert decide([a_turn(2)], [a_run("task", is_isolated=True)]).actions == (Start(2),)
+
+
+def test_a_worn_container_ends_before_its_group_starts_another():
+    worn = a_run("r", is_worn=True)
+
+    assert decide([a_turn(1)], [worn]).actions == (Close("r"),)
+    assert decide([a_turn(1)], [a_run("r", state=RunState.CLOSING)]).actions == ()
+    assert decide([a_turn(1)]).actions == (Start(1),)
+
+
+def test_a_waiting_group_takes_the_slot_of_the_longest_idle():
+    idle = [a_run("young", "a", idle_since_ms=900), a_run("old", "b", idle_since_ms=100)]
+
+    assert decide([a_turn(1, "c", queued_ms=NOW)], idle, cap=2).actions == (Close("old"),)
+
+
+def test_only_as_many_idle_containers_close_as_turns_wait():
+    runs = [a_run(f"r{n}", f"g{n}", idle_since_ms=n) for n in range(4)]
+    turns = [a_turn(1, "x", queued_ms=NOW), a_turn(2, "y", queued_ms=NOW)]
+
+    assert decide(turns, runs, cap=4).actions == (Close("r0"), Close("r1"))
+
+
+def test_a_slot_that_is_coming_is_counted_on():
+    runs = [a_run("going", "a", state=RunState.CLOSING), a_run("idle", "b")]
+
+    assert decide([a_turn(1, "c", queued_ms=NOW)], runs, cap=2).actions == ()
+
+
+def test_a_worn_container_that_closes_for_its_own_group_is_not_the_slot_of_another():
+    runs = [a_run("worn", "a", is_worn=True), a_run("idle", "b", idle_since_ms=5)]
+    turns = [a_turn(1, "a", queued_ms=NOW - 2), a_turn(2, "c", queued_ms=NOW - 1)]
+
+    assert decide(turns, runs, cap=2).actions == (Close("worn"), Close("idle"))
+
+
+def test_a_busy_group_gives_its_slot_to_who_came_before_its_next_turn():
+    turns = [a_turn(1, "quiet", queued_ms=NOW - 2), a_turn(2, "busy", queued_ms=NOW - 1)]
+
+    assert decide(turns, [a_run("r", "busy")], cap=1).actions == (Close("r"),)
+
+
+def test_a_turn_that_came_first_keeps_its_groups_container():
+    turns = [a_turn(1, "busy", queued_ms=NOW - 2), a_turn(2, "quiet", queued_ms=NOW - 1)]
+
+    assert decide(turns, [a_run("r", "busy")], cap=1).actions == (HandOver(1, "r"),)
+
+
+def test_a_container_nobody_wants_goes_before_one_that_is_wanted():
+    runs = [a_run("wanted", "busy", idle_since_ms=1), a_run("unwanted", "gone", idle_since_ms=9)]
+    turns = [a_turn(1, "quiet", queued_ms=NOW - 2), a_turn(2, "busy", queued_ms=NOW - 1)]
+
+    assert set(decide(turns, runs, cap=2).actions) == {Close("unwanted"), HandOver(2, "wanted")}
+
+
+def test_more_containers_than_may_live_are_closed_until_one_can_start():
+    runs = [a_run(f"r{n}", f"g{n}", idle_since_ms=n) for n in range(3)]
+
+    assert decide([a_turn(1, "x", queued_ms=NOW)], runs, cap=2).actions == (Close("r0"), Close("r1"))
+
+
+def test_a_place_is_told_after_ten_seconds_and_once():
+    busy = [a_run("r", "other", state=RunState.BUSY)]
+    turn = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS)
+    told = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS, was_told_place=True)
+
+    assert decide([turn], busy, cap=1).actions == (TellPlace(1, 1),)
+    assert decide([told], busy, cap=1).actions == ()
+
+
+def test_before_ten_seconds_nobody_is_told_but_the_lanes_look_again_then():
+    busy = [a_run("r", "other", state=RunState.BUSY)]
+
+    decided = decide([a_turn(1, queued_ms=NOW - 1)], busy, cap=1)
+
+    assert decided == lanes.Plan(actions=(), look_again_ms=NOW - 1 + TELL_PLACE_AFTER_MS)
+
+
+def test_places_count_all_who_wait_and_only_chats_are_told():
+    busy = [a_run("r", "other", state=RunState.BUSY)]
+    turns = [
+        a_turn(1, "a", queued_ms=NOW - 30_000, was_told_place=True),
+        a_turn(2, "b", queued_ms=NOW - 20_000),
+        a_turn(3, "c", queued_ms=NOW - 40_000, kind=TurnKind.TASK),
+    ]
+
+    assert decide(turns, busy, cap=1).actions == (TellPlace(2, 2),)
+
+
+def test_who_waits_for_its_own_container_to_end_is_not_told_that_hands_are_busy():
+    closing = [a_run("r", state=RunState.CLOSING)]
+
+    assert decide([a_turn(1, queued_ms=NOW - 60_000)], closing).actions == ()
+
+
+kinds = st.sampled_from(list(TurnKind))
+asks = st.tuples(st.just("ask"), st.sampled_from(GROUPS), kinds, st.booleans())
+others = st.tuples(st.sampled_from(["finish", "end", "wear", "pass"]), st.integers(0, 10))
+scripts = st.lists(st.one_of(asks, others), max_size=60)
+
+
+def play(house, event):
+    match event:
+        case ("ask", folder, kind, isolated):
+            house.ask(folder, kind, is_isolated=isolated and kind is not TurnKind.CHAT)
+        case ("finish", pick):
+            if running := house.running():
+                house.finish(running[pick % len(running)].id)
+        case ("end", pick):
+            if closing := house.in_state(RunState.CLOSING):
+                house.end(closing[pick % len(closing)])
+        case ("wear", pick):
+            if live := house.in_state(RunState.IDLE, RunState.BUSY):
+                house.wear(live[pick % len(live)])
+        case ("pass", pick):
+            house.now_ms += pick * 7_000
+
+
+def let_all_end(house, *, at_most_steps):
+    for _ in range(at_most_steps):
+        house.step()
+        for turn in house.running():
+            house.finish(turn.id)
+        for run_id in house.in_state(RunState.CLOSING):
+            house.end(run_id)
+        house.now_ms += 1_000
+        if not house.turns:
+            return
+    raise AssertionError(f"turns never got a slot: {sorted(house.turns)}")
+
+
+@settings(max_examples=80, deadline=None)
+@given(scripts, st.integers(1, 4))
+def test_whatever_happens_the_promises_hold_and_every_turn_is_answered_once(script, cap):
+    house = House(cap=cap)
+    for event in script:
+        play(house, event)
+        house.step()
+        assert len(house.runs) <= cap
+    asked = len(house.turns) + len(house.answered)
+    let_all_end(house, at_most_steps=4 * asked + 10)
+
+    assert len(house.answered) == len(set(house.answered)) == asked
+
+
+@settings(max_examples=40, deadline=None)
+@given(scripts, st.integers(1, 4))
+def test_a_plan_carried_out_has_nothing_to_add(script, cap):
+    house = House(cap=cap)
+    for event in script:
+        play(house, event)
+        house.step()
+
+        assert house.step().actions == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(scripts, st.integers(1, 4))
+def test_no_idle_container_closes_while_nobody_waits(script, cap):
+    house = House(cap=cap)
+    for event in script:
+        play(house, event)
+        wearing = {run.folder for run in house.runs.values() if run.is_worn}
+        for action in house.step().actions:
+            if isinstance(action, Close) and house.runs[action.run_id].folder not in wearing:
+                assert len(house.runs) == cap
+
+
+def test_a_chat_that_never_falls_silent_starves_nobody():
+    house = House(cap=1)
+    house.ask("busy")
+    house.step()
+    quiet = house.ask("quiet", TurnKind.AUTO)
+    for _ in range(1_000):
+        house.now_ms += 1_000
+        house.ask("busy") if len(house.turns) < 4 else None
+        for turn in house.running():
+            house.finish(turn.id)
+        house.step()
+        for run_id in house.in_state(RunState.CLOSING):
+            house.end(run_id)
+        house.step()
+
+    assert quiet in house.answered
