@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import sys
-import threading
 
 from agent_runner.faults import log_fault, one_line
 from agent_runner.host import Host
@@ -19,15 +16,13 @@ from agent_runner.inbox import Inbox
 from agent_runner.interfaces import Agent
 from agent_runner.outlet import Outlet
 from agent_runner.session import Session
+from agent_runner.termination import TERMINATED, on_sigterm
 from agent_runner.wire.document import WireError
 from agent_runner.wire.frames import HEARTBEAT_SECONDS, Failure, Ready
 from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
 
 BAD_ORDER = 2
-TERMINATED = 128 + signal.SIGTERM
-HARD_STOP_SECONDS = 1.7
-"""Between SIGTERM and the hard exit, whatever the agent does."""
 LAST_WRITE_SECONDS = 0.2
 LISTENER_SWEEP_SECONDS = 1.0
 
@@ -47,7 +42,7 @@ def main() -> int:
 
 async def live(order: RunOrder, workspace: Workspace, outlet: Outlet) -> int:
     """Run the session of `order` until it ends by itself, SIGTERM comes or stdout breaks."""
-    terminated = _on_sigterm()
+    terminated = on_sigterm()
     host = Host(workspace)
     inbox = Inbox(workspace.input, order.run, handled={order.turn.turn})
     session = Session(order, make_agent(order, workspace, host), inbox, outlet)
@@ -85,24 +80,6 @@ def make_agent(order: RunOrder, workspace: Workspace, host: Host) -> Agent:
     from agent_runner.agents.offline import OfflineAgent
 
     return OfflineAgent(order, workspace, host)
-
-
-def _on_sigterm() -> asyncio.Event:
-    """Return an event that SIGTERM sets; a timer ends the process if that is not enough.
-
-    A plain signal handler, not the loop's: it runs although a callback holds the loop up.
-    """
-    terminated = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def stop(*_: object) -> None:
-        timer = threading.Timer(HARD_STOP_SECONDS, os._exit, (TERMINATED,))
-        timer.daemon = True
-        timer.start()
-        loop.call_soon_threadsafe(terminated.set)
-
-    signal.signal(signal.SIGTERM, stop)
-    return terminated
 
 
 async def _until_broken(outlet: Outlet) -> None:

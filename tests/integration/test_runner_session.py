@@ -96,7 +96,7 @@ async def test_an_error_outcome_is_told_and_the_run_goes_on_to_its_close(workspa
 async def test_an_agent_that_raises_is_told_in_one_line_and_ends_the_run(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    quoted = "\n".join(["two lines of", "secret talk"])
+    quoted = "two lines of\nsecret talk"
 
     async def breaks(turn: TurnOrder, say: Say) -> Outcome:
         raise ValueError(quoted)

@@ -1,0 +1,39 @@
+"""SIGTERM ends the process soon, whatever the agent does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code."""
+HARD_STOP_SECONDS = 1.7
+
+
+def on_sigterm() -> asyncio.Event:
+    """Return an event that SIGTERM sets. `HARD_STOP_SECONDS` later the process is gone at the latest.
+
+    Call it once, in the main thread, with a running loop. The signal is heard by a thread of its own: a
+    Python handler would wait for the main thread, which a callback of the agent may hold.
+    """
+    terminated = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    heard, told = socket.socketpair()
+    told.settimeout(0)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(told.detach(), warn_on_full_buffer=False)
+
+    def listen() -> None:
+        while signal.SIGTERM not in heard.recv(64):
+            pass
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(terminated.set)
+        time.sleep(HARD_STOP_SECONDS)
+        os._exit(TERMINATED)
+
+    threading.Thread(target=listen, name="sigterm", daemon=True).start()
+    return terminated
