@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import structlog
 
-from orchestrator.credentials.refusals import Refusal
+from orchestrator.credentials.refusals import Refusal, Refused
 from orchestrator.credentials.secrets import Credential
 from orchestrator.credentials.throttle import Throttle
 from orchestrator.models import Folder, RunId, TurnId
@@ -98,6 +98,16 @@ class ExchangeLog:
                 status=refusal.status,
                 kind=refusal.kind,
                 unlogged=self._throttle.take_held(key),
+            )
+
+    def unanswered(self, refused: Refused) -> None:
+        """Say why the service brought no answer; nothing when that was the container's own doing."""
+        if refused.cause and self._throttle.passes(refused.cause):
+            _log.warning(
+                "the model service did not answer",
+                cause=refused.cause,
+                status=refused.refusal.status,
+                unlogged=self._throttle.take_held(refused.cause),
             )
 
     def quoted(self, status: int) -> None:

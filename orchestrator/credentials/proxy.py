@@ -128,6 +128,7 @@ class CredentialProxy:
         try:
             await relay.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except Refused as error:
+            self._log.unanswered(error)
             await client.refuse(error.refusal)
             return Ending.REFUSED
         except ClientGone:

@@ -26,8 +26,10 @@ class Refusal:
 class Refused(Exception):
     """The request is not passed on, or brought no answer."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: Refusal, *, cause: str | None = None) -> None:
         self.refusal = refusal
+        self.cause = cause
+        """What the upstream did, for the log; quotes no request."""
         super().__init__(refusal.message)
 
 

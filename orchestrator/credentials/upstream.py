@@ -75,7 +75,7 @@ class Upstream:
         response = await self._open(order)
         try:
             if not 200 <= response.status_code <= 599:
-                raise Refused(refusals.BROKEN)
+                raise Refused(refusals.BROKEN, cause=f"status {response.status_code}")
             yield Answer(response)
         finally:
             await response.aclose()
@@ -92,10 +92,16 @@ class Upstream:
         try:
             return await self._client.send(request, stream=True, auth=httpx.Auth())
         except httpx.HTTPError as error:
-            raise Refused(_refusal(error)) from None
+            raise Refused(_refusal(error), cause=_cause(error)) from None
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _cause(error: httpx.HTTPError) -> str:
+    """Name the error; only that of a connection is worth its text, and cannot quote a request."""
+    name = type(error).__name__
+    return f"{name}: {error}" if isinstance(error, httpx.ConnectError) else name
 
 
 def _refusal(error: httpx.HTTPError) -> Refusal:

@@ -47,8 +47,11 @@ async def test_a_service_that_is_not_there_is_a_bad_gateway(tmp_path: Path) -> N
         url = gone.url
     async with proxied(tmp_path) as served:
         served.environment["ANTHROPIC_BASE_URL"] = url
-        response = await served.call()
+        with capture_logs() as logs:
+            response = await served.call()
     assert (response.status_code, response.json()["error"]["type"]) == (502, "api_error")
+    assert logs[0]["event"] == "the model service did not answer"
+    assert logs[0]["cause"].startswith("ConnectError")
     assert "cannot be reached" in response.json()["error"]["message"]
 
 
