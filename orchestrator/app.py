@@ -47,7 +47,7 @@ from orchestrator.store.database import Database, Tx
 from orchestrator.supervise import supervise
 
 if TYPE_CHECKING:
-    from orchestrator.credentials.protocol import RunIdentity
+    from orchestrator.credentials.exchange import RunIdentity
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +94,7 @@ class Orchestrator:
         async with AsyncExitStack() as stack:
             self._home.make()
             stack.callback(_locked(self._home).release)
+            self._token = self._home.token()
             listener = stack.enter_context(_bound(self._settings.andy_port))
             self._database = await Database.open(self._home.database)
             stack.push_async_callback(self._database.close)
@@ -107,6 +108,8 @@ class Orchestrator:
                 say=self._say,
             )
             stack.push_async_callback(self._chosen.runtime.close)
+            if not leaves_containers:
+                stack.push_async_callback(self._chosen.forget)
             await self._serve(stack, listener, stop, on_ready, leaves_containers=leaves_containers)
 
     async def _serve(
@@ -205,7 +208,7 @@ class Orchestrator:
         from orchestrator.web.door import Door
 
         door = Door(self._database, accept=intake.accept, clock=self._clock, bus=self.bus)
-        app = web_app(door, write=written, status=self.status, bus=self.bus, token=self._home.token())
+        app = web_app(door, write=written, status=self.status, bus=self.bus, token=self._token)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, ws="none"
         )
@@ -307,7 +310,7 @@ class Orchestrator:
     # The proxy's view of runs
 
     async def _identify(self, token_hash: str) -> RunIdentity | None:
-        from orchestrator.credentials.protocol import RunIdentity
+        from orchestrator.credentials.exchange import RunIdentity
 
         async with self._database.reading() as tx:
             run = await runs.by_token(tx, token_hash)

@@ -121,7 +121,7 @@ def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: A
 def _from_toml(path: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error

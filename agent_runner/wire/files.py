@@ -23,6 +23,7 @@ def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)  # whatever the umask: the other side reads it as another user
             file.write(text)
         partial.replace(path)
     except BaseException:

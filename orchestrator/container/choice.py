@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,8 @@ class Chosen:
     host_address: str
     uid: int
     """Who an agent is: the owner of what it may write."""
+    forget: Callable[[], Awaitable[None]]
+    """Remove what the install keeps on the engine, where no container of it is to live on."""
 
 
 async def choose(
@@ -56,12 +59,23 @@ async def _docker(install: str, tag: str, say: Say) -> Chosen:
     runtime = DockerEngine(
         install=install, image=tag, network=joined.name, user=f"{uid}:{os.getgid() or AGENT_UID}"
     )
-    return Chosen(runtime=runtime, host_address=joined.gateway, uid=uid)
+    return Chosen(
+        runtime=runtime,
+        host_address=joined.gateway,
+        uid=uid,
+        forget=partial(network.remove_network, install),
+    )
 
 
 def _process(home: Path, say: Say, *, why: str) -> Chosen:
     say(f"⚠️  Agents run as ordinary processes of this user, NOT isolated: {why}")
-    return Chosen(runtime=LocalProcess(home=home), host_address="127.0.0.1", uid=os.getuid())
+    return Chosen(
+        runtime=LocalProcess(home=home), host_address="127.0.0.1", uid=os.getuid(), forget=_nothing_kept
+    )
+
+
+async def _nothing_kept() -> None:
+    """Processes leave nothing behind."""
 
 
 def ensure_image(tag: str, say: Say) -> None:

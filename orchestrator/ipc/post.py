@@ -45,6 +45,9 @@ class Post:
         self._owner_uids = owner_uids
 
     async def run(self) -> None:
+        async with self._database.reading() as tx:
+            for group in await groups.every(tx):
+                self._watcher.hint(group.folder)  # what came while the host was down
         while True:
             for folder in await self._watcher.hinted():
                 await self._round(folder)
@@ -79,7 +82,7 @@ class Post:
         """Handled, answered, removed, in this order: a crash between repeats only what has no effect."""
         replies = self._root / group.folder / "replies"
         try:
-            reply = await self._reception.handle(group, letter.name, letter.body)
+            reply = await self._reception.handle(group, _mark(letter), letter.body)
         except WireError as error:
             log.warning("mailbox.not_understood", group=group.folder, file=letter.name, reason=str(error))
             told = _refusal_of(letter.body, str(error))
@@ -89,6 +92,11 @@ class Post:
             return
         await asyncio.to_thread(deposit.write_reply, replies, reply)
         await asyncio.to_thread(mailbox.done, letter)
+
+
+def _mark(letter: Letter) -> str:
+    """What tells this file from a later one of its name, for requests that give no id."""
+    return "-".join(str(part) for part in (*letter.version, letter.name))
 
 
 def _refusal_of(body: bytes, reason: str) -> Reply | None:

@@ -1,0 +1,191 @@
+"""`andy up` as a real process on a home of its own, spoken to as a user would: HTTP and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 90.0
+FAST_DEADLINE_SECONDS = 0.02
+
+
+def until(condition: Callable[[], T], *, seconds: float = PATIENCE_SECONDS, what: str = "") -> T:
+    """Return what `condition` gives once it is true. Raises `AssertionError` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what or condition}"
+        time.sleep(FAST_DEADLINE_SECONDS)
+    return found
+
+
+class AndyProcess:
+    """Enter it to start, leave it to stop with all its containers."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        runtime: str = "process",
+        agent: str = "offline",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.home = home
+        self._runtime = runtime
+        self._agent = agent
+        self._environment = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log = home.parent / f"{home.name}.log"
+
+    def __enter__(self) -> Self:
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._remove_containers()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TZ") if name in os.environ}
+        return {**kept, "ANDY_HOME": str(self.home), **self._environment}
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        self.address_file.unlink(missing_ok=True)
+        command = ["up", "--runtime", self._runtime, "--agent", self._agent, "--port", "0"]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "orchestrator", *command],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        until(self._is_up, what="andy up listens")
+
+    def _is_up(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log.read_text()
+        return self.address_file.exists() and bool(self.address_file.read_text())
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self) -> int:
+        """End it as `docker stop` would, and return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        return self._process.wait(timeout=60)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def address_file(self) -> Path:
+        return self.home / "data" / "address"
+
+    @property
+    def address(self) -> str:
+        return self.address_file.read_text()
+
+    @property
+    def install(self) -> str:
+        return (self.home / "data" / "install").read_text()
+
+    def http(self, **headers: str) -> httpx.Client:
+        token = (self.home / "data" / "token").read_text()
+        return httpx.Client(
+            base_url=self.address,
+            headers={"Authorization": f"Bearer {token}", **headers},
+            timeout=PATIENCE_SECONDS,
+            trust_env=False,
+        )
+
+    def say(self, text: str, *, group: str = "main", wait: float = PATIENCE_SECONDS) -> dict[str, Any]:
+        """Write to a group, and return where the message is then."""
+        with self.http() as http:
+            response = http.post("/chat", json={"group": group, "text": text, "wait": wait})
+        response.raise_for_status()
+        found: dict[str, Any] = response.json()
+        return found
+
+    def find(self, message_id: str) -> dict[str, Any]:
+        with self.http() as http:
+            found: dict[str, Any] = http.get(f"/messages/{message_id}").json()
+        return found
+
+    def until_settled(self, message_id: str) -> dict[str, Any]:
+        """Wait for the outcome of a message, also across restarts."""
+        return until(lambda: self._settled(message_id), what=f"message {message_id} settled")
+
+    def _settled(self, message_id: str) -> dict[str, Any] | None:
+        found = self.find(message_id)
+        is_sent = found["outcome"] not in ("answered", "failed") or not self.rows(
+            "SELECT 1 FROM outbox WHERE turn_id = ? AND state IN ('pending', 'sending')", found["turn"]
+        )
+        return found if found["outcome"] in ("answered", "failed", "ignored") and is_sent else None
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `andy …` on this home."""
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+
+    def listed(self, *arguments: str) -> Any:
+        """What a listing command gives as JSON."""
+        done = self.cli(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
+        """Look into the store from outside."""
+        uri = f"file:{self.home / 'store' / 'messages.db'}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
+            connection.row_factory = sqlite3.Row
+            return connection.execute(sql, values).fetchall()
+
+    def events(self) -> list[str]:
+        """The kinds of the log's lines, oldest first."""
+        return [
+            json.loads(line).get("event", "") for line in self.log.read_text().splitlines() if line[:1] == "{"
+        ]
+
+    def _remove_containers(self) -> None:
+        if self._runtime != "docker":
+            return
+        import docker
+
+        client = docker.from_env()
+        try:
+            label = f"andy.install={self.install}"
+            for container in client.containers.list(all=True, filters={"label": label}):
+                container.remove(force=True)
+            for network in client.networks.list(filters={"label": label}):
+                network.remove()
+        finally:
+            client.close()
