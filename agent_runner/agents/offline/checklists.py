@@ -142,7 +142,8 @@ class Checklists:
 
     def _write(self, name: str, lines: Sequence[str]) -> None:
         path = self._path(name)
-        path.parent.mkdir(exist_ok=True)
+        if name != TODO:
+            path.parent.mkdir(exist_ok=True)
         write_whole(path, "".join(lines))
 
     def _path(self, name: str) -> Path:
@@ -175,15 +176,16 @@ def file_stem(name: str) -> str:
 
 
 def _read_plain(path: Path) -> str:
+    # A pipe must not hold the reader up, and a link put there meanwhile must not lead it away.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except IsADirectoryError as error:
-        raise ListFault(Fault.NOT_OURS) from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
             raise ListFault(Fault.NOT_OURS)
-        return file.read(MAX_FILE_BYTES).decode()
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_FILE_BYTES).decode()
+    finally:
+        os.close(descriptor)
 
 
 def _lines_with_items(lines: Sequence[str]) -> list[_Line]:

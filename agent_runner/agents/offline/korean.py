@@ -28,7 +28,7 @@ _TELL = rf"(?:알려|말해|보여|확인해|확인){_GIVE}"
 _DO = rf"(?:\s*해{_GIVE}|\s*하기|\s*하자)?"
 _LIST = r"(?:(?P<todo>할\s*일)(?:\s*(?:목록|리스트))?|(?P<list>\S+)\s*(?:목록|리스트))"
 _OBJECT = r"(?:\s*(?:을|를|은|는|이|가))?"
-_QUOTES = ("라고", "다고", "자고")
+_QUOTE = re.compile(r"[라다자]고(?=\s|$)")
 _END = re.compile(r"[\s.!?~,]+$")
 _EACH = re.compile(r"\s*,\s*")
 
@@ -91,7 +91,7 @@ def _remind_perhaps(match: re.Match[str]) -> Wish | None:
     """`… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news."""
     body = match["body"].strip()
     wish = splitting.split(body, is_for_all=_is_for_all(match))
-    if isinstance(wish, RemindUnclear) and not (body.endswith(_QUOTES) or _names_moment(body)):
+    if isinstance(wish, RemindUnclear) and not (_QUOTE.search(body) or _names_moment(body)):
         return None
     return _tidy(wish)
 

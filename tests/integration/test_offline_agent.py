@@ -1,0 +1,296 @@
+"""The offline agent with a real directory and the real mailbox; the host's side answers by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.agents.offline import OfflineAgent
+from agent_runner.host import Host
+from agent_runner.interfaces import Agent, Outcome
+from agent_runner.wire.files import write_whole
+from agent_runner.wire.mailbox import (
+    CancelReminder,
+    Command,
+    ListReminders,
+    RefreshGroups,
+    RegisterGroup,
+    Reply,
+    SetReminder,
+    UnregisterGroup,
+    parse_command,
+)
+from agent_runner.wire.order import Request, RunOrder, TurnKind, TurnOrder
+from agent_runner.workspace import Workspace
+
+NOW = datetime(2026, 11, 22, 0, 20, 15, tzinfo=UTC)  # Sunday 09:20:15 in Seoul
+
+
+@dataclass
+class Desk:
+    """The host's side of the mailbox: keeps reminders as a host does and remembers what it was asked."""
+
+    workspace: Workspace
+    commands: list[Command] = field(default_factory=list)
+    reminders: dict[int, dict[str, Any]] = field(default_factory=dict)
+    answered: dict[str, Reply] = field(default_factory=dict)
+    refusal: str | None = None
+
+    async def serve(self) -> None:
+        while True:
+            for file in sorted(self.workspace.tasks.glob("*.json")):
+                command = parse_command(file.read_bytes())
+                file.unlink()
+                self._reply(command)
+            await asyncio.sleep(0.002)
+
+    def _reply(self, command: Command) -> None:
+        assert command.request_id is not None
+        if command.request_id not in self.answered:
+            self.commands.append(command)
+            self.answered[command.request_id] = self._act(command, command.request_id)
+        write_whole(
+            self.workspace.replies / f"{command.request_id}.json", self.answered[command.request_id].to_json()
+        )
+
+    def _act(self, command: Command, request_id: str) -> Reply:
+        if self.refusal:
+            return Reply(request_id=request_id, ok=False, code="refused", text=self.refusal)
+        data: dict[str, Any] = {}
+        match command:
+            case SetReminder(text=text, at=at):
+                data = {
+                    "id": len(self.reminders) + 1,
+                    "due_ms": int(datetime.fromisoformat(at).timestamp() * 1000),
+                }
+                self.reminders[data["id"]] = data | {"text": text}
+            case CancelReminder(reminder_id=number):
+                if self.reminders.pop(number, None) is None:
+                    text = f"There is no reminder {number} here."
+                    return Reply(request_id=request_id, ok=False, code="unknown_reminder", text=text)
+            case ListReminders():
+                data = {"reminders": list(self.reminders.values())}
+            case RefreshGroups():
+                data = {"chats": [{"jid": "12@g.us", "name": "Fam", "folder": None, "channel": "whatsapp"}]}
+            case _:
+                pass
+        return Reply(request_id=request_id, ok=True, code="ok", text="Done.", data=data)
+
+
+@dataclass
+class Chat:
+    """A conversation with the agent."""
+
+    agent: OfflineAgent
+    desk: Desk
+    turns: int = 0
+
+    async def say(self, *texts: str, sender: str = "Min", kind: TurnKind = "chat", prompt: str = "") -> str:
+        self.turns += 1
+        requests = tuple(Request(sender=sender, text=text) for text in texts)
+        return await self.take(
+            TurnOrder(run="r1", turn=self.turns, kind=kind, prompt=prompt, requests=requests)
+        )
+
+    async def take(self, turn: TurnOrder) -> str:
+        said: list[str] = []
+
+        async def say(text: str) -> None:
+            said.append(text)
+
+        assert await self.agent.answer(turn, say) == Outcome()
+        assert len(said) <= 1
+        return said[0] if said else ""
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def open_chat(tmp_path: Path) -> Open:
+    workspace = Workspace(tmp_path)
+    for directory in (workspace.group, workspace.tasks, workspace.messages, workspace.replies):
+        directory.mkdir(parents=True)
+
+    @asynccontextmanager
+    async def open_it(*, is_main: bool = False, now: datetime = NOW) -> AsyncIterator[Chat]:
+        turn = TurnOrder(run="r1", turn=0, kind="chat", prompt="")
+        order = RunOrder(
+            run="r1", group="fam", chat_jid="local:fam", is_main=is_main, timezone="Asia/Seoul", turn=turn
+        )
+        desk, host = Desk(workspace), Host(workspace)
+        serving = asyncio.create_task(desk.serve(), name="desk")
+        agent = OfflineAgent(order, workspace, host, now=lambda: now)
+        await agent.start()
+        try:
+            yield Chat(agent, desk)
+        finally:
+            await agent.close()
+            serving.cancel()
+            host.close()
+
+    return open_it
+
+
+async def test_it_is_an_agent_without_a_session(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        agent: Agent = chat.agent
+        assert agent.session_id is None
+
+
+async def test_a_reminder_goes_to_the_host_in_full_and_is_said_back(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        said = await chat.say("remind me tomorrow at 9am to call mum")
+        assert said == "I'll remind you on Mon 2026-11-23 09:00: call mum (reminder 1)."
+        [command] = chat.desk.commands
+        assert isinstance(command, SetReminder)
+        assert command.at == "2026-11-23T09:00:00+09:00"
+        assert command.text == "⏰ Reminder for Min: call mum"
+
+
+async def test_a_korean_reminder_is_set_and_answered_in_korean(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        said = await chat.say("내일 오전 9시에 약 먹으라고 알려줘", sender="민지")
+        assert said == "2026-11-23 (월) 09:00에 알려드릴게요: 약 먹기 (알림 1번)."
+        [command] = chat.desk.commands
+        assert isinstance(command, SetReminder)
+        assert (command.at, command.text) == ("2026-11-23T09:00:00+09:00", "⏰ 민지님 알림: 약 먹기")
+
+
+async def test_a_reminder_in_seconds_is_said_to_the_second(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert "Sun 2026-11-22 09:20:25" in await chat.say("remind us in 10 seconds to look up")
+        [command] = chat.desk.commands
+        assert isinstance(command, SetReminder)
+        assert command.text == "⏰ Reminder: look up"
+
+
+async def test_a_turn_that_is_tried_again_sets_its_reminder_once(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        requests = (Request(sender="Min", text="remind me in 10 minutes to stretch"),)
+        first = await chat.take(TurnOrder(run="r1", turn=7, kind="chat", prompt="", requests=requests))
+        again = await chat.take(TurnOrder(run="r2", turn=7, kind="chat", prompt="", requests=requests))
+        assert first == again
+        assert len(chat.desk.reminders) == 1
+        await chat.take(TurnOrder(run="r2", turn=8, kind="chat", prompt="", requests=requests))
+        assert len(chat.desk.reminders) == 2
+
+
+async def test_reminders_are_listed_and_cancelled(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert await chat.say("list reminders") == "There are no reminders."
+        await chat.say("remind me at 18:30 to cook")
+        assert await chat.say("알림 목록") == "알림:\n1. 2026-11-22 (일) 18:30 · Reminder for Min: cook"
+        assert await chat.say("cancel reminder 1") == "Reminder 1 is cancelled."
+        assert await chat.say("알림 1 취소") == "There is no reminder 1 here."
+
+
+async def test_a_time_that_cannot_be_is_refused_without_asking_the_host(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert "That time is past (Sun 2026-11-22 08:00)" in await chat.say("remind me today at 8:00 to run")
+        assert "오전인가요, 오후인가요?" in await chat.say("내일 9시에 약 먹으라고 알려줘")
+        assert chat.desk.commands == []
+
+
+async def test_a_refusal_of_the_host_is_told_as_it_is(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.desk.refusal = "There are 500 reminders already: cancel some first."
+        assert await chat.say("remind me in 5 minutes to go") == chat.desk.refusal
+        assert await chat.say("알림 목록") == chat.desk.refusal
+        assert chat.desk.refusal in await chat.say("what's on today?")
+
+
+async def test_several_requests_are_answered_in_one_text_in_order(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        said = await chat.say("todo buy stamps", "할 일 보여줘", "echo done")
+        assert said == "Added to the to-do list: buy stamps.\n\n할 일 목록에 남은 것:\n1. buy stamps\n\ndone"
+
+
+async def test_lists_are_kept_as_files_of_the_group(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert (
+            await chat.say("add milk, eggs to the shopping list") == "Added to the shopping list: milk, eggs."
+        )
+        assert await chat.say("add milk to the shopping list") == "Already on the shopping list: milk."
+        assert await chat.say("done 1 on the shopping list") == "Done on the shopping list: milk."
+        assert await chat.say("show the shopping list") == "Open on the shopping list:\n2. eggs"
+        assert await chat.say("remove eggs from the shopping list") == "Removed from the shopping list: eggs."
+        assert await chat.say("우유 장보기 목록에 추가") == "장보기 목록에 추가했어요: 우유."
+        assert await chat.say("lists") == "Lists:\n• the shopping list: 0 open\n• the 장보기 list: 1 open"
+        files = chat.desk.workspace.group / "lists"
+        assert (files / "shopping.md").read_text() == "# shopping\n\n- [x] milk\n"
+
+
+async def test_a_list_that_cannot_be_used_is_said_so(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert (await chat.say("show todo")).startswith("The to-do list doesn't exist yet.")
+        assert "letters, digits, spaces" in await chat.say("add x to the ../../etc list")
+        assert "'tea' isn't on" in await chat.say("todo milk", "done tea")
+
+
+async def test_today_is_its_reminders_and_the_open_to_dos(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert "Nothing is on today, Sunday, 22 November 2026" in await chat.say("what's on today?")
+        await chat.say(
+            "remind me at 18:30 to cook", "remind me tomorrow at 9am to rest", "todo a", "todo b", "done a"
+        )
+        assert await chat.say("what's on today?") == (
+            "Today, Sunday, 22 November 2026:\n\n• 18:30 ⏰ Reminder for Min: cook\n\nThe to-do list:\n2. b"
+        )
+        assert "오늘 (2026년 11월 22일 일요일):" in await chat.say("오늘 뭐 있어?")
+
+
+async def test_it_tells_the_time_of_the_group(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert await chat.say("what time is it?") == "It's 09:20 (Asia/Seoul), Sunday, 22 November 2026."
+        assert await chat.say("오늘 며칠?") == "오늘은 2026년 11월 22일 일요일입니다."
+
+
+async def test_groups_are_managed_from_main(open_chat: Open) -> None:
+    async with open_chat(is_main=True) as chat:
+        said = await chat.say("register group 12@g.us as fam named Our Fam", "unregister group fam", "groups")
+        assert "Our Fam is registered as 'fam'." in said
+        assert "'fam' is no longer registered" in said
+        assert "• Fam (12@g.us): not registered" in said
+        registered, unregistered, _ = chat.desk.commands
+        assert isinstance(registered, RegisterGroup)
+        assert (registered.jid, registered.folder, registered.name) == ("12@g.us", "fam", "Our Fam")
+        assert isinstance(unregistered, UnregisterGroup)
+        assert "can't be done" in await chat.say(f"register group 12@g.us as {'x' * 65}")
+
+
+async def test_groups_are_not_managed_from_elsewhere(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        for text in ("groups", "register group 12@g.us as fam", "unregister group fam"):
+            assert await chat.say(text) == "Sorry, groups are only managed from the main group."
+        assert chat.desk.commands == []
+        assert "register group" not in await chat.say("help")
+
+
+async def test_what_needs_a_model_is_said_so_with_the_mend(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        for text in ("write me a poem", "시 한 편 써줘", "", "…"):
+            said = await chat.say(text)
+            assert "ANTHROPIC_API_KEY" in said
+            assert ".env" in said
+
+
+async def test_a_task_is_answered_and_other_turns_end_in_silence(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        assert await chat.say(kind="task", prompt="echo good morning") == "good morning"
+        assert await chat.say(kind="worker", prompt="look at the tasks") == ""
+        assert await chat.say(kind="auto", prompt="you are free") == ""
+
+
+async def test_a_broken_disk_is_said_and_the_agent_goes_on(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.desk.workspace.group.rmdir()
+        assert "I couldn't read or write the list" in await chat.say("todo buy stamps")
+        assert await chat.say("echo still here") == "still here"
