@@ -32,6 +32,7 @@ from orchestrator.hints import Hints
 from orchestrator.home import Home
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import Intake
+from orchestrator.interfaces import Mount
 from orchestrator.ipc import deposit
 from orchestrator.ipc.post import Post
 from orchestrator.ipc.reception import Reception
@@ -42,6 +43,7 @@ from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.when import point_ms
+from orchestrator.serve import Server, listen
 from orchestrator.store import groups, outbox, runs, turns
 from orchestrator.store.database import Database, Tx
 from orchestrator.supervise import supervise
@@ -203,7 +205,6 @@ class Orchestrator:
     async def _web(self, intake: Intake, listener: socket.socket) -> None:
         import uvicorn
 
-        from orchestrator.serve import Server
         from orchestrator.web.api import web_app
         from orchestrator.web.door import Door
 
@@ -290,7 +291,7 @@ class Orchestrator:
             environment["ANTHROPIC_API_KEY"] = token
         return environment
 
-    def _prepare(self, group: Group) -> Sequence[mounts.Mount]:
+    def _prepare(self, group: Group) -> Sequence[Mount]:
         return mounts.prepare(group, home=self._home.root, uid=self._chosen.uid)
 
     def _input(self, folder: Folder) -> Path:
@@ -374,7 +375,7 @@ def _locked(home: Home) -> FileLock:
 
 def _bound(port: int) -> socket.socket:
     try:
-        return socket.create_server((HOST, port), backlog=256)
+        return listen(HOST, port)
     except OSError as error:
         raise AndyError(
             f"Port {port} of {HOST} is taken ({error.strerror}): choose another with ANDY_PORT or --port."

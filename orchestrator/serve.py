@@ -8,6 +8,23 @@ from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
 
+CUT_SECONDS = 1.0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on an address; port 0 lets the system choose. Raises `OSError` when it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns Nagle's delay (40 ms an answer) off only where the protocol is named.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(256)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
 
 class Server(uvicorn.Server):
     """Uvicorn without its signal handlers and without its tick ten times a second."""
@@ -22,17 +39,23 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await self._stopping.wait()
 
-    def abort_connections(self) -> None:
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-
     async def serve_on(self, listener: socket.socket) -> None:
-        """Serve until cancelled; then end within the configured grace and cut what is left."""
+        """Serve until cancelled. Then requests have the configured grace to end before they are cut.
+
+        `listener` stays open and can be served on again.
+        """
         own = listener.dup()  # uvicorn closes the one it is given
         try:
             await self.serve(sockets=[own])
         finally:
             if self.started:
                 await self.shutdown(sockets=[own])
-            self.abort_connections()
+            await self._cut()
             own.close()
+
+    async def _cut(self) -> None:
+        """Wait for requests that were told to end; drop what is still connected."""
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=CUT_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
