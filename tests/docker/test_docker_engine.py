@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,11 +13,14 @@ from contextlib import aclosing
 
 import pytest
 
+from agent_runner.wire.frames import Result, encode_frame
 from orchestrator.container import docker_engine, image, network
 from orchestrator.container.docker_engine import DockerEngine, container_name
+from orchestrator.container.mounts import prepare
 from orchestrator.errors import ContainerError, EngineGone, ImageMissing
 from orchestrator.interfaces import Mount
-from orchestrator.models import Folder, RunId
+from orchestrator.models import ChatJid, Folder, Group, RunId
+from tests.fakes.engine_relay import EngineRelay
 from tests.fakes.runtimes import DockerBench, a_spec, all_of, eventually, line_of, running
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
@@ -201,6 +206,20 @@ async def test_a_later_host_hears_a_container_from_its_first_byte(bench):
     await later.close()
 
 
+async def test_a_long_korean_frame_is_heard_again_as_it_was_said(bench):
+    frame = encode_frame(Result(n=1, turn=1, result="가나다 --- " * 9_000))
+    script = "import sys; sys.stdout.buffer.write(bytes.fromhex(sys.stdin.readline()))"
+    earlier, later = bench.runtime(script), bench.runtime(script)
+    assert await all_of(await earlier.start(a_spec(), frame.hex())) == frame
+    await earlier.close()
+
+    (adopted,) = await later.adopt()
+
+    assert await all_of(adopted) == frame
+    await adopted.remove()
+    await later.close()
+
+
 async def test_a_container_that_ended_without_a_host_is_adopted_with_its_output(bench):
     earlier, later = bench.runtime("print('said')"), bench.runtime("")
     started = await earlier.start(a_spec(), "go")
@@ -281,6 +300,36 @@ async def test_closing_the_engine_ends_its_threads_and_leaves_its_containers(ben
     assert bench.left() == [container.ref]
 
 
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # docker-py's own, where none listens
+async def test_an_engine_that_breaks_off_is_told_and_its_container_heard_again(bench, monkeypatch, tmp_path):
+    relay = await EngineRelay.begin(tmp_path / "engine.sock")
+    monkeypatch.setenv("DOCKER_HOST", relay.address)
+    runtime = bench.runtime(SLEEP)
+    container = await runtime.start(a_spec(), "{}")
+    hearing = asyncio.create_task(all_of(container), name="hear")
+    waiting = asyncio.create_task(container.wait(), name="wait")
+    await eventually(lambda: relay.streams >= 2, "both streams are open")
+
+    await relay.end()
+
+    with pytest.raises(EngineGone):
+        await hearing
+    with pytest.raises(EngineGone):
+        await waiting
+    with pytest.raises(EngineGone):
+        await runtime.adopt()
+
+    relay = await EngineRelay.begin(tmp_path / "engine.sock")
+    (again,) = await runtime.adopt()
+    async with aclosing(again.output()) as output:
+        assert await line_of(output) == b"up\n"
+    await again.remove()
+    await runtime.close()
+    await relay.end()
+    del hearing, waiting
+    gc.collect()
+
+
 async def test_a_container_reaches_the_hosts_door_and_not_its_loopback(bench, closed_network):
     with (
         socket.create_server((closed_network.gateway, 0)) as door,
@@ -351,3 +400,46 @@ def test_a_name_has_only_characters_that_the_engine_takes():
     spec = a_spec(run_id=RunId("a/b:c d"), folder=Folder("my_group"))
 
     assert container_name(spec) == "andy-my_group-a-b-c-d"
+
+
+async def test_main_sees_the_home_without_its_secrets_and_writes_its_own_alone(bench, tmp_path):
+    script = """
+import os
+def can_write(path):
+    try:
+        open(path + '/.probe', 'w').close(); return True
+    except OSError: return False
+print(sorted(os.listdir('/workspace/project')))
+print(open('/workspace/project/README.md').read())
+for path in (
+    'project', 'project/groups', 'group', 'env', 'ipc/input', 'ipc/replies', 'ipc/messages', 'ipc/tasks'
+):
+    print(path, can_write('/workspace/' + path))
+print(can_write('/home/andy/.claude'))
+"""
+    tmp_path.chmod(0o755)
+    (tmp_path / ".env").write_text("ANTHROPIC_API_KEY=secret")
+    (tmp_path / "README.md").write_text("read me")
+    group = Group(jid=ChatJid("local:main"), name="Main", folder=Folder("main"), is_main=True)
+    uid = os.getuid() or 1000
+    planned = await asyncio.to_thread(prepare, group, home=tmp_path, uid=uid)
+
+    async with running(bench.runtime(script), spec=a_spec(mounts=planned)) as container:
+        said = (await all_of(container)).decode().splitlines()
+
+    assert said == [
+        "['README.md', 'groups']",
+        "read me",
+        "project False",
+        "project/groups False",
+        "group True",
+        "env False",
+        "ipc/input False",
+        "ipc/replies False",
+        "ipc/messages True",
+        "ipc/tasks True",
+        "True",
+    ]
+    assert not [
+        path for path in (tmp_path / "data" / "project").rglob("*") if path.stat().st_uid != os.getuid()
+    ]
