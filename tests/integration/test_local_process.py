@@ -1,0 +1,200 @@
+"""What only the process runtime does: links for mounts, a short environment, no leftovers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from contextlib import aclosing
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from orchestrator.container import process_layout
+from orchestrator.container.local_process import LocalProcess
+from orchestrator.container.mounts import prepare
+from orchestrator.container.process_identity import Identity
+from orchestrator.container.process_layout import Layout
+from orchestrator.interfaces import Mount
+from orchestrator.models import ChatJid, Folder, Group, RunId
+from tests.fakes.runtimes import ProcessBench, a_spec, all_of, eventually, line_of, running
+
+SLEEP = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)"
+BREED = """
+import subprocess, sys
+child = subprocess.Popen(['sleep', '600'])
+print(child.pid, flush=True)
+sys.stdin.readline()
+"""
+SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
+MAIN = Group(jid=ChatJid("local:main"), name="Main", folder=Folder("main"), is_main=True)
+
+
+def is_there(pid: int) -> bool:
+    return Identity.of(pid).started != ""
+
+
+def test_it_says_that_it_is_not_isolated(tmp_path):
+    assert not LocalProcess(home=tmp_path).is_isolated
+
+
+async def test_no_secret_of_the_host_reaches_a_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    monkeypatch.setenv("TZ", "Asia/Seoul")
+    spec = a_spec(environment={"ANDY_TOKEN": "a token of this run"})
+
+    async with running(ProcessBench(tmp_path).runtime(SHOW), spec=spec) as process:
+        seen = json.loads(await all_of(process))
+
+    assert "secret" not in seen.values()
+    assert seen["TZ"] == "Asia/Seoul"
+    assert seen["ANDY_TOKEN"] == "a token of this run"
+    assert seen["ANDY_WORKSPACE"] == str(tmp_path / "data" / "process" / spec.run_id / "workspace")
+    assert seen["HOME"].startswith(str(tmp_path))
+    told = set(process_layout.PASSED_ON) | {"ANDY_TOKEN", "ANDY_WORKSPACE", "HOME", "PYTHONUNBUFFERED"}
+    assert set(seen) - {"LC_CTYPE"} <= told
+
+
+async def test_a_groups_directories_are_where_a_runner_looks_for_them(tmp_path):
+    planned = prepare(MAIN, home=tmp_path, uid=os.getuid())
+    (tmp_path / ".env").write_text("secret")
+    script = """
+import os
+root = os.environ['ANDY_WORKSPACE']
+for name in ('group', 'env', 'ipc/input', 'ipc/tasks', 'project/groups'):
+    open(os.path.join(root, name, 'seen'), 'w').close()
+open(os.path.join(os.environ['CLAUDE_CONFIG_DIR'], 'seen'), 'w').close()
+print(os.path.realpath(os.getcwd()), sorted(os.listdir(root + '/project')))
+"""
+
+    async with running(ProcessBench(tmp_path).runtime(script), spec=a_spec(mounts=planned)) as process:
+        assert (await all_of(process)).decode() == f"{tmp_path}/groups/main ['groups']\n"
+
+    for place in (
+        "groups/main",
+        "data/env/main",
+        "data/ipc/main/tasks",
+        "groups",
+        "data/sessions/main/.claude",
+    ):
+        assert (tmp_path / place / "seen").exists()
+
+
+def test_a_mount_with_others_inside_is_no_link():
+    mounts = (
+        Mount(source=Path("/home/of"), target="/workspace/project"),
+        Mount(source=Path("/home/of/groups"), target="/workspace/project/groups"),
+        Mount(source=Path("/home/of/x"), target="/workspace/group"),
+        Mount(source=Path("/home/of/.claude"), target="/home/andy/.claude"),
+    )
+
+    assert process_layout.links(mounts) == {
+        PurePosixPath("project/groups"): Path("/home/of/groups"),
+        PurePosixPath("group"): Path("/home/of/x"),
+    }
+
+
+async def test_removing_follows_no_link(tmp_path):
+    group = tmp_path / "groups" / "family"
+    group.mkdir(parents=True)
+    (group / "kept").write_text("kept")
+    spec = a_spec(mounts=(Mount(source=group, target="/workspace/group", is_writable=True),))
+
+    async with running(ProcessBench(tmp_path).runtime(SLEEP), spec=spec) as process:
+        await process.stop(grace_seconds=5)
+
+    assert (group / "kept").read_text() == "kept"
+    assert ProcessBench(tmp_path).left() == []
+
+
+async def test_what_a_process_started_ends_with_it(tmp_path):
+    async with running(ProcessBench(tmp_path).runtime(BREED)) as process, aclosing(process.output()) as said:
+        child = int(await line_of(said))
+        assert (await process.wait()).code == 0
+
+    await eventually(lambda: not is_there(child), "the child has ended")
+
+
+async def test_a_stop_ends_what_a_deaf_process_started(tmp_path):
+    script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + BREED + "signal.pause()"
+    async with running(ProcessBench(tmp_path).runtime(script)) as process, aclosing(process.output()) as said:
+        child = int(await line_of(said))
+        await process.stop(grace_seconds=0.1)
+
+        assert (await process.wait()).code == 137
+
+    await eventually(lambda: not is_there(child), "the child has ended")
+
+
+async def test_closing_the_runtime_ends_its_processes(tmp_path):
+    runtime = ProcessBench(tmp_path).runtime(SLEEP)
+    process = await runtime.start(a_spec(), "{}")
+    pid = int(process.ref.partition(":")[0])
+
+    await runtime.close()
+
+    assert not is_there(pid)
+    assert ProcessBench(tmp_path).left() == []
+
+
+async def test_what_a_killed_host_left_is_ended_and_cleared(tmp_path):
+    host = f"""
+import asyncio, os, signal
+from pathlib import Path
+from orchestrator.container.local_process import LocalProcess
+from orchestrator.interfaces import ContainerSpec
+async def main():
+    runtime = LocalProcess(home=Path({str(tmp_path)!r}), command=[{sys.executable!r}, '-c', {SLEEP!r}])
+    process = await runtime.start(ContainerSpec(run_id='r1', folder='family', mounts=()), '{{}}')
+    print(process.ref, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+    ended = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", host], capture_output=True, text=True, check=False
+    )
+    left = Identity.parse(ended.stdout)
+    assert left.is_alive(), ended.stderr
+
+    assert await LocalProcess(home=tmp_path).adopt() == ()
+
+    assert not left.is_alive()
+    assert ProcessBench(tmp_path).left() == []
+
+
+async def test_a_number_that_is_another_process_by_now_is_left_alone(tmp_path):
+    async with running(ProcessBench(tmp_path / "other").runtime(SLEEP)) as process:
+        pid = process.ref.partition(":")[0]
+        layout = Layout(tmp_path / "data" / "process" / "r1")
+        layout.make(())
+        layout.identity.write_text(f"{pid}:1")
+
+        await LocalProcess(home=tmp_path).adopt()
+
+        assert is_there(int(pid))
+    assert not layout.run.exists()
+
+
+@pytest.mark.parametrize("text", ["", "not a number", "12"])
+async def test_a_leftover_without_proof_kills_nothing_and_goes(tmp_path, text):
+    layout = Layout(tmp_path / "data" / "process" / "r1")
+    layout.make(())
+    layout.identity.write_text(text)
+
+    assert await LocalProcess(home=tmp_path).adopt() == ()
+
+    assert not layout.run.exists()
+
+
+async def test_a_run_has_one_process(tmp_path):
+    runtime = ProcessBench(tmp_path).runtime(SLEEP)
+    spec = a_spec(run_id=RunId("r1"))
+    process = await runtime.start(spec, "{}")
+
+    with pytest.raises(Exception, match="r1"):
+        await runtime.start(spec, "{}")
+
+    assert is_there(int(process.ref.partition(":")[0]))
+    await runtime.close()
