@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import blockbuster_ctx
 
 from agent_runner.agents.offline import OfflineAgent
 from agent_runner.host import Host
@@ -287,6 +288,27 @@ async def test_a_task_is_answered_and_other_turns_end_in_silence(open_chat: Open
         assert await chat.say(kind="task", prompt="echo good morning") == "good morning"
         assert await chat.say(kind="worker", prompt="look at the tasks") == ""
         assert await chat.say(kind="auto", prompt="you are free") == ""
+
+
+async def test_nothing_it_does_by_itself_blocks_the_loop(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    workspace.group.mkdir()
+    texts = (
+        "hi",
+        "도움말",
+        "todo x",
+        "show todo",
+        "remind me on 30 Feb at 9am to go",
+        "lists",
+        "what time is it",
+    )
+    requests = tuple(Request(sender="Min", text=text) for text in texts)
+    turn = TurnOrder(run="r1", turn=1, kind="chat", prompt="", requests=requests)
+    order = RunOrder(run="r1", group="fam", chat_jid="local:fam", timezone="America/New_York", turn=turn)
+    with blockbuster_ctx("agent_runner"):
+        agent = OfflineAgent(order, workspace, Host(workspace))
+        await agent.start()
+        assert "There is no such day" in await Chat(agent, Desk(workspace)).take(turn)
 
 
 async def test_a_broken_disk_is_said_and_the_agent_goes_on(open_chat: Open) -> None:

@@ -160,6 +160,9 @@ def test_a_past_time_is_refused_with_the_time_it_would_have_been() -> None:
     with pytest.raises(Unclear) as refusal:
         moment_of("today at 8:00")
     assert refusal.value.at == datetime(2026, 11, 22, 8, 0, tzinfo=SEOUL)
+    with pytest.raises(Unclear) as refusal:
+        moment_of("12 May 2020 at 9am")
+    assert refusal.value.at == datetime(2020, 5, 12, 9, 0, tzinfo=SEOUL)
 
 
 def test_the_weekday_of_today_means_today_until_its_time_has_passed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
 from agent_runner.agents.offline import dates, lists, reading, reminders
@@ -51,16 +51,14 @@ class OfflineAgent:
     def __init__(self, order: RunOrder, workspace: Workspace, host: Host, *, now: Now = _utc_now) -> None:
         self._order = order
         self._now = now
-        self._host = host
         self._checklists = Checklists(workspace.group)
         self._groups = Groups(host, is_main=order.is_main)
-        self._zone = ZoneInfo("UTC")
-        self._reminders = Reminders(host, self._zone)
+        self._reminders = Reminders(host)
+        self._zone: tzinfo = UTC
 
     async def start(self) -> None:
         """Load the group's time zone. Raises `ZoneInfoNotFoundError` for one that does not exist."""
         self._zone = await asyncio.to_thread(ZoneInfo, self._order.timezone)
-        self._reminders = Reminders(self._host, self._zone)
 
     async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
         """Answer every request of the turn in one text. Turns that nobody asked for end in silence."""
@@ -125,7 +123,9 @@ class OfflineAgent:
             case Plain.HELP:
                 return words.help.format(name=name) + (words.help_main if self._order.is_main else "")
             case Plain.TELL_TIME:
-                return words.time.format(clock=f"{now:%H:%M}", zone=self._zone.key, day=words.long_day(now))
+                return words.time.format(
+                    clock=f"{now:%H:%M}", zone=self._order.timezone, day=words.long_day(now)
+                )
             case Plain.TELL_DAY:
                 return words.day.format(day=words.long_day(now))
             case _:

@@ -22,6 +22,8 @@ from agent_runner.agents.offline.when import (
 )
 
 MAX_YEARS_AHEAD = 10
+FIRST_YEAR = 1900
+"""Days before it are past without being worked out."""
 _LEAP_CYCLE_YEARS = 8
 
 
@@ -137,7 +139,7 @@ def _days(when: When, today: date) -> Iterator[date]:
 def _calendar_days(day: CalendarDay, today: date) -> Iterator[date]:
     if day.year is not None and day.year > today.year + MAX_YEARS_AHEAD:
         raise Unclear(Trouble.TOO_FAR)
-    if day.year is not None and day.year < today.year - 1:
+    if day.year is not None and day.year < FIRST_YEAR:
         raise Unclear(Trouble.PAST)
     month = _month(day.month) if isinstance(day.month, str) else day.month
     years = [day.year] if day.year is not None else range(today.year, today.year + _LEAP_CYCLE_YEARS + 1)

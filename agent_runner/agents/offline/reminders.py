@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from agent_runner.agents.offline.asked import Asked
 from agent_runner.agents.offline.dates import Moment, Trouble
@@ -28,9 +27,8 @@ class Due:
 class Reminders:
     """Sets, tells and cancels. A refusal of the host is told in its own words."""
 
-    def __init__(self, host: Host, zone: ZoneInfo) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._zone = zone
 
     async def set(self, asked: Asked, what: str, moment: Moment, *, is_for_all: bool) -> str:
         command = SetReminder(
@@ -39,7 +37,7 @@ class Reminders:
             at=moment.at.isoformat(timespec="seconds"),
         )
         reply = await self._host.ask(command)
-        at = self._due_at(reply)
+        at = _due_at(reply, asked)
         if not reply.ok or at is None or "id" not in reply.data:
             return reply.text
         return _set(asked, what, at, moment, reply.data["id"])
@@ -52,7 +50,7 @@ class Reminders:
         reply = await self._host.ask(ListReminders())
         if not reply.ok:
             return reply.text
-        lines = [line(asked, due) for due in self._coming(reply)]
+        lines = [line(asked, due) for due in _coming(reply, asked)]
         return "\n".join([asked.words.reminders, *lines]) if lines else asked.words.no_reminders
 
     async def lines_of_today(self, asked: Asked) -> list[str]:
@@ -60,19 +58,8 @@ class Reminders:
         reply = await self._host.ask(ListReminders())
         if not reply.ok:
             return [reply.text]
-        today = [due for due in self._coming(reply) if due.at.date() == asked.now.date()]
+        today = [due for due in _coming(reply, asked) if due.at.date() == asked.now.date()]
         return [f"• {due.at:%H:%M} {due.text}" for due in today]
-
-    def _coming(self, reply: Reply) -> list[Due]:
-        listed: list[dict[str, Any]] = reply.data.get("reminders", [])
-        return [Due(id=one["id"], at=self._local(one["due_ms"]), text=one["text"]) for one in listed]
-
-    def _due_at(self, reply: Reply) -> datetime | None:
-        due_ms = reply.data.get("due_ms")
-        return self._local(due_ms) if isinstance(due_ms, int) else None
-
-    def _local(self, due_ms: int) -> datetime:
-        return datetime.fromtimestamp(due_ms / 1000, self._zone)
 
 
 def note(asked: Asked, what: str, *, is_for_all: bool) -> str:
@@ -102,3 +89,17 @@ def _set(asked: Asked, what: str, at: datetime, moment: Moment, reminder_id: int
 def _shift(asked: Asked, moment: Moment) -> str:
     offset = f"{moment.at:%z}"
     return asked.words.shifts[moment.shift].format(offset=f"{offset[:3]}:{offset[3:5]}")
+
+
+def _coming(reply: Reply, asked: Asked) -> list[Due]:
+    listed: list[dict[str, Any]] = reply.data.get("reminders", [])
+    return [Due(id=one["id"], at=_local(one["due_ms"], asked), text=one["text"]) for one in listed]
+
+
+def _due_at(reply: Reply, asked: Asked) -> datetime | None:
+    due_ms = reply.data.get("due_ms")
+    return _local(due_ms, asked) if isinstance(due_ms, int) else None
+
+
+def _local(due_ms: int, asked: Asked) -> datetime:
+    return datetime.fromtimestamp(due_ms / 1000, asked.now.tzinfo)
