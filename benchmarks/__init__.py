@@ -1,0 +1,5 @@
+"""Speed, as ratios measured in one run.
+
+`python -m benchmarks [NAME…]` measures; `docs/benchmarks.md` says what and why. Nothing here is a test: a
+shared machine cannot promise a time, but two things measured in turns on it can be compared.
+"""

@@ -1,0 +1,25 @@
+"""Where things are, and how much is measured."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+IMAGE = "andy-agent:latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How often to measure. `of_full` is 1.0 for figures that are told, less for a quick look."""
+
+    of_full: float
+
+    def times(self, full: int, *, at_least: int = 2) -> int:
+        return max(at_least, round(full * self.of_full))
+
+
+def progress(text: str) -> None:
+    """Tell how far it is, beside the results."""
+    print(f"  … {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,109 @@
+"""The figures as a table for people and as JSON for comparisons."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Check, Figure, Series
+from benchmarks.places import PROJECT
+
+RESULTS = Path(__file__).parent / "results"
+HEADINGS = ("", "median", "p99", "middle half", "n", "")
+
+
+def table(figures: Iterable[Figure]) -> str:
+    """All figures: a line a series, a line a target."""
+    lines: list[str] = []
+    for figure in figures:
+        lines += ["", figure.name, *_rows(figure)]
+        lines += [_check_line(check) for check in figure.checks]
+    return "\n".join(lines)
+
+
+def _rows(figure: Figure) -> list[str]:
+    rows = [HEADINGS, *(_row(series) for series in figure.series)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    return ["  " + "  ".join(_aligned(row, widths)).rstrip() for row in rows]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    first, *others = zip(row, widths, strict=True)
+    return [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+
+
+def _row(series: Series) -> tuple[str, ...]:
+    middle = f"{_number(series.quantile(0.25))} to {_number(series.quantile(0.75))}"
+    name = f"{series.name}, {series.unit}"
+    return (
+        name,
+        _number(series.median),
+        _number(series.p99),
+        middle,
+        str(len(series.values)),
+        "noisy" if series.is_noisy else "",
+    )
+
+
+def _check_line(check: Check) -> str:
+    word = "met   " if check.is_met else "MISSED"
+    unit = "" if check.unit == "x" else f" {check.unit}"
+    return f"  {word} {check.what}: {_number(check.value)}{unit} (target: at most {check.limit:g}{unit})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def save(figures: Sequence[Figure]) -> Path:
+    """Write all values beside what they were measured on."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
+    document = {"machine": machine(), "figures": [_document(figure) for figure in figures]}
+    path.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return path
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg(),
+    }
+
+
+def _commit() -> str | None:
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or None
+
+
+def _document(figure: Figure) -> dict[str, Any]:
+    return {
+        "name": figure.name,
+        "series": [
+            {
+                "name": series.name,
+                "unit": series.unit,
+                "median": series.median,
+                "p99": series.p99,
+                "spread": series.spread,
+                "is_noisy": series.is_noisy,
+                "values": series.values,
+            }
+            for series in figure.series
+        ],
+        "checks": [
+            {"what": check.what, "value": check.value, "limit": check.limit, "is_met": check.is_met}
+            for check in figure.checks
+        ],
+    }
