@@ -1,90 +1,37 @@
 """`python -m agent_runner`: read one order from stdin, then live by it.
 
-Exit codes: 0 the host closed the run, or a turn was cut off as ordered, or nobody listens any more;
-1 the agent broke (its turn has ended with the reason); 2 the order is unreadable; 143 SIGTERM.
+Here is only what has to happen before the slow imports: stdout is kept for frames, and the CLI is
+started. All else is `runner`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import os
 import sys
 
-from agent_runner.faults import log_fault, one_line
-from agent_runner.host import Host
-from agent_runner.inbox import Inbox
-from agent_runner.interfaces import Agent
-from agent_runner.outlet import Outlet
-from agent_runner.session import Session
-from agent_runner.termination import TERMINATED, on_sigterm
-from agent_runner.wire.document import WireError
-from agent_runner.wire.frames import HEARTBEAT_SECONDS, Failure, Ready
-from agent_runner.wire.order import RunOrder
+from agent_runner.agents.claude_command import start_early
 from agent_runner.workspace import Workspace
-
-BAD_ORDER = 2
-LAST_WRITE_SECONDS = 0.2
-LISTENER_SWEEP_SECONDS = 1.0
 
 
 def main() -> int:
-    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(levelname)s: %(message)s")
-    outlet = Outlet.taking_stdout()
-    try:
-        order = RunOrder.parse(sys.stdin.buffer.readline())
-    except WireError as error:
-        outlet.put(Failure, code="order", error=f"The order cannot be read: {error}")
-        outlet.finish()
-        return BAD_ORDER
-    outlet.put(Ready)
-    return asyncio.run(live(order, Workspace.from_environment(), outlet))
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # it would look through every installed package
+    frames = _take_stdout()
+    workspace = Workspace.from_environment()
+    order_line = sys.stdin.buffer.readline()
+    started = start_early(order_line, workspace)
+
+    from agent_runner.runner import run
+
+    return run(order_line, frames, workspace, started)
 
 
-async def live(order: RunOrder, workspace: Workspace, outlet: Outlet) -> int:
-    """Run the session of `order` until it ends by itself, SIGTERM comes or stdout breaks."""
-    terminated = on_sigterm()
-    host = Host(workspace)
-    inbox = Inbox(workspace.input, order.run, handled={order.turn.turn})
-    session = Session(order, make_agent(order, workspace, host), inbox, outlet)
-    run = asyncio.create_task(session.run(), name="session")
-    others = (
-        asyncio.create_task(session.beat(HEARTBEAT_SECONDS), name="heartbeat"),
-        asyncio.create_task(terminated.wait(), name="sigterm"),
-        asyncio.create_task(_until_broken(outlet), name="listener"),
-    )
-    await asyncio.wait((run, *others), return_when=asyncio.FIRST_COMPLETED)
-    code = _exit_code(run, outlet) if run.done() else TERMINATED if terminated.is_set() else 0
-    for task in (run, *others):
-        task.cancel()
-    await asyncio.wait((run, *others))
-    host.close()
-    await asyncio.to_thread(outlet.finish, LAST_WRITE_SECONDS if terminated.is_set() else None)
-    return code
-
-
-def _exit_code(run: asyncio.Task[int], outlet: Outlet) -> int:
-    error = run.exception()
-    if error is None:
-        return run.result()
-    log_fault("the runner broke", error)
-    outlet.put(Failure, error=one_line(error))
-    return 1
-
-
-def make_agent(order: RunOrder, workspace: Workspace, host: Host) -> Agent:
-    """Make the ordered agent. Imported here, so that one agent does not pay for the other."""
-    if order.agent == "claude":
-        from agent_runner.agents.claude import ClaudeAgent
-
-        return ClaudeAgent(order, workspace, host)
-    from agent_runner.agents.offline import OfflineAgent
-
-    return OfflineAgent(order, workspace, host)
-
-
-async def _until_broken(outlet: Outlet) -> None:
-    while not outlet.is_broken:  # noqa: ASYNC110  # set by a thread when a write fails
-        await asyncio.sleep(LISTENER_SWEEP_SECONDS)
+def _take_stdout() -> int:
+    """Return a descriptor of stdout; whatever else writes to stdout from now on writes to stderr."""
+    sys.stdout.flush()
+    descriptor = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return descriptor
 
 
 if __name__ == "__main__":

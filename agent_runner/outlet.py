@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import sys
 import threading
 from typing import Any
 
@@ -26,15 +25,6 @@ class Outlet:
         self.is_broken = False
         self._thread = threading.Thread(target=self._write_all, name="outlet", daemon=True)
         self._thread.start()
-
-    @classmethod
-    def taking_stdout(cls) -> Outlet:
-        """Keep stdout for frames; whatever else writes to it from now on writes to stderr."""
-        sys.stdout.flush()
-        descriptor = os.dup(1)
-        os.dup2(2, 1)
-        sys.stdout = sys.stderr
-        return cls(descriptor)
 
     def put(self, frame: type[Frame], **fields: Any) -> None:
         """Queue a frame with the next number. Never blocks."""

@@ -8,7 +8,10 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from agent_runner.agents.claude_cli import CliProcess, CliSettings
+from agent_runner.agents.claude_cli import CliProcess
+from agent_runner.agents.claude_command import CliSettings, StartedCli, start_cli
+from agent_runner.agents.claude_import import import_sdk
+from agent_runner.agents.claude_tools import ToolServer
 from agent_runner.host import Host
 from agent_runner.interfaces import Outcome, Say
 from agent_runner.wire.order import RunOrder, TurnOrder
@@ -28,14 +31,16 @@ class ClaudeAgent:
     Only the last text of a turn is said; what the model says between tools is not.
     """
 
-    def __init__(self, order: RunOrder, workspace: Workspace, host: Host) -> None:
+    def __init__(
+        self, order: RunOrder, workspace: Workspace, host: Host, *, started: StartedCli | None = None
+    ) -> None:
+        """`started` is a CLI that runs for this order already; it becomes the agent's."""
         self.session_id: str | None = None
         self._order = order
         self._workspace = workspace
-        self._host = host
-        self._turn: int | None = None
+        self._tools = ToolServer(order, host)
         self._resumed: str | None = None
-        self._cli: CliProcess | None = None
+        self._cli = CliProcess(started, self._tools) if started else None
         self._client: claude_agent_sdk.ClaudeSDKClient | None = None
         self._sdk: Any = None
 
@@ -49,7 +54,7 @@ class ClaudeAgent:
             await self._start_afresh()
 
     async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
-        self._turn = turn.turn
+        self._tools.turn = turn.turn
         try:
             return await self._ask(turn.prompt, say)
         except Exception as error:
@@ -71,13 +76,28 @@ class ClaudeAgent:
                 cli.kill()
 
     async def _connect(self, resume: str | None) -> None:
-        """Start the CLI, import the SDK while it boots, then introduce them."""
+        """Have the CLI run, import the SDK while it boots, then introduce them."""
         self._resumed = resume
-        settings = await asyncio.to_thread(CliSettings.of, self._order, self._workspace, resume=resume)
-        self._cli = await CliProcess.start(settings)
-        self._sdk = await asyncio.to_thread(importlib.import_module, "agent_runner.agents.claude_sdk")
-        conversation = self._sdk.Conversation(order=self._order, host=self._host, turn=lambda: self._turn)
-        self._client = await self._sdk.connect(self._cli, settings, conversation)
+        order = self._order.model_dump() | {"session_id": resume}
+        settings = await asyncio.to_thread(CliSettings.of, order, self._workspace)
+        self._run_cli(settings, settings.command())
+        self._sdk = await asyncio.to_thread(_load_sdk)
+        chosen = self._sdk.options(settings, self._order)
+        cli = self._run_cli(settings, self._sdk.sdk_command(chosen) or settings.command())
+        self._client = await self._sdk.connect(cli, chosen)
+
+    def _run_cli(self, settings: CliSettings, command: list[str]) -> CliProcess:
+        """See to it that a CLI runs with just this command.
+
+        Called in the main thread, for the CLI dies with the thread that started it.
+        """
+        if self._cli is not None and self._cli.command == command:
+            return self._cli
+        if self._cli is not None:
+            logger.warning("the CLI is started anew: its command was another")
+            self._cli.kill()
+        self._cli = CliProcess(start_cli(settings, command), self._tools)
+        return self._cli
 
     async def _start_afresh(self) -> None:
         logger.warning("the session to resume is gone; a new one begins")
@@ -104,3 +124,8 @@ class ClaudeAgent:
 
     def _know_session(self, session_id: str) -> None:
         self.session_id = session_id
+
+
+def _load_sdk() -> Any:
+    import_sdk()
+    return importlib.import_module("agent_runner.agents.claude_sdk")

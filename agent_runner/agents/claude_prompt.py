@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
+import sys
+from collections.abc import Mapping
+from typing import Any
 
-from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
-
-logger = logging.getLogger(__name__)
 
 MAX_SHARED_BYTES = 64 * 1024
 """One argument of a command line holds at most 128 KiB."""
@@ -30,10 +29,15 @@ MAIN_RULES = """\
 refresh_groups; ../env/groups.json lists the chats that were seen."""
 
 
-def system_prompt(order: RunOrder, workspace: Workspace) -> str:
-    """Return the text to append: the rules of the house, then the memory that all groups share."""
-    rules = HOUSE_RULES.format(name=order.assistant_name, timezone=order.timezone)
-    if order.is_main:
+def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
+    """Return the text to append: the rules of the house, then the memory that all groups share.
+
+    `order` holds the fields of a `RunOrder`, validated or not.
+    """
+    rules = HOUSE_RULES.format(
+        name=order.get("assistant_name") or "Andy", timezone=order.get("timezone") or "UTC"
+    )
+    if order.get("is_main"):
         return f"{rules}\n{MAIN_RULES}"
     shared = _shared_memory(workspace)
     return f"{rules}\n\n{shared}" if shared else rules
@@ -47,5 +51,5 @@ def _shared_memory(workspace: Workspace) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        logger.warning("the shared CLAUDE.md cannot be read: %s", error.strerror)
+        sys.stderr.write(f"the shared CLAUDE.md cannot be read: {error.strerror}\n")
         return ""

@@ -1,10 +1,10 @@
-"""The half of the Claude agent that needs the SDK. Importing it is slow: do so in a thread."""
+"""The half of the Claude agent that needs the SDK: import it after `claude_import.import_sdk`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -14,29 +14,25 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import claude_agent_sdk as sdk
 from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 
-from agent_runner.agents.claude_cli import MAX_LINE_BYTES, SERVER, SETTING_SOURCES, CliProcess, CliSettings
+from agent_runner.agents.claude_cli import CliProcess
+from agent_runner.agents.claude_command import (
+    ALLOWED_TOOLS,
+    BUILT_IN_TOOLS,
+    SERVER,
+    SETTING_SOURCES,
+    CliSettings,
+    additions,
+)
 from agent_runner.faults import log_fault
 from agent_runner.hooks import archive
-from agent_runner.host import Host
 from agent_runner.interfaces import Outcome, TokenUsage
-from agent_runner.tools import Tool, tools_for, words_of
 from agent_runner.wire.order import RunOrder
 
 ProcessError = sdk.ProcessError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """What the tools and hooks of a client need to know."""
-
-    order: RunOrder
-    host: Host
-    turn: Callable[[], int | None]
-    """The turn that is being answered."""
-
-
-def options(settings: CliSettings, conversation: Conversation) -> sdk.ClaudeAgentOptions:
-    """Say `settings` in the SDK's words, with the tools and hooks that only it can have."""
+def options(settings: CliSettings, order: RunOrder) -> sdk.ClaudeAgentOptions:
+    """Say `settings` in the SDK's words, with the hooks that only it can have."""
     return sdk.ClaudeAgentOptions(
         cli_path=settings.cli,
         cwd=settings.cwd,
@@ -46,63 +42,42 @@ def options(settings: CliSettings, conversation: Conversation) -> sdk.ClaudeAgen
             "append": settings.append,
             "snapshot": False,  # a resumed session follows the rules of today
         },
-        tools=list(settings.tools),
-        allowed_tools=list(settings.allowed),
+        tools=list(BUILT_IN_TOOLS),
+        allowed_tools=list(ALLOWED_TOOLS),
         max_turns=settings.model_turns,
         model=settings.model,
         permission_mode="bypassPermissions",
         resume=settings.resume,
         add_dirs=list(settings.extra),
-        mcp_servers={SERVER: tool_server(conversation)},
         setting_sources=list(SETTING_SOURCES),
-        env=settings.environment(),
-        hooks={"PreCompact": [sdk.HookMatcher(hooks=[_archiver(settings, conversation.order)])]},
-        max_buffer_size=MAX_LINE_BYTES,
+        env=additions(),
+        hooks={"PreCompact": [sdk.HookMatcher(hooks=[_archiver(settings, order)])]},
         verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
     )
 
 
-async def connect(cli: CliProcess, settings: CliSettings, conversation: Conversation) -> sdk.ClaudeSDKClient:
-    """Give the SDK the CLI that runs already, if it was started with the command the SDK would use.
-
-    Raises:
-        sdk.ClaudeSDKError: the CLI ended, for example because the session to resume is not there.
-    """
-    chosen = options(settings, conversation)
-    transport: CliProcess | None = cli
-    if sdk_command(chosen) != settings.command():
-        await cli.close()
-        transport = None
-    client = sdk.ClaudeSDKClient(chosen, transport=cast("Any", transport))
-    await client.connect()
-    return client
-
-
 def sdk_command(chosen: sdk.ClaudeAgentOptions) -> list[str] | None:
-    """Return the command that the SDK would start, or None when this release hides it."""
+    """Return the command that the SDK would start the CLI with, or None when this release hides it."""
+    server: Any = {"type": "sdk", "name": SERVER}
     try:
         from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
-        build: Callable[[], list[str]] = SubprocessCLITransport(prompt="", options=chosen)._build_command  # noqa: SLF001
+        with_tools = replace(chosen, mcp_servers={SERVER: server})
+        build: Callable[[], list[str]] = SubprocessCLITransport("", with_tools)._build_command  # noqa: SLF001
         return build()
     except (ImportError, AttributeError, TypeError):
         return None
 
 
-def tool_server(conversation: Conversation) -> sdk.McpSdkServerConfig:
-    """Make the in-process MCP server of the tool table."""
-    table = tools_for(is_main=conversation.order.is_main)
-    return sdk.create_sdk_mcp_server(SERVER, tools=[_sdk_tool(tool, conversation) for tool in table])
+async def connect(cli: CliProcess, chosen: sdk.ClaudeAgentOptions) -> sdk.ClaudeSDKClient:
+    """Introduce the SDK to a CLI that runs already.
 
-
-def _sdk_tool(tool: Tool[Any], conversation: Conversation) -> sdk.SdkMcpTool[Any]:
-    async def call(arguments: dict[str, Any]) -> dict[str, Any]:
-        reply = await tool.call(arguments, conversation.host, turn=conversation.turn())
-        return {"content": [{"type": "text", "text": words_of(reply)}], "is_error": not reply.ok}
-
-    return sdk.SdkMcpTool(
-        name=tool.name, description=tool.description, input_schema=tool.schema(), handler=call
-    )
+    Raises:
+        sdk.ClaudeSDKError: the CLI ended, for example because the session to resume is not there.
+    """
+    client = sdk.ClaudeSDKClient(chosen, transport=cast("Any", cli))
+    await client.connect()
+    return client
 
 
 def _archiver(settings: CliSettings, order: RunOrder) -> sdk.HookCallback:

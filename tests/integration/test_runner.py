@@ -91,6 +91,7 @@ def test_a_turn_file_seen_twice_is_answered_once(workspace: Workspace, api: Scri
         runner.ask(1, "again?")
         runner.ask(2, "new")
         runner.ask(2, "the same turn in another file")
+        runner.wait_for("turn_end", turn=2)
         runner.ask(3, "last")
         runner.wait_for("turn_end", turn=3)
     assert [frame.turn for frame in runner.frames if frame.kind == "turn_end"] == [1, 2, 3]

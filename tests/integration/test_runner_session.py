@@ -197,7 +197,7 @@ def test_a_bad_order_is_refused_in_a_frame(workspace: Workspace, order: str, rea
 
 MISBEHAVING = """
 import asyncio, os, subprocess, sys, time
-import agent_runner.__main__ as runner
+from agent_runner import __main__, runner
 from agent_runner.interfaces import Outcome
 
 class Agent:
@@ -214,7 +214,7 @@ class Agent:
 
 runner.make_agent = lambda *_: Agent()
 runner.HEARTBEAT_SECONDS = 0.05
-sys.exit(runner.main())
+sys.exit(__main__.main())
 """
 
 

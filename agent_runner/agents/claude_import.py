@@ -1,0 +1,81 @@
+"""Import the Claude Agent SDK without the `mcp` package.
+
+The SDK imports `mcp` at its top for servers of tools that run inside Python, and `mcp` builds some 500
+pydantic models: 0.8 of the 1.0 s that the import takes. Our tools do without it (`claude_tools`), so
+empty stand-ins are in its place while the SDK is imported. If that ever fails, the SDK is imported as it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from types import ModuleType
+
+logger = logging.getLogger(__name__)
+
+SDK = "claude_agent_sdk"
+ABSENT = ("mcp", "mcp.types", "mcp.server", "mcp.shared", "mcp.shared.memory", "mcp.shared.message")
+NEEDED = (
+    SDK,
+    f"{SDK}._internal.query",
+    f"{SDK}._internal.message_parser",
+    f"{SDK}._internal.session_resume",
+    f"{SDK}._internal.session_store_validation",
+    f"{SDK}._internal.transport.subprocess_cli",
+)
+"""What connecting and asking imports; all of it while the stand-ins are there."""
+
+
+class StandIn(ModuleType):
+    """A module that has any class by any name, and nothing in it."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (Nothing,), {})
+
+
+class Nothing:
+    """Takes the place of a class that is only named."""
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """Accept the options that the real class would."""
+
+
+def import_sdk() -> None:
+    """Import what the Claude agent needs of the SDK. Slow: call it in a thread."""
+    if SDK in sys.modules or "mcp" in sys.modules:
+        _import_needed()
+        return
+    stand_ins = _stand_ins()
+    sys.modules.update(stand_ins)
+    try:
+        _import_needed()
+    except Exception as error:  # noqa: BLE001  # whatever a new release does, the plain way is left
+        logger.warning("the SDK is imported the slow way: %s", type(error).__name__)
+        _forget(SDK)
+    finally:
+        for name, stand_in in stand_ins.items():
+            if sys.modules.get(name) is stand_in:
+                del sys.modules[name]
+    _import_needed()
+
+
+def _import_needed() -> None:
+    for name in NEEDED:
+        importlib.import_module(name)
+
+
+def _stand_ins() -> dict[str, ModuleType]:
+    made: dict[str, ModuleType] = {name: StandIn(name) for name in ABSENT}
+    for name, module in made.items():
+        parent, _, leaf = name.rpartition(".")
+        if parent:
+            setattr(made[parent], leaf, module)
+    return made
+
+
+def _forget(package: str) -> None:
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        del sys.modules[name]

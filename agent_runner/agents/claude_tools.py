@@ -1,0 +1,77 @@
+"""The tool table as an MCP server inside the runner.
+
+It speaks the four messages that the CLI sends to a server of tools. The `mcp` package speaks all of the
+protocol, but importing it takes longer than everything else at the start of a container together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_runner.faults import log_fault, one_line
+from agent_runner.host import Host
+from agent_runner.tools import tools_for, words_of
+from agent_runner.wire.order import RunOrder
+
+METHOD_NOT_FOUND = -32601
+
+
+class ToolServer:
+    """Answers JSON-RPC messages of the Model Context Protocol with the tools of one group."""
+
+    def __init__(self, order: RunOrder, host: Host) -> None:
+        self.turn: int | None = None
+        """The turn that is being answered."""
+        self._host = host
+        self._tools = {tool.name: tool for tool in tools_for(is_main=order.is_main)}
+
+    async def answer(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Answer one message; None when it is a notification. Whatever a tool does, this returns."""
+        if "id" not in message:
+            return None
+        parameters = message.get("params") or {}
+        match message.get("method"):
+            case "initialize":
+                result = _introduction(parameters)
+            case "ping":
+                result = {}
+            case "tools/list":
+                result = {"tools": self._listing()}
+            case "tools/call":
+                result = await self._call(str(parameters.get("name")), parameters.get("arguments") or {})
+            case method:
+                return _error(message["id"], f"no method {method}")
+        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+    def _listing(self) -> list[dict[str, Any]]:
+        return [
+            {"name": tool.name, "description": tool.description, "inputSchema": tool.schema()}
+            for tool in self._tools.values()
+        ]
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        tool = self._tools.get(name)
+        if tool is None:
+            return _said(f"There is no tool {name}.", is_error=True)
+        try:
+            reply = await tool.call(arguments, self._host, turn=self.turn)
+        except Exception as error:  # noqa: BLE001  # the model is told, and goes on without the tool
+            log_fault(f"the tool {name} broke", error)
+            return _said(one_line(error), is_error=True)
+        return _said(words_of(reply), is_error=not reply.ok)
+
+
+def _introduction(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "protocolVersion": parameters.get("protocolVersion", "2025-06-18"),
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "andy", "version": "1"},
+    }
+
+
+def _said(text: str, *, is_error: bool) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
+def _error(request_id: Any, text: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": METHOD_NOT_FOUND, "message": text}}

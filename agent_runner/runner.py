@@ -1,0 +1,91 @@
+"""One runner: everything that lives as long as the process does, after its order is read.
+
+Exit codes: 0 the host closed the run, or a turn was cut off as ordered, or nobody listens any more;
+1 the agent broke (its turn has ended with the reason); 2 the order is unreadable; 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+from agent_runner.agents.claude_command import StartedCli
+from agent_runner.faults import log_fault, one_line
+from agent_runner.host import Host
+from agent_runner.inbox import Inbox
+from agent_runner.interfaces import Agent
+from agent_runner.outlet import Outlet
+from agent_runner.session import Session
+from agent_runner.termination import TERMINATED, on_sigterm
+from agent_runner.wire.document import WireError
+from agent_runner.wire.frames import HEARTBEAT_SECONDS, Failure, Ready
+from agent_runner.wire.order import RunOrder
+from agent_runner.workspace import Workspace
+
+BAD_ORDER = 2
+LAST_WRITE_SECONDS = 0.2
+LISTENER_SWEEP_SECONDS = 1.0
+
+
+def run(order_line: bytes, descriptor: int, workspace: Workspace, started: StartedCli | None) -> int:
+    """Live by an order and return the exit code. Frames go to `descriptor`."""
+    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(levelname)s: %(message)s")
+    outlet = Outlet(descriptor)
+    try:
+        order = RunOrder.parse(order_line)
+    except WireError as error:
+        outlet.put(Failure, code="order", error=f"The order cannot be read: {error}")
+        outlet.finish()
+        return BAD_ORDER
+    outlet.put(Ready)
+    return asyncio.run(live(order, workspace, outlet, started))
+
+
+async def live(
+    order: RunOrder, workspace: Workspace, outlet: Outlet, started: StartedCli | None = None
+) -> int:
+    """Run the session of `order` until it ends by itself, SIGTERM comes or stdout breaks."""
+    terminated = on_sigterm()
+    host = Host(workspace)
+    inbox = Inbox(workspace.input, order.run, handled={order.turn.turn})
+    session = Session(order, make_agent(order, workspace, host, started), inbox, outlet)
+    run = asyncio.create_task(session.run(), name="session")
+    others = (
+        asyncio.create_task(session.beat(HEARTBEAT_SECONDS), name="heartbeat"),
+        asyncio.create_task(terminated.wait(), name="sigterm"),
+        asyncio.create_task(_until_broken(outlet), name="listener"),
+    )
+    await asyncio.wait((run, *others), return_when=asyncio.FIRST_COMPLETED)
+    code = _exit_code(run, outlet) if run.done() else TERMINATED if terminated.is_set() else 0
+    for task in (run, *others):
+        task.cancel()
+    await asyncio.wait((run, *others))
+    host.close()
+    await asyncio.to_thread(outlet.finish, LAST_WRITE_SECONDS if terminated.is_set() else None)
+    return code
+
+
+def _exit_code(run: asyncio.Task[int], outlet: Outlet) -> int:
+    error = run.exception()
+    if error is None:
+        return run.result()
+    log_fault("the runner broke", error)
+    outlet.put(Failure, error=one_line(error))
+    return 1
+
+
+def make_agent(order: RunOrder, workspace: Workspace, host: Host, started: StartedCli | None) -> Agent:
+    """Make the ordered agent. Imported here, so that one agent does not pay for the other."""
+    if order.agent == "claude":
+        from agent_runner.agents.claude import ClaudeAgent
+
+        return ClaudeAgent(order, workspace, host, started=started)
+    from agent_runner.agents.offline import OfflineAgent
+
+    return OfflineAgent(order, workspace, host)
+
+
+async def _until_broken(outlet: Outlet) -> None:
+    while not outlet.is_broken:  # noqa: ASYNC110  # set by a thread when a write fails
+        await asyncio.sleep(LISTENER_SWEEP_SECONDS)
