@@ -21,11 +21,14 @@ Agent = Literal["auto", "claude", "offline"]
 HomeOption = Annotated[
     Path | None, Parameter(name="--home", help="Where groups/ data/ store/ are. [ANDY_HOME, else here]")
 ]
-JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="For machines.")]
+JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for machines.")]
+LimitOption = Annotated[int, Parameter(help="List at most so many.")]
+GroupArgument = Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")]
+NewFolderArgument = Annotated[str, Parameter(help="A new folder name: up to 64 letters, digits and dashes.")]
 
 app = App(
     name="andy",
-    help="A personal assistant that lives in WhatsApp groups, one container a group.",
+    help="A personal assistant that lives in group chats, one container a group.",
     version=__version__,
     version_flags=["--version", "-V"],
 )
@@ -71,7 +74,7 @@ def _fail(error: AndyError, code: int) -> None:
 
 @app.command
 def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
-    """Show a message going all the way, with no key and no phone.
+    """Show a message going all the way, on a home of its own, with no key and no phone.
 
     Parameters
     ----------
@@ -93,7 +96,7 @@ def up(
     agent: Agent | None = None,
     port: int | None = None,
 ) -> None:
-    """Run Andy until Ctrl-C or SIGTERM.
+    """Run Andy until Ctrl-C or SIGTERM. Containers live on, and the next start goes on with them.
 
     Example: `andy up --runtime docker --port 8700`
 
@@ -113,16 +116,20 @@ def up(
 
 @app.command
 def chat(
-    group: str = "main",
+    group: GroupArgument = "main",
     /,
     *,
-    message: Annotated[str | None, Parameter(name=["-m", "--message"], help="Say this and exit.")] = None,
+    message: Annotated[
+        str | None, Parameter(name=["-m", "--message"], help="Say this, print the reply and exit.")
+    ] = None,
     sender: Annotated[str, Parameter(help="Who is writing.")] = "you",
-    wait: Annotated[float, Parameter(help="Seconds to wait for the reply.")] = 120.0,
+    wait: Annotated[
+        float, Parameter(help="Seconds to wait for the reply to -m; it is not lost when it comes later.")
+    ] = 120.0,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> int:
-    """Write to a group from this terminal and read its reply.
+    """Write to a group from this terminal and read its replies.
 
     Example: `andy chat main -m "remind me in 10 minutes to stretch"`
     """
@@ -142,8 +149,15 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 
 
 @app.command
-def messages(group: str, /, *, limit: int = 50, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List a group's messages with what became of each. Works with Andy down."""
+def messages(
+    group: GroupArgument,
+    /,
+    *,
+    limit: LimitOption = 50,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List a group's newest messages with what became of each. Works with Andy down."""
     from orchestrator import reports
 
     _read(home, lambda tx: reports.messages(tx, group, limit=limit), reports.message_lines, as_json=as_json)
@@ -151,7 +165,12 @@ def messages(group: str, /, *, limit: int = 50, as_json: JsonOption = False, hom
 
 @app.command
 def turns(
-    group: str | None = None, /, *, limit: int = 30, as_json: JsonOption = False, home: HomeOption = None
+    group: GroupArgument | None = None,
+    /,
+    *,
+    limit: LimitOption = 30,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
 ) -> None:
     """List what agents were asked, newest first. Works with Andy down."""
     from orchestrator import reports
@@ -169,20 +188,22 @@ def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None
 
 @groups_app.command
 def register(
-    folder: str,
+    folder: NewFolderArgument,
     /,
     *,
-    jid: Annotated[str | None, Parameter(help="The chat's address. [local:FOLDER]")] = None,
+    jid: Annotated[
+        str | None, Parameter(help="The chat's address. [local:FOLDER, a chat of this machine]")
+    ] = None,
     name: Annotated[str | None, Parameter(help="What people call it. [FOLDER]")] = None,
     trigger: Annotated[str | None, Parameter(help="A call besides @Andy.")] = None,
     requires_trigger: Annotated[
-        bool, Parameter(negative="--no-trigger", help="Whether messages must call Andy.")
+        bool, Parameter(negative="--no-trigger", help="Whether a message must call Andy to be answered.")
     ] = True,
     home: HomeOption = None,
 ) -> None:
     """Give a chat an agent of its own.
 
-    Example: `andy groups register family --jid 123@g.us --name Family`
+    Example: `andy groups register family --name Family`
     """
     from orchestrator import terminal
 
@@ -195,7 +216,7 @@ def register(
 
 
 @groups_app.command
-def remove(folder: str, /, *, home: HomeOption = None) -> None:
+def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
     """Take a chat's agent away. Its files and history stay."""
     from orchestrator import terminal
 
@@ -204,7 +225,7 @@ def remove(folder: str, /, *, home: HomeOption = None) -> None:
 
 
 @outbox_app.command(name="list")
-def list_outbox(*, limit: int = 100, as_json: JsonOption = False, home: HomeOption = None) -> None:
+def list_outbox(*, limit: LimitOption = 100, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List what has not been sent: waiting, held or dead. Works with Andy down."""
     from orchestrator import reports
 
@@ -212,7 +233,12 @@ def list_outbox(*, limit: int = 100, as_json: JsonOption = False, home: HomeOpti
 
 
 @outbox_app.command
-def retry(number: int, /, *, home: HomeOption = None) -> None:
+def retry(
+    number: Annotated[int, Parameter(help="Its id in 'andy outbox list'.")],
+    /,
+    *,
+    home: HomeOption = None,
+) -> None:
     """Queue a dead message again."""
     from orchestrator import terminal
 
@@ -230,7 +256,7 @@ def build(
     tag: Annotated[str | None, Parameter(help="The image's name. [ANDY_IMAGE]")] = None,
     home: HomeOption = None,
 ) -> None:
-    """Build the agents' image; about two minutes the first time."""
+    """Build the agents' image: minutes the first time, seconds after a change of the runner."""
     from orchestrator import terminal
 
     terminal.build_image(home, base=base, tag=tag)

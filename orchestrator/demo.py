@@ -81,29 +81,34 @@ async def _story(home: Home, bus: Any) -> None:
             _head("A message that calls nobody is context, no more")
             await _say(client, "We need milk and bread for tomorrow.")
             _head("A message that calls Andy")
-            await _say(client, "@Andy add milk to the shopping list")
-            first = await _container(events)
+            first = await _ask(client, events, "@Andy add milk to the shopping list")
             _head("A follow-up, answered by the same container")
-            await _say(client, "@Andy show the shopping list")
-            second = await _container(events)
+            second = await _ask(client, events, "@Andy show the shopping list")
             if first != second:
                 raise DemoFailed("The follow-up was answered by another container.")
             _head("A reminder, sent at its time without a container")
-            await _say(client, f"@Andy remind us in {REMINDER_SECONDS} seconds to take the bread out")
+            await _ask(client, events, f"@Andy remind us in {REMINDER_SECONDS} seconds to take the bread out")
             await _reminder(home, events)
 
 
-async def _say(client: Client, text: str) -> None:
+async def _say(client: Client, text: str) -> dict[str, Any]:
     print(f"  Mia   │ {text}")
     place = await client.say(GROUP, text, sender="Mia", wait_seconds=PATIENCE_SECONDS)
-    match place["outcome"]:
-        case "ignored":
-            print(f"        │ stored, not for Andy: {place['reason']}")
-        case "answered":
-            for line in place.get("reply", "").splitlines():
-                print(f"  Andy  │ {line}")
-        case outcome:
-            raise DemoFailed(f"The message was not answered: {outcome} {place.get('reason', '')}".rstrip())
+    if place["outcome"] == "ignored":
+        print(f"        │ stored, not for Andy: {place['reason']}")
+    elif place["outcome"] != "answered":
+        reason = place.get("reason", "")
+        raise DemoFailed(f"The message was not answered: {place['outcome']} {reason}".rstrip())
+    return place
+
+
+async def _ask(client: Client, events: asyncio.Queue[Event], text: str) -> str | None:
+    """Say something that Andy answers; return the run that did."""
+    place = await _say(client, text)
+    run = await _container(events)
+    for line in place.get("reply", "").splitlines():
+        print(f"  Andy  │ {line}")
+    return run
 
 
 async def _container(events: asyncio.Queue[Event]) -> str | None:

@@ -66,7 +66,9 @@ async def _outcome(tx: Tx, turn_id: TurnId | None, ignored_reason: str | None) -
     turn = await turn_store.get(tx, turn_id) if turn_id is not None else None
     if turn is None:
         return "said" if ignored_reason == message_store.OWN_MESSAGE else f"ignored: {ignored_reason}"
-    return f"{turn.state.value}: {turn.reason}" if turn.reason else turn.state.value
+    # The reason of a turn that is not over is why it is tried again.
+    again = f", try {turn.attempt}" if turn.ended_ms is None and turn.attempt > 1 else ""
+    return f"{turn.state.value}{again}: {turn.reason}" if turn.reason else turn.state.value
 
 
 def message_lines(rows: Rows) -> list[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.store.database import Tx
 
 FAILED = 1
+WAIT_SECONDS = 120.0
 T = TypeVar("T")
 
 
@@ -87,6 +88,8 @@ async def converse(given: Path | None, group: str, *, sender: str) -> int:
     """Read lines, show replies and what Andy says by itself, until Ctrl-D."""
     from orchestrator.client import Client
 
+    if not sys.stdin.isatty():
+        return await _say_each(given, group, sender=sender)
     home = home_of(given)
     async with Client.of(home) as client:
         await client.status()
@@ -98,6 +101,17 @@ async def converse(given: Path | None, group: str, *, sender: str) -> int:
                     await _one_line(client, group, text.strip(), sender)
             listening.cancel()
     return 0
+
+
+async def _say_each(given: Path | None, group: str, *, sender: str) -> int:
+    """Say the lines of a pipe one by one, each after the reply to the one before; 1 when one failed."""
+    codes = [0]
+    while text := await asyncio.to_thread(sys.stdin.readline):
+        if text.strip():
+            codes.append(
+                await say(given, group, text.strip(), sender=sender, wait_seconds=WAIT_SECONDS, as_json=False)
+            )
+    return max(codes)
 
 
 async def _one_line(client: Any, group: str, text: str, sender: str) -> None:
