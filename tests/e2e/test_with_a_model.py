@@ -1,0 +1,182 @@
+"""The real SDK and CLI in a real container, through the proxy, to a scripted model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.andy_process import AndyProcess, until
+from tests.fakes.messages_api import (
+    Fail,
+    Hang,
+    Say,
+    ScriptedMessagesApi,
+    UseTool,
+    all_text,
+    last_user_text,
+    tool_results,
+)
+
+pytestmark = pytest.mark.timeout(240)
+REAL_KEY = "sk-ant-api03-the-real-key-of-the-owner"
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedMessagesApi]:
+    with ScriptedMessagesApi() as api:
+        yield api
+
+
+@pytest.fixture
+def andy(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
+    environment = {"ANTHROPIC_API_KEY": REAL_KEY, "ANTHROPIC_BASE_URL": api.url}
+    home = tmp_path / "home"
+    with AndyProcess(home, runtime=runtime, agent="auto", environment=environment) as andy:
+        yield andy
+
+
+def test_a_question_a_tool_and_a_follow_up(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+    api.then(
+        UseTool("send_message", {"text": "One moment …"}),
+        Say("<internal>checked the calendar</internal>It is sunny, 안녕하세요."),
+        Say("As I said: sunny."),
+    )
+    first = andy.say("How is the weather?")
+    assert first["reply"] == "One moment …\n\nIt is sunny, 안녕하세요."
+    assert "on its way" in json.dumps(tool_results(api.turns[1]))
+
+    second = andy.say("Are you sure?")
+    assert second["reply"] == "As I said: sunny."
+    assert "How is the weather?" in all_text(api.turns[2]), "the session goes on"
+    assert "Are you sure?" in last_user_text(api.turns[2])
+    runs = andy.rows("SELECT DISTINCT run_id FROM turns")
+    assert len(runs) == 1
+    assert "<internal>" not in "".join(row["content"] for row in andy.rows("SELECT content FROM messages"))
+
+
+def test_a_reminder_that_the_model_sets(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+    api.then(UseTool("set_reminder", {"text": "Stretch!", "at": "2s"}), Say("I will."))
+    assert andy.say("remind me to stretch")["reply"] == "I will."
+    until(lambda: andy.rows("SELECT 1 FROM messages WHERE content = 'Stretch!'"), what="the reminder is sent")
+
+
+def test_the_key_is_with_the_host_alone(andy: AndyProcess, api: ScriptedMessagesApi, runtime: str) -> None:
+    api.then(Say("Hello."))
+    andy.say("hi")
+    assert api.turns[0].headers["x-api-key"] == REAL_KEY
+    if runtime == "docker":
+        container = _containers(andy)[0]
+        processes = _in(
+            container, "sh", "-c", "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
+        )
+        files = _in(
+            container, "-u", "0", "grep", "-rls", REAL_KEY, "/workspace", "/home", "/tmp", "/app", "/etc"
+        )
+        seen = processes.stdout + files.stdout
+        assert REAL_KEY not in seen
+        assert "ANTHROPIC_API_KEY" in seen, "the look into the environment has worked"
+    assert REAL_KEY not in andy.log.read_text()
+    assert not any(REAL_KEY in str(tuple(row)) for row in andy.rows("SELECT * FROM runs"))
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("runtime", ["docker"], indirect=True)
+def test_a_container_reaches_the_proxy_and_nothing_outside(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    api.then(Say("Hello."))
+    andy.say("hi")
+    container = _containers(andy)[0]
+    connect = "import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3); print('open')"
+    refused = _in(container, "python3", "-c", connect, "1.1.1.1", "443")
+    assert refused.returncode != 0
+    base_url = _in(container, "sh", "-c", "echo $ANTHROPIC_BASE_URL").stdout.strip().removeprefix("http://")
+    host, port = base_url.split(":")
+    assert "open" in _in(container, "python3", "-c", connect, host, port).stdout
+    wrong = _in(
+        container, "curl", "-s", "-X", "POST", f"http://{base_url}/v1/messages", "-H", "x-api-key: wrong"
+    )
+    assert json.loads(wrong.stdout)["error"]["type"] == "authentication_error"
+    assert _in(container, "touch", "/etc/x").returncode != 0, "the root is read-only"
+    assert _in(container, "id", "-u").stdout.strip() != "0"
+
+
+def test_an_error_result_is_tried_again_and_then_told(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+    api.then(Fail(403, "permission_error", "the script refuses"), Say("Now it works."))
+    found = andy.say("hi", wait=60)
+    assert found["reply"] == "Now it works."
+    (turn,) = andy.rows("SELECT attempt, state FROM turns")
+    assert (turn["attempt"], turn["state"]) == (2, "answered")
+
+
+def test_a_container_killed_in_a_turn_costs_no_answer(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+    api.then(Hang(), Say("Here I am again."))
+    asked = andy.say("hi", wait=0)
+    until(lambda: api.turns, what="the model is asked")
+    (run,) = andy.rows("SELECT container_ref FROM runs")
+    _kill(run["container_ref"])
+    settled = andy.until_settled(asked["id"])
+    assert settled["reply"] == "Here I am again."
+    assert len(andy.rows("SELECT 1 FROM messages WHERE sender = 'andy'")) == 1
+
+
+def test_a_host_killed_in_a_turn_costs_no_answer(
+    andy: AndyProcess, api: ScriptedMessagesApi, runtime: str
+) -> None:
+    hang = Hang()
+    api.then(hang, Say("Here I am again."))
+    asked = andy.say("hi", wait=0)
+    until(lambda: api.turns, what="the model is asked")
+    andy.kill()
+    andy.start()
+    if runtime == "docker":
+        assert until(lambda: [one for one in andy.listed("status")["containers"] if one["state"] == "busy"])
+    api.release()
+    settled = andy.until_settled(asked["id"])
+    assert settled["outcome"] == "answered"
+    assert len(andy.rows("SELECT 1 FROM messages WHERE sender = 'andy'")) == 1
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("runtime", ["docker"], indirect=True)
+def test_a_restarted_host_goes_on_with_the_container_it_left(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    api.then(Say("one"), Say("two"))
+    andy.say("first")
+    assert andy.terminate() == 0
+    before = _containers(andy)
+    andy.start()
+    assert andy.say("second")["reply"] == "two"
+    assert _containers(andy) == before
+    assert "first" in all_text(api.turns[1])
+
+
+def _containers(andy: AndyProcess) -> list[str]:
+    done = subprocess.run(
+        ["docker", "ps", "-q", "--filter", f"label=andy.install={andy.install}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def _in(container: str, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["docker", "exec", container, *command], capture_output=True, text=True, check=False
+    )
+
+
+def _kill(ref: str) -> None:
+    if ":" in ref:
+        import os
+        import signal
+
+        os.killpg(int(ref.split(":", maxsplit=1)[0]), signal.SIGKILL)
+    else:
+        subprocess.run(["docker", "kill", ref], capture_output=True, check=True)
