@@ -3,3 +3,9 @@
 `python -m benchmarks [NAME…]` measures; `docs/benchmarks.md` says what and why. Nothing here is a test: a
 shared machine cannot promise a time, but two things measured in turns on it can be compared.
 """
+
+import sys
+from pathlib import Path
+
+# For the scripted Messages API in `tests/fakes`. An installed library owns the name `tests`.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fakes.messages_api import Recorded, Say, ScriptedMessagesApi, last_user_text
+
 from benchmarks.engine import Bare
-from tests.fakes.messages_api import Recorded, Say, ScriptedMessagesApi, last_user_text
 
 DUMMY_KEY = "sk-ant-api03-benchmark"
 TOOLS = (
@@ -18,8 +19,8 @@ FLAGS = (
 )  # fmt: skip
 _CLI = "exec /opt/andy/lib/python3*/site-packages/claude_agent_sdk/_bundled/claude"
 
-ONCE = ("sh", "-c", f'{_CLI} "$@"', "claude", "-p", "hi", *FLAGS)
-"""One question, as a person would put it on a command line."""
+ONCE = ("sh", "-c", f'{_CLI} "$@" </dev/null', "claude", "-p", "hi", *FLAGS)
+"""One question, as a person would put it on a command line. From an open stdin it would wait for more."""
 
 IN_A_SESSION = (
     "python3", "-c",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import docker
+from fakes.messages_api import ScriptedMessagesApi
 
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, ratio_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
-from tests.fakes.messages_api import ScriptedMessagesApi
 
 PAIRS = 9
 TIMES_THE_FLOOR = 1.5

@@ -153,6 +153,7 @@ def _limits(client: docker.APIClient, bare: Bare, mounts: Sequence[tuple[str, st
         nano_cpus=2 * 10**9,
         pids_limit=512,
         network_mode=f"andy-{bare.install}",
+        dns=["127.0.0.1"],
         log_config=LogConfig(type="json-file", config={"max-size": "16m", "max-file": "4"}),
     )
     return config

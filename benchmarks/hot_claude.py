@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fakes.messages_api import ScriptedMessagesApi
+
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, excess_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
-from tests.fakes.messages_api import ScriptedMessagesApi
 
 FOLLOW_UPS = 60
 ABOVE_THE_FLOOR_MS = 60.0
