@@ -43,7 +43,9 @@ class Agent(Protocol):
         ...
 
     async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
-        """Answer one turn. Cancelling it stops the work and leaves the agent unusable."""
+        """Answer one turn. Cancelling it stops the work and leaves the agent unusable, as an exception does:
+        what an agent survives, it returns as an error.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,179 @@
+"""The shortcuts of the Claude agent's start, held against what they stand for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.agents.claude_command import CliSettings, start_early
+from agent_runner.agents.claude_import import import_sdk
+from agent_runner.wire.order import Limits, RunOrder
+from agent_runner.workspace import Workspace
+from tests.fakes.messages_api import Say, ScriptedMessagesApi, Tokens, all_text, system_text
+from tests.fakes.runner_process import RunnerProcess, make_workspace, order_of
+
+REPORTER = """#!{python}
+import json, os, sys
+with open({report!r}, "w") as file:
+    json.dump({{"arguments": sys.argv[1:], "environment": dict(os.environ), "cwd": os.getcwd()}}, file)
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return make_workspace(tmp_path)
+
+
+def reporter(directory: Path) -> tuple[Path, Path]:
+    """Make a program that writes down how it was started; return it and its report."""
+    program, report = directory / "claude", directory / "report.json"
+    program.write_text(REPORTER.format(python=sys.executable, report=str(report)))
+    program.chmod(0o755)
+    return program, report
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"session_id": "0b9d1f3e-1111-4222-8333-444444444444"},
+        {"session_id": "--version", "model": "claude-haiku-4-5"},
+        {"limits": Limits(model_turns=7), "is_main": True},
+        {"assistant_name": "Ada", "timezone": "Asia/Seoul"},
+    ],
+)
+async def test_the_cli_is_started_just_as_the_sdk_would(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    import_sdk()
+    from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
+
+    from agent_runner.agents import claude_sdk
+
+    monkeypatch.setenv("CLAUDECODE", "1")
+    (workspace.shared / "CLAUDE.md").write_text("- shared 기억")
+    (workspace.extra / "code").mkdir()
+    order = order_of("hi", **more)
+    program, report = reporter(workspace.root)
+    settings = replace(CliSettings.of(order.model_dump(), workspace), cli=program)
+    chosen = replace(
+        claude_sdk.options(settings, order), mcp_servers={"andy": {"type": "sdk", "name": "andy"}}
+    )
+    transport = SubprocessCLITransport("", chosen)
+    await transport.connect()
+    assert transport._process
+    await transport._process.wait()
+    await transport.close()
+    started = json.loads(report.read_text())
+    ours = replace(settings, cli=CliSettings.of(order.model_dump(), workspace).cli).environment()
+    assert started["arguments"] == settings.command()[1:]
+    assert started["arguments"] == (claude_sdk.sdk_command(claude_sdk.options(settings, order)) or [])[1:]
+    assert started["cwd"] == str(workspace.group)
+    assert {**started["environment"], "LC_CTYPE": ""} == {**ours, "LC_CTYPE": ""}
+
+
+@pytest.mark.parametrize("more", [{}, {"session_id": "x", "limits": Limits(model_turns=3), "is_main": True}])
+def test_the_order_as_it_was_read_starts_the_cli_that_the_agent_wants(
+    workspace: Workspace, more: dict[str, Any]
+) -> None:
+    order = order_of("hi", **more)
+    bare = RunOrder.model_validate_json(order.model_dump_json(by_alias=True, exclude_defaults=True))
+    line = order.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    started = start_early(line, workspace)
+    assert started
+    started.process.kill()
+    started.process.communicate()
+    assert started.command == CliSettings.of(bare.model_dump(), workspace).command()
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b"[]", b'{"agent": "offline"}', b'{"agent": "claude", "limits": 3}']
+)
+def test_an_order_that_does_not_ask_for_claude_starts_nothing(workspace: Workspace, line: bytes) -> None:
+    assert start_early(line, workspace) is None
+
+
+def python(program: str) -> list[str]:
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return finished.stdout.split()
+
+
+def test_the_sdk_is_imported_without_mcp_and_leaves_no_stand_in_behind() -> None:
+    program = """
+import sys
+from agent_runner.agents.claude_import import import_sdk
+import_sdk()
+print(any(name.split(".")[0] == "mcp" for name in sys.modules), "claude_agent_sdk" in sys.modules)
+import mcp.types
+print(mcp.types.Tool.__module__)
+"""
+    assert python(program) == ["False", "True", "mcp_types._types"]
+
+
+def test_an_sdk_that_wants_more_of_mcp_is_imported_as_it_is() -> None:
+    program = """
+import sys
+from agent_runner.agents import claude_import
+claude_import.ABSENT = ("mcp", "mcp.types")
+claude_import.import_sdk()
+import claude_agent_sdk, mcp.server
+print("mcp.server" in sys.modules, issubclass(claude_agent_sdk.ToolAnnotations, mcp.types.ToolAnnotations))
+"""
+    assert python(program) == ["True", "True"]
+
+
+def environment(api: ScriptedMessagesApi) -> dict[str, str]:
+    return {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "placeholder"}
+
+
+def test_the_cli_that_was_started_early_is_the_one_that_answers(workspace: Workspace) -> None:
+    with (
+        ScriptedMessagesApi() as api,
+        RunnerProcess(workspace, order_of("hi"), environment=environment(api)) as runner,
+    ):
+        runner.wait_for("turn_end")
+    assert "anew" not in runner.stderr
+    assert "slow way" not in runner.stderr
+
+
+OTHER_COMMAND = """
+import sys
+from agent_runner import __main__
+early = __main__.start_early
+__main__.start_early = lambda line, workspace: early(line.replace(b'"UTC"', b'"Asia/Tokyo"'), workspace)
+sys.exit(__main__.main())
+"""
+
+
+def test_a_cli_with_another_command_is_replaced(workspace: Workspace) -> None:
+    command = [sys.executable, "-c", OTHER_COMMAND]
+    with (
+        ScriptedMessagesApi() as api,
+        RunnerProcess(workspace, order_of("hi"), environment=environment(api), command=command) as runner,
+    ):
+        assert runner.wait_for("turn_end").status == "success"
+        assert "UTC" in system_text(api.turns[0])
+        assert "Tokyo" not in system_text(api.turns[0])
+    assert "anew" in runner.stderr
+
+
+def test_a_conversation_is_kept_before_it_is_compacted(workspace: Workspace) -> None:
+    full = Tokens(input_tokens=990_000)
+    with (
+        ScriptedMessagesApi([Say("The bees are fine.", tokens=full), Say("Still fine.")]) as api,
+        RunnerProcess(workspace, order_of("How are the bees?"), environment=environment(api)) as runner,
+    ):
+        runner.wait_for("turn_end", turn=1)
+        runner.ask(2, "And now?")
+        runner.wait_for("turn_end", turn=2)
+        assert runner.results(2) == ["Still fine."]
+        assert "Scripted summary" in all_text(api.turns[1])
+    (kept,) = (workspace.group / "conversations").glob("*.md")
+    assert "**User**: How are the bees?" in kept.read_text()
+    assert "**Andy**: The bees are fine." in kept.read_text()

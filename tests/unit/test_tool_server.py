@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.agents.claude_tools import METHOD_NOT_FOUND, ToolServer
+from agent_runner.host import Host
+from agent_runner.tools import tools_for
+from agent_runner.wire.mailbox import Command, Reply, SendMessage
+from agent_runner.workspace import Workspace
+from tests.fakes.runner_process import order_of
+
+
+class Answering(Host):
+    """Says yes to everything, or breaks."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__(Workspace(Path("/nowhere")))
+        self.error = error
+        self.asked: list[Command] = []
+
+    async def ask(self, command: Command) -> Reply:
+        self.asked.append(command)
+        if self.error is not None:
+            raise self.error
+        return Reply(request_id="r", ok=True, code="done", text="Sent.")
+
+
+def server(host: Host | None = None, *, is_main: bool = False) -> ToolServer:
+    return ToolServer(order_of("hi", is_main=is_main), host or Answering())
+
+
+async def ask(tools: ToolServer, method: str, **parameters: Any) -> Any:
+    answer = await tools.answer({"jsonrpc": "2.0", "id": 0, "method": method, "params": parameters})
+    assert answer
+    assert (answer["jsonrpc"], answer["id"]) == ("2.0", 0)
+    return answer.get("result", answer.get("error"))
+
+
+async def test_it_introduces_itself_in_the_version_it_is_asked_for() -> None:
+    result = await ask(server(), "initialize", protocolVersion="2026-07-28")
+    assert result["protocolVersion"] == "2026-07-28"
+    assert "tools" in result["capabilities"]
+
+
+@pytest.mark.parametrize("is_main", [True, False])
+async def test_it_lists_the_tools_of_its_group(is_main: bool) -> None:
+    result = await ask(server(is_main=is_main), "tools/list")
+    assert [tool["name"] for tool in result["tools"]] == [tool.name for tool in tools_for(is_main=is_main)]
+    assert all(tool["inputSchema"]["type"] == "object" for tool in result["tools"])
+
+
+async def test_a_call_is_asked_of_the_host_for_the_turn_at_hand() -> None:
+    host = Answering()
+    tools = server(host)
+    tools.turn = 9
+    result = await ask(tools, "tools/call", name="send_message", arguments={"text": "hi"})
+    assert result == {"content": [{"type": "text", "text": "Sent."}], "isError": False}
+    assert host.asked == [SendMessage(text="hi", turn=9)]
+
+
+async def test_a_tool_that_breaks_is_an_error_to_the_model_only() -> None:
+    tools = server(Answering(OSError("disk full")))
+    result = await ask(tools, "tools/call", name="list_reminders")
+    assert result["isError"] is True
+    assert result["content"][0]["text"] == "OSError: disk full"
+
+
+@pytest.mark.parametrize("name", ["register_group", "nonsense"])
+async def test_a_tool_that_is_not_the_groups_is_not_called(name: str) -> None:
+    host = Answering()
+    result = await ask(server(host), "tools/call", name=name, arguments={})
+    assert result["isError"] is True
+    assert host.asked == []
+
+
+async def test_a_ping_is_answered() -> None:
+    assert await ask(server(), "ping") == {}
+
+
+async def test_an_unknown_method_is_refused() -> None:
+    assert (await ask(server(), "resources/list"))["code"] == METHOD_NOT_FOUND
+
+
+async def test_a_notification_gets_no_answer() -> None:
+    assert await server().answer({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None
