@@ -11,23 +11,33 @@ import codecs
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from agent_runner.wire.document import Document, WireError
 
 START = "---NANOCLAW_OUTPUT_START---"
 END = "---NANOCLAW_OUTPUT_END---"
+UNBROKEN = r"\u002d\u002d\u002d"
 MAX_LINE_CHARS = 4 * 1024 * 1024
 
 ErrorCode = Literal["agent", "session_gone", "order", "internal"]
 
 
+def _without_halves(text: str) -> str:
+    """Half a surrogate pair, as a model's text may be cut, cannot be written as UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+Sendable = Annotated[str, AfterValidator(_without_halves)]
+FrameNumber = Annotated[int, Field(ge=1, lt=2**53)]
+
+
 class _Frame(Document):
-    n: PositiveInt
+    n: FrameNumber
     status: Literal["success", "error"] = "success"
-    result: str | None = None
-    new_session_id: str | None = Field(default=None, alias="newSessionId")
-    error: str | None = None
+    result: Sendable | None = None
+    new_session_id: Sendable | None = Field(default=None, alias="newSessionId")
+    error: Sendable | None = None
     turn: int | None = None
 
 
@@ -105,9 +115,9 @@ def parse_frame(line: str) -> Frame:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """The three lines of a frame, UTF-8."""
-    body = frame.to_json().replace("---", r"\u002d\u002d\u002d")
-    return f"{START}\n{body}\n{END}\n".encode()
+    """The three lines of a frame, ASCII: an engine's log cuts long lines and spoils a cut character."""
+    body = frame.model_dump_json(by_alias=True, exclude_none=True, ensure_ascii=True)
+    return f"{START}\n{body.replace('---', UNBROKEN)}\n{END}\n".encode("ascii")
 
 
 class FrameDecoder:

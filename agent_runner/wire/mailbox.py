@@ -43,7 +43,7 @@ class SetReminder(_Command):
 
 class CancelReminder(_Command):
     type: Literal["cancel_reminder"] = "cancel_reminder"
-    reminder_id: int = Field(alias="reminderId")
+    reminder_id: int = Field(alias="reminderId", ge=1, lt=2**53)
 
 
 class ListReminders(_Command):

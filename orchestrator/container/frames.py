@@ -33,7 +33,7 @@ async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: i
     if not await runs.advance_frame(tx, run.id, frame.n):
         return None
     turn = await turns.running_in(tx, run.id)
-    if turn is None or frame.turn != turn.id:
+    if turn is None or frame.turn not in (None, turn.id):
         return None
     if frame.new_session_id and not run.is_isolated:
         await sessions.keep(tx, run.folder, frame.new_session_id, now_ms=now_ms)
@@ -45,7 +45,7 @@ async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: i
             await _hold(tx, run, turn, frame, now_ms=now_ms)
             return Taken(turn)
         case TurnEnd():
-            return Taken(turn, ended=await _end(tx, turn, frame, give_back=give_back, now_ms=now_ms))
+            return Taken(turn, ended=await _end(tx, run, turn, frame, give_back=give_back, now_ms=now_ms))
         case Ready() | Heartbeat() | Usage() | Failure():
             return Taken(turn)
         case _:
@@ -66,9 +66,11 @@ async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> 
         )
 
 
-async def _end(tx: Tx, turn: Turn, frame: TurnEnd, *, give_back: GiveBack, now_ms: int) -> TurnState:
+async def _end(
+    tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, give_back: GiveBack, now_ms: int
+) -> TurnState:
     if frame.status == "error":
-        if frame.code == LOST_SESSION:
+        if frame.code == LOST_SESSION and not run.is_isolated:
             await sessions.forget(tx, turn.folder)
         reason = plain_reason(frame.error)
         return await give_back(tx, turn, reason=reason, is_retryable=True, now_ms=now_ms)

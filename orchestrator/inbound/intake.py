@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from orchestrator.clock import Clock
@@ -11,10 +11,11 @@ from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.inbound import triggers
 from orchestrator.models import Group, Inbound, Seq, TurnId
-from orchestrator.store import chats, groups, messages, runs, turns
+from orchestrator.store import chats, groups, messages, outbox, runs, turns
 from orchestrator.store.database import Database, Tx
 
 MAX_TEXT_CHARS = 65_536
+DAY_MS = 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Intake:
             TextEmpty, TextTooLong: nothing was stored.
         """
         _check(message)
+        message = _storable(message, self._clock.now_ms())
         async with self._database.transaction() as tx:
             accepted = await self._take(tx, message)
         self._tell(message, accepted)
@@ -70,6 +72,9 @@ class Intake:
             return Accepted(
                 outcome="duplicate", seq=known.seq, turn_id=known.turn_id, reason=known.ignored_reason
             )
+        if await outbox.is_ours(tx, message.id):
+            # A channel may echo what was sent before the host has noted that it was.
+            return Accepted(outcome="duplicate", reason=messages.OWN_MESSAGE)
         return await self._store(tx, message, group)
 
     async def _store(self, tx: Tx, message: Inbound, group: Group) -> Accepted:
@@ -117,6 +122,24 @@ def _check(message: Inbound) -> None:
         raise TextEmpty
     if len(message.text) > MAX_TEXT_CHARS:
         raise TextTooLong(len(message.text), MAX_TEXT_CHARS)
+
+
+def _storable(message: Inbound, now_ms: int) -> Inbound:
+    """The message as SQLite can hold it and a calendar can show it.
+
+    Half a surrogate pair, as clients cut them, becomes `?`; a time before 1970 or more than a day ahead
+    becomes now.
+    """
+    texts = {name: _whole(value) for name, value in asdict(message).items() if isinstance(value, str)}
+    if message.quote is not None:
+        quote = message.quote
+        texts["quote"] = replace(quote, sender=_whole(quote.sender), text=_whole(quote.text))
+    is_possible = 0 <= message.sent_ms <= now_ms + DAY_MS
+    return replace(message, **texts, sent_ms=message.sent_ms if is_possible else now_ms)
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 async def _conversation(tx: Tx, message: Inbound, group: Group) -> triggers.Conversation:

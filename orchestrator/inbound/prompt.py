@@ -11,7 +11,7 @@ from agent_runner.wire.order import Request, TurnOrder
 from orchestrator.clock import local_iso
 from orchestrator.inbound import triggers
 from orchestrator.models import Group, Message, RunId, Turn
-from orchestrator.store import messages, sessions
+from orchestrator.store import messages, sessions, turns
 from orchestrator.store.database import Tx
 
 MAX_MESSAGES = 200
@@ -24,7 +24,8 @@ _UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff￾￿]")
 async def compose(
     tx: Tx, turn: Turn, group: Group, *, run_id: RunId, name: str, zone: ZoneInfo, now_ms: int
 ) -> TurnOrder:
-    """Write the order of a turn from what the store holds now."""
+    """Write the order of a turn from what the store holds now: it may have grown since it was read."""
+    turn = await turns.get(tx, turn.id) or turn
     if turn.last_seq is None:
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=turn.prompt or "")
     cursor = await sessions.cursor_of(tx, turn.folder)

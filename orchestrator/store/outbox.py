@@ -100,6 +100,12 @@ async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
     return cursor.rowcount == 1
 
 
+async def is_ours(tx: Tx, message_id: MessageId) -> bool:
+    """Whether a channel's message id was chosen here."""
+    cursor = await tx.execute("SELECT 1 FROM outbox WHERE message_id = ?", (message_id,))
+    return await cursor.fetchone() is not None
+
+
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
     rows = await tx.execute_fetchall("SELECT * FROM outbox WHERE turn_id = ? ORDER BY id", (turn_id,))
     return [_from_row(row) for row in rows]
