@@ -12,7 +12,8 @@ def configure(level: str) -> None:
     """Set up structlog and let the libraries' own logging through from `warning`."""
     to_person = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer()
+        # Not the default, which prints the values of all local variables: texts, tokens.
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         if to_person
         else structlog.processors.JSONRenderer(ensure_ascii=False)
     )
