@@ -10,10 +10,19 @@ import stamina
 import structlog
 
 from agent_runner.wire.document import WireError
-from agent_runner.wire.frames import Failure, Frame, FrameDecoder, FrameLine, Heartbeat, parse_frame
+from agent_runner.wire.frames import (
+    Failure,
+    Frame,
+    FrameDecoder,
+    FrameLine,
+    Heartbeat,
+    Ready,
+    parse_frame,
+)
 from agent_runner.wire.order import AgentName, RunOrder, TurnOrder
 from orchestrator.clock import Clock
 from orchestrator.container import frames, outcome, reaper
+from orchestrator.container.pace import Pace
 from orchestrator.errors import ContainerError, EngineGone, StoreError
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
@@ -64,6 +73,7 @@ class _Life:
     container: RunningContainer | None = None
     failure: str | None = None
     verdict: reaper.Verdict | None = None
+    pace: Pace
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def enter(self, state: RunState, now_ms: int) -> None:
@@ -153,7 +163,12 @@ class RunPool:
             await turns.start(tx, turn.id, run_id, now_ms=self._clock.now_ms())
             order = await self._ties.compose(tx, turn, group, run_id)
             life.enter(RunState.BUSY, self._clock.steady_ms())
-        await asyncio.to_thread(self._ties.deposit_turn, turn.folder, order)
+        try:
+            await asyncio.to_thread(self._ties.deposit_turn, turn.folder, order)
+        except OSError as error:
+            log.warning("turn.not_deposited", turn=turn.id, run=run_id, reason=str(error))
+            await self._end_life(life, reaper.Verdict(kill=True, reason="I could not write my own files."))
+            return
         self._bus.publish("turn.handed_over", group=turn.folder, turn=turn.id, run=run_id)
 
     async def close(self, run_id: RunId) -> None:
@@ -220,7 +235,7 @@ class RunPool:
 
     def _admit(self, run: Run, state: RunState) -> _Life:
         now_ms = self._clock.steady_ms()
-        life = _Life(run=run, state=state, started_ms=now_ms, since_ms=now_ms)
+        life = _Life(run=run, state=state, started_ms=now_ms, since_ms=now_ms, pace=Pace(self._clock))
         self._lives[run.id] = life
         self._hints.reaper.give()
         return life
@@ -311,10 +326,11 @@ class RunPool:
             return
         life.heard_ms = self._clock.steady_ms()
         match frame:
-            case Heartbeat():
+            case Heartbeat() | Ready():
                 return
             case Failure():
                 life.failure = frames.plain_reason(frame.error)
+        await life.pace.wait()
         await self._take(life, frame)
 
     async def _take(self, life: _Life, frame: Frame) -> None:
@@ -360,7 +376,12 @@ class RunPool:
             state = None
             if turn is not None:
                 state = await self._ties.give_back(
-                    tx, turn, reason=ended.reason, is_retryable=ended.is_retryable, now_ms=now_ms
+                    tx,
+                    turn,
+                    reason=ended.reason,
+                    is_retryable=ended.is_retryable,
+                    now_ms=now_ms,
+                    is_at_once=ended.kind is outcome.Kind.LOST,
                 )
         level = log.info if ended.kind is outcome.Kind.CLOSED else log.warning
         level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
@@ -405,11 +426,15 @@ class RunPool:
             if not verdict.kill:
                 await self.close(life.run.id)
             elif life.container is not None and life.verdict is None:
-                life.verdict = verdict
-                log.warning("run.killed", run=life.run.id, group=life.run.folder, reason=verdict.reason)
-                await self._kill(life.container)
+                await self._end_life(life, verdict)
         if self._suspects:
             await self._end_suspects()
+
+    async def _end_life(self, life: _Life, verdict: reaper.Verdict) -> None:
+        life.verdict = verdict
+        log.warning("run.killed", run=life.run.id, group=life.run.folder, reason=verdict.reason)
+        if life.container is not None:
+            await self._kill(life.container)
 
     async def _kill(self, container: RunningContainer) -> None:
         try:

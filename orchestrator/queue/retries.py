@@ -15,14 +15,18 @@ def retry_delay_ms(attempt: int) -> int | None:
     return FIRST_DELAY_MS * 2 ** (attempt - 1) if attempt <= MAX_RETRIES else None
 
 
-async def give_back(tx: Tx, turn: Turn, *, reason: str, is_retryable: bool, now_ms: int) -> TurnState:
+async def give_back(
+    tx: Tx, turn: Turn, *, reason: str, is_retryable: bool, now_ms: int, is_at_once: bool = False
+) -> TurnState:
     """Settle a turn that a run left unanswered: queue it again or fail it.
 
-    What the attempt had said and was still held is dropped, so that the next attempt speaks alone.
+    What the attempt had said and was still held is dropped, so that the next attempt speaks alone. With
+    `is_at_once` the next attempt does not wait: nothing has to recover first.
     """
     await outbox.drop_held(tx, turn.id)
     delay_ms = retry_delay_ms(turn.attempt) if is_retryable else None
     if delay_ms is not None:
+        delay_ms = 0 if is_at_once else delay_ms
         await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms + delay_ms)
         return TurnState.QUEUED
     await fail(tx, turn, reason=reason, now_ms=now_ms)
