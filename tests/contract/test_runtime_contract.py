@@ -281,13 +281,16 @@ async def test_what_an_earlier_host_left_is_adopted_or_ended(bench):
 
 
 async def test_a_runtimes_own_containers_outlive_its_looking_for_others(bench):
-    runtime = bench.runtime(SLEEP)
+    runtime = bench.runtime(POLITE)
     starting = asyncio.create_task(runtime.start(a_spec(), "{}"), name="start")
     while not starting.done():
         await runtime.adopt()
     container = await starting
-
     async with aclosing(container.output()) as output:
         assert await line_of(output) == b"up\n"
+
+    await container.stop(grace_seconds=10)
+
+    assert (await container.wait()).code == 7
     await container.remove()
     await runtime.close()

@@ -96,15 +96,15 @@ async def test_the_reader_learns_what_the_source_raised():
         await anext(Pump(opened, name="pump").chunks())
 
 
-async def test_a_source_whose_loop_is_gone_ends():
+async def test_closing_after_the_loop_is_gone_still_ends_the_thread():
     source = Endless()
     loop = asyncio.new_event_loop()
 
     async def begin() -> Pump:
         return Pump(lambda: source, name="pump")
 
-    await asyncio.to_thread(loop.run_until_complete, begin())
+    pump = await asyncio.to_thread(loop.run_until_complete, begin())
     loop.close()
-    source.interrupt()
+    pump.close()
 
     await eventually(source.is_closed.is_set, "the source is closed")
