@@ -46,6 +46,7 @@ class AndyProcess:
         self._agent = agent
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self.program = [sys.executable, "-m", "orchestrator"]
         self.log = home.parent / f"{home.name}.log"
 
     def __enter__(self) -> Self:
@@ -65,18 +66,21 @@ class AndyProcess:
     def start(self) -> None:
         """Start it and wait until it listens."""
         self.address_file.unlink(missing_ok=True)
+        self.launch()
+        until(self.is_up, what="andy up listens")
+
+    def launch(self) -> None:
         command = ["up", "--runtime", self._runtime, "--agent", self._agent, "--port", "0"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "orchestrator", *command],
+                [*self.program, *command],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        until(self._is_up, what="andy up listens")
 
-    def _is_up(self) -> bool:
+    def is_up(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, self.log.read_text()
         return self.address_file.exists() and bool(self.address_file.read_text())

@@ -1,0 +1,83 @@
+"""`andy up` that dies as by `kill -9` at the n-th point of its work: `DIE_AT=n dying_host.py up …`.
+
+A point is before and after each transaction, each send on a channel, each file for a container and each
+start of one. What is sent on the local channel is noted in `data/seen`, as another party would see it:
+one line a message id and text.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestrator.channels.local import LocalChannel
+from orchestrator.cli import main
+from orchestrator.container.local_process import LocalProcess
+from orchestrator.ipc import deposit
+from orchestrator.store.database import Database
+
+DIE_AT = int(os.environ.pop("DIE_AT", "0"))
+SEEN = Path(os.environ["ANDY_HOME"]) / "data" / "seen"
+_points = itertools.count(1)
+
+
+def point() -> None:
+    """Die here if it is the one."""
+    if next(_points) == DIE_AT:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def with_points(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        point()
+        result = function(*args, **kwargs)
+        point()
+        return result
+
+    return call
+
+
+def with_points_around(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        point()
+        result = await function(*args, **kwargs)
+        point()
+        return result
+
+    return call
+
+
+_transaction = Database.transaction
+
+
+@asynccontextmanager
+async def transaction(self: Database) -> AsyncIterator[Any]:
+    point()
+    async with _transaction(self) as tx:
+        yield tx
+    point()
+
+
+async def send(self: LocalChannel, jid: str, text: str, message_id: str) -> None:
+    with SEEN.open("a", encoding="utf-8") as seen:
+        seen.write(json.dumps({"id": message_id, "text": text}) + "\n")
+
+
+Database.transaction = transaction  # type: ignore[method-assign, assignment]
+LocalChannel.send = with_points_around(send)  # type: ignore[method-assign]
+LocalProcess.start = with_points_around(LocalProcess.start)  # type: ignore[method-assign]
+deposit.write_turn = with_points(deposit.write_turn)
+deposit.write_close = with_points(deposit.write_close)
+deposit.write_reply = with_points(deposit.write_reply)
+
+if __name__ == "__main__":
+    main()
