@@ -107,8 +107,14 @@ class Delivery:
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await channel.send(head.chat_jid, text, head.message_id)
+        except (ChannelDown, ChannelRefused):
+            raise
         except TimeoutError as error:
             raise ChannelDown(f"The channel did not answer in {SEND_SECONDS:.0f} s.") from error
+        except Exception as error:
+            # A channel's library may raise anything; without a pause it would be asked again for ever.
+            log.exception("channel.broke", channel=channel.name, outgoing=head.id)
+            raise ChannelDown(f"The channel broke ({type(error).__name__}).") from error
 
     async def _mark_sent(self, head: Outgoing, text: str) -> None:
         now_ms = self._clock.now_ms()

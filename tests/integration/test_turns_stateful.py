@@ -184,9 +184,10 @@ class Chat(RuleBasedStateMachine):
         """Left in peace, every turn ends, and every word was read by an agent or is still to be."""
         if self.running is not None:
             self.end_turn(is_good=True)
-        while self.do(self.house.queued()):
+        if self.do(self.house.queued()):
             self.start()
             self.end_turn(is_good=True)
+        assert self.do(self.house.queued()) == []
         self.each_message_is_stored_once_with_one_outcome()
         self.only_the_attempt_that_ended_well_is_heard()
         self.what_was_answered_was_read()

@@ -1,0 +1,320 @@
+"""The outbox and a messenger whose answers are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from orchestrator.errors import ChannelDown, ChannelRefused
+from orchestrator.events import Bus
+from orchestrator.hints import Hint
+from orchestrator.models import ChatJid, Folder, OutboxState
+from orchestrator.outbound import delivery as delivering
+from orchestrator.outbound.delivery import GIVE_UP_MS, Delivery, backoff_ms
+from orchestrator.store import chats, messages, outbox
+from tests.fakes.channel import ScriptedChannel
+from tests.fakes.until import until
+
+HOME, WORK, FOREIGN = ChatJid("x:home"), ChatJid("x:work"), ChatJid("foreign:chat")
+
+
+class Office:
+    """An outbox with its delivery, and the messenger behind it."""
+
+    def __init__(self, database, clock):
+        self.database, self.clock = database, clock
+        self.channel = ScriptedChannel()
+        self.hint = Hint()
+        self.bus = Bus(clock)
+        self.numbers = iter(range(1, 1_000))
+
+    async def post(self, text, jid=HOME, *, state=OutboxState.PENDING):
+        number = next(self.numbers)
+        async with self.database.transaction() as tx:
+            await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
+            await outbox.add(
+                tx,
+                chat_jid=jid,
+                text=text,
+                dedupe_key=f"k{number}",
+                folder=Folder("family"),
+                state=state,
+                now_ms=self.clock.now_ms(),
+            )
+        self.hint.give()
+        return number
+
+    async def row(self, number):
+        async with self.database.reading() as tx:
+            rows = await tx.execute_fetchall("SELECT * FROM outbox WHERE id = ?", (number,))
+        return dict(next(iter(rows)))
+
+    async def is_in(self, number, *states):
+        return (await self.row(number))["state"] in states
+
+    async def settled(self, *numbers):
+        for number in numbers:
+            await until(
+                lambda number=number: self.is_in(number, "sent", "dead", "skipped"), f"end of {number}"
+            )
+
+    async def tried(self, number, attempts):
+        async def holds():
+            row = await self.row(number)
+            return row["attempts"] >= attempts and row["state"] != "sending"
+
+        await until(holds, f"attempt {attempts} of {number}")
+
+    @asynccontextmanager
+    async def open(self):
+        async with asyncio.TaskGroup() as tasks:
+            delivery = Delivery(
+                self.database,
+                clock=self.clock,
+                name="Andy",
+                channel_for=lambda jid: self.channel if self.channel.owns(jid) else None,
+                tasks=tasks,
+                hint=self.hint,
+                bus=self.bus,
+            )
+            loop = tasks.create_task(delivery.run(), name="delivery")
+            try:
+                yield delivery
+            finally:
+                loop.cancel()
+
+    def pass_ms(self, milliseconds):
+        self.clock.pass_ms(milliseconds)
+        self.hint.give()
+
+
+@pytest.fixture
+def office(database, clock):
+    return Office(database, clock)
+
+
+async def test_what_waits_is_sent_and_stored_as_andys_own(office):
+    number = await office.post("hello")
+    async with office.open():
+        await office.settled(number)
+
+    row = await office.row(number)
+    assert (row["state"], row["attempts"], row["sent_ms"]) == ("sent", 1, office.clock.now_ms())
+    async with office.database.reading() as tx:
+        (own,) = await messages.newest(tx, HOME, limit=9)
+    assert (own.text, own.id, own.is_bot_message) == ("hello", row["message_id"], True)
+
+
+async def test_a_new_message_wakes_the_delivery(office):
+    async with office.open():
+        await asyncio.sleep(0)
+        await office.settled(await office.post("hello"))
+
+    assert office.channel.texts() == ["hello"]
+
+
+async def test_a_chat_keeps_its_order_while_its_first_message_is_in_trouble(office):
+    office.channel.will(HOME, ChannelDown(), ChannelDown())
+    first, second = await office.post("first"), await office.post("second")
+    async with office.open():
+        await office.tried(first, 1)
+        assert (await office.row(second))["attempts"] == 0
+        office.pass_ms(5_000)
+        await office.tried(first, 2)
+        office.pass_ms(10_000)
+        await office.settled(first, second)
+
+    assert office.channel.texts() == ["first", "second"]
+
+
+async def test_one_chats_trouble_does_not_hold_another(office):
+    stuck = asyncio.Event()
+    office.channel.will(HOME, stuck)
+    home = await office.post("home")
+    work = [await office.post(f"work {n}", WORK) for n in range(3)]
+    async with office.open():
+        await office.settled(*work)
+        assert office.channel.texts() == ["work 0", "work 1", "work 2"]
+        stuck.set()
+        await office.settled(home)
+
+
+async def test_the_next_attempt_waits_for_its_time(office):
+    office.channel.will(HOME, ChannelDown("no line"))
+    number = await office.post("hello")
+    async with office.open():
+        await office.tried(number, 1)
+        row = await office.row(number)
+        assert (row["state"], row["error"]) == ("pending", "no line")
+        assert row["next_attempt_ms"] == office.clock.now_ms() + 5_000
+        office.pass_ms(4_999)
+        marker = await office.post("marker", WORK)
+        await office.settled(marker)
+        assert (await office.row(number))["attempts"] == 1
+        office.pass_ms(1)
+        await office.settled(number)
+
+    assert (await office.row(number))["attempts"] == 2
+
+
+def test_the_pauses_double_up_to_an_hour():
+    assert [backoff_ms(n) // 1000 for n in (1, 2, 3, 4, 9, 10, 11, 500)] == [
+        5, 10, 20, 40, 1280, 2560, 3600, 3600,
+    ]  # fmt: skip
+
+
+async def test_after_a_day_of_trouble_a_message_is_dead_and_the_next_one_goes(office):
+    office.channel.will(HOME, *[ChannelDown("no line")] * 60)
+    number = await office.post("old news")
+    events = []
+    async with office.open():
+        with office.bus.listening() as queue:
+            for attempt in range(1, 60):
+                await office.tried(number, attempt)
+                if await office.is_in(number, "dead"):
+                    break
+                office.pass_ms(backoff_ms(attempt))
+            while not queue.empty():
+                events.append(queue.get_nowait().kind)
+        office.channel.scripts[HOME].clear()
+        late = await office.post("news")
+        await office.settled(late)
+
+    row = await office.row(number)
+    assert (row["state"], row["error"]) == ("dead", "no line")
+    assert GIVE_UP_MS < office.clock.now_ms() - row["created_ms"] <= GIVE_UP_MS + 3_600_000
+    assert office.channel.texts() == ["news"]
+    assert "message.dead" in events
+
+
+async def test_a_dead_message_revived_is_tried_again(office):
+    office.channel.will(HOME, ChannelRefused("blocked"))
+    number = await office.post("hello")
+    async with office.open():
+        await office.settled(number)
+        async with office.database.transaction() as tx:
+            assert await outbox.revive(tx, number, now_ms=office.clock.now_ms())
+            assert not await outbox.revive(tx, number, now_ms=office.clock.now_ms())
+        office.hint.give()
+        await until(lambda: office.is_in(number, "sent"), "revived and sent")
+
+
+async def test_what_a_channel_refuses_is_dead_at_once(office):
+    office.channel.will(HOME, ChannelRefused("no such chat"))
+    first, second = await office.post("first"), await office.post("second")
+    async with office.open():
+        await office.settled(first, second)
+
+    row = await office.row(first)
+    assert (row["state"], row["error"], row["attempts"]) == ("dead", "no such chat", 1)
+    assert office.channel.texts() == ["second"]
+
+
+async def test_a_channel_that_breaks_is_asked_again_later_not_at_once(office):
+    office.channel.will(HOME, ValueError("bug"))
+    number = await office.post("hello")
+    async with office.open():
+        await office.tried(number, 1)
+        row = await office.row(number)
+        assert row["next_attempt_ms"] == office.clock.now_ms() + 5_000
+        office.pass_ms(5_000)
+        await office.settled(number)
+
+    assert office.channel.texts() == ["hello"]
+
+
+async def test_a_channel_that_does_not_answer_is_asked_again_later(office, monkeypatch):
+    monkeypatch.setattr(delivering, "SEND_SECONDS", 0.01)
+    office.channel.will(HOME, asyncio.Event())
+    number = await office.post("hello")
+    async with office.open():
+        await office.tried(number, 1)
+        assert "did not answer" in (await office.row(number))["error"]
+
+
+async def test_a_chat_no_channel_owns_waits_for_one(office):
+    number = await office.post("hello", FOREIGN)
+    async with office.open():
+        await office.tried(number, 1)
+
+    row = await office.row(number)
+    assert row["state"] == "pending"
+    assert "No channel" in row["error"]
+
+
+async def test_a_crash_between_send_and_mark_sends_again_under_the_same_id(office):
+    number = await office.post("hello")
+    async with office.database.transaction() as tx:
+        await outbox.begin_attempt(tx, number)
+        row = (await outbox.heads(tx))[0]
+    await office.channel.send(row.chat_jid, row.text, row.message_id)
+
+    async with office.open():
+        await office.settled(number)
+
+    assert office.channel.texts() == ["hello"]
+    assert [one.message_id for one in office.channel.attempts] == [row.message_id] * 2
+    async with office.database.reading() as tx:
+        assert len(await messages.newest(tx, HOME, limit=9)) == 1
+
+
+async def test_a_delivery_cancelled_in_mid_send_is_taken_up_by_the_next(office):
+    office.channel.will(HOME, asyncio.Event())
+    number = await office.post("hello")
+
+    async def a_host():
+        async with office.open():
+            await asyncio.Event().wait()
+
+    host = asyncio.create_task(a_host(), name="host")
+    await until(lambda: office.channel.attempts, "a send under way")
+    host.cancel()
+    await asyncio.wait([host])
+    assert await office.is_in(number, "sending")
+
+    async with office.open():
+        await office.settled(number)
+
+    assert office.channel.texts() == ["hello"]
+
+
+async def test_what_was_not_meant_for_people_is_skipped(office):
+    number = await office.post("<internal>note to self</internal>")
+    async with office.open():
+        await office.settled(number)
+
+    row = await office.row(number)
+    assert (row["state"], row["attempts"]) == ("skipped", 0)
+    assert office.channel.attempts == []
+    async with office.database.reading() as tx:
+        assert await messages.newest(tx, HOME, limit=9) == []
+
+
+async def test_what_is_sent_and_stored_is_without_the_internal_parts(office):
+    number = await office.post("<internal>hm</internal>hello")
+    async with office.open():
+        await office.settled(number)
+
+    async with office.database.reading() as tx:
+        (own,) = await messages.newest(tx, HOME, limit=9)
+    assert office.channel.texts() == [own.text] == ["hello"]
+
+
+async def test_a_held_message_stays_and_holds_nobody(office):
+    held = await office.post("draft", state=OutboxState.HELD)
+    later = await office.post("said meanwhile")
+    async with office.open():
+        await office.settled(later)
+
+    assert await office.is_in(held, "held")
+
+
+async def test_one_dedupe_key_is_one_message(database, clock):
+    async with database.transaction() as tx:
+        await chats.see(tx, HOME, name=None, channel=None, is_group=False, at_ms=None)
+        added = [await outbox.add(tx, chat_jid=HOME, text=text, dedupe_key="same", now_ms=1) for text in "ab"]
+
+        assert added == [True, False]
+        assert [one.text for one in await outbox.unsent(tx, limit=9)] == ["a"]
