@@ -18,7 +18,10 @@ reads the halves apart, while the hint for the partial file came in time."""
 
 
 class Watch(FileSystemEventHandler):
-    """Watches one directory. Where the system signals nothing, only the sweep is left."""
+    """Watches one directory, through a link too: a process has links where a container has mounts.
+
+    Where the system signals nothing, only the sweep is left.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -29,9 +32,8 @@ class Watch(FileSystemEventHandler):
 
     def start(self) -> None:
         try:
-            self._observer.schedule(
-                self, str(self._directory), event_filter=[FileCreatedEvent, FileMovedEvent]
-            )
+            directory = self._directory.resolve(strict=True)  # watchdog would watch a link itself
+            self._observer.schedule(self, str(directory), event_filter=[FileCreatedEvent, FileMovedEvent])
             self._observer.start()
         except OSError as error:
             logger.warning("no change signals from %s: %s", self._directory.name, error.strerror)

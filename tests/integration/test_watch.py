@@ -1,0 +1,57 @@
+"""The runner's look at a directory, on a real file system with real signals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent_runner.watch import Watch
+from agent_runner.wire.files import write_whole
+
+NEVER_SECONDS = 3600.0
+DEADLINE_SECONDS = 20.0
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    directory = tmp_path / "input"
+    directory.mkdir()
+    return directory
+
+
+async def next_look(looks: AsyncIterator[None]) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await anext(looks)
+
+
+@pytest.mark.parametrize("is_link", [False, True], ids=["a directory", "a link to one"])
+async def test_a_new_file_is_signalled_without_a_sweep(
+    tmp_path: Path, directory: Path, is_link: bool
+) -> None:
+    watched = directory
+    if is_link:
+        watched = tmp_path / "link"
+        watched.symlink_to(directory)
+    watch = Watch(watched)
+    watch.start()
+    try:
+        looks = watch.looks(NEVER_SECONDS)
+        await next_look(looks)
+        write_whole(directory / "turn.json", "{}")
+        await next_look(looks)
+    finally:
+        watch.stop()
+
+
+async def test_a_missing_directory_leaves_the_sweep(tmp_path: Path) -> None:
+    watch = Watch(tmp_path / "missing")
+    watch.start()
+    try:
+        looks = watch.looks(0.01)
+        await next_look(looks)
+        await next_look(looks)
+    finally:
+        watch.stop()
