@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -86,8 +86,12 @@ async def running_host(
     groups: Iterable[str] = (),
     agent: Literal["claude", "offline"] = "offline",
     settings: Mapping[str, str] | None = None,
+    listens: bool = True,
 ) -> AsyncIterator[RunningHost]:
-    """Start a host; at the end it is gone with its containers, its network and its home."""
+    """Start a host; at the end it is gone with its containers, its network and its home.
+
+    Without `listens` no client is connected and no event can be awaited.
+    """
     home = Home(Path(tempfile.mkdtemp(prefix="andy-bench-")))
     try:
         await register_all(home, groups)
@@ -97,7 +101,7 @@ async def running_host(
                 host = RunningHost(
                     home=home, process=started.process, client=client, start_seconds=start_seconds
                 )
-                async with _listening(host):
+                async with _listening(host) if listens else nullcontext():
                     yield host
     finally:
         await asyncio.to_thread(_clear, home, runtime)
