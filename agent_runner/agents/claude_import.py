@@ -15,7 +15,15 @@ from types import ModuleType
 logger = logging.getLogger(__name__)
 
 SDK = "claude_agent_sdk"
-ABSENT = ("mcp", "mcp.types", "mcp.server", "mcp.shared", "mcp.shared.memory", "mcp.shared.message")
+ABSENT = (
+    "mcp",
+    "mcp.types",
+    "mcp.server",
+    "mcp.shared",
+    "mcp.shared.memory",
+    "mcp.shared.message",
+    "jsonschema",  # checks the arguments of such a server's tools
+)
 NEEDED = (
     SDK,
     f"{SDK}._internal.query",

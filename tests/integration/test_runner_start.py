@@ -109,11 +109,12 @@ def test_the_sdk_is_imported_without_mcp_and_leaves_no_stand_in_behind() -> None
 import sys
 from agent_runner.agents.claude_import import import_sdk
 import_sdk()
-print(any(name.split(".")[0] == "mcp" for name in sys.modules), "claude_agent_sdk" in sys.modules)
-import mcp.types
-print(mcp.types.Tool.__module__)
+loaded = {name.partition(".")[0] for name in sys.modules}
+print("claude_agent_sdk" in loaded, "mcp" in loaded, "jsonschema" in loaded)
+import jsonschema, mcp.types
+print(mcp.types.Tool.__module__, callable(jsonschema.validate))
 """
-    assert python(program) == ["False", "True", "mcp_types._types"]
+    assert python(program) == ["True", "False", "False", "mcp_types._types", "True"]
 
 
 def test_an_sdk_that_wants_more_of_mcp_is_imported_as_it_is() -> None:
