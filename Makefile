@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format image bench lock clean
+.PHONY: help setup demo test check format docs image bench lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -36,6 +36,9 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 format: $(READY) ## Format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(READY) ## Write the generated parts of docs/ anew
+	@$(BIN)/python docs/generate.py
 
 image: $(READY) ## Build the agent image
 	@$(BIN)/andy image build

@@ -1,0 +1,105 @@
+"""Write the parts of the documentation that are made from the code: `make docs`, with `--check` only compare.
+
+A part stands between two markers, `<!-- made: NAME -->` and `<!-- end -->`. Text outside them is by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import get_args
+
+from pydantic.fields import FieldInfo
+
+from orchestrator import cli, config
+from orchestrator.credentials import secrets
+
+DOCS = Path(__file__).resolve().parent
+PART = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+
+CREDENTIALS = {
+    "ANTHROPIC_API_KEY": "A key of the model service. Goes before the two below.",
+    "CLAUDE_CODE_OAUTH_TOKEN": "A token of a Claude subscription.",
+    "ANTHROPIC_AUTH_TOKEN": "A bearer token, as gateways take it.",
+    "ANTHROPIC_BASE_URL": f"Another service that speaks the same API. Default `{secrets.DEFAULT_UPSTREAM}`.",
+}
+
+
+def settings_table() -> str:
+    """List every field of `Settings`: name, default, what it takes, meaning."""
+    rows = [
+        (f"`{name.upper()}`", _default(field), _takes(field), field.description or "")
+        for name, field in config.Settings.model_fields.items()
+    ]
+    return _table(("name", "default", "takes", "meaning"), rows)
+
+
+def credentials_table() -> str:
+    return _table(("name", "meaning"), [(f"`{name}`", text) for name, text in CREDENTIALS.items()])
+
+
+def commands() -> str:
+    """Everything that `--help` tells, all commands on one page."""
+    from cyclopts.docs.markdown import generate_markdown_docs
+
+    text = generate_markdown_docs(
+        cli.app,
+        heading_level=2,
+        flatten_commands=True,
+        generate_toc=False,
+        no_root_title=True,
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+PARTS = {"settings": settings_table, "credentials": credentials_table, "commands": commands}
+
+
+def regenerated(text: str) -> str:
+    """Return `text` with each part between markers made anew. Raises `KeyError` for an unknown name."""
+    return PART.sub(lambda found: f"{found[1]}\n{PARTS[found['name']]()}{found[3]}", text)
+
+
+def _default(field: FieldInfo) -> str:
+    return "none" if field.default is None else f"`{field.default}`"
+
+
+def _takes(field: FieldInfo) -> str:
+    choices = get_args(field.annotation)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if field.annotation is not int:
+        return "text"
+    least, most = _bound(field, "ge"), _bound(field, "le")
+    return f"{least} to {most}" if most else f"{least} or more"
+
+
+def _bound(field: FieldInfo, name: str) -> str:
+    bounds: list[int] = [getattr(each, name) for each in field.metadata if hasattr(each, name)]
+    return f"{bounds[0]}" if bounds else ""
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def main(*, is_check: bool) -> int:
+    """Write the pages anew, or with `is_check` only tell which would change. Returns how many."""
+    changed = 0
+    for page in sorted(DOCS.glob("*.md")):
+        before = page.read_text(encoding="utf-8")
+        after = regenerated(before)
+        if after != before:
+            changed += 1
+            sys.stdout.write(f"{page.name} {'is out of date' if is_check else 'is written anew'}.\n")
+            if not is_check:
+                page.write_text(after, encoding="utf-8")
+    return changed
+
+
+if __name__ == "__main__":
+    is_check = "--check" in sys.argv
+    changed = main(is_check=is_check)
+    sys.exit(is_check and changed > 0)

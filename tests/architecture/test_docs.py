@@ -1,0 +1,201 @@
+"""The documentation says what is: nothing it names is missing, nothing that is goes unnamed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs import generate
+from orchestrator import cli, config, demo
+from orchestrator.credentials import secrets
+from orchestrator.ipc.reception import HANDLERS
+from orchestrator.store.database import migrations
+from orchestrator.web.api import web_app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+SOURCES = sorted(
+    path for package in ("orchestrator", "agent_runner") for path in (ROOT / package).rglob("*.py")
+)
+HAND_WRITTEN = "\n".join(generate.PART.sub("", page.read_text()) for page in PAGES)
+ALL = "\n".join(page.read_text() for page in PAGES)
+
+FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+SPAN = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+COMMAND = re.compile(r"(?:\.venv/bin/)?andy(?= |$)")
+EVENT_NAMES = {
+    "message.{accepted.outcome}": ("message.queued", "message.ignored"),
+    "message.{state}": ("message.skipped", "message.dead"),
+    "turn.{_word(taken.ended)}": ("turn.answered", "turn.put_back", "turn.failed"),
+    "turn.{_word(state)}": ("turn.put_back", "turn.failed"),
+    "command.{command.type}": tuple(f"command.{name}" for name in HANDLERS),
+}
+"""What a kind that is made at run time can be. A new one is to be added here."""
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# What is made from the code
+
+
+def test_making_the_generated_parts_anew_changes_nothing():
+    # A process of its own: the names in usage lines depend on what the program was started with.
+    made = subprocess.run(
+        [sys.executable, ROOT / "docs" / "generate.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (made.returncode, made.stdout) == (0, ""), f"run 'make docs'{made.stderr}"
+
+
+def test_every_part_has_its_place():
+    assert sorted(generate.PARTS) == sorted(found["name"] for found in generate.PART.finditer(ALL))
+
+
+# What is, is named
+
+
+def test_every_setting_is_documented():
+    assert [name for name in config.known_names() if f"`{name}`" not in ALL] == []
+
+
+def test_every_credential_is_documented():
+    known = {*secrets._SETTINGS, secrets.UPSTREAM_SETTING}
+    assert set(generate.CREDENTIALS) == known
+    assert [name for name in (*known, config.HOME_KEY) if f"`{name}`" not in ALL] == []
+
+
+def test_every_setting_of_the_example_is_one():
+    named = set(re.findall(r"^#? ?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert named <= {*config.known_names(), *generate.CREDENTIALS}
+
+
+def test_every_command_is_documented():
+    assert [name for name in commands(cli.app) if f"## andy {name}\n" not in ALL] == []
+
+
+def commands(app: Any, *above: str) -> Iterator[str]:
+    for name in app:
+        if not name.startswith("-"):
+            yield " ".join((*above, name))
+            yield from commands(app[name], *above, name)
+
+
+def test_every_folder_of_the_code_is_documented():
+    folders = {path.parent for path in SOURCES} - {ROOT / "orchestrator"}
+    folders.add(ROOT / "orchestrator" / "store" / "migrations")
+    assert [relative(folder) for folder in folders if f"`{relative(folder)}/`" not in HAND_WRITTEN] == []
+
+
+def test_every_table_is_documented():
+    tables = re.findall(r"CREATE TABLE (\w+)", "\n".join(migrations()))
+    assert tables
+    assert [table for table in tables if f"| `{table}` |" not in HAND_WRITTEN] == []
+
+
+def test_every_event_is_documented():
+    kinds = {kind for path in SOURCES for kind in published(path)}
+    assert "turn.started" in kinds
+    assert sorted(kind for kind in kinds if f"`{kind}`" not in HAND_WRITTEN) == []
+
+
+def published(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "publish"
+        ):
+            kind = ast.unparse(node.args[0])
+            yield from EVENT_NAMES[kind[2:-1]] if kind.startswith("f") else (ast.literal_eval(kind),)
+
+
+def test_every_route_is_documented():
+    app = web_app(None, write=None, status=None, bus=None, token="")  # type: ignore[arg-type]
+    routes = [f"{min(route.methods - {'HEAD'})} {route.path}" for route in app.routes]
+    assert [route for route in routes if f"`{route}`" not in HAND_WRITTEN] == []
+
+
+# What is named, is
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_every_link_leads_somewhere(page):
+    for target, anchor in LINK.findall(page.read_text()):
+        found = (page.parent / target) if target else page
+        assert found.exists(), target
+        if anchor:
+            assert anchor in anchors(found), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_every_path_of_the_code_exists():
+    named = set(re.findall(r"`((?:orchestrator|agent_runner|tests|container|benchmarks)/[\w./-]*)`", ALL))
+    assert named
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
+def test_every_test_that_is_named_exists():
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = set(re.findall(r"^(?:async )?def (test_\w+)", tests, re.MULTILINE))
+    named = set(re.findall(r"`(test_\w+)`", HAND_WRITTEN))
+    assert named
+    assert sorted(named - defined) == []
+
+
+def test_every_make_target_exists():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {found for text in snippets() for found in re.findall(r"^make ([a-z]+)", text.strip())}
+    assert named
+    assert named <= targets
+
+
+def snippets() -> Iterator[str]:
+    """Every line of a shell block, every `code` in a text, and what stands after a comment sign."""
+    for found in FENCE.finditer(ALL):
+        if found["kind"] == "sh":
+            yield from (part for line in found["body"].splitlines() for part in line.split("# then: "))
+    yield from SPAN.findall(FENCE.sub("", ALL))
+
+
+def said_in_code() -> Iterator[str]:
+    """Commands that messages to people name: 'andy …' in quotes, or after the path of the program."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from re.findall(r"'(andy [^'\n]+)'", node.value)
+                yield from re.findall(r"(\.venv/bin/andy [\w ]+)", node.value)
+
+
+COMMAND_LINES = sorted(
+    {text.strip() for text in (*snippets(), *said_in_code()) if COMMAND.match(text.strip())}
+)
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_every_command_line_can_be_given(line):
+    words = shlex.split(COMMAND.sub("", line, count=1), comments=True)
+    cli.app.parse_args([word for word in words if word != "…"], exit_on_error=False, print_error=False)
+
+
+def test_command_lines_are_found_at_all():
+    assert 'andy chat main -m "remind me in 10 minutes to stretch"' in COMMAND_LINES
+    assert ".venv/bin/andy up" in COMMAND_LINES
+    assert "andy image build" in COMMAND_LINES
+    assert demo.__file__ in map(str, SOURCES)
