@@ -62,7 +62,10 @@ class Client:
 
 
 def _content(response: httpx.Response) -> dict[str, Any]:
-    content: dict[str, Any] = response.json()
+    try:
+        content: dict[str, Any] = response.json()
+    except ValueError as error:
+        raise AndyError(f"Andy failed to answer (HTTP {response.status_code}): its log says why.") from error
     if response.is_error:
         raise AndyError(content["error"]["message"])
     return content

@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     )
     andy_image: str = Field("andy-agent:latest", min_length=1, description="The agent image.")
     andy_log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="How much is logged; message texts only at `debug`."
+        "info", description="How much is logged; never the text of a message."
     )
 
     @property

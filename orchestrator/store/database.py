@@ -108,7 +108,7 @@ def _prepare(path: Path) -> None:
             _migrate(connection, path)
     except (sqlite3.Error, OSError) as error:
         raise StoreError(
-            f"The database {path} cannot be opened ({error}). If it is corrupt, see 'andy restore --help'."
+            f"The database {path} cannot be opened ({error}). If it is corrupt, put a backup in its place."
         ) from error
 
 
@@ -126,7 +126,9 @@ def _refuse_newer(path: Path) -> None:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             found = _version(connection)
     except sqlite3.Error as error:
-        raise StoreError(f"The database {path} cannot be read ({error}).") from error
+        raise StoreError(
+            f"The database {path} cannot be read ({error}). If it is corrupt, put a backup in its place."
+        ) from error
     if found > len(migrations()):
         raise StoreTooNew(
             f"The database {path} has version {found}, this Andy knows {len(migrations())}:"
