@@ -5,7 +5,7 @@ There is none for the store: tests use real SQLite.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -82,10 +82,10 @@ class RunningContainer(Protocol):
     ref: str
     """What the runtime knows it by: kept in the store to find it again."""
 
-    def output(self) -> AsyncIterator[bytes]:
+    def output(self) -> AsyncGenerator[bytes, None]:
         """Yield stdout from its first byte, in any chunks, until the container ends.
 
-        Called once. An adopted container yields again what an earlier host has read.
+        Called once, and closed by who stops early. An adopted container yields again what an earlier host has read.
 
         Raises:
             EngineGone: the stream broke while the container may live on.

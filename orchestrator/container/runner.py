@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 import stamina
@@ -74,6 +75,7 @@ class _Life:
     failure: str | None = None
     verdict: reaper.Verdict | None = None
     pace: Pace
+    last_frame: int
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def enter(self, state: RunState, now_ms: int) -> None:
@@ -235,7 +237,14 @@ class RunPool:
 
     def _admit(self, run: Run, state: RunState) -> _Life:
         now_ms = self._clock.steady_ms()
-        life = _Life(run=run, state=state, started_ms=now_ms, since_ms=now_ms, pace=Pace(self._clock))
+        life = _Life(
+            run=run,
+            state=state,
+            started_ms=now_ms,
+            since_ms=now_ms,
+            pace=Pace(self._clock),
+            last_frame=run.last_frame,
+        )
         self._lives[run.id] = life
         self._hints.reaper.give()
         return life
@@ -313,10 +322,11 @@ class RunPool:
 
     async def _hear(self, life: _Life, container: RunningContainer) -> None:
         decoder = FrameDecoder()
-        async for chunk in container.output():
-            for line in decoder.feed(chunk):
-                if isinstance(line, FrameLine):
-                    await self._read(life, line)
+        async with aclosing(container.output()) as output:
+            async for chunk in output:
+                for line in decoder.feed(chunk):
+                    if isinstance(line, FrameLine):
+                        await self._read(life, line)
 
     async def _read(self, life: _Life, line: FrameLine) -> None:
         try:
@@ -330,8 +340,10 @@ class RunPool:
                 return
             case Failure():
                 life.failure = frames.plain_reason(frame.error)
-        await life.pace.wait()
-        await self._take(life, frame)
+        if frame.n > life.last_frame:  # else it was heard before, by an earlier host or stream
+            await life.pace.wait()
+            await self._take(life, frame)
+            life.last_frame = frame.n
 
     async def _take(self, life: _Life, frame: Frame) -> None:
         """Record a frame, however often the disk refuses: a frame left out would be a lost answer."""
