@@ -85,7 +85,8 @@ class RunningContainer(Protocol):
     def output(self) -> AsyncGenerator[bytes, None]:
         """Yield stdout from its first byte, in any chunks, until the container ends.
 
-        Called once, and closed by who stops early. An adopted container yields again what an earlier host has read.
+        Called once, and closed by who stops early. An adopted container yields again what an earlier
+        host has read.
 
         Raises:
             EngineGone: the stream broke while the container may live on.
