@@ -15,7 +15,7 @@ from docker.errors import APIError, NotFound
 from docker.types import LogConfig, Mount
 from docker.utils import kwargs_from_env
 
-from benchmarks.places import IMAGE, PROJECT
+from benchmarks.places import IMAGE, progress
 from orchestrator.container.docker_engine import INSTALL_LABEL
 from orchestrator.container.streams import Demultiplexer
 
@@ -33,7 +33,7 @@ def ensure_image() -> None:
     """Build the agent image when it is missing or stale, so that no measurement pays for it."""
     from orchestrator.container import choice
 
-    choice.ensure_image(IMAGE, print)
+    choice.ensure_image(IMAGE, progress)
 
 
 def clear_install(install: str) -> None:
@@ -157,6 +157,3 @@ def _limits(client: docker.APIClient, bare: Bare, mounts: Sequence[tuple[str, st
         log_config=LogConfig(type="json-file", config={"max-size": "16m", "max-file": "4"}),
     )
     return config
-
-
-__all__ = ["IMAGE", "PROJECT", "Bare", "BareContainer", "bare_engine", "clear_install", "connect"]

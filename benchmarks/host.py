@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import httpx
 
-from benchmarks.places import PROJECT
+from benchmarks.places import IMAGE, PROJECT
 from orchestrator.client import Client
 from orchestrator.home import Home
 from orchestrator.models import ChatJid, Folder, Group
@@ -131,7 +131,7 @@ async def _process(
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     command = [sys.executable, "-m", "orchestrator", "up", "--home", str(home.root)]
     command += ["--runtime", runtime, "--agent", agent, "--port", str(port)]
-    environment = {**inherited, "ANDY_LOG_LEVEL": "warning", **settings}
+    environment = {**inherited, "ANDY_IMAGE": IMAGE, "ANDY_LOG_LEVEL": "warning", **settings}
     process = _started(command, environment, log=home.root / "host.log")
     try:
         yield Started(process=process, port=port)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
-IMAGE = "andy-agent:latest"
+IMAGE = os.environ.get("ANDY_IMAGE", "andy-agent:latest")
+"""As for Andy itself. A name of its own keeps another checkout from replacing the image under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
