@@ -1,0 +1,52 @@
+"""Main may do everything, others only what concerns themselves."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from agent_runner.wire import mailbox
+from orchestrator.ipc.authorise import ONLY_MAIN, refusal
+from orchestrator.models import ChatJid, Folder, Group
+
+MAIN = Group(jid=ChatJid("local:main"), name="Main", folder=Folder("main"), is_main=True)
+FAMILY = Group(jid=ChatJid("local:family"), name="Family", folder=Folder("family"))
+
+OF_A_GROUP = (
+    mailbox.SendMessage(text="hi"),
+    mailbox.SendMessage(text="hi", chat_jid=FAMILY.jid),
+    mailbox.SetReminder(text="hi", at="5m"),
+    mailbox.CancelReminder(reminder_id=1),
+    mailbox.ListReminders(),
+)
+OF_MAIN = (
+    mailbox.RegisterGroup(jid="local:x", name="X", folder="x"),
+    mailbox.UnregisterGroup(folder="family"),
+    mailbox.RefreshGroups(),
+)
+
+
+@pytest.mark.parametrize("command", [*OF_A_GROUP, *OF_MAIN], ids=lambda command: command.type)
+def test_main_may_do_everything(command):
+    assert refusal(MAIN, command) is None
+
+
+@pytest.mark.parametrize("command", OF_A_GROUP, ids=lambda command: command.type)
+def test_a_group_may_do_what_concerns_itself(command):
+    assert refusal(FAMILY, command) is None
+
+
+@pytest.mark.parametrize("command", OF_MAIN, ids=lambda command: command.type)
+def test_groups_are_administered_from_main_alone(command):
+    assert refusal(FAMILY, command) == ONLY_MAIN
+
+
+@pytest.mark.parametrize("jid", [MAIN.jid, "local:work", "", "LOCAL:family"])
+def test_a_group_does_not_write_in_another_chat(jid):
+    assert refusal(FAMILY, mailbox.SendMessage(text="hi", chat_jid=jid)) is not None
+
+
+def test_every_command_of_the_wire_is_tried_here():
+    union, *_ = get_args(mailbox.Command)
+    assert {type(command) for command in (*OF_A_GROUP, *OF_MAIN)} == set(get_args(union))
