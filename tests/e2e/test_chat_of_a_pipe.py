@@ -1,0 +1,37 @@
+"""`andy chat` without a person at the keyboard: each line is said, and its reply waited for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.andy_process import PATIENCE_SECONDS, AndyProcess
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def chat(andy: AndyProcess, lines: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", "chat"],
+        env=andy.environment,
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def test_each_line_of_a_pipe_gets_its_reply_in_order(tmp_path: Path) -> None:
+    with AndyProcess(tmp_path / "home") as andy:
+        said = chat(andy, "echo one\n\necho two\n")
+        assert (said.returncode, said.stdout) == (0, "one\ntwo\n"), said.stderr
+
+
+def test_a_pipe_to_no_orchestrator_is_an_error(tmp_path: Path) -> None:
+    said = chat(AndyProcess(tmp_path / "home"), "echo one\n")
+    assert said.returncode == 3
+    assert "is not running" in said.stderr
