@@ -20,6 +20,8 @@ class Channel(Protocol):
     """A messenger. One task calls `run`; `send` and `set_typing` may come from others at any time."""
 
     name: str
+    max_text_chars: int | None
+    """The longest text that `send` takes, in code points; None when no text is too long."""
 
     def owns(self, jid: ChatJid) -> bool:
         """Tell whether `jid` is an address of this channel. Pure; never raises."""

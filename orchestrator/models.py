@@ -207,6 +207,8 @@ class Outgoing:
     sent_ms: int | None
     turn_id: TurnId | None
     error: str | None
+    part: int | None = None
+    """Which part of a long text it is, from 0; None of one that is whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,14 @@ class LocalChannel:
     """Chats named `local:<name>`. What is sent there is delivered by being stored as sent."""
 
     name = "local"
+    max_text_chars: int | None = None
 
     def owns(self, jid: ChatJid) -> bool:
         return jid.startswith(PREFIX)
 
     async def run(self, receive: Receive) -> None:
         """Nothing to connect to: messages come in through `written`, called by the HTTP door."""
+        del receive
         await asyncio.Event().wait()
 
     async def send(self, jid: ChatJid, text: str, message_id: MessageId) -> None:

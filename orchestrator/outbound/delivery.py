@@ -14,6 +14,7 @@ from orchestrator.hints import Hint
 from orchestrator.interfaces import Channel
 from orchestrator.models import ChatJid, OutboxState, Outgoing
 from orchestrator.outbound import format as formatting
+from orchestrator.outbound import splitting
 from orchestrator.store import messages, outbox
 from orchestrator.store.database import Database
 
@@ -85,14 +86,18 @@ class Delivery:
             self._hint.give()
 
     async def _deliver(self, head: Outgoing) -> None:
-        text = formatting.for_people(head.text)
-        if not text:
+        channel = self._channel_for(head.chat_jid)
+        parts = _parts(head, channel.max_text_chars if channel else None)
+        if not parts:
             await self._finish(head, OutboxState.SKIPPED, error="nothing in it was for people")
             return
+        text = parts[0]
         async with self._database.transaction() as tx:
+            if len(parts) > 1:
+                head = await outbox.split(tx, head, parts)
             await outbox.begin_attempt(tx, head.id)
         try:
-            await self._send(head, text)
+            await self._send(channel, head, text)
         except ChannelRefused as refused:
             await self._finish(head, OutboxState.DEAD, error=str(refused))
         except ChannelDown as down:
@@ -100,8 +105,7 @@ class Delivery:
         else:
             await self._mark_sent(head, text)
 
-    async def _send(self, head: Outgoing, text: str) -> None:
-        channel = self._channel_for(head.chat_jid)
+    async def _send(self, channel: Channel | None, head: Outgoing, text: str) -> None:
         if channel is None:
             raise ChannelDown(f"No channel is connected for {head.chat_jid}.")
         try:
@@ -146,3 +150,10 @@ class Delivery:
         if state is OutboxState.DEAD:
             log.error("delivery.dead", outgoing=head.id, chat=head.chat_jid, reason=error)
         self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)
+
+
+def _parts(head: Outgoing, limit: int | None) -> tuple[str, ...]:
+    """What of a message people may see, as its channel takes it. A part is as it was made."""
+    if head.part is not None:
+        return (head.text,)
+    return splitting.split(formatting.for_people(head.text), limit)

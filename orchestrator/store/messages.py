@@ -108,6 +108,18 @@ async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:
     return [_from_row(row) for row in rows]
 
 
+async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
+    """What a turn said, as the chat saw it, oldest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT m.* FROM outbox o JOIN messages m ON m.chat_jid = o.chat_jid AND m.id = o.message_id
+        WHERE o.turn_id = ? AND o.state = 'sent' ORDER BY coalesce(o.part_of, o.id), o.part
+        """,
+        (turn_id,),
+    )
+    return [_from_row(row) for row in rows]
+
+
 async def last_own_ms(tx: Tx, chat_jid: ChatJid) -> int | None:
     """When Andy last said something there."""
     cursor = await tx.execute(

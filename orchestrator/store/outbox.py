@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
 
 from orchestrator.models import ChatJid, Folder, MessageId, OutboxState, Outgoing, TurnId
 from orchestrator.store.database import Tx
@@ -57,12 +59,33 @@ async def heads(tx: Tx) -> list[Outgoing]:
     """The next message of each chat: a chat keeps its order, and waits for nobody else's."""
     rows = await tx.execute_fetchall(
         """
-        SELECT * FROM outbox WHERE id IN (
-            SELECT min(id) FROM outbox WHERE state IN ('pending', 'sending') GROUP BY chat_jid)
-        ORDER BY id
+        SELECT * FROM (
+            SELECT *, row_number() OVER (PARTITION BY chat_jid ORDER BY coalesce(part_of, id), part) AS place
+            FROM outbox WHERE state IN ('pending', 'sending'))
+        WHERE place = 1 ORDER BY coalesce(part_of, id)
         """
     )
     return [_from_row(row) for row in rows]
+
+
+async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
+    """Put parts in the place of a message that was never tried; gives the first.
+
+    Each part has a message id of its own, so that one sent before a crash is not sent again after it.
+    """
+    await tx.execute("UPDATE outbox SET text = ?, part = 0 WHERE id = ?", (parts[0], whole.id))
+    for number, text in enumerate(parts[1:], start=1):
+        await tx.execute(
+            """
+            INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,
+                                next_attempt_ms, created_ms, turn_id, part_of, part)
+            SELECT group_folder, chat_jid, :text, dedupe_key || '#' || :part, :message_id, 'pending',
+                   next_attempt_ms, created_ms, turn_id, id, :part
+            FROM outbox WHERE id = :id
+            """,
+            {"text": text, "part": number, "message_id": _new_message_id(), "id": whole.id},
+        )
+    return replace(whole, text=parts[0], part=0)
 
 
 async def begin_attempt(tx: Tx, outgoing_id: int) -> None:
@@ -107,14 +130,20 @@ async def is_ours(tx: Tx, message_id: MessageId) -> bool:
 
 
 async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
-    rows = await tx.execute_fetchall("SELECT * FROM outbox WHERE turn_id = ? ORDER BY id", (turn_id,))
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM outbox WHERE turn_id = ? ORDER BY coalesce(part_of, id), part", (turn_id,)
+    )
     return [_from_row(row) for row in rows]
 
 
 async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
     """What waits or is dead, oldest first."""
     rows = await tx.execute_fetchall(
-        "SELECT * FROM outbox WHERE state NOT IN ('sent', 'skipped') ORDER BY id LIMIT ?", (limit,)
+        """
+        SELECT * FROM outbox WHERE state NOT IN ('sent', 'skipped')
+        ORDER BY coalesce(part_of, id), part LIMIT ?
+        """,
+        (limit,),
     )
     return [_from_row(row) for row in rows]
 
@@ -133,4 +162,5 @@ def _from_row(row: sqlite3.Row) -> Outgoing:
         sent_ms=row["sent_ms"],
         turn_id=row["turn_id"],
         error=row["error"],
+        part=row["part"],
     )

@@ -24,6 +24,9 @@ class ScriptedChannel:
     """Shows each message id once, as a messenger does. A chat without a script takes all."""
 
     name: str = "scripted"
+    max_text_chars: int | None = None
+    signs: list[tuple[str, bool]] = field(default_factory=list)
+    """Each typing sign that was shown (True) or hidden, with its chat."""
     shown: list[Shown] = field(default_factory=list)
     attempts: list[Shown] = field(default_factory=list)
     scripts: dict[str, deque[Exception | asyncio.Event]] = field(default_factory=lambda: defaultdict(deque))
@@ -55,7 +58,7 @@ class ScriptedChannel:
             self.shown.append(message)
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        del jid, is_typing
+        self.signs.append((jid, is_typing))
 
     def texts(self, jid: str | None = None) -> list[str]:
         return [one.text for one in self.shown if jid in (None, one.jid)]

@@ -318,3 +318,55 @@ async def test_one_dedupe_key_is_one_message(database, clock):
 
         assert added == [True, False]
         assert [one.text for one in await outbox.unsent(tx, limit=9)] == ["a"]
+
+
+async def test_a_long_text_leaves_in_parts_before_what_waits_behind_it(office):
+    office.channel.max_text_chars = 12
+    first = await office.post("<internal>hm</internal>One two.\n\nThree four.\n\nFive.")
+    second = await office.post("After.")
+    async with office.open():
+        await office.settled(first, second)
+        await until(lambda: len(office.channel.shown) == 4, "all parts")
+
+    assert office.channel.texts() == ["One two.", "Three four.", "Five.", "After."]
+    assert len({one.message_id for one in office.channel.shown}) == 4
+    async with office.database.reading() as tx:
+        stored = await messages.newest(tx, HOME, limit=9)
+    assert [one.text for one in stored] == office.channel.texts()
+
+
+async def test_a_crash_between_parts_neither_loses_nor_doubles_one(office):
+    office.channel.max_text_chars = 12
+    hanging = asyncio.Event()
+    office.channel.will(HOME, ChannelDown("no line"), hanging, hanging)
+    await office.post("One two.\n\nThree four.\n\nFive.")
+    await office.post("After.")
+
+    async def a_host():
+        async with office.open():
+            await asyncio.Event().wait()
+
+    host = asyncio.create_task(a_host(), name="host")
+    await until(lambda: len(office.channel.attempts) == 1, "the first part, refused")
+    office.pass_ms(5_000)
+    office.hint.give()
+    await until(lambda: len(office.channel.attempts) == 2, "the first part under way")
+    host.cancel()
+    await asyncio.wait([host])
+
+    hanging.set()
+    async with office.open():
+        await until(lambda: len(office.channel.shown) == 4, "all parts")
+    assert office.channel.texts() == ["One two.", "Three four.", "Five.", "After."]
+    assert len({one.message_id for one in office.channel.attempts}) == 4
+
+
+async def test_the_parts_of_a_turn_are_told_in_their_order(office):
+    office.channel.max_text_chars = 12
+    await office.post("One two.\n\nThree four.")
+    async with office.open():
+        await until(lambda: len(office.channel.shown) == 2, "both parts")
+    async with office.database.reading() as tx:
+        rows = await tx.execute_fetchall("SELECT part, dedupe_key FROM outbox ORDER BY id")
+        assert await outbox.unsent(tx, limit=9) == []
+    assert [(row["part"], row["dedupe_key"]) for row in rows] == [(0, "k1"), (1, "k1#1")]

@@ -34,4 +34,5 @@ def _key(caller: Caller, jid: ChatJid, text: str, turn: Turn | None) -> str:
     """A turn says a sentence once, so that a turn tried again does not repeat itself."""
     if turn is None:
         return f"say:{caller.group.folder}:{caller.request_id}"
-    return f"say:{turn.id}:{hashlib.sha256(f'{jid}\0{text}'.encode()).hexdigest()[:20]}"
+    digest = hashlib.sha256(f"{jid} {text}".encode()).hexdigest()[:20]
+    return f"say:{turn.id}:{digest}"
