@@ -39,6 +39,7 @@ from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.models import Folder, Group, Run, RunId, Turn
 from orchestrator.outbound.delivery import Delivery
+from orchestrator.outbound.typing import TypingSigns
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
 from orchestrator.scheduler.loop import Scheduler
@@ -193,6 +194,7 @@ class Orchestrator:
         )
         return {
             "delivery": delivery.run,
+            "typing": TypingSigns(self._database, channel_for=channels.owner, bus=bus).run,
             "scheduler": Scheduler(self._database, clock=clock, hints=hints).run,
             "reaper": self._pool.reap,
             "post": self._post().run,

@@ -64,6 +64,14 @@ async def running_of(tx: Tx, folder: Folder) -> Turn | None:
     return _from_row(row) if row else None
 
 
+async def answering_chats(tx: Tx) -> list[ChatJid]:
+    """The chats where someone waits for the turn that runs."""
+    rows = await tx.execute_fetchall(
+        "SELECT DISTINCT chat_jid FROM turns WHERE state = 'running' AND kind = 'chat'"
+    )
+    return [ChatJid(row["chat_jid"]) for row in rows]
+
+
 async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Turn]:
     """The newest turns, newest first."""
     rows = await tx.execute_fetchall(

@@ -1,0 +1,81 @@
+"""The typing sign: shown in a chat from the start of a turn to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from orchestrator.events import Bus, Event
+from orchestrator.interfaces import Channel
+from orchestrator.models import ChatJid
+from orchestrator.store import turns
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+REFRESH_SECONDS = 10.0
+"""Messengers hide a sign by themselves after 10 to 25 s."""
+SWEEP_SECONDS = 60.0
+CALL_SECONDS = 5.0
+
+
+class TypingSigns:
+    """Shows where a question is being answered. What nobody asked for is worked on in silence."""
+
+    def __init__(
+        self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: Bus
+    ) -> None:
+        self._database = database
+        self._channel_for = channel_for
+        self._bus = bus
+        self._shown: frozenset[ChatJid] = frozenset()
+
+    async def run(self) -> None:
+        """Woken by what happens to turns; looks which run. Hides every sign when it ends."""
+        with self._bus.listening() as events:
+            try:
+                while True:
+                    await self._look()
+                    await _until_turns_change(events, REFRESH_SECONDS if self._shown else SWEEP_SECONDS)
+            finally:
+                await asyncio.shield(self._set(self._shown, is_typing=False))
+
+    async def _look(self) -> None:
+        async with self._database.reading() as tx:
+            answering = frozenset(await turns.answering_chats(tx))
+        over, self._shown = self._shown - answering, answering
+        await self._set(over, is_typing=False)
+        await self._set(answering, is_typing=True)
+
+    async def _set(self, chats: Iterable[ChatJid], *, is_typing: bool) -> None:
+        """All at once, so that one slow messenger holds no other up for long."""
+        async with asyncio.TaskGroup() as calls:
+            for jid in chats:
+                channel = self._channel_for(jid)
+                if channel is not None:
+                    calls.create_task(_show(channel, jid, is_typing=is_typing), name=f"typing:{jid}")
+
+
+async def _show(channel: Channel, jid: ChatJid, *, is_typing: bool) -> None:
+    try:
+        async with asyncio.timeout(CALL_SECONDS):
+            await channel.set_typing(jid, is_typing=is_typing)
+    except Exception as error:  # noqa: BLE001 - a sign is no reason to stop: the next look shows it again
+        log.warning("typing.failed", chat=jid, reason=type(error).__name__)
+
+
+async def _until_turns_change(events: asyncio.Queue[Event], at_most_seconds: float) -> None:
+    try:
+        async with asyncio.timeout(at_most_seconds):
+            while not _is_of_turns((await events.get()).kind):
+                pass
+    except TimeoutError:
+        return
+    while not events.empty():
+        events.get_nowait()
+
+
+def _is_of_turns(kind: str) -> bool:
+    return kind.startswith("turn.") or kind == "run.adopted"
