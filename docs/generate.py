@@ -62,6 +62,8 @@ def regenerated(text: str) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "this machine's"
     return "none" if field.default is None else f"`{field.default}`"
 
 

@@ -23,6 +23,15 @@ def _known_zone(name: str) -> str:
     return name
 
 
+def _zone_of_this_machine() -> str:
+    from tzlocal import get_localzone_name
+
+    try:
+        return _known_zone(get_localzone_name())
+    except (ValueError, OSError, LookupError):
+        return "UTC"
+
+
 def _sayable(name: str) -> str:
     if not name.strip() or any(character in name for character in "\n\r<>@"):
         raise ValueError("use a plain name, without line breaks, '<', '>' and '@'")
@@ -51,7 +60,8 @@ class Settings(BaseSettings):
         description="Milliseconds a turn may take, and after which a container is replaced.",
     )
     tz: Annotated[str, AfterValidator(_known_zone)] = Field(
-        "UTC", description="The time zone of prompts, reminders and schedules."
+        default_factory=_zone_of_this_machine,
+        description="The time zone of prompts, reminders and schedules.",
     )
     andy_runtime: Literal["auto", "docker", "process"] = Field(
         "auto", description="Where agents run: `docker`, or `process`, which isolates nothing."
