@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_runner.wire import files
 from orchestrator.errors import HomeError
 
 
@@ -31,6 +31,11 @@ class Home:
     @property
     def ipc(self) -> Path:
         return self.data / "ipc"
+
+    @property
+    def logs(self) -> Path:
+        """One directory a group, one file a run; for the owner alone, and in no container."""
+        return self.data / "logs"
 
     @property
     def token_file(self) -> Path:
@@ -71,10 +76,7 @@ class Home:
         return self._mark(self.data / "install", secrets.token_hex(6))
 
     def _mark(self, path: Path, fresh: str) -> str:
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            return path.read_text(encoding="utf-8").strip()
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(fresh)
-        return fresh
+        found = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+        if not found:
+            files.write_whole(path, fresh, mode=0o600)
+        return found or fresh

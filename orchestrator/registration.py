@@ -49,12 +49,12 @@ async def register(tx: Tx, group: Group) -> None:
         AlreadyRegistered: the chat, or the folder in any case, belongs to a group.
     """
     checked_folder(group.folder)
-    await chats.see(tx, group.jid, name=group.name, channel=None, is_group=True, at_ms=None)
     taken = await groups.by_jid(tx, group.jid) or await groups.by_folder(tx, group.folder)
     if taken is not None:
         raise AlreadyRegistered(
             f"'{taken.folder}' is registered for {taken.jid} already: choose another name."
         )
+    await chats.see(tx, group.jid, name=group.name, channel=None, is_group=True, at_ms=None)
     try:
         await groups.add(tx, group)
     except sqlite3.IntegrityError as error:

@@ -24,11 +24,11 @@ async def supervise(name: str, loop: Callable[[], Awaitable[None]], *, clock: Cl
     """
     failures = 0
     while True:
-        started_ms = clock.now_ms()
+        started_ms = clock.steady_ms()
         try:
             return await loop()
         except Exception as error:
-            failures = 1 if clock.now_ms() - started_ms > HEALTHY_MS else failures + 1
+            failures = 1 if clock.steady_ms() - started_ms > HEALTHY_MS else failures + 1
             if failures >= MAX_FAILURES:
                 log.critical("loop.gave_up", loop=name, failures=failures, exc_info=error)
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from orchestrator.clock import Clock
 from orchestrator.errors import TextEmpty, TextTooLong
@@ -130,7 +130,9 @@ def _storable(message: Inbound, now_ms: int) -> Inbound:
     Half a surrogate pair, as clients cut them, becomes `?`; a time before 1970 or more than a day ahead
     becomes now.
     """
-    texts = {name: _whole(value) for name, value in asdict(message).items() if isinstance(value, str)}
+    texts: dict[str, Any] = {
+        name: _whole(value) for name, value in asdict(message).items() if isinstance(value, str)
+    }
     if message.quote is not None:
         quote = message.quote
         texts["quote"] = replace(quote, sender=_whole(quote.sender), text=_whole(quote.text))

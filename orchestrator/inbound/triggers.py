@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
 from orchestrator.models import Group
@@ -39,12 +40,12 @@ def ignored_reason(
 
 def is_called(text: str, group: Group, *, name: str) -> bool:
     """Whether the text starts with `@name` or the group's own trigger."""
-    return _pattern(group, name).match(text.strip()) is not None
+    return _pattern(group, name).match(_composed(text)) is not None
 
 
 def without_trigger(text: str, group: Group, *, name: str) -> str:
     """The text less the trigger it starts with and what joins the two."""
-    return _pattern(group, name).sub("", text.strip(), count=1).lstrip(" \t\n,:").strip()
+    return _pattern(group, name).sub("", _composed(text), count=1).lstrip(" \t\n,:").strip()
 
 
 def _goes_on(conversation: Conversation, now_ms: int) -> bool:
@@ -56,8 +57,13 @@ def _goes_on(conversation: Conversation, now_ms: int) -> bool:
     )
 
 
+def _composed(text: str) -> str:
+    """Some devices send Hangul in single letters, which compare as other text."""
+    return unicodedata.normalize("NFC", text.strip())
+
+
 def _pattern(group: Group, name: str) -> re.Pattern[str]:
     calls = [f"@{name}", *([group.trigger] if group.trigger else [])]
-    either = "|".join(re.escape(call) for call in sorted(calls, key=len, reverse=True))
+    either = "|".join(re.escape(_composed(call)) for call in sorted(calls, key=len, reverse=True))
     # Not \b: it knows Hangul as letters, and "@Andy야" is a call.
     return re.compile(rf"^(?:{either})(?![A-Za-z0-9_]){_VOCATIVE}", re.IGNORECASE)

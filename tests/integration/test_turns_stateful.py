@@ -181,7 +181,15 @@ class Chat(RuleBasedStateMachine):
             assert row["content"] in self.seen_in_attempt[row["id"]]
 
     def teardown(self):
-        """Left in peace, every turn ends, and every word was read by an agent or is still to be."""
+        try:
+            self._end_in_peace()
+        finally:
+            self.do(self.house.database.close())
+            self.runner.close()
+            self.folder.cleanup()
+
+    def _end_in_peace(self):
+        """Left alone, every turn ends, and every word was read by an agent or is still to be."""
         if self.running is not None:
             self.end_turn(is_good=True)
         if self.do(self.house.queued()):
@@ -191,9 +199,6 @@ class Chat(RuleBasedStateMachine):
         self.each_message_is_stored_once_with_one_outcome()
         self.only_the_attempt_that_ended_well_is_heard()
         self.what_was_answered_was_read()
-        self.do(self.house.database.close())
-        self.runner.close()
-        self.folder.cleanup()
 
     def _say(self, frame):
         assert self.do(self.house.take(self.run_, frame)) is not None

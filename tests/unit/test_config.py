@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import home_directory, known_names, load
+from orchestrator.errors import SettingError
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path
+
+
+def write(home, *, toml="", env=""):
+    (home / "andy.toml").write_text(toml, encoding="utf-8")
+    (home / ".env").write_text(env, encoding="utf-8")
+
+
+def refusal(home, environment=None, **overrides):
+    with pytest.raises(SettingError) as caught:
+        load(home, environment or {}, **overrides)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_without_files_the_defaults_hold(home):
+    settings = load(home, {})
+
+    assert (settings.assistant_name, settings.max_concurrent_containers, settings.tz) == ("Andy", 5, "UTC")
+    assert (settings.idle_timeout, settings.container_timeout) == (1_800_000, 1_800_000)
+
+
+def test_each_source_goes_before_the_one_below_it(home):
+    write(home, toml="andy_port = 1\nidle_timeout = 1001\ntz = 'UTC'\nandy_model = 'toml'",
+          env="IDLE_TIMEOUT=2002\nTZ=Asia/Seoul\nANDY_MODEL=env")  # fmt: skip
+
+    settings = load(home, {"TZ": "Europe/Berlin", "ANDY_MODEL": "environment"}, andy_model="override")
+
+    assert settings.andy_port == 1
+    assert settings.idle_timeout == 2002
+    assert settings.zone.key == "Europe/Berlin"
+    assert settings.andy_model == "override"
+
+
+def test_names_count_in_any_case_in_the_file(home):
+    write(home, toml="ASSISTANT_NAME = 'Ann'\ntz = 'Asia/Seoul'")
+
+    assert load(home, {}).assistant_name == "Ann"
+
+
+def test_an_override_of_none_and_an_empty_variable_say_nothing(home):
+    write(home, toml="andy_port = 1", env="ANDY_PORT=\n")
+
+    assert load(home, {"ANDY_PORT": ""}, andy_port=None).andy_port == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ('ASSISTANT_NAME="Ann B"', "Ann B"),
+        ("ASSISTANT_NAME='Ann B'", "Ann B"),
+        ("ASSISTANT_NAME=Ann # a comment", "Ann"),
+        ("export ASSISTANT_NAME=Ann", "Ann"),
+        ("  ASSISTANT_NAME = Ann  ", "Ann"),
+        ("ASSISTANT_NAME=앤디", "앤디"),
+        ("ASSISTANT_NAME='${HOME}'", "${HOME}"),
+        ("\ufeffASSISTANT_NAME=Ann", "Ann"),
+    ],
+)
+def test_values_in_dotenv_may_be_quoted(home, line, name):
+    write(home, env=line)
+
+    assert load(home, {}).assistant_name == name
+
+
+def test_credentials_and_others_in_dotenv_are_not_ours_to_judge(home):
+    write(home, env="ANTHROPIC_API_KEY=sk-1\nCLAUDE_CODE_OAUTH_TOKEN=x\nOTHER=1\nEMPTY\n# a comment")
+
+    assert load(home, {"ANTHROPIC_API_KEY": "sk-2", "PATH": "/bin"}) == load(home, {})
+
+
+def test_the_home_itself_is_no_setting(home):
+    write(home, env="ANDY_HOME=/elsewhere")
+
+    assert load(home, {"ANDY_HOME": "/elsewhere"}).andy_port == 8700
+
+
+@pytest.mark.parametrize("toml", ["assistant = 'x'", "ANTHROPIC_API_KEY = 'x'", "[andy]\nport = 1"])
+def test_an_unknown_key_in_the_toml_is_named_with_the_file_and_those_there_are(home, toml):
+    write(home, toml=toml)
+
+    text = refusal(home)
+
+    assert f"{home / 'andy.toml'}" in text
+    assert toml.strip("[").split()[0].strip("]") in text
+    assert "ASSISTANT_NAME" in text
+
+
+def test_an_unknown_andy_key_in_dotenv_is_named_with_the_file(home):
+    write(home, env="ANDY_PROT=1")
+
+    text = refusal(home)
+
+    assert f"{home / '.env'}" in text
+    assert "ANDY_PROT" in text
+    assert "ANDY_PORT" in text
+
+
+def test_an_unknown_andy_key_in_the_environment_is_named(home):
+    text = refusal(home, {"ANDY_PROT": "1"})
+
+    assert text.startswith("the environment: 'ANDY_PROT'")
+
+
+@pytest.mark.parametrize(
+    ("toml", "key", "value"),
+    [
+        ("max_concurrent_containers = 0", "MAX_CONCURRENT_CONTAINERS", "0"),
+        ("max_concurrent_containers = 'many'", "MAX_CONCURRENT_CONTAINERS", "many"),
+        ("idle_timeout = 5", "IDLE_TIMEOUT", "5"),
+        ("tz = 'Mars/Phobos'", "TZ", "Mars/Phobos"),
+        ("tz = '../../etc/passwd'", "TZ", "passwd"),
+        ("assistant_name = '<b>'", "ASSISTANT_NAME", "<b>"),
+        ("assistant_name = ' '", "ASSISTANT_NAME", "' '"),
+        ("assistant_name = 5", "ASSISTANT_NAME", "5"),
+        ("andy_runtime = 'podman'", "ANDY_RUNTIME", "podman"),
+        ("andy_port = 70000", "ANDY_PORT", "70000"),
+        ("andy_log_level = 'loud'", "ANDY_LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_bad_value_names_file_key_and_what_it_is(home, toml, key, value):
+    write(home, toml=toml)
+
+    text = refusal(home)
+
+    assert text.startswith(f"{home / 'andy.toml'}: {key}: ")
+    assert value in text
+
+
+def test_a_bad_value_is_laid_to_the_source_it_came_from(home):
+    write(home, toml="andy_port = 1", env="ANDY_PORT=x")
+
+    assert refusal(home).startswith(f"{home / '.env'}: ANDY_PORT")
+    assert refusal(home, {"ANDY_PORT": "y"}).startswith("the environment: ANDY_PORT")
+    assert refusal(home, {}, andy_port=-1).startswith("the command line: ANDY_PORT")
+
+
+@pytest.mark.parametrize("toml", ["not toml", "a = ", "tz = 'UTC'\ntz = 'UTC'", 'x = "\n"'])
+def test_a_broken_toml_is_one_line_that_names_the_file(home, toml):
+    write(home, toml=toml)
+
+    assert refusal(home).startswith(f"{home / 'andy.toml'} cannot be read")
+
+
+@pytest.mark.parametrize("name", ["andy.toml", ".env"])
+def test_a_file_that_is_no_text_is_one_line_that_names_it(home, name):
+    (home / name).write_bytes(b"\xff\xfe\x00TZ")
+
+    assert refusal(home).startswith(f"{home / name} cannot be read")
+
+
+def test_an_unknown_override_is_named(home):
+    assert "ANDY_PROT" in refusal(home, {}, andy_prot=1)
+
+
+def test_the_home_is_the_argument_else_the_variable_else_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert home_directory(Path("x"), {"ANDY_HOME": "/y"}) == tmp_path / "x"
+    assert home_directory(None, {"ANDY_HOME": "/y"}) == Path("/y")
+    assert home_directory(None, {"ANDY_HOME": ""}) == tmp_path
+    assert home_directory(Path("~"), {}) == Path.home()
+
+
+def test_every_setting_is_listed_and_described():
+    from orchestrator.config import Settings
+
+    assert known_names() == sorted(name.upper() for name in Settings.model_fields)
+    assert all(field.description for field in Settings.model_fields.values())
