@@ -83,7 +83,8 @@ def test_what_lies_more_than_ten_years_ahead_is_refused(text, zone):
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "tomorrow", "내일 오전 9시", "in 5 minutes", "5", "5x", "1m30", "30m1h", "-5m", "1.5h", "*/5 * * * *",
+    ["", " ", "tomorrow", "내일 오전 9시", "in 5 minutes", "5", "5x", "1m30", "30m1h", "-5m", "1.5h",
+     "*/5 * * * *",
      "2026-13-01T00:00", "2026-02-30T10:00", "18:30", "2026-11-22T25:00", "99999999h", "0001-01-01T00:00"],
 )  # fmt: skip
 def test_words_and_junk_are_refused_not_guessed(text):

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.errors import HomeError
+from orchestrator.home import Home
+
+
+@pytest.fixture
+def home(tmp_path):
+    made = Home(tmp_path / "home")
+    made.make()
+    return made
+
+
+def test_what_is_missing_is_made_and_kept_from_others(home):
+    for folder in (home.groups, home.ipc, home.database.parent):
+        assert folder.is_dir()
+    assert home.data.stat().st_mode & 0o777 == 0o711
+    assert list(home.data.glob(".probe*")) == []
+    home.make()
+
+
+def test_the_token_is_made_once_and_is_the_owners_alone(home):
+    token = home.token()
+
+    assert len(token) >= 32
+    assert home.token() == token
+    assert home.token_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_token_file_left_empty_by_a_crash_gets_a_token(home):
+    home.token_file.touch()
+
+    token = home.token()
+
+    assert len(token) >= 32
+    assert home.token() == token
+
+
+def test_two_homes_have_two_install_ids(home, tmp_path):
+    other = Home(tmp_path / "other")
+    other.make()
+
+    assert home.install_id() == home.install_id() != other.install_id()
+
+
+def test_a_home_that_cannot_be_made_is_refused_with_the_mend(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(HomeError, match="ANDY_HOME"):
+        Home(tmp_path / "file").make()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from contextlib import suppress
+
+from orchestrator.events import QUEUE, RING, Bus
+from tests.fakes.clock import START_MS, FakeClock
+
+
+def test_an_event_reaches_all_who_listen_now():
+    bus = Bus(FakeClock())
+    with bus.listening() as one, bus.listening() as other:
+        bus.publish("turn.started", group="family", turn=3)
+
+    assert one.get_nowait() is other.get_nowait()
+    bus.publish("turn.answered")
+    assert one.empty()
+
+
+def test_an_event_tells_what_it_has():
+    bus = Bus(FakeClock())
+    bus.publish("turn.started", group="family", turn=3)
+
+    assert bus.ring[0].to_json_dict() == {
+        "n": 1,
+        "at_ms": START_MS,
+        "kind": "turn.started",
+        "group": "family",
+        "turn": 3,
+    }
+
+
+def test_the_last_thousand_are_kept():
+    bus = Bus(FakeClock())
+    for _ in range(RING + 5):
+        bus.publish("tick")
+
+    assert [bus.ring[0].n, bus.ring[-1].n, len(bus.ring)] == [6, RING + 5, RING]
+
+
+def test_who_falls_behind_loses_the_oldest_and_holds_nobody():
+    bus = Bus(FakeClock())
+    with bus.listening() as slow:
+        for _ in range(QUEUE + 5):
+            bus.publish("tick")
+
+        assert slow.qsize() == QUEUE
+        assert slow.get_nowait().n == 6
+
+
+def test_a_listener_that_leaves_is_forgotten_even_when_it_fails():
+    bus = Bus(FakeClock())
+    with suppress(LookupError), bus.listening() as queue:
+        raise LookupError
+    bus.publish("tick")
+
+    assert queue.empty()

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orchestrator.hints import Hint, Hints
+
+DEADLINE = 10
+
+
+async def wait(hint, *, at_most=None):
+    async with asyncio.timeout(DEADLINE):
+        await hint.wait(at_most_seconds=at_most)
+
+
+async def test_a_hint_given_before_the_wait_wakes_at_once():
+    hint = Hint()
+    hint.give()
+
+    await wait(hint)
+
+
+async def test_a_hint_wakes_who_waits():
+    hint = Hint()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(wait(hint))
+        await asyncio.sleep(0)
+        hint.give()
+
+
+async def test_many_hints_wake_once():
+    hint = Hint()
+    for _ in range(3):
+        hint.give()
+    await wait(hint)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await hint.wait(at_most_seconds=None)
+
+
+async def test_without_a_hint_the_wait_ends_by_itself():
+    await wait(Hint(), at_most=0)
+    await wait(Hint(), at_most=0.001)
+
+
+async def test_a_cancelled_wait_is_cancelled():
+    waiting = asyncio.create_task(Hint().wait(at_most_seconds=60))
+    await asyncio.sleep(0)
+    waiting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+def test_each_loop_has_a_hint_of_its_own():
+    hints = Hints()
+
+    assert len({id(each) for each in (hints.lanes, hints.outbox, hints.scheduler, hints.reaper)}) == 4
