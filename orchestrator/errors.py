@@ -10,7 +10,10 @@ AndyError                    a person reads the text: it names the mend
 │   ├── UnknownGroup
 │   ├── TextEmpty
 │   ├── TextTooLong
-│   └── BadTime
+│   ├── BadTime
+│   ├── BadSchedule
+│   ├── UnknownTask
+│   └── TaskRefused
 ├── ContainerError           a runtime cannot do what was asked
 │   ├── EngineGone           no engine answers
 │   ├── ImageMissing         the agent image is not there
@@ -101,6 +104,30 @@ class BadTime(BadRequest):
     """The time cannot be used."""
 
     code = "bad_time"
+
+
+class BadSchedule(BadRequest):
+    """The schedule cannot be used."""
+
+    code = "bad_schedule"
+
+
+class UnknownTask(BadRequest):
+    """There is no such task."""
+
+    code = "unknown_task"
+    http_status = 404
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(f"There is no task '{task_id}' here.")
+
+
+class TaskRefused(BadRequest):
+    """The task cannot be changed like this."""
+
+    code = "task_refused"
+    http_status = 409
 
 
 class ContainerError(AndyError):

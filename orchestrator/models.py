@@ -222,3 +222,127 @@ class Reminder:
     due_ms: int
     state: ReminderState
     created_ms: int
+
+
+class TaskStatus(StrEnum):
+    ACTIVE = "active"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    """It was to run once, and has."""
+    CANCELLED = "cancelled"
+
+
+class ScheduleKind(StrEnum):
+    CRON = "cron"
+    INTERVAL = "interval"
+    ONCE = "once"
+
+
+class Dst(StrEnum):
+    """What a cron time means on a day when the clocks change."""
+
+    ONCE = "once"
+    """Shown twice, it counts the first time; skipped, it counts at the moment of the jump."""
+    BOTH = "both"
+    """It counts whenever the clocks show it: twice, or not at all."""
+
+
+class ContextMode(StrEnum):
+    GROUP = "group"
+    """In the group's own session."""
+    ISOLATED = "isolated"
+    """In a container and a session of its own."""
+
+
+class Overlap(StrEnum):
+    """What happens when a task is due while its last run has not ended."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    """One run waits for it."""
+
+
+class CatchUp(StrEnum):
+    """What happens to due times at which Andy was down."""
+
+    SKIP = "skip"
+    LATEST = "latest"
+    ALL = "all"
+    """The newest ten of them."""
+
+
+class Cause(StrEnum):
+    SCHEDULE = "schedule"
+    CATCH_UP = "catch_up"
+    BY_HAND = "by_hand"
+
+
+class TaskRunStatus(StrEnum):
+    RUNNING = "running"
+    """Its turn is queued or runs."""
+    SUCCESS = "success"
+    ERROR = "error"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When a task is due. `value` in its one form: five fields, milliseconds, or an ISO time with offset."""
+
+    kind: ScheduleKind
+    value: str
+    timezone: str
+    dst: Dst = Dst.ONCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A schedule that was checked, with its first due time."""
+
+    schedule: Schedule
+    next_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What an agent is asked at a time."""
+
+    id: str
+    folder: Folder
+    chat_jid: ChatJid
+    prompt: str
+    schedule: Schedule
+    context_mode: ContextMode = ContextMode.ISOLATED
+    overlap: Overlap = Overlap.SKIP
+    catch_up: CatchUp = CatchUp.LATEST
+    check: str | None = None
+    """A bash script that is run in the container first and may say that there is nothing to do."""
+    status: TaskStatus = TaskStatus.ACTIVE
+    status_reason: str | None = None
+    status_ms: int = 0
+    next_ms: int | None = None
+    last_ms: int | None = None
+    last_result: str | None = None
+    failures: int = 0
+    created_ms: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in (TaskStatus.COMPLETED, TaskStatus.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRun:
+    """One run of a task, or one that was left out."""
+
+    id: int
+    task_id: str
+    cause: Cause
+    due_ms: int
+    run_ms: int
+    turn_id: TurnId | None
+    status: TaskRunStatus
+    duration_ms: int | None
+    result: str | None
+    error: str | None

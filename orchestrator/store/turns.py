@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.models import ChatJid, Folder, Group, RunId, Seq, Turn, TurnId, TurnKind, TurnState
+from orchestrator.models import (
+    ChatJid,
+    ContextMode,
+    Folder,
+    Group,
+    RunId,
+    Seq,
+    Task,
+    Turn,
+    TurnId,
+    TurnKind,
+    TurnState,
+)
+from orchestrator.store import task_runs
 from orchestrator.store.database import Tx, returned
 
 
@@ -21,6 +34,34 @@ async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
         (group.folder, group.jid, now_ms, now_ms),
     )
     return TurnId((await returned(cursor))["id"])
+
+
+async def add_task(tx: Tx, task: Task, *, now_ms: int) -> TurnId:
+    """Queue a turn that asks what a task asks."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, task_id, prompt, state,
+                           queued_ms, not_before_ms)
+        VALUES (?, ?, 'task', ?, ?, ?, 'queued', ?, ?) RETURNING id
+        """,
+        (
+            task.folder,
+            task.chat_jid,
+            task.context_mode is ContextMode.ISOLATED,
+            task.id,
+            task.prompt,
+            now_ms,
+            now_ms,
+        ),
+    )
+    return TurnId((await returned(cursor))["id"])
+
+
+async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM turns WHERE task_id = ? AND state = 'queued' ORDER BY id", (task_id,)
+    )
+    return [_from_row(row) for row in rows]
 
 
 async def queued_chat(tx: Tx, jid: ChatJid) -> Turn | None:
@@ -97,13 +138,14 @@ async def acknowledge(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
 
 
 async def settle(tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int) -> None:
-    """Record the one outcome of a turn: `ANSWERED` or `FAILED`."""
+    """Record the one outcome of a turn, `ANSWERED` or `FAILED`; a task's run ends with its turn."""
     await tx.execute(
         """
         UPDATE turns SET state = ?, reason = ?, ended_ms = ? WHERE id = ? AND state IN ('queued', 'running')
         """,
         (state, reason, now_ms, turn_id),
     )
+    await task_runs.close(tx, turn_id, state, reason=reason, now_ms=now_ms)
 
 
 async def put_back(

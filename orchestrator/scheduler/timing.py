@@ -1,0 +1,131 @@
+"""When tasks are due: cron, interval, once. Pure.
+
+An interval is elapsed time from its first due time on and never drifts; a cron expression is what the
+clocks of the zone show (`cron`); a task that runs once has one moment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from zoneinfo import ZoneInfo
+
+from orchestrator.clock import local_iso
+from orchestrator.errors import BadSchedule
+from orchestrator.models import Dst, Planned, Schedule, ScheduleKind
+from orchestrator.scheduler import cron, when
+
+MIN_INTERVAL_MS = 60_000
+MAX_INTERVAL_MS = int(when.FURTHEST.total_seconds() * 1000)
+MAX_CAUGHT_UP = 10
+_FIRST_LOOK_BACK_MS = 3_600_000
+_MILLISECONDS = re.compile(r"[0-9]{1,15}")
+
+
+def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Planned:
+    """Check a schedule as an agent writes it and tell when it is due first.
+
+    `kind` is `cron` (five fields), `interval` (milliseconds, or a duration such as `1h30m`) or `once` (an
+    ISO time or a duration). `dst` is `once`, `both` or None for what is usual.
+
+    Raises:
+        BadSchedule: the kind is unknown, or the value is none of that kind.
+        BadTime: the one time is none, past, or more than ten years ahead.
+    """
+    match kind:
+        case ScheduleKind.CRON:
+            expression = cron.checked(value)
+            meant = _dst(dst) or cron.usual_dst(expression)
+            schedule = Schedule(kind=ScheduleKind.CRON, value=expression, timezone=zone.key, dst=meant)
+            return Planned(
+                schedule=schedule, next_ms=cron.next_ms(expression, after_ms=now_ms, zone=zone, dst=meant)
+            )
+        case ScheduleKind.INTERVAL:
+            every_ms = _interval_ms(value.strip())
+            return _planned(ScheduleKind.INTERVAL, str(every_ms), zone, now_ms + every_ms)
+        case ScheduleKind.ONCE:
+            at_ms = when.point_ms(value, now_ms=now_ms, zone=zone)
+            return _planned(ScheduleKind.ONCE, local_iso(at_ms, zone), zone, at_ms)
+        case _:
+            raise BadSchedule(f"'{kind}' is no type of schedule: use cron, interval or once.")
+
+
+def _planned(kind: ScheduleKind, value: str, zone: ZoneInfo, next_ms: int) -> Planned:
+    return Planned(schedule=Schedule(kind=kind, value=value, timezone=zone.key), next_ms=next_ms)
+
+
+def _dst(text: str | None) -> Dst | None:
+    try:
+        return None if text is None else Dst(text)
+    except ValueError:
+        raise BadSchedule(f"dst: '{text}' is unknown: use once or both.") from None
+
+
+def _interval_ms(text: str) -> int:
+    every_ms: float
+    if _MILLISECONDS.fullmatch(text):
+        every_ms = int(text)
+    elif (ahead := when.duration(text)) is not None:
+        every_ms = ahead.total_seconds() * 1000
+    else:
+        raise BadSchedule(f"interval: '{text}' is none: use milliseconds or a duration such as 30m or 1d.")
+    if not MIN_INTERVAL_MS <= every_ms <= MAX_INTERVAL_MS:
+        raise BadSchedule(
+            f"interval: '{text}' is {every_ms / 1000:g} s: at least 60 s and at most ten years are taken."
+        )
+    return int(every_ms)
+
+
+def following_ms(schedule: Schedule, due_ms: int, *, after_ms: int) -> int | None:
+    """Return the first due time later than `after_ms`, in step with `due_ms`; None when there is none."""
+    match schedule.kind:
+        case ScheduleKind.CRON:
+            return _next_cron(schedule, after_ms)
+        case ScheduleKind.INTERVAL:
+            every_ms = int(schedule.value)
+            steps = max(0, (after_ms - due_ms) // every_ms + 1)
+            return due_ms + steps * every_ms
+        case ScheduleKind.ONCE:
+            return due_ms if due_ms > after_ms else None
+
+
+def due_times(schedule: Schedule, due_ms: int, *, now_ms: int) -> tuple[int, ...]:
+    """Return the newest due times from `due_ms` to `now_ms`, oldest first, at most `MAX_CAUGHT_UP`.
+
+    `due_ms` is a due time itself, not later than `now_ms`.
+    """
+    match schedule.kind:
+        case ScheduleKind.CRON:
+            return _cron_times(schedule, due_ms, now_ms)
+        case ScheduleKind.INTERVAL:
+            every_ms = int(schedule.value)
+            passed = (now_ms - due_ms) // every_ms
+            return tuple(
+                due_ms + step * every_ms for step in range(max(0, passed + 1 - MAX_CAUGHT_UP), passed + 1)
+            )
+        case ScheduleKind.ONCE:
+            return (due_ms,)
+
+
+def _cron_times(schedule: Schedule, due_ms: int, now_ms: int) -> tuple[int, ...]:
+    """Look back an hour, then twice as far each time: a year of minutes is never counted through."""
+    look_back_ms = _FIRST_LOOK_BACK_MS
+    while True:
+        start_ms = max(due_ms, now_ms - look_back_ms)
+        found = tuple(_cron_between(schedule, start_ms, now_ms))
+        if len(found) >= MAX_CAUGHT_UP or start_ms == due_ms:
+            # The first is due by what was planned, even where the expression would not say so again.
+            times = found if start_ms > due_ms else (due_ms, *found)
+            return times[-MAX_CAUGHT_UP:]
+        look_back_ms *= 2
+
+
+def _cron_between(schedule: Schedule, after_ms: int, until_ms: int) -> Iterator[int]:
+    at_ms = _next_cron(schedule, after_ms)
+    while at_ms <= until_ms:
+        yield at_ms
+        at_ms = _next_cron(schedule, at_ms)
+
+
+def _next_cron(schedule: Schedule, after_ms: int) -> int:
+    return cron.next_ms(schedule.value, after_ms=after_ms, zone=ZoneInfo(schedule.timezone), dst=schedule.dst)

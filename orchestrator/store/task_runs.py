@@ -1,0 +1,129 @@
+"""`task_run_logs`: every run of a task and every due time that was left out."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from orchestrator.models import Cause, Task, TaskRun, TaskRunStatus, TurnId, TurnState
+from orchestrator.store import tasks
+from orchestrator.store.database import Tx
+
+MAX_KEPT = 200
+"""Of one task; the oldest go."""
+MAX_RESULT_CHARS = 200
+
+
+async def begin(tx: Tx, task: Task, turn_id: TurnId, *, cause: Cause, due_ms: int, now_ms: int) -> None:
+    """Record that a task is asked in a turn; the turn's end closes it."""
+    await _add(tx, task, TaskRunStatus.RUNNING, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
+
+
+async def skip(tx: Tx, task: Task, *, reason: str, cause: Cause, due_ms: int, now_ms: int) -> None:
+    """Record that a due time was left out."""
+    await _add(tx, task, TaskRunStatus.SKIPPED, None, cause=cause, due_ms=due_ms, now_ms=now_ms, error=reason)
+
+
+async def _add(
+    tx: Tx,
+    task: Task,
+    status: TaskRunStatus,
+    turn_id: TurnId | None,
+    *,
+    cause: Cause,
+    due_ms: int,
+    now_ms: int,
+    error: str | None = None,
+) -> None:
+    await tx.execute(
+        """
+        INSERT INTO task_run_logs (task_id, cause, due_at, run_at, turn_id, status, error)
+        VALUES (?, ?, ?, ?, ?, ?, ?)
+        """,
+        (task.id, cause, due_ms, now_ms, turn_id, status, error),
+    )
+    await tx.execute(
+        """
+        DELETE FROM task_run_logs WHERE task_id = :task AND status <> 'running' AND id <= (
+            SELECT id FROM task_run_logs WHERE task_id = :task ORDER BY id DESC LIMIT 1 OFFSET :kept)
+        """,
+        {"task": task.id, "kept": MAX_KEPT},
+    )
+
+
+async def close(tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int) -> None:
+    """End the run that a turn was of; other turns, and runs that have ended, are left alone."""
+    is_success = state is TurnState.ANSWERED
+    cursor = await tx.execute(
+        """
+        UPDATE task_run_logs SET
+            status = :status,
+            duration_ms = :now - coalesce((SELECT started_ms FROM turns WHERE id = :turn), :now),
+            result = (SELECT substr(text, 1, :chars) FROM outbox WHERE turn_id = :turn
+                      ORDER BY id DESC LIMIT 1),
+            error = :reason
+        WHERE turn_id = :turn AND status = 'running' RETURNING task_id, result
+        """,
+        {
+            "turn": turn_id,
+            "status": TaskRunStatus.SUCCESS if is_success else TaskRunStatus.ERROR,
+            "reason": reason,
+            "now": now_ms,
+            "chars": MAX_RESULT_CHARS,
+        },
+    )
+    row = await cursor.fetchone()
+    if row is not None:
+        result = row["result"] or reason or "" if is_success else f"Error: {reason}"
+        await tasks.note_end(tx, row["task_id"], is_success=is_success, result=result, now_ms=now_ms)
+
+
+async def cancel(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
+    """End a run that never began."""
+    await tx.execute(
+        """
+        UPDATE task_run_logs SET status = 'cancelled', duration_ms = 0, error = ?
+        WHERE turn_id = ? AND status = 'running'
+        """,
+        (reason, turn_id),
+    )
+
+
+async def open_turns(tx: Tx, task_id: str) -> list[TurnState]:
+    """The states of the turns in which a task is asked now: queued, running."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT turns.state FROM task_run_logs JOIN turns ON turns.id = task_run_logs.turn_id
+        WHERE task_run_logs.task_id = ? AND turns.state IN ('queued', 'running')
+        """,
+        (task_id,),
+    )
+    return [TurnState(row["state"]) for row in rows]
+
+
+async def of_turn(tx: Tx, turn_id: TurnId) -> TaskRun | None:
+    cursor = await tx.execute("SELECT * FROM task_run_logs WHERE turn_id = ?", (turn_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def of_task(tx: Tx, task_id: str, *, limit: int) -> list[TaskRun]:
+    """The newest runs, newest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM task_run_logs WHERE task_id = ? ORDER BY id DESC LIMIT ?", (task_id, limit)
+    )
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: sqlite3.Row) -> TaskRun:
+    return TaskRun(
+        id=row["id"],
+        task_id=row["task_id"],
+        cause=Cause(row["cause"]),
+        due_ms=row["due_at"],
+        run_ms=row["run_at"],
+        turn_id=row["turn_id"],
+        status=TaskRunStatus(row["status"]),
+        duration_ms=row["duration_ms"],
+        result=row["result"],
+        error=row["error"],
+    )

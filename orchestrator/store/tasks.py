@@ -1,0 +1,175 @@
+"""`scheduled_tasks`: what agents are asked at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from orchestrator.models import (
+    CatchUp,
+    ChatJid,
+    ContextMode,
+    Dst,
+    Folder,
+    Overlap,
+    Schedule,
+    ScheduleKind,
+    Task,
+    TaskStatus,
+)
+from orchestrator.store.database import Tx, returned
+
+_OPEN = "status IN ('active', 'paused')"
+
+
+async def put(tx: Tx, task: Task) -> None:
+    """Write a task, new or changed."""
+    await tx.execute(
+        """
+        INSERT INTO scheduled_tasks
+            (id, group_folder, chat_jid, prompt, schedule_type, schedule_value, timezone, dst, context_mode,
+             overlap, catch_up, check_script, status, status_reason, status_at, next_run, last_run,
+             last_result, failures, created_at)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        ON CONFLICT (id) DO UPDATE SET
+            prompt = excluded.prompt, schedule_type = excluded.schedule_type,
+            schedule_value = excluded.schedule_value, timezone = excluded.timezone, dst = excluded.dst,
+            context_mode = excluded.context_mode, overlap = excluded.overlap, catch_up = excluded.catch_up,
+            check_script = excluded.check_script, status = excluded.status,
+            status_reason = excluded.status_reason, status_at = excluded.status_at,
+            next_run = excluded.next_run, failures = excluded.failures
+        """,
+        _to_row(task),
+    )
+
+
+async def get(tx: Tx, task_id: str) -> Task | None:
+    cursor = await tx.execute("SELECT * FROM scheduled_tasks WHERE id = ?", (task_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def every(tx: Tx, folder: Folder | None = None, *, with_over: bool = False) -> list[Task]:
+    """A group's tasks, or all; the next due first. Completed and cancelled ones only on request."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM scheduled_tasks
+        WHERE (:folder IS NULL OR group_folder = :folder) AND (:with_over OR {_OPEN})
+        ORDER BY status, next_run IS NULL, next_run, created_at, id
+        """,  # noqa: S608 - a constant
+        {"folder": folder, "with_over": with_over},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def count_open(tx: Tx, folder: Folder) -> int:
+    """How many tasks a group has that are neither completed nor cancelled."""
+    cursor = await tx.execute(
+        f"SELECT count(*) AS n FROM scheduled_tasks WHERE group_folder = ? AND {_OPEN}",  # noqa: S608
+        (folder,),
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def due(tx: Tx, now_ms: int) -> list[Task]:
+    """The active tasks whose time has come, the longest due first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM scheduled_tasks WHERE status = 'active' AND next_run <= ? ORDER BY next_run, id",
+        (now_ms,),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def next_due_ms(tx: Tx) -> int | None:
+    cursor = await tx.execute(
+        "SELECT min(next_run) AS due FROM scheduled_tasks WHERE status = 'active' AND next_run IS NOT NULL"
+    )
+    return (await returned(cursor))["due"]  # type: ignore[no-any-return]
+
+
+async def advance(tx: Tx, task_id: str, next_ms: int | None) -> None:
+    await tx.execute("UPDATE scheduled_tasks SET next_run = ? WHERE id = ?", (next_ms, task_id))
+
+
+async def replan(tx: Tx, task_id: str, *, timezone: str, next_ms: int) -> None:
+    """Note that the due time was worked out in another zone."""
+    await tx.execute(
+        "UPDATE scheduled_tasks SET timezone = ?, next_run = ? WHERE id = ?", (timezone, next_ms, task_id)
+    )
+
+
+async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str | None, now_ms: int) -> None:
+    await tx.execute(
+        "UPDATE scheduled_tasks SET status = ?, status_reason = ?, status_at = ? WHERE id = ?",
+        (status, reason, now_ms, task_id),
+    )
+
+
+async def note_end(tx: Tx, task_id: str, *, is_success: bool, result: str, now_ms: int) -> None:
+    """Note how a run ended. A task that was to run once is completed by it."""
+    await tx.execute(
+        """
+        UPDATE scheduled_tasks SET last_run = :now, last_result = :result,
+            failures = CASE WHEN :is_success THEN 0 ELSE failures + 1 END
+        WHERE id = :id
+        """,
+        {"id": task_id, "now": now_ms, "result": result, "is_success": is_success},
+    )
+    await tx.execute(
+        """
+        UPDATE scheduled_tasks SET status = 'completed', status_at = ?
+        WHERE id = ? AND status = 'active' AND schedule_type = 'once' AND next_run IS NULL
+        """,
+        (now_ms, task_id),
+    )
+
+
+def _to_row(task: Task) -> tuple[object, ...]:
+    return (
+        task.id,
+        task.folder,
+        task.chat_jid,
+        task.prompt,
+        task.schedule.kind,
+        task.schedule.value,
+        task.schedule.timezone,
+        task.schedule.dst,
+        task.context_mode,
+        task.overlap,
+        task.catch_up,
+        task.check,
+        task.status,
+        task.status_reason,
+        task.status_ms,
+        task.next_ms,
+        task.last_ms,
+        task.last_result,
+        task.failures,
+        task.created_ms,
+    )
+
+
+def _from_row(row: sqlite3.Row) -> Task:
+    return Task(
+        id=row["id"],
+        folder=Folder(row["group_folder"]),
+        chat_jid=ChatJid(row["chat_jid"]),
+        prompt=row["prompt"],
+        schedule=Schedule(
+            kind=ScheduleKind(row["schedule_type"]),
+            value=row["schedule_value"],
+            timezone=row["timezone"],
+            dst=Dst(row["dst"]),
+        ),
+        context_mode=ContextMode(row["context_mode"]),
+        overlap=Overlap(row["overlap"]),
+        catch_up=CatchUp(row["catch_up"]),
+        check=row["check_script"],
+        status=TaskStatus(row["status"]),
+        status_reason=row["status_reason"],
+        status_ms=row["status_at"],
+        next_ms=row["next_run"],
+        last_ms=row["last_run"],
+        last_result=row["last_result"],
+        failures=row["failures"],
+        created_ms=row["created_at"],
+    )
