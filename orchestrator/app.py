@@ -21,6 +21,7 @@ from orchestrator.channels.registry import Channels
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.config import Settings
 from orchestrator.container import choice, mounts, reaper
+from orchestrator.container.run_log import RunLogs
 from orchestrator.container.runner import RunPool, Ties
 from orchestrator.credentials import tokens
 from orchestrator.credentials.proxy import CredentialProxy
@@ -79,6 +80,8 @@ class Orchestrator:
         self._hints = Hints()
         self._deposited: dict[int, str] = {}
         self.bus = Bus(self._clock)
+        self._run_logs = RunLogs(home.logs, clock=self._clock)
+        self.bus.taps.append(self._run_logs.take_event)
 
     async def run(
         self,
@@ -103,13 +106,16 @@ class Orchestrator:
             stack.push_async_callback(self._database.close)
             async with self._database.transaction() as tx:
                 await registration.ensure_main(tx, now_ms=self._clock.now_ms())
+            stack.push_async_callback(self._run_logs.close)
             self._chosen = await choice.choose(
                 self._settings.andy_runtime,
                 home=self._home.root,
                 install=self._home.install_id(),
                 tag=self._settings.andy_image,
+                on_log=self._run_logs.take_stderr,
                 say=self._say,
             )
+            self._run_logs.about = {"image": self._chosen.image}
             stack.push_async_callback(self._chosen.runtime.close)
             if not leaves_containers:
                 stack.push_async_callback(self._chosen.forget)
@@ -166,6 +172,7 @@ class Orchestrator:
                 age_ms=settings.container_timeout,
                 turn_ms=settings.container_timeout,
             ),
+            logs=self._run_logs,
             clock=clock,
             tasks=tasks,
             hints=hints,
@@ -197,6 +204,7 @@ class Orchestrator:
             "typing": TypingSigns(self._database, channel_for=channels.owner, bus=bus).run,
             "scheduler": Scheduler(self._database, clock=clock, hints=hints).run,
             "reaper": self._pool.reap,
+            "run-logs": self._run_logs.run,
             "post": self._post().run,
             "proxy": proxy_server.serve,
             "web": partial(self._web, intake, listener),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -27,7 +27,10 @@ class Event:
     message: str | None = None
     turn: int | None = None
     run: str | None = None
+    attempt: int | None = None
     detail: str | None = None
+    reason: str | None = None
+    """In words, where there is one: what a person is told too."""
 
     def to_json_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -44,10 +47,14 @@ class Bus:
         self._numbers = itertools.count(1)
         self._listeners: set[asyncio.Queue[Event]] = set()
         self.ring: deque[Event] = deque(maxlen=RING)
+        self.taps: list[Callable[[Event], None]] = []
+        """Told every event at once, in order; they must neither block nor raise."""
 
     def publish(self, kind: str, **ids: Any) -> None:
         event = Event(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
         self.ring.append(event)
+        for tap in self.taps:
+            tap(event)
         for queue in self._listeners:
             if queue.full():
                 queue.get_nowait()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.container import docker_client, docker_engine, image, network
+from orchestrator.container.docker_container import OnLog
 from orchestrator.container.docker_engine import DockerEngine
 from orchestrator.container.local_process import LocalProcess
 from orchestrator.errors import ContainerError
@@ -31,46 +32,61 @@ class Chosen:
     """Who an agent is: the owner of what it may write."""
     forget: Callable[[], Awaitable[None]]
     """Remove what the install keeps on the engine, where no container of it is to live on."""
+    image: str | None = None
 
 
 async def choose(
-    wanted: Literal["auto", "docker", "process"], *, home: Path, install: str, tag: str, say: Say
+    wanted: Literal["auto", "docker", "process"],
+    *,
+    home: Path,
+    install: str,
+    tag: str,
+    on_log: OnLog,
+    say: Say,
 ) -> Chosen:
-    """Find a runtime; with `auto`, say why when it cannot be Docker.
+    """Find a runtime; with `auto`, say why when it cannot be Docker. `on_log` takes what containers say.
 
     Raises:
         ContainerError: Docker was asked for by name and cannot be had.
     """
     if wanted == "process":
-        return _process(home, say, why="as you asked")
+        return _process(home, say, on_log=on_log, why="as you asked")
     try:
-        return await _docker(install, tag, say)
+        return await _docker(install, tag, say, on_log=on_log)
     except ContainerError as error:
         if wanted == "docker":
             raise
-        return _process(home, say, why=str(error))
+        return _process(home, say, on_log=on_log, why=str(error))
 
 
-async def _docker(install: str, tag: str, say: Say) -> Chosen:
+async def _docker(install: str, tag: str, say: Say, *, on_log: OnLog) -> Chosen:
     await docker_engine.probe()
     await asyncio.to_thread(ensure_image, tag, say)
     joined = await network.ensure_network(install)
     uid = os.getuid() or AGENT_UID
     runtime = DockerEngine(
-        install=install, image=tag, network=joined.name, user=f"{uid}:{os.getgid() or AGENT_UID}"
+        install=install,
+        image=tag,
+        network=joined.name,
+        user=f"{uid}:{os.getgid() or AGENT_UID}",
+        on_log=on_log,
     )
     return Chosen(
         runtime=runtime,
         host_address=joined.gateway,
         uid=uid,
         forget=partial(network.remove_network, install),
+        image=tag,
     )
 
 
-def _process(home: Path, say: Say, *, why: str) -> Chosen:
+def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> Chosen:
     say(f"⚠️  Agents run as ordinary processes of this user, NOT isolated: {why}")
     return Chosen(
-        runtime=LocalProcess(home=home), host_address="127.0.0.1", uid=os.getuid(), forget=_nothing_kept
+        runtime=LocalProcess(home=home, on_log=on_log),
+        host_address="127.0.0.1",
+        uid=os.getuid(),
+        forget=_nothing_kept,
     )
 
 

@@ -26,6 +26,8 @@ class Taken:
     is_acked: bool = False
     ended: TurnState | None = None
     """The state the turn ended this attempt in: answered, failed or queued again."""
+    reason: str | None = None
+    """Why it was not answered."""
 
 
 async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: int) -> Taken | None:
@@ -45,7 +47,9 @@ async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: i
             await _hold(tx, run, turn, frame, now_ms=now_ms)
             return Taken(turn)
         case TurnEnd():
-            return Taken(turn, ended=await _end(tx, run, turn, frame, give_back=give_back, now_ms=now_ms))
+            ended = await _end(tx, run, turn, frame, give_back=give_back, now_ms=now_ms)
+            reason = plain_reason(frame.error) if frame.status == "error" else None
+            return Taken(turn, ended=ended, reason=reason)
         case Ready() | Heartbeat() | Usage() | Failure():
             return Taken(turn)
         case _:

@@ -24,6 +24,7 @@ from agent_runner.wire.order import AgentName, RunOrder, TurnOrder
 from orchestrator.clock import Clock
 from orchestrator.container import frames, outcome, reaper
 from orchestrator.container.pace import Pace
+from orchestrator.container.run_log import RunLogs
 from orchestrator.errors import ContainerError, EngineGone, StoreError
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
@@ -101,6 +102,7 @@ class RunPool:
         ties: Ties,
         *,
         limits: reaper.Limits,
+        logs: RunLogs,
         clock: Clock,
         tasks: asyncio.TaskGroup,
         hints: Hints,
@@ -110,6 +112,7 @@ class RunPool:
         self._runtime = runtime
         self._ties = ties
         self._limits = limits
+        self._logs = logs
         self._clock = clock
         self._tasks = tasks
         self._hints = hints
@@ -151,9 +154,10 @@ class RunPool:
             session = None if run.is_isolated else await sessions.current(tx, turn.folder)
             order = self._ties.order(run, group, await self._ties.compose(tx, turn, group, run.id), session)
         life = self._admit(run, RunState.STARTING)
+        self._logs.begin(run, _facts(run, order))
         environment = dict(self._ties.environment(group, order.agent, token))
         self._spawn(life, self._launch(life, group, environment, order))
-        self._bus.publish("turn.started", group=turn.folder, turn=turn.id, run=run.id)
+        self._bus.publish("turn.started", group=turn.folder, turn=turn.id, run=run.id, attempt=turn.attempt)
 
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
         """Give a queued turn to a live container, unless that has ended or is busy by now."""
@@ -171,14 +175,16 @@ class RunPool:
             log.warning("turn.not_deposited", turn=turn.id, run=run_id, reason=str(error))
             await self._end_life(life, reaper.Verdict(kill=True, reason="I could not write my own files."))
             return
-        self._bus.publish("turn.handed_over", group=turn.folder, turn=turn.id, run=run_id)
+        self._bus.publish(
+            "turn.handed_over", group=turn.folder, turn=turn.id, run=run_id, attempt=turn.attempt
+        )
 
-    async def close(self, run_id: RunId) -> None:
+    async def close(self, run_id: RunId, *, reason: str = "its slot is needed") -> None:
         """Ask an idle container to end; its slot is free once it has."""
         life = self._lives.get(run_id)
         if life is None or life.state is not RunState.IDLE:
             return
-        await self._ask_to_close(life)
+        await self._ask_to_close(life, reason=reason)
 
     # Adoption
 
@@ -202,6 +208,7 @@ class RunPool:
             lost = outcome.Outcome(
                 kind=outcome.Kind.LOST, reason="Andy was restarted while I worked.", is_retryable=True
             )
+            await self._logs.resume(recorded[run_id])
             await self._settle(recorded[run_id], lost)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
@@ -210,6 +217,7 @@ class RunPool:
             group = await groups.by_folder(tx, run.folder)
             order = await self._ties.compose(tx, turn, group, run.id) if turn and group else None
         await self._ties.watch(run.folder)
+        await self._logs.resume(run)
         life = self._admit(run, RunState.IDLE if turn is None else RunState.BUSY)
         life.container, life.heard_ms = container, self._clock.steady_ms()
         if order is not None:
@@ -274,6 +282,7 @@ class RunPool:
     ) -> outcome.Outcome:
         try:
             mounts = await asyncio.to_thread(self._ties.prepare, group)
+            self._logs.note(life.run.id, "run.mounts", _seen(mounts))
             await self._ties.watch(group.folder)
             spec = _spec(life.run, group, mounts, environment)
             container = await self._runtime.start(spec, order.to_json())
@@ -297,6 +306,7 @@ class RunPool:
                 self._suspects.add(life.run.id)
                 return outcome.classify(gone)
         life.container = again
+        self._bus.publish("run.rejoined", group=life.run.folder, run=life.run.id)
         return await self._follow(life, again)
 
     def _judge_exit(self, life: _Life, ended: Exit) -> outcome.Outcome:
@@ -365,8 +375,10 @@ class RunPool:
             return
         life.enter(RunState.IDLE, self._clock.steady_ms())
         if taken.ended is not TurnState.ANSWERED:
-            await self._ask_to_close(life)
-        self._bus.publish(f"turn.{_word(taken.ended)}", **ids)
+            await self._ask_to_close(life, reason="its turn was not answered")
+        self._bus.publish(
+            f"turn.{_word(taken.ended)}", **ids, attempt=taken.turn.attempt, reason=taken.reason
+        )
         self._hints.outbox.give()
         self._hints.lanes.give()
 
@@ -396,14 +408,26 @@ class RunPool:
                     is_at_once=ended.kind is outcome.Kind.LOST,
                 )
         level = log.info if ended.kind is outcome.Kind.CLOSED else log.warning
+        if ended.detail:
+            self._logs.note(run.id, "run.exit", {"detail": ended.detail})
         level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
-        self._bus.publish("run.ended", group=run.folder, run=run.id, detail=ended.kind.value)
         if turn is not None and state is not None:
-            self._bus.publish(f"turn.{_word(state)}", group=run.folder, turn=turn.id, run=run.id)
+            self._bus.publish(
+                f"turn.{_word(state)}",
+                group=run.folder,
+                turn=turn.id,
+                run=run.id,
+                attempt=turn.attempt,
+                reason=ended.reason,
+            )
             self._hints.outbox.give()
+        self._bus.publish(
+            "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
+        )
 
-    async def _ask_to_close(self, life: _Life) -> None:
+    async def _ask_to_close(self, life: _Life, *, reason: str) -> None:
         life.enter(RunState.CLOSING, self._clock.steady_ms())
+        self._bus.publish("run.closing", group=life.run.folder, run=life.run.id, reason=reason)
         closing = [
             other.run.id
             for other in self._lives.values()
@@ -436,7 +460,7 @@ class RunPool:
             if verdict is None:
                 continue
             if not verdict.kill:
-                await self.close(life.run.id)
+                await self.close(life.run.id, reason=verdict.reason)
             elif life.container is not None and life.verdict is None:
                 await self._end_life(life, verdict)
         if self._suspects:
@@ -445,6 +469,7 @@ class RunPool:
     async def _end_life(self, life: _Life, verdict: reaper.Verdict) -> None:
         life.verdict = verdict
         log.warning("run.killed", run=life.run.id, group=life.run.folder, reason=verdict.reason)
+        self._bus.publish("run.killed", group=life.run.folder, run=life.run.id, reason=verdict.reason)
         if life.container is not None:
             await self._kill(life.container)
 
@@ -508,3 +533,21 @@ def _spec(run: Run, group: Group, mounts: Sequence[Mount], environment: dict[str
         memory_bytes=int(config.get("memory_mb", spec.memory_bytes // 1024**2)) * 1024**2,
         cpus=float(config.get("cpus", spec.cpus)),
     )
+
+
+def _facts(run: Run, order: RunOrder) -> dict[str, object]:
+    """What a run is, for its log. Not what it is asked."""
+    return {
+        "runtime": run.runtime,
+        "agent": order.agent,
+        "model": order.model,
+        "session": order.session_id or "new",
+        "isolated": "yes" if run.is_isolated else None,
+        "turn_seconds": order.limits.turn_seconds,
+    }
+
+
+def _seen(mounts: Sequence[Mount]) -> dict[str, object]:
+    """The mounts as a container sees them."""
+    targets = (f"{mount.target}:{'rw' if mount.is_writable else 'ro'}" for mount in mounts)
+    return {"targets": ",".join(targets)}
