@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import structlog
 from filelock import FileLock, Timeout
@@ -144,8 +145,10 @@ class Orchestrator:
             ]
             address = f"http://{HOST}:{listener.getsockname()[1]}"
             await asyncio.to_thread(self._home.address_file.write_text, address)
+            log.info("host.started", address=address, version=__version__)
             on_ready(address)
             await stop.wait()
+            log.info("host.stopping")
             await self._shut_down(leaves_containers=leaves_containers)
             for task in running + self._pool.tasks():
                 task.cancel()
@@ -202,7 +205,9 @@ class Orchestrator:
         return {
             "delivery": delivery.run,
             "typing": TypingSigns(self._database, channel_for=channels.owner, bus=bus).run,
-            "scheduler": Scheduler(self._database, clock=clock, hints=hints).run,
+            "scheduler": Scheduler(
+                self._database, clock=clock, hints=hints, bus=bus, zone_of=self._zone_of
+            ).run,
             "reaper": self._pool.reap,
             "run-logs": self._run_logs.run,
             "post": self._post().run,
@@ -230,7 +235,7 @@ class Orchestrator:
             self._database,
             clock=self._clock,
             read_time=point_ms,
-            zone_of=lambda _: self._settings.zone,
+            zone_of=self._zone_of,
             hints=self._hints,
             bus=self.bus,
         )
@@ -241,6 +246,11 @@ class Orchestrator:
             watcher=self._watcher,
             owner_uids=lambda: frozenset({self._chosen.uid}),
         )
+
+    def _zone_of(self, group: Group) -> ZoneInfo:
+        """The zone of a group's clocks: one for all, so far."""
+        del group
+        return self._settings.zone
 
     # What the pool needs of other stages
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator import errands
 from orchestrator.models import Turn, TurnKind, TurnState
 from orchestrator.store import outbox, turns
 from orchestrator.store.database import Tx
@@ -24,6 +25,10 @@ async def give_back(
     `is_at_once` the next attempt does not wait: nothing has to recover first.
     """
     await outbox.drop_held(tx, turn.id)
+    stopped = await errands.why_stopped(tx, turn)
+    if stopped is not None:
+        await errands.cancel(tx, turn, reason=stopped, now_ms=now_ms)
+        return TurnState.FAILED
     delay_ms = retry_delay_ms(turn.attempt) if is_retryable else None
     if delay_ms is not None:
         delay_ms = 0 if is_at_once else delay_ms
@@ -34,7 +39,7 @@ async def give_back(
 
 
 async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
-    """End a turn as failed; a chat is told once, in plain words."""
+    """End a turn as failed; who asked is told once, in plain words."""
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms)
     if turn.kind is TurnKind.CHAT:
         await outbox.add(
@@ -46,3 +51,5 @@ async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
             turn_id=turn.id,
             now_ms=now_ms,
         )
+    elif turn.kind is TurnKind.TASK:
+        await errands.note_failure(tx, turn, reason=reason, now_ms=now_ms)

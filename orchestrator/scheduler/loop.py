@@ -1,45 +1,84 @@
-"""Sends what is due at its time: exact timers from the database, a sweep for what they missed."""
+"""Does what is due at its time: exact timers from the database, a sweep for what they missed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from zoneinfo import ZoneInfo
+
 from orchestrator.clock import Clock
+from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.models import ReminderState
-from orchestrator.store import outbox, reminders
-from orchestrator.store.database import Database
+from orchestrator.models import Group, ReminderState
+from orchestrator.scheduler import firing
+from orchestrator.store import outbox, reminders, tasks
+from orchestrator.store.database import Database, Tx
 
 SWEEP_SECONDS = 60.0
 
 
 class Scheduler:
-    """Wakes at the next due time, or when a new one was set."""
+    """Wakes at the next due time, or when something changed.
 
-    def __init__(self, database: Database, *, clock: Clock, hints: Hints) -> None:
+    Reminders are sent; tasks become turns, their next due time set in the same transaction.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        hints: Hints,
+        bus: Bus,
+        zone_of: Callable[[Group], ZoneInfo],
+    ) -> None:
         self._database = database
         self._clock = clock
         self._hints = hints
+        self._bus = bus
+        self._zone_of = zone_of
 
     async def run(self) -> None:
+        wait_seconds = await self.fire_due()
+        async with self._database.transaction() as tx:
+            # After what was due meanwhile: that was due by the old zone.
+            await firing.follow_zones(tx, self._zone_of, now_ms=self._clock.now_ms())
         while True:
-            await self._hints.scheduler.wait(at_most_seconds=await self._fire_due())
+            await self._hints.scheduler.wait(at_most_seconds=wait_seconds)
+            wait_seconds = await self.fire_due()
 
-    async def _fire_due(self) -> float:
+    async def fire_due(self) -> float:
+        """Do all that is due now; tells in how many seconds to look again."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            due = await reminders.due(tx, now_ms)
-            for reminder in due:
-                await reminders.close(tx, reminder.id, ReminderState.SENT)
-                await outbox.add(
-                    tx,
-                    chat_jid=reminder.chat_jid,
-                    folder=reminder.folder,
-                    text=reminder.text,
-                    dedupe_key=f"reminder:{reminder.id}",
-                    now_ms=now_ms,
-                )
-            next_ms = await reminders.next_due_ms(tx)
-        if due:
+            sent = await _send_reminders(tx, now_ms=now_ms)
+            fired = await firing.fire_due(tx, now_ms=now_ms)
+            coming = [await reminders.next_due_ms(tx), await tasks.next_due_ms(tx)]
+        if sent:
             self._hints.outbox.give()
+        if fired:
+            self._tell(fired)
+        next_ms = min((at for at in coming if at is not None), default=None)
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
+
+    def _tell(self, fired: list[firing.Fired]) -> None:
+        for one in fired:
+            for turn in one.turns or (None,):
+                self._bus.publish(f"task.{one.word}", group=one.task.folder, turn=turn, detail=one.task.id)
+        self._hints.lanes.give()
+
+
+async def _send_reminders(tx: Tx, *, now_ms: int) -> int:
+    due = await reminders.due(tx, now_ms)
+    for reminder in due:
+        await reminders.close(tx, reminder.id, ReminderState.SENT)
+        await outbox.add(
+            tx,
+            chat_jid=reminder.chat_jid,
+            folder=reminder.folder,
+            text=reminder.text,
+            dedupe_key=f"reminder:{reminder.id}",
+            now_ms=now_ms,
+        )
+    return len(due)

@@ -123,6 +123,14 @@ async def note_end(tx: Tx, task_id: str, *, is_success: bool, result: str, now_m
     )
 
 
+async def complete(tx: Tx, task_id: str, *, result: str, now_ms: int) -> None:
+    """End a task that will never be due again and has not run."""
+    await tx.execute(
+        "UPDATE scheduled_tasks SET status = 'completed', status_at = ?, last_result = ? WHERE id = ?",
+        (now_ms, result, task_id),
+    )
+
+
 def _to_row(task: Task) -> tuple[object, ...]:
     return (
         task.id,

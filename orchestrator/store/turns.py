@@ -36,8 +36,8 @@ async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
     return TurnId((await returned(cursor))["id"])
 
 
-async def add_task(tx: Tx, task: Task, *, now_ms: int) -> TurnId:
-    """Queue a turn that asks what a task asks."""
+async def add_task(tx: Tx, task: Task, *, chat_jid: ChatJid, now_ms: int) -> TurnId:
+    """Queue a turn that asks what a task asks, answered in `chat_jid`."""
     cursor = await tx.execute(
         """
         INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, task_id, prompt, state,
@@ -46,7 +46,7 @@ async def add_task(tx: Tx, task: Task, *, now_ms: int) -> TurnId:
         """,
         (
             task.folder,
-            task.chat_jid,
+            chat_jid,
             task.context_mode is ContextMode.ISOLATED,
             task.id,
             task.prompt,

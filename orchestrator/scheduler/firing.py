@@ -1,0 +1,90 @@
+"""Turn due tasks into queued turns, and keep their due times in the zone of their group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from orchestrator import errands
+from orchestrator.models import Cause, Group, ScheduleKind, Task, TurnId
+from orchestrator.scheduler import due, timing
+from orchestrator.store import groups, task_runs, tasks
+from orchestrator.store.database import Tx
+
+log = structlog.get_logger(__name__)
+
+NO_GROUP = "its group is no longer registered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fired:
+    """What became of a due task: turns that were queued, or `word` alone."""
+
+    task: Task
+    word: str
+    turns: tuple[TurnId, ...] = ()
+
+
+async def fire_due(tx: Tx, *, now_ms: int) -> list[Fired]:
+    """Queue what is due and set the next due times, in the transaction that is given."""
+    return [await _fire(tx, task, now_ms=now_ms) for task in await tasks.due(tx, now_ms)]
+
+
+async def _fire(tx: Tx, task: Task, *, now_ms: int) -> Fired:
+    group = await groups.by_folder(tx, task.folder)
+    if group is None:
+        return await _stop(tx, task, NO_GROUP, now_ms=now_ms)
+    try:
+        decision = due.decide(task, await task_runs.open_turns(tx, task.id), now_ms=now_ms)
+    except (ValueError, LookupError, ArithmeticError) as error:
+        # A zone that is gone or an expression that is read no more stops its own task, not the others.
+        log.warning("task.unusable", task=task.id, group=task.folder, reason=str(error))
+        return await _stop(tx, task, f"its schedule cannot be used any more: {error}", now_ms=now_ms)
+    return await _carry_out(tx, task, group, decision, now_ms=now_ms)
+
+
+async def _carry_out(tx: Tx, task: Task, group: Group, decision: due.Decision, *, now_ms: int) -> Fired:
+    await tasks.advance(tx, task.id, decision.next_ms)
+    if decision.left_out_ms is not None:
+        await task_runs.skip(
+            tx,
+            task,
+            reason=decision.reason or "",
+            cause=_cause(decision.left_out_ms, now_ms),
+            due_ms=decision.left_out_ms,
+            now_ms=now_ms,
+        )
+    turns = [
+        await errands.queue(tx, task, group, cause=_cause(at, now_ms), due_ms=at, now_ms=now_ms)
+        for at in decision.run
+    ]
+    if not turns and decision.next_ms is None:
+        await tasks.complete(tx, task.id, result=f"Left out: {decision.reason}", now_ms=now_ms)
+    return Fired(task=task, word="due" if turns else "skipped", turns=tuple(turns))
+
+
+async def _stop(tx: Tx, task: Task, reason: str, *, now_ms: int) -> Fired:
+    await errands.stop(tx, task, reason=reason, now_ms=now_ms)
+    return Fired(task=task, word="paused")
+
+
+def _cause(due_ms: int, now_ms: int) -> Cause:
+    return Cause.CATCH_UP if due.is_late(due_ms, now_ms=now_ms) else Cause.SCHEDULE
+
+
+async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: int) -> None:
+    """Move what comes by the clocks to the zone that its group is in now."""
+    registered = {group.folder: group for group in await groups.every(tx)}
+    for task in await tasks.every(tx):
+        group = registered.get(task.folder)
+        if group is None or task.schedule.kind is not ScheduleKind.CRON:
+            continue
+        zone = zone_of(group)
+        if zone.key != task.schedule.timezone:
+            planned = timing.plan(
+                task.schedule.kind, task.schedule.value, dst=task.schedule.dst, now_ms=now_ms, zone=zone
+            )
+            await tasks.replan(tx, task.id, timezone=zone.key, next_ms=planned.next_ms)
