@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import sys
 import time
+import traceback
 
 from benchmarks import report
 from benchmarks.figures import Figure
@@ -28,7 +29,8 @@ def main() -> int:
             found = asyncio.run(_measure(name, Effort(of_full=QUICK if options.quick else 1.0)))
         except Exception as error:  # noqa: BLE001 - one benchmark's trouble is not another's
             failures += 1
-            print(f"{name} could not be measured: {type(error).__name__}: {error}", file=sys.stderr)
+            progress(f"{name} could not be measured")
+            traceback.print_exception(error)
             continue
         figures += found
         progress(f"{name} took {time.monotonic() - began:.0f} s")

@@ -29,6 +29,7 @@ from orchestrator.terminal import change
 START_SECONDS = 120.0
 STOP_SECONDS = 45.0
 EVENT_SECONDS = 120.0
+LOG, LOG_CHARS = "host.log", 4_000
 INHERITED = ("PATH", "HOME", "LANG", "DOCKER_HOST", "TMPDIR", "VIRTUAL_ENV")
 Event = dict[str, Any]
 
@@ -103,6 +104,9 @@ async def running_host(
                 )
                 async with _listening(host) if listens else nullcontext():
                     yield host
+    except Exception as error:
+        error.add_note(_last_words(home))
+        raise
     finally:
         await asyncio.to_thread(_clear, home, runtime)
 
@@ -132,7 +136,7 @@ async def _process(
     command = [sys.executable, "-m", "orchestrator", "up", "--home", str(home.root)]
     command += ["--runtime", runtime, "--agent", agent, "--port", str(port)]
     environment = {**inherited, "ANDY_IMAGE": IMAGE, "ANDY_LOG_LEVEL": "warning", **settings}
-    process = _started(command, environment, log=home.root / "host.log")
+    process = _started(command, environment, log=home.root / LOG)
     try:
         yield Started(process=process, port=port)
     finally:
@@ -158,7 +162,12 @@ async def _until_healthy(home: Home, started: Started) -> float:
                 await _until_addressed(home)
                 return seconds
             await asyncio.sleep(0.005)
-    raise RuntimeError(f"The host did not start:\n{(home.root / 'host.log').read_text()}")
+    raise RuntimeError("The host did not start.")
+
+
+def _last_words(home: Home) -> str:
+    log = home.root / LOG
+    return log.read_text(encoding="utf-8", errors="replace")[-LOG_CHARS:] if log.is_file() else ""
 
 
 async def _until_addressed(home: Home) -> None:

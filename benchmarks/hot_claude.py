@@ -11,6 +11,7 @@ from fakes.messages_api import ScriptedMessagesApi
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, excess_of
 from benchmarks.host import RunningHost, of_kind, running_host
+from benchmarks.hot_path import PAUSE_SECONDS
 from benchmarks.places import Effort, progress
 
 FOLLOW_UPS = 60
@@ -29,6 +30,7 @@ async def measure(effort: Effort) -> list[Figure]:
             await asyncio.to_thread(_bare_turn, session, api)
             for number in range(times):
                 hot.append(await _turn(host, api))
+                await asyncio.sleep(PAUSE_SECONDS)
                 floor.append(await asyncio.to_thread(_bare_turn, session, api))
                 if (number + 1) % 20 == 0:
                     progress(f"{number + 1} of {times} follow-ups")
