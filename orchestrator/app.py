@@ -121,6 +121,7 @@ class Orchestrator:
             if not leaves_containers:
                 stack.push_async_callback(self._chosen.forget)
             await self._serve(stack, listener, stop, on_ready, leaves_containers=leaves_containers)
+        log.info("host.ended")
 
     async def _serve(
         self,

@@ -178,6 +178,32 @@ def turns(
     _read(home, lambda tx: reports.turns(tx, group, limit=limit), reports.turn_lines, as_json=as_json)
 
 
+@app.command
+def logs(
+    group: Annotated[str | None, Parameter(help="A group's containers. [the host's own log]")] = None,
+    /,
+    *,
+    follow: Annotated[
+        bool, Parameter(name=["-f", "--follow"], negative="", help="Go on, across runs, until Ctrl-C.")
+    ] = False,
+    run: Annotated[str | None, Parameter(help="A run, by the beginning of its id. [the newest]")] = None,
+    lines: Annotated[int, Parameter(name=["-n", "--lines"], help="Show at most so many lines.")] = 200,
+    home: HomeOption = None,
+) -> None:
+    """Show what a group's container did and said: its newest run. Works with Andy down.
+
+    Example: `andy logs family -f`
+    """
+    from orchestrator import terminal
+
+    view = terminal.logs(home, group, run=run, lines=max(0, lines))
+    for line in view.lines:
+        print(line)
+    if follow:
+        for line in view.later:
+            print(line, flush=True)
+
+
 @groups_app.command(name="list")
 def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List the registered groups."""

@@ -7,9 +7,14 @@ import sys
 
 import structlog
 
+from orchestrator.kept_log import KeptLog
 
-def configure(level: str) -> None:
-    """Set up structlog and let the libraries' own logging through from `warning`."""
+
+def configure(level: str, *, kept: KeptLog | None = None) -> None:
+    """Set up structlog and let the libraries' own logging through from `warning`.
+
+    `kept` gets a copy of every line, as JSON.
+    """
     to_person = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
         # Not the default, which prints the values of all local variables: texts, tokens.
@@ -22,6 +27,7 @@ def configure(level: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([kept] if kept else []),
             *([] if to_person else [structlog.processors.format_exc_info]),
             renderer,
         ],
@@ -30,3 +36,5 @@ def configure(level: str) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    if kept is not None:
+        logging.getLogger().addHandler(kept.handler)

@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +25,14 @@ WAIT_SECONDS = 120.0
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What a log says, and what it goes on to say, for ever."""
+
+    lines: list[str]
+    later: Iterator[str]
+
+
 def say_aside(text: str) -> None:
     """Tell a person something beside the output."""
     print(text, file=sys.stderr, flush=True)
@@ -35,20 +44,22 @@ def home_of(given: Path | None) -> Home:
 
 async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
     """Run an orchestrator until SIGINT or SIGTERM; a second one ends it at once."""
-    from orchestrator import logs
+    from orchestrator import logs as log_setup
     from orchestrator.app import Orchestrator
     from orchestrator.credentials.secrets import CredentialSource
+    from orchestrator.kept_log import KeptLog
 
     home = home_of(given)
     settings = config.load(home.root, **overrides)
-    logs.configure(settings.andy_log_level)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
     orchestrator = Orchestrator(
         home, settings, credentials=CredentialSource(home.root, os.environ), say=say_aside
     )
-    await orchestrator.run(stop=stop, on_ready=lambda address: say_aside(f"Andy listens on {address}"))
+    with KeptLog(home.logs) as kept:
+        log_setup.configure(settings.andy_log_level, kept=kept)
+        await orchestrator.run(stop=stop, on_ready=lambda address: say_aside(f"Andy listens on {address}"))
 
 
 def _stop_or_die(stop: asyncio.Event) -> None:
@@ -215,6 +226,27 @@ async def retry(given: Path | None, number: int) -> None:
 
     if not await change(given, lambda tx, now_ms: outbox.revive(tx, number, now_ms=now_ms)):
         raise BadRequest(f"Message {number} is not dead: see 'andy outbox list'.")
+
+
+def logs(given: Path | None, group: str | None, *, run: str | None, lines: int) -> LogView:
+    """The last lines of a log, and how to go on: the host's own where no group is named. Blocks.
+
+    Raises:
+        NoLog: there is none, or no such run.
+    """
+    from orchestrator import kept_log, log_reader
+
+    root = home_of(given).logs
+    if group is None:
+        path = root / kept_log.NAME
+        told, end = log_reader.last_lines(path, lines)
+        return LogView(told, log_reader.follow_file(path, start=end, wait=log_reader.pause))
+    shown = log_reader.run_log(root, group, run)
+    told, end = log_reader.last_lines(shown.path, lines)
+    if run is not None:
+        return LogView(told, log_reader.follow_file(shown.path, start=end, wait=log_reader.pause))
+    later = log_reader.follow_group(root, group, shown=shown, start=end, wait=log_reader.pause)
+    return LogView(told, later)
 
 
 def build_image(given: Path | None, *, base: str, tag: str | None) -> None:
