@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, closing
 from importlib import resources
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import aiosqlite
 
@@ -61,7 +61,7 @@ class Database:
                 yield self._connection
                 await self._connection.execute("COMMIT")
             except BaseException as error:
-                await asyncio.shield(self._roll_back())
+                await _surely(self._roll_back())
                 if isinstance(error, sqlite3.Error):
                     raise _explained(error) from error
                 raise
@@ -81,6 +81,20 @@ class Database:
         await self._connection.execute("SELECT 1")
         if self._connection.in_transaction:
             await self._connection.execute("ROLLBACK")
+
+
+async def _surely(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for `work` to its end, also when cancelled meanwhile: the lock must not be free before."""
+    task = asyncio.create_task(work, name="roll-back")
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 async def returned(cursor: aiosqlite.Cursor) -> sqlite3.Row:

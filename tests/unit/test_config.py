@@ -29,7 +29,7 @@ def refusal(home, environment=None, **overrides):
 def test_without_files_the_defaults_hold(home):
     settings = load(home, {})
 
-    assert (settings.assistant_name, settings.max_concurrent_containers, settings.tz) == ("Andy", 5, "UTC")
+    assert (settings.assistant_name, settings.max_concurrent_containers) == ("Andy", 5)
     assert (settings.idle_timeout, settings.container_timeout) == (1_800_000, 1_800_000)
 
 

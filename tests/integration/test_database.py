@@ -1,0 +1,318 @@
+"""The one database: opened, migrated, locked, rolled back."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import stat
+from contextlib import closing
+
+import pytest
+
+from orchestrator.errors import StoreError, StoreTooNew
+from orchestrator.store import database as databases
+from orchestrator.store.database import Database, migrations
+
+
+def written(path, *statements):
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def read(path, sql):
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+async def made(path):
+    database = await Database.open(path)
+    await database.close()
+
+
+async def names_in(database):
+    async with database.reading() as tx:
+        return [row["jid"] for row in await tx.execute_fetchall("SELECT jid FROM chats ORDER BY jid")]
+
+
+async def add_chat(tx, jid):
+    await tx.execute("INSERT INTO chats (jid, name) VALUES (?, ?)", (jid, jid))
+
+
+async def write(database, jid):
+    async with database.transaction() as tx:
+        await add_chat(tx, jid)
+
+
+async def test_a_new_database_is_of_the_newest_version_and_the_owners_alone(database, database_path):
+    assert read(database_path, "PRAGMA user_version") == [(len(migrations()),)]
+    assert read(database_path, "PRAGMA journal_mode") == [("wal",)]
+    assert stat.S_IMODE(database_path.stat().st_mode) == 0o600
+
+
+async def test_opening_again_keeps_what_is_there(database_path):
+    database = await Database.open(database_path)
+    async with database.transaction() as tx:
+        await add_chat(tx, "a")
+    await database.close()
+
+    again = await Database.open(database_path)
+    try:
+        assert await names_in(again) == ["a"]
+    finally:
+        await again.close()
+    assert list(database_path.parent.glob("*before*")) == []
+
+
+async def test_a_newer_store_is_refused_and_left_alone(database_path):
+    await made(database_path)
+    newer = len(migrations()) + 1
+    written(database_path, f"PRAGMA user_version = {newer}")
+
+    for opening in (Database.open, Database.open_readonly):
+        with pytest.raises(StoreTooNew, match=f"version {newer}.*upgrade"):
+            await opening(database_path)
+
+    assert read(database_path, "PRAGMA user_version") == [(newer,)]
+
+
+async def test_a_migration_backs_the_store_up_first(database_path, monkeypatch):
+    await made(database_path)
+    written(database_path, "INSERT INTO chats (jid, name) VALUES ('a', 'A')")
+    known = migrations()
+    monkeypatch.setattr(databases, "migrations", lambda: [*known, "CREATE TABLE more (x INTEGER) STRICT;"])
+
+    await made(database_path)
+
+    assert read(database_path, "SELECT count(*) FROM more") == [(0,)]
+    (backup,) = database_path.parent.glob("*before*.db")
+    assert backup.name == f"messages.before-v{len(known) + 1}.db"
+    assert read(backup, "PRAGMA user_version") == [(len(known),)]
+    assert read(backup, "SELECT jid FROM chats") == [("a",)]
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+
+
+async def test_a_failed_migration_leaves_the_old_version_and_the_good_ones_before_it(
+    database_path, monkeypatch
+):
+    await made(database_path)
+    known = migrations()
+    bad = "CREATE TABLE half (x INTEGER) STRICT; INSERT INTO nowhere VALUES (1);"
+    monkeypatch.setattr(
+        databases, "migrations", lambda: [*known, "CREATE TABLE good (x INTEGER) STRICT;", bad]
+    )
+
+    with pytest.raises(StoreError, match="nowhere"):
+        await Database.open(database_path)
+
+    assert read(database_path, "PRAGMA user_version") == [(len(known) + 1,)]
+    assert read(database_path, "SELECT name FROM sqlite_master WHERE name IN ('good', 'half')") == [("good",)]
+
+
+def test_the_migrations_are_numbered_from_one_without_a_gap():
+    folder = databases.resources.files("orchestrator.store") / "migrations"
+    numbers = sorted(int(entry.name[:4]) for entry in folder.iterdir() if entry.name.endswith(".sql"))
+
+    assert numbers == list(range(1, len(migrations()) + 1))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"this is no database, but long enough to look at" * 50, b"SQLite format 3\x00" + b"\xff" * 4096],
+)
+async def test_a_corrupt_file_is_refused_and_left_alone(tmp_path, content):
+    path = tmp_path / "messages.db"
+    path.write_bytes(content)
+
+    for opening in (Database.open, Database.open_readonly):
+        with pytest.raises(StoreError, match=r"messages\.db"):
+            await opening(path)
+
+    assert path.read_bytes() == content
+
+
+async def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StoreError):
+        await Database.open(tmp_path / "file" / "messages.db")
+
+
+async def test_a_directory_in_its_place_is_refused(tmp_path):
+    with pytest.raises(StoreError):
+        await Database.open(tmp_path)
+
+
+async def test_looking_where_there_is_nothing_makes_nothing(tmp_path):
+    with pytest.raises(StoreError, match="andy up"):
+        await Database.open_readonly(tmp_path / "messages.db")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_who_only_looks_cannot_write_and_sees_what_is_committed(database, database_path):
+    async with database.transaction() as tx:
+        await add_chat(tx, "a")
+    looking = await Database.open_readonly(database_path)
+    try:
+        assert await names_in(looking) == ["a"]
+        with pytest.raises(StoreError):
+            await write(looking, "b")
+        async with database.transaction() as tx:
+            await add_chat(tx, "c")
+        assert await names_in(looking) == ["a", "c"]
+    finally:
+        await looking.close()
+
+
+async def test_what_fails_inside_a_transaction_takes_all_of_it_back(database):
+    async def work():
+        async with database.transaction() as tx:
+            await add_chat(tx, "a")
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await work()
+
+    assert await names_in(database) == []
+    async with database.transaction() as tx:
+        await add_chat(tx, "b")
+    assert await names_in(database) == ["b"]
+
+
+async def cancelled_in_mid_transaction(database, *, times):
+    """Cancel a task that stands in a transaction; the last times while it rolls back."""
+    inside = asyncio.Event()
+
+    async def work():
+        async with database.transaction() as tx:
+            await add_chat(tx, "a")
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await inside.wait()
+    for _ in range(times):
+        task.cancel()
+        await asyncio.wait([task], timeout=0)
+    return task
+
+
+async def test_a_cancelled_transaction_leaves_nothing(database):
+    task = await cancelled_in_mid_transaction(database, times=1)
+    await asyncio.wait([task])
+
+    assert task.cancelled()
+    assert await names_in(database) == []
+
+
+@pytest.mark.parametrize("times", [2, 3, 5])
+async def test_cancelled_again_while_it_rolls_back_it_lets_nobody_in_before(database, times):
+    task = await cancelled_in_mid_transaction(database, times=times)
+
+    async with database.transaction() as tx:
+        await add_chat(tx, "b")
+    await asyncio.wait([task])
+
+    assert task.cancelled()
+    assert await names_in(database) == ["b"]
+
+
+async def test_cancelled_while_a_statement_runs_nothing_stays_open(database):
+    for steps in range(12):
+
+        async def work(number=steps):
+            async with database.transaction() as tx:
+                await add_chat(tx, f"half-{number}")
+                raise LookupError
+
+        task = asyncio.create_task(work())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        async with database.transaction() as tx:
+            await add_chat(tx, f"whole-{steps:02}")
+
+    assert await names_in(database) == [f"whole-{n:02}" for n in range(12)]
+
+
+async def test_two_coroutines_never_stand_in_one_transaction(database):
+    inside = 0
+
+    async def work(number):
+        nonlocal inside
+        async with database.transaction() as tx:
+            inside += 1
+            assert inside == 1
+            await add_chat(tx, f"a{number}")
+            await asyncio.sleep(0)
+            await add_chat(tx, f"b{number}")
+            inside -= 1
+            if number % 3 == 0:
+                raise LookupError
+
+    await asyncio.gather(*(work(number) for number in range(12)), return_exceptions=True)
+
+    kept = [number for number in range(12) if number % 3]
+    assert await names_in(database) == sorted([f"a{n}" for n in kept] + [f"b{n}" for n in kept])
+
+
+async def test_a_reader_waits_for_the_transaction_that_is_open(database):
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def write():
+        async with database.transaction() as tx:
+            await add_chat(tx, "a")
+            entered.set()
+            await leave.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(write())
+        await entered.wait()
+        reading = tasks.create_task(names_in(database))
+        await asyncio.wait([reading], timeout=0)
+        assert not reading.done()
+        leave.set()
+
+    assert reading.result() == ["a"]
+
+
+async def test_foreign_keys_are_enforced(database):
+    with pytest.raises(sqlite3.IntegrityError):
+        async with database.transaction() as tx:
+            await tx.execute(
+                "INSERT INTO registered_groups (jid, name, folder, added_ms) VALUES ('nobody', 'x', 'x', 1)"
+            )
+
+
+TURN = "INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms) VALUES"
+MESSAGE = "INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms) VALUES"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO chats (jid, name, last_message_ms) VALUES ('x', 'x', 'yesterday')",
+        f"{TURN} ('x', 'a', 'chat', 'running', 1, 1)",
+        f"{TURN} ('x', 'a', 'chat', 'answered', 1, 1)",
+        f"{MESSAGE} ('a', 'M', 's', 'S', 'no outcome', 1, 1)",
+    ],
+)
+async def test_the_database_itself_keeps_the_promises(database, statement):
+    async with database.transaction() as tx:
+        await add_chat(tx, "a")
+
+    with pytest.raises(sqlite3.IntegrityError):
+        async with database.transaction() as tx:
+            await tx.execute(statement)
+
+
+async def test_a_full_disk_is_an_error_that_names_the_mend(database, database_path):
+    async with database.reading() as tx:
+        await tx.execute("PRAGMA max_page_count = 1")
+
+    with pytest.raises(StoreError, match="disk space"):
+        async with database.transaction() as tx:
+            await tx.execute("INSERT INTO chats (jid, name) VALUES ('a', ?)", ("x" * 1_000_000,))
