@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs image bench lock clean
+.PHONY: help setup demo test check soak format docs image bench lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -32,6 +32,9 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest
+
+soak: $(READY) ## Kill host, containers and engine SOAK_KILLS times (1000), for hours
+	SOAK_KILLS=$(or $(SOAK_KILLS),1000) $(BIN)/python -m pytest tests/faults/test_kill_host.py tests/faults/test_kill_containers.py
 
 format: $(READY) ## Format and mend what can be mended
 	$(BIN)/ruff format .

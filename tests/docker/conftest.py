@@ -45,10 +45,11 @@ def docker_client() -> Iterator[docker.APIClient]:
 
 @pytest.fixture(scope="session")
 def agent_image(docker_client: docker.APIClient) -> str:
-    """The tag of the agent image, built when it is missing or stale."""
-    if not image.is_current(docker_client, image.TAG, PROJECT):
+    """The tag of the agent image (`ANDY_IMAGE`), built when it is missing or stale."""
+    tag = os.environ.get("ANDY_IMAGE", image.TAG)
+    if not image.is_current(docker_client, tag, PROJECT):
         try:
-            image.build(docker_client, project_root=PROJECT, say=print)
+            image.build(docker_client, tag=tag, project_root=PROJECT, say=print)
         except NoBaseImage as error:
             _cannot(str(error))
-    return image.TAG
+    return tag

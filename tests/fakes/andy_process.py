@@ -19,6 +19,7 @@ import httpx
 T = TypeVar("T")
 PATIENCE_SECONDS = 90.0
 FAST_DEADLINE_SECONDS = 0.02
+KEPT = ("PATH", "HOME", "LANG", "TZ", "ANDY_IMAGE")
 
 
 def until(condition: Callable[[], T], *, seconds: float = PATIENCE_SECONDS, what: str = "") -> T:
@@ -60,7 +61,7 @@ class AndyProcess:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TZ") if name in os.environ}
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         return {**kept, "ANDY_HOME": str(self.home), **self._environment}
 
     def start(self) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 ENGINE = "/var/run/docker.sock"
 
@@ -67,3 +72,37 @@ class EngineRelay:
                 target.write(data)
                 await target.drain()
             target.write_eof()
+
+
+class RelayThread:
+    """A relay in a thread of its own, for a host that is another process. Enter it to begin."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="relay", daemon=True)
+        self._relay: EngineRelay | None = None
+        self.address = f"unix://{path}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.come_back()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.break_off()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()
+
+    def come_back(self) -> None:
+        self._relay = self._do(EngineRelay.begin(self._path))
+
+    def break_off(self) -> None:
+        """Hang up on everybody; nobody answers from now on."""
+        if self._relay is not None:
+            self._do(self._relay.end())
+            self._relay = None
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)

@@ -2,7 +2,7 @@
 
 A point is before and after each transaction, each send on a channel, each file for a container and each
 start of one. What is sent on the local channel is noted in `data/seen`, as another party would see it:
-one line a message id and text.
+one line a message id and text. `REJOIN_SECONDS` is how long it looks for an engine that broke off.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any
 
 from orchestrator.channels.local import LocalChannel
 from orchestrator.cli import main
+from orchestrator.container import runner
+from orchestrator.container.docker_engine import DockerEngine
 from orchestrator.container.local_process import LocalProcess
 from orchestrator.ipc import deposit
 from orchestrator.store.database import Database
@@ -75,6 +77,9 @@ async def send(self: LocalChannel, jid: str, text: str, message_id: str) -> None
 Database.transaction = transaction  # type: ignore[method-assign, assignment]
 LocalChannel.send = with_points_around(send)  # type: ignore[method-assign]
 LocalProcess.start = with_points_around(LocalProcess.start)  # type: ignore[method-assign]
+DockerEngine.start = with_points_around(DockerEngine.start)  # type: ignore[method-assign]
+DockerEngine.adopt = with_points_around(DockerEngine.adopt)  # type: ignore[method-assign]
+runner.REJOIN_SECONDS = float(os.environ.pop("REJOIN_SECONDS", runner.REJOIN_SECONDS))
 deposit.write_turn = with_points(deposit.write_turn)
 deposit.write_close = with_points(deposit.write_close)
 deposit.write_reply = with_points(deposit.write_reply)

@@ -1,0 +1,148 @@
+"""With Docker: containers, host and engine die at any moment. Nothing is lost, doubled or left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import APIError
+
+from orchestrator.container.docker_client import ALREADY_SO
+from tests.fakes.andy_process import until
+from tests.fakes.engine_relay import RelayThread
+from tests.fakes.mortal_andy import MortalAndy
+
+SOAK_KILLS = int(os.environ.get("SOAK_KILLS", "0"))
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(900 + 30 * SOAK_KILLS),
+    pytest.mark.usefixtures("agent_image"),
+]
+GROUPS = ("main", "one", "two", "three")
+SLOTS = {"MAX_CONCURRENT_CONTAINERS": "3"}
+"""Fewer than groups, so that a slot that leaks is missed."""
+
+BLOWS: tuple[Callable[[docker.APIClient, str], None], ...] = (
+    lambda client, ref: client.kill(ref),
+    lambda client, ref: client.remove_container(ref, force=True),
+)
+STAGES = {
+    "made": "SELECT 1 FROM runs WHERE id = ?",
+    "known": "SELECT 1 FROM runs WHERE id = ? AND container_ref IS NOT NULL",
+    "acknowledged": "SELECT 1 FROM turns WHERE run_id = ? AND acked_ms IS NOT NULL",
+    "answered": "SELECT 1 FROM turns WHERE run_id = ? AND state = 'answered'",
+}
+
+
+def test_containers_killed_and_removed_at_random_cost_no_answer(
+    tmp_path: Path, docker_client: docker.APIClient
+) -> None:
+    chance = random.Random(20261122)
+    said: dict[str, str | None] = {}
+    hit = 0
+    with MortalAndy(tmp_path / "home", runtime="docker", environment=SLOTS) as andy:
+        andy.register(*GROUPS[1:])
+        while hit < (SOAK_KILLS or 12):
+            for group in GROUPS:
+                text = f"echo {hit:04d}{group}"
+                said[text] = andy.try_to_say(text, group=group)
+            hit += _strike(andy, docker_client, chance)
+            hit += _strike(andy, docker_client, chance)
+            andy.until_settled_all()
+        andy.check_answers(said)
+        assert all(said.values())
+        andy.check_no_leak()
+        assert len(andy.rows("SELECT 1 FROM turns WHERE attempt > 1")) > 0, "none was hit in a turn"
+
+
+def _strike(andy: MortalAndy, client: docker.APIClient, chance: random.Random) -> int:
+    """End a random container at a random stage of its turn; how many it hit."""
+    run, ref = chance.choice(sorted(until(andy.containers, what="a container").items()))
+    stage = STAGES[chance.choice(list(STAGES))]
+    until(lambda: andy.rows(stage, run) or run not in andy.live_runs(), what="the stage, or its end")
+    try:
+        chance.choice(BLOWS)(client, ref)
+    except APIError as error:
+        if error.status_code not in ALREADY_SO:
+            raise
+        return 0
+    return 1
+
+
+def test_a_host_killed_at_random_goes_on_with_its_containers(tmp_path: Path) -> None:
+    chance = random.Random(20261123)
+    said: dict[str, str | None] = {}
+    survived = 0
+    with MortalAndy(tmp_path / "home", runtime="docker", environment=SLOTS) as andy:
+        andy.register(*GROUPS[1:])
+        andy.kill()
+        for number in range(SOAK_KILLS or 15):
+            before = set(andy.containers())
+            andy.start_to_die_at(chance.randint(1, 45))
+            until(lambda: andy.is_dead() or andy.is_up(), what="up or dead")
+            survived += bool(before & set(andy.containers()) & andy.live_runs())
+            for count in range(chance.randint(1, 4)):
+                text = f"echo k{number:04d}n{count}"
+                said[text] = andy.try_to_say(text, group=chance.choice(GROUPS))
+            until(lambda: andy.is_dead() or andy.unsettled() == 0, what=f"dead or done after kill {number}")
+            andy.kill()
+        andy.start_to_die_at(0)
+        andy.until_settled_all()
+        andy.check_answers(said)
+        andy.check_no_leak()
+    assert survived > 3, "containers live on"
+
+
+def test_an_engine_that_breaks_off_and_comes_back_costs_no_answer(tmp_path: Path) -> None:
+    said: dict[str, str | None] = {}
+    with (
+        RelayThread(tmp_path / "engine.sock") as relay,
+        MortalAndy(
+            tmp_path / "home", runtime="docker", environment={**SLOTS, "DOCKER_HOST": relay.address}
+        ) as andy,
+    ):
+        andy.register("one", "two")
+        for text, group in (("echo main0", "main"), ("echo one0", "one")):
+            said[text] = andy.try_to_say(text, group=group)
+        andy.until_settled_all()
+        before = andy.containers()
+        relay.break_off()
+        for text, group in (("echo main1", "main"), ("echo two1", "two")):
+            said[text] = andy.try_to_say(text, group=group)
+        until(
+            lambda: andy.rows("SELECT 1 FROM turns WHERE reason = 'Docker does not answer.'"),
+            what="the group without a container has felt it",
+        )
+        assert andy.say("echo one1", group="one", wait=0)["outcome"] in ("queued", "running")
+        relay.come_back()
+        andy.until_settled_all()
+        andy.check_answers(said)
+        andy.check_no_leak()
+        assert set(before.values()) <= set(andy.containers().values()), "what lived was heard again"
+
+
+def test_an_engine_that_stays_away_for_long_costs_no_answer_either(tmp_path: Path) -> None:
+    environment = {**SLOTS, "REJOIN_SECONDS": "1"}
+    said: dict[str, str | None] = {}
+    with (
+        RelayThread(tmp_path / "engine.sock") as relay,
+        MortalAndy(
+            tmp_path / "home", runtime="docker", environment={**environment, "DOCKER_HOST": relay.address}
+        ) as andy,
+    ):
+        andy.register("one")
+        said["echo one0"] = andy.try_to_say("echo one0", group="one")
+        andy.until_settled_all()
+        before = set(andy.containers())
+        relay.break_off()
+        said["echo one1"] = andy.try_to_say("echo one1", group="one")
+        until(lambda: not before & andy.live_runs(), what="the run is given up")
+        relay.come_back()
+        andy.until_settled_all()
+        andy.check_answers(said)
+        andy.check_no_leak()
+        assert not before & set(andy.containers()), "the container that was given up is ended"
