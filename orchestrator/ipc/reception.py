@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -57,13 +59,13 @@ class Reception:
         self._bus = bus
 
     async def handle(self, group: Group, name: str, body: bytes) -> Reply:
-        """Do what a file asks, whose `name` stands for its request where it gives no id.
+        """Do what a file asks, whose name and content stand for its request where it gives no id.
 
         Raises:
             WireError: it asks nothing that can be understood; nothing was done.
         """
         command = parse_command(body)
-        request_id = command.request_id or _UNSAFE.sub("-", name)[:64]
+        request_id = command.request_id or _request_id(name, body)
         async with self._database.transaction() as tx:
             before = await commands.answered(tx, group.folder, request_id)
             if before is not None:
@@ -94,3 +96,8 @@ class Reception:
         self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)
         self._hints.outbox.give()
         self._hints.scheduler.give()
+
+
+def _request_id(name: str, body: bytes) -> str:
+    """The same for a file that is read again, another for one that takes its name later."""
+    return f"{_UNSAFE.sub('-', name)[:40]}-{hashlib.sha256(os.fsencode(name) + b'/' + body).hexdigest()[:20]}"

@@ -1,0 +1,317 @@
+"""What containers ask of the host, on a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from agent_runner.wire.document import WireError
+from orchestrator.events import Bus
+from orchestrator.ipc.reception import HANDLERS, Reception
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import groups
+from tests.fakes.household import SEOUL, Household
+
+FAMILY, MAIN, STRANGER = "local:family", "local:main", "49123@s.whatsapp.net"
+
+
+class Desk:
+    """A reception with three groups; `main` administers."""
+
+    def __init__(self, household: Household):
+        self.house = household
+        self.bus = Bus(household.clock)
+        self.reception = Reception(
+            household.database,
+            clock=household.clock,
+            read_time=point_ms,
+            zone_of=lambda _: SEOUL,
+            hints=household.hints,
+            bus=self.bus,
+        )
+
+    async def ask(self, asking, /, *, in_file="f.json", **fields):
+        return await self.ask_bytes(asking, json.dumps(fields).encode(), name=in_file)
+
+    async def ask_bytes(self, folder, body, name="f.json"):
+        async with self.house.database.reading() as tx:
+            group = await groups.known(tx, folder)
+        return await self.reception.handle(group, name, body)
+
+    async def folders(self):
+        async with self.house.database.reading() as tx:
+            return {one.folder: one for one in await groups.every(tx)}
+
+    async def outbox(self):
+        return [(one.chat_jid, one.text) for one in await self.house.outgoing()]
+
+
+@pytest.fixture
+async def desk(household):
+    await household.add_group("main", is_main=True)
+    await household.add_group("family")
+    await household.add_group("work")
+    return Desk(household)
+
+
+MESSAGE = {"type": "message", "text": "hello"}
+REMIND = {"type": "set_reminder", "text": "pill", "at": "30m"}
+REGISTER = {"type": "register_group", "jid": "new@g.us", "name": "New", "folder": "new", "trigger": "@Andy"}
+
+
+@pytest.mark.parametrize(
+    ("command", "main_may", "others_may"),
+    [
+        (MESSAGE, True, True),
+        ({**MESSAGE, "chatJid": FAMILY}, True, True),
+        ({**MESSAGE, "chatJid": "local:work"}, True, False),
+        ({**MESSAGE, "chatJid": STRANGER}, True, False),
+        (REMIND, True, True),
+        ({"type": "list_reminders"}, True, True),
+        (REGISTER, True, False),
+        ({"type": "unregister_group", "folder": "work"}, True, False),
+        ({"type": "refresh_groups"}, True, False),
+    ],
+)
+async def test_main_may_do_everything_and_others_what_is_theirs(desk, command, main_may, others_may):
+    theirs = await desk.ask("family", **command, requestId="r1")
+    mains = await desk.ask("main", **command, requestId="r1")
+
+    assert (theirs.ok, mains.ok) == (others_may, main_may)
+    assert others_may or theirs.code == "not_allowed"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [{**MESSAGE, "chatJid": "local:work"}, REGISTER, {"type": "unregister_group", "folder": "work"}],
+)
+async def test_a_refusal_changes_nothing_and_is_on_record(desk, command):
+    before = await desk.folders()
+
+    reply = await desk.ask("family", **command, requestId="r1")
+
+    assert not reply.ok
+    assert await desk.folders() == before
+    assert await desk.outbox() == []
+    (row,) = await desk.house.rows("SELECT * FROM commands")
+    assert (row["group_folder"], row["type"], row["ok"], row["code"]) == (
+        "family", command["type"], 0, "not_allowed",
+    )  # fmt: skip
+    assert desk.bus.ring[-1].detail == "not_allowed"
+
+
+async def test_no_field_of_a_request_says_who_asks(desk):
+    claims = {"groupFolder": "main", "isMain": True, "group": "main", "folder": "main"}
+
+    reply = await desk.ask("family", **MESSAGE, chatJid="local:work", **claims)
+
+    assert reply.code == "not_allowed"
+
+
+async def test_a_message_is_queued_for_the_groups_own_chat_and_wakes_the_delivery(desk):
+    reply = await desk.ask("family", **MESSAGE)
+
+    assert reply.ok
+    assert await desk.outbox() == [(FAMILY, "hello")]
+    async with asyncio.timeout(10):
+        await desk.house.hints.outbox.wait(at_most_seconds=None)
+
+
+async def test_a_request_that_comes_again_gets_its_answer_again_and_does_nothing(desk):
+    first = await desk.ask("family", **REMIND, requestId="r1")
+    desk.house.clock.pass_ms(60_000)
+    again = await desk.ask("family", **REMIND, requestId="r1", in_file="other.json")
+
+    assert again == first
+    assert len(await desk.house.rows("SELECT * FROM reminders")) == 1
+
+
+async def test_two_groups_may_use_the_same_request_id(desk):
+    assert (await desk.ask("family", **REMIND, requestId="r1")).ok
+    reply = await desk.ask("work", **REMIND, requestId="r1")
+
+    assert reply.data["id"] == 2
+
+
+async def test_a_file_without_an_id_is_known_by_its_name_and_content(desk):
+    first = await desk.ask("family", **MESSAGE, in_file="한글 & co.json")
+    again = await desk.ask("family", **MESSAGE, in_file="한글 & co.json")
+
+    assert first == again
+    assert len(await desk.outbox()) == 1
+
+
+async def test_a_name_used_again_for_other_words_is_another_request(desk):
+    await desk.ask("family", type="message", text="one", in_file="note.json")
+    await desk.ask("family", type="message", text="two", in_file="note.json")
+    await desk.ask("family", type="message", text="two", in_file="notę.json")
+
+    assert [text for _, text in await desk.outbox()] == ["one", "two", "two"]
+
+
+async def test_a_turn_says_the_same_sentence_once_however_often_it_is_tried(desk):
+    await desk.house.hear("@Andy hi")
+    _, run, _ = await desk.house.start_next()
+    first = await desk.ask("family", **MESSAGE, requestId="r1")
+    await desk.house.lose(run)
+    await desk.house.start_next()
+    again = await desk.ask("family", **MESSAGE, requestId="r2")
+    other = await desk.ask("family", type="message", text="bye", requestId="r3")
+
+    assert (first.code, again.code, other.code) == ("ok", "said_before", "ok")
+    assert [text for _, text in await desk.outbox()] == ["hello", "bye"]
+
+
+async def test_what_a_turn_said_before_it_was_lost_stays_said(desk):
+    await desk.house.hear("@Andy hi")
+    _, run, _ = await desk.house.start_next()
+    await desk.ask("family", **MESSAGE)
+    await desk.house.lose(run)
+
+    assert [text for _, text in await desk.outbox()] == ["hello"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b"5", b"\xff\xfe", b"[" * 100_000,
+        b"{}",
+        b'{"type": "rm_rf"}',
+        b'{"type": ["message"], "text": "x"}',
+        b'{"type": "message"}',
+        b'{"type": "message", "text": ""}',
+        b'{"type": "message", "text": 5}',
+        b'{"type": "message", "text": "\\ud83d"}',
+        b'{"type": "message", "text": "x", "v": 2}',
+        b'{"type": "message", "text": "x", "requestId": "../../etc"}',
+        b'{"type": "message", "text": "x", "requestId": ""}',
+        b'{"type": "cancel_reminder", "reminderId": "one"}',
+        b'{"type": "cancel_reminder", "reminderId": 123456789012345678901234567890}',
+        b'{"type": "set_reminder", "text": "x"}',
+        b'{"type": "message", "text": "' + b"x" * 100_001 + b'"}',
+    ],
+)  # fmt: skip
+async def test_what_is_not_understood_does_nothing_and_is_refused_in_one_line(desk, body):
+    with pytest.raises(WireError) as caught:
+        await desk.ask_bytes("family", body)
+
+    assert "\n" not in str(caught.value)
+    assert await desk.house.rows("SELECT * FROM commands") == []
+
+
+async def test_fields_of_a_later_minor_version_are_passed_over(desk):
+    assert (await desk.ask("family", **MESSAGE, colour="red", sender="somebody")).ok
+
+
+async def test_a_group_that_main_registers_is_there_and_can_never_be_main(desk):
+    reply = await desk.ask("main", **REGISTER, isMain=True, is_main=True, requiresTrigger=False)
+
+    assert reply.data == {"folder": "new", "jid": "new@g.us"}
+    new = (await desk.folders())["new"]
+    assert (new.is_main, new.requires_trigger, new.trigger) == (False, False, "@Andy")
+    assert new.added_ms == desk.house.clock.now_ms()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"folder": "../up"}, "bad_folder"),
+        ({"folder": "global"}, "bad_folder"),
+        ({"folder": "FAMILY"}, "already_registered"),
+        ({"folder": "main"}, "already_registered"),
+        ({"jid": MAIN}, "already_registered"),
+    ],
+)
+async def test_a_bad_registration_is_told_why_and_changes_nothing(desk, changes, code):
+    before = await desk.folders()
+
+    reply = await desk.ask("main", **{**REGISTER, **changes})
+
+    assert (reply.ok, reply.code) == (False, code)
+    assert await desk.folders() == before
+
+
+async def test_main_cannot_be_unregistered_and_others_can(desk):
+    refused = await desk.ask("main", type="unregister_group", folder="main", requestId="a")
+    done = await desk.ask("main", type="unregister_group", folder="work", requestId="b")
+    gone = await desk.ask("main", type="unregister_group", folder="work", requestId="c")
+
+    assert (refused.ok, done.ok, gone.code) == (False, True, "unknown_group")
+    assert set(await desk.folders()) == {"main", "family"}
+
+
+async def test_main_sees_all_chats_and_which_are_registered(desk):
+    await desk.house.hear("hi", "stranger", chat_name="Strangers", is_group=True)
+
+    reply = await desk.ask("main", type="refresh_groups")
+
+    assert {one["jid"]: one["folder"] for one in reply.data["chats"]} == {
+        MAIN: "main",
+        FAMILY: "family",
+        "local:work": "work",
+        "local:stranger": None,
+    }
+    assert "Strangers (local:stranger): not registered" in reply.text
+
+
+async def test_a_reminder_is_told_back_in_the_groups_time_and_wakes_the_scheduler(desk):
+    reply = await desk.ask("family", **{**REMIND, "at": "2026-06-01T09:00"})
+
+    assert reply.text == "Reminder 1 is set for Mon 2026-06-01 09:00 (Asia/Seoul)."
+    assert reply.data["due"] == "2026-06-01T09:00:00+09:00"
+    async with asyncio.timeout(10):
+        await desk.house.hints.scheduler.wait(at_most_seconds=None)
+
+
+@pytest.mark.parametrize(
+    "at", ["yesterday", "2020-01-01T00:00", "9999-12-31T23:59", "0001-01-01T00:00", "9999d"]
+)
+async def test_a_bad_time_is_refused_with_the_reason(desk, at):
+    reply = await desk.ask("family", **{**REMIND, "at": at})
+
+    assert (reply.ok, reply.code) == (False, "bad_time")
+    assert await desk.house.rows("SELECT * FROM reminders") == []
+
+
+async def test_a_group_can_neither_see_nor_cancel_the_reminder_of_another(desk):
+    await desk.ask("family", **REMIND)
+
+    seen = await desk.ask("work", type="list_reminders")
+    other = await desk.ask("work", type="cancel_reminder", reminderId=1)
+    nobodys = await desk.ask("work", type="cancel_reminder", reminderId=99)
+
+    assert seen.data == {"reminders": []}
+    assert (other.ok, other.code) == (nobodys.ok, nobodys.code) == (False, "unknown_reminder")
+    assert other.text == nobodys.text.replace("99", "1")
+    assert (await desk.house.rows("SELECT state FROM reminders")) == [{"state": "pending"}]
+
+
+@pytest.mark.parametrize("folder", ["family", "main"])
+async def test_a_group_and_main_can_cancel_its_reminder_once(desk, folder):
+    await desk.ask("family", **REMIND)
+
+    first = await desk.ask(folder, type="cancel_reminder", reminderId=1, requestId="a")
+    again = await desk.ask(folder, type="cancel_reminder", reminderId=1, requestId="b")
+
+    assert (first.ok, again.code) == (True, "not_pending")
+    assert (await desk.ask("family", type="list_reminders")).text == "There are no reminders."
+
+
+async def test_a_group_sees_its_reminders_in_their_order(desk):
+    await desk.ask("family", **{**REMIND, "at": "2h", "text": "late"}, requestId="a")
+    await desk.ask("family", **{**REMIND, "at": "1h", "text": "soon"}, requestId="b")
+
+    reply = await desk.ask("family", type="list_reminders")
+
+    assert [one["text"] for one in reply.data["reminders"]] == ["soon", "late"]
+
+
+async def test_there_is_a_handler_for_every_command_of_the_wire(desk):
+    from typing import get_args
+
+    from agent_runner.wire.mailbox import Command
+
+    union, *_ = get_args(Command)
+    assert {kind.model_fields["type"].default for kind in get_args(union)} == set(HANDLERS)
