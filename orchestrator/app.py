@@ -58,6 +58,8 @@ log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30.0
 """How long a shutdown waits for turns that run."""
+DELIVER_SECONDS = 5.0
+"""How long it waits for what they said to be sent."""
 HOST = "127.0.0.1"
 
 
@@ -81,6 +83,7 @@ class Orchestrator:
         self._hints = Hints()
         self._deposited: dict[int, str] = {}
         self.bus = Bus(self._clock)
+        self._is_drained = False
         self._run_logs = RunLogs(home.logs, clock=self._clock)
         self.bus.taps.append(self._run_logs.take_event)
 
@@ -156,10 +159,18 @@ class Orchestrator:
 
     async def _shut_down(self, *, leaves_containers: bool) -> None:
         self._dispatcher.is_taking_work = False
+        self.bus.publish("host.stopping")
         await self._pool.drain(seconds=DRAIN_SECONDS)
+        await self._delivery.drain(seconds=DELIVER_SECONDS)
+        self._is_drained = True
+        self.bus.publish("host.drained")
         if not (leaves_containers and self._chosen.runtime.is_isolated):
             await self._pool.stop_all()
         await asyncio.to_thread(self._home.address_file.unlink, True)  # noqa: FBT003 - missing_ok
+
+    def _is_hopeless(self, outcome: str) -> bool:
+        """Whether whoever waits for a message waits in vain: the host ends before it gets any further."""
+        return self._is_drained or (outcome == "queued" and not self._dispatcher.is_taking_work)
 
     def _loops(
         self, tasks: asyncio.TaskGroup, proxy_server: ProxyServer, listener: socket.socket
@@ -194,7 +205,7 @@ class Orchestrator:
             clock=clock,
             hints=hints,
         )
-        delivery = Delivery(
+        self._delivery = Delivery(
             self._database,
             clock=clock,
             name=settings.assistant_name,
@@ -204,7 +215,7 @@ class Orchestrator:
             bus=bus,
         )
         return {
-            "delivery": delivery.run,
+            "delivery": self._delivery.run,
             "typing": TypingSigns(self._database, channel_for=channels.owner, bus=bus).run,
             "scheduler": Scheduler(
                 self._database, clock=clock, hints=hints, bus=bus, zone_of=self._zone_of
@@ -224,7 +235,13 @@ class Orchestrator:
         from orchestrator.web.api import web_app
         from orchestrator.web.door import Door
 
-        door = Door(self._database, accept=intake.accept, clock=self._clock, bus=self.bus)
+        door = Door(
+            self._database,
+            accept=intake.accept,
+            is_hopeless=self._is_hopeless,
+            clock=self._clock,
+            bus=self.bus,
+        )
         app = web_app(door, write=written, status=self.status, bus=self.bus, token=self._token)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, ws="none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -58,6 +59,18 @@ class Delivery:
     async def run(self) -> None:
         while True:
             await self._hint.wait(at_most_seconds=await self._start_due())
+
+    async def drain(self, *, seconds: float) -> None:
+        """Wait until all that is due is sent or has failed once, at most `seconds`. `run` does the work."""
+        with self._bus.listening() as events, suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while await self._has_due():
+                    await events.get()
+
+    async def _has_due(self) -> bool:
+        async with self._database.reading() as tx:
+            heads = await outbox.heads(tx)
+        return any(head.next_attempt_ms <= self._clock.now_ms() for head in heads)
 
     async def _start_due(self) -> float:
         """Start a job for each chat whose next message is due; tell when to look again."""

@@ -55,17 +55,25 @@ class Door:
     """The local way in: durable before it answers."""
 
     def __init__(
-        self, database: Database, *, accept: Callable[[Inbound], Awaitable[Any]], clock: Clock, bus: Bus
+        self,
+        database: Database,
+        *,
+        accept: Callable[[Inbound], Awaitable[Any]],
+        is_hopeless: Callable[[str], bool],
+        clock: Clock,
+        bus: Bus,
     ) -> None:
+        """`is_hopeless` tells whether a message with this outcome gets no further before the host ends."""
         self._database = database
         self._accept = accept
+        self._is_hopeless = is_hopeless
         self._clock = clock
         self._bus = bus
 
     async def say(
         self, write: Callable[[Group, int], Inbound], folder: str, *, wait_seconds: float
     ) -> Whereabouts:
-        """Take a message for a group; if the group is idle, wait for the reply.
+        """Take a message for a group; if the group is idle, wait for the reply while there may be one.
 
         Raises:
             UnknownGroup, TextEmpty, TextTooLong: nothing was stored.
@@ -86,7 +94,7 @@ class Door:
     ) -> Whereabouts:
         try:
             async with asyncio.timeout(wait_seconds):
-                while not place.is_settled:
+                while not (place.is_settled or self._is_hopeless(place.outcome)):
                     await events.get()
                     place = await self.find(place.id)
         except TimeoutError:

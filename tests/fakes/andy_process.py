@@ -98,6 +98,11 @@ class AndyProcess:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end, and return its exit code."""
+        assert self._process is not None
         return self._process.wait(timeout=60)
 
     @property
