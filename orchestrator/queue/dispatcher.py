@@ -9,9 +9,10 @@ from typing import assert_never
 import structlog
 
 from orchestrator.clock import Clock
+from orchestrator.errors import StoreError
 from orchestrator.hints import Hints
-from orchestrator.models import LiveRun, RunId, Turn, TurnId
-from orchestrator.queue import lanes
+from orchestrator.models import LiveRun, RunId, Turn, TurnId, TurnState
+from orchestrator.queue import lanes, retries
 from orchestrator.store import outbox, turns
 from orchestrator.store.database import Database
 
@@ -55,10 +56,33 @@ class Dispatcher:
         decided = lanes.plan(unsettled, self._containers.live(), cap=self._cap, now_ms=now_ms)
         by_id = {turn.id: turn for turn in unsettled}
         for action in decided.actions:
-            await self._do(action, by_id)
+            await self._do_apart(action, by_id)
         if decided.look_again_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (decided.look_again_ms - self._clock.now_ms()) / 1000))
+
+    async def _do_apart(self, action: lanes.Action, by_id: dict[TurnId, Turn]) -> None:
+        """Do one action; what goes wrong in it is its own turn's trouble and keeps no other from a slot."""
+        try:
+            await self._do(action, by_id)
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("lanes.action_failed", action=repr(action))
+            if isinstance(action, lanes.Start | lanes.HandOver):
+                await self._give_back(action.turn_id)
+
+    async def _give_back(self, turn_id: TurnId) -> None:
+        """Count an attempt that did not come to a run; one that did is the run's to settle."""
+        async with self._database.transaction() as tx:
+            turn = await turns.get(tx, turn_id)
+            if turn is not None and turn.state is TurnState.QUEUED:
+                reason = "something went wrong inside Andy."
+                await retries.give_back(
+                    tx, turn, reason=reason, is_retryable=True, now_ms=self._clock.now_ms()
+                )
+        self._hints.lanes.give()
+        self._hints.outbox.give()
 
     async def _do(self, action: lanes.Action, by_id: dict[TurnId, Turn]) -> None:
         match action:

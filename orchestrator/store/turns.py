@@ -151,9 +151,9 @@ async def settle(tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | Non
 async def put_back(
     tx: Tx, turn: Turn, *, reason: str, not_before_ms: int, counts_as_attempt: bool = True
 ) -> None:
-    """Queue a running turn again. A chat turn that queued behind it joins it: one question, one answer."""
+    """Queue a turn again. A chat turn that queued behind it joins it: one question, one answer."""
     younger = await queued_chat(tx, turn.chat_jid) if turn.kind is TurnKind.CHAT else None
-    if younger is not None:
+    if younger is not None and younger.id != turn.id:
         await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn.id, younger.id))
         await tx.execute("DELETE FROM turns WHERE id = ?", (younger.id,))
     await tx.execute(
