@@ -186,6 +186,12 @@ class RunPool:
             return
         await self._ask_to_close(life, reason=reason)
 
+    async def stop(self, run_id: RunId, reason: str) -> None:
+        """End a run whatever it does; a turn in it fails with `reason`, and is not tried again."""
+        life = self._lives.get(run_id)
+        if life is not None and life.verdict is None:
+            await self._end_life(life, reaper.Verdict(kill=True, reason=reason, is_retryable=False))
+
     # Adoption
 
     async def adopt(self) -> None:

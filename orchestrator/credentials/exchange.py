@@ -11,19 +11,22 @@ import structlog
 
 from orchestrator.credentials.refusals import Refusal, Refused
 from orchestrator.credentials.secrets import Credential
+from orchestrator.credentials.tap import Seen
 from orchestrator.credentials.throttle import Throttle
-from orchestrator.models import Folder, RunId, TurnId
+from orchestrator.models import Folder, RunId, TurnId, TurnKind
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """Whose token it is. `turn_id` is the turn the run is in, if any."""
+    """Whose token it is. `turn_id` is the turn the run is in, if any; `kind` and `task_id` are its."""
 
     run_id: RunId
     folder: Folder
     turn_id: TurnId | None = None
+    kind: TurnKind | None = None
+    task_id: str | None = None
 
 
 class Ending(StrEnum):
@@ -50,12 +53,28 @@ class Exchange:
     duration_ms: int
     bytes_in: int
     bytes_out: int
+    usage: Seen | None = None
+    """What the answer said that it used, as far as it came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """A request that did not go upstream. `unlogged` like it were passed over in silence before."""
+
+    path: str
+    peer: str
+    refusal: Refusal
+    unlogged: int
 
 
 Identify = Callable[[str], Awaitable[RunIdentity | None]]
 """Tell whose token hashes to this; None for an unknown token and for a run that has ended."""
 OnExchange = Callable[[RunIdentity, Exchange], None]
 """Called once an exchange, after it. Must be quick and must not raise."""
+OnDenial = Callable[[RunIdentity | None, Denial], None]
+"""Called for the first denial of a kind and then now and then. Must be quick and must not raise."""
+Admit = Callable[[RunIdentity], Awaitable[None]]
+"""Let a request that costs tokens pass, or raise `Refused`."""
 
 
 class ExchangeLog:
@@ -86,19 +105,25 @@ class ExchangeLog:
             self._refused = credential
             _log.error("the credential was refused: check .env", setting=credential.setting)
 
-    def refused(self, refusal: Refusal, *, path: str, peer: str, identity: RunIdentity | None) -> None:
+    def refused(
+        self, refusal: Refusal, *, path: str, peer: str, identity: RunIdentity | None
+    ) -> Denial | None:
+        """Log a refusal and return it; None for one of a burst, which is only counted."""
         key = (identity.folder if identity else peer, refusal.status)
-        if self._throttle.passes(key):
-            _log.warning(
-                "model request refused",
-                run=identity.run_id if identity else None,
-                folder=identity.folder if identity else None,
-                peer=peer,
-                path=path,
-                status=refusal.status,
-                kind=refusal.kind,
-                unlogged=self._throttle.take_held(key),
-            )
+        if not self._throttle.passes(key):
+            return None
+        denial = Denial(path=path, peer=peer, refusal=refusal, unlogged=self._throttle.take_held(key))
+        _log.warning(
+            "model request refused",
+            run=identity.run_id if identity else None,
+            folder=identity.folder if identity else None,
+            peer=peer,
+            path=path,
+            status=refusal.status,
+            kind=refusal.kind,
+            unlogged=denial.unlogged,
+        )
+        return denial
 
     def unanswered(self, refused: Refused) -> None:
         """Say why the service brought no answer; nothing when that was the container's own doing."""

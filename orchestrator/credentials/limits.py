@@ -13,7 +13,7 @@ class Limits:
 
     body_bytes: int = 32 * MIB
     """The Messages API takes no more."""
-    requests_a_run: int = 16
+    requests_a_group: int = 16
     requests: int = 256
     connections_a_peer: int = 128
     connections: int = 512

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.credentials import headers as rules
 from orchestrator.credentials import refusals
 from orchestrator.credentials.client import ClientGone, ClientSide
 from orchestrator.credentials.exchange import (
+    Admit,
     Ending,
     Exchange,
     ExchangeLog,
     Identify,
+    OnDenial,
     OnExchange,
     RunIdentity,
 )
 from orchestrator.credentials.limits import Limits
-from orchestrator.credentials.refusals import AnswerCut, Refused
-from orchestrator.credentials.routes import proxy_app
+from orchestrator.credentials.refusals import AnswerCut, Refusal, Refused
+from orchestrator.credentials.routes import COSTLY, proxy_app
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.slots import Slots
+from orchestrator.credentials.tap import UsageTap
 from orchestrator.credentials.tokens import token_hash
 from orchestrator.errors import SettingError
 
@@ -43,12 +47,18 @@ class CredentialProxy:
         *,
         limits: Limits | None = None,
         on_exchange: OnExchange | None = None,
+        on_denial: OnDenial | None = None,
+        admit: Admit | None = None,
     ) -> None:
         self._source = source
         self._identify = identify
         self._limits = limits or Limits()
         self._on_exchange = on_exchange
-        self._slots = Slots(a_run=self._limits.requests_a_run, overall=self._limits.requests)
+        self._on_denial = on_denial
+        self._admit = admit
+        self._slots = Slots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
+        self.refusals: Counter[int] = Counter()
+        """Since the start, by status."""
         self._log = ExchangeLog()
         self._upstream: Upstream | None = None
         self.app = proxy_app(self._serve, self._limits)
@@ -77,15 +87,25 @@ class CredentialProxy:
             _check(client, self._limits)
             identity = await self._identity(client)
             supply = await self._supply()
-            with self._slots.hold(identity.run_id):
+            with self._slots.hold(identity.folder):
+                if self._admit is not None and path == COSTLY:
+                    await self._admit(identity)
                 await self._exchange(path, client, identity, supply)
         except Refused as error:
-            self._log.refused(error.refusal, path=path, peer=client.peer, identity=identity)
+            self._note_refusal(error.refusal, path, client, identity)
             await client.refuse(error.refusal)
         except Exception as error:  # noqa: BLE001 - uvicorn would log the frames' texts
             self._log.failed(error, path)
             if client.status is None:
                 await client.refuse(refusals.INTERNAL)
+
+    def _note_refusal(
+        self, refusal: Refusal, path: str, client: ClientSide, identity: RunIdentity | None
+    ) -> None:
+        self.refusals[refusal.status] += 1
+        denial = self._log.refused(refusal, path=path, peer=client.peer, identity=identity)
+        if denial is not None and self._on_denial is not None:
+            self._on_denial(identity, denial)
 
     async def _identity(self, client: ClientSide) -> RunIdentity:
         token = rules.run_token(client.headers)
@@ -106,8 +126,9 @@ class CredentialProxy:
     async def _exchange(self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply) -> None:
         began = time.perf_counter()
         ending = Ending.STOPPED
+        tap = UsageTap()
         try:
-            ending = await self._ending(path, client, identity, supply)
+            ending = await self._ending(path, client, identity, supply, tap)
         finally:
             exchange = Exchange(
                 path=path,
@@ -116,15 +137,18 @@ class CredentialProxy:
                 duration_ms=round((time.perf_counter() - began) * 1000),
                 bytes_in=client.bytes_in,
                 bytes_out=client.bytes_out,
+                usage=tap.seen() if path == COSTLY else None,
             )
             self._log.passed(identity, exchange)
             if self._on_exchange is not None:
                 self._on_exchange(identity, exchange)
 
-    async def _ending(self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply) -> Ending:
+    async def _ending(
+        self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply, tap: UsageTap
+    ) -> Ending:
         from orchestrator.credentials import relay
 
-        work = self._pass_on(path, client, supply)
+        work = self._pass_on(path, client, supply, tap)
         try:
             await relay.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except Refused as error:
@@ -137,14 +161,14 @@ class CredentialProxy:
             return Ending.CUT
         return Ending.WHOLE
 
-    async def _pass_on(self, path: str, client: ClientSide, supply: Supply) -> None:
+    async def _pass_on(self, path: str, client: ClientSide, supply: Supply, tap: UsageTap) -> None:
         from orchestrator.credentials import relay
 
         assert self._upstream is not None, "the proxy is not started"
         order = await relay.order_of(path, client, supply, self._limits)
         async with self._upstream.send(order) as answer:
             self._log.answered(answer.status, supply.credential)
-            await relay.pass_back(answer, client, supply.credential, self._log.quoted)
+            await relay.pass_back(answer, client, supply.credential, tap=tap, on_quote=self._log.quoted)
 
 
 def _open_upstream(limits: Limits) -> Upstream:

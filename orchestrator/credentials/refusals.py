@@ -84,6 +84,23 @@ def busy(limit: int) -> Refusal:
     )
 
 
+# Measured with the real CLI: both end a turn at once with their text, where 400 is tried six times.
+_NOT_AGAIN = ((b"x-should-retry", b"false"),)
+
+
+def budget_spent(reason: str) -> Refusal:
+    text = f"{reason[0].upper()}{reason[1:]} Trying again does not help: tell the user."
+    return Refusal(status=402, kind="billing_error", message=text, headers=_NOT_AGAIN)
+
+
+def ran_away(limit: int) -> Refusal:
+    text = f"More than {limit} requests in one turn: the host has stopped it."
+    return Refusal(status=429, kind="rate_limit_error", message=text, headers=_NOT_AGAIN)
+
+
+UNRECORDED = Refusal(
+    status=503, kind="api_error", message="The host cannot record what is used: its disk may be full."
+)
 INTERNAL = Refusal(status=500, kind="api_error", message="The credential proxy failed; its log says why.")
 
 # 5xx is tried again by clients. 529 is left to the service: clients read it as "this model is overloaded"

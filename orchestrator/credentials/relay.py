@@ -14,6 +14,7 @@ from orchestrator.credentials.guard import SecretGuard
 from orchestrator.credentials.limits import Limits
 from orchestrator.credentials.refusals import AnswerCut
 from orchestrator.credentials.secrets import Credential
+from orchestrator.credentials.tap import UsageTap
 from orchestrator.credentials.upstream import Answer, Order
 
 
@@ -40,13 +41,20 @@ async def order_of(path: str, client: ClientSide, supply: Supply, limits: Limits
 
 
 async def pass_back(
-    answer: Answer, client: ClientSide, credential: Credential, on_quote: Callable[[int], None]
+    answer: Answer,
+    client: ClientSide,
+    credential: Credential,
+    *,
+    tap: UsageTap,
+    on_quote: Callable[[int], None],
 ) -> None:
     """Send `answer` to the client. Raises `AnswerCut` when it breaks off, or would quote the credential."""
+    tap.begin(answer.status, answer.headers)
     guard = SecretGuard(credential.secret)
     await client.begin(answer.status, rules.response_headers(answer.headers, credential))
     async with aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
+            tap.feed(chunk)  # before it is written: who hangs up now has had it all the same
             if guard.quotes_secret(chunk):
                 on_quote(answer.status)
                 raise AnswerCut

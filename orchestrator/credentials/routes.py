@@ -13,6 +13,9 @@ from orchestrator.credentials import refusals
 from orchestrator.credentials.client import ClientSide
 from orchestrator.credentials.limits import Limits
 
+COSTLY = "/v1/messages"
+"""The one path whose answers cost tokens."""
+
 Serve = Callable[[str, ClientSide], Awaitable[None]]
 """Answer a request of the given path."""
 
@@ -43,7 +46,7 @@ def proxy_app(serve: Serve, limits: Limits) -> Starlette:
     app = Starlette(
         routes=[
             route("/", _answer_probe, "GET", "HEAD"),
-            route("/v1/messages", serve, "POST"),
+            route(COSTLY, serve, "POST"),
             route("/v1/messages/count_tokens", serve, "POST"),
             route("/v1/models", serve, "GET"),
         ]

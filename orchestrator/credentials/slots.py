@@ -7,27 +7,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from orchestrator.credentials.refusals import Refused, busy
-from orchestrator.models import RunId
+from orchestrator.models import Folder
 
 
 class Slots:
-    """Counts requests a run and over all."""
+    """Counts requests a group and over all."""
 
-    def __init__(self, *, a_run: int, overall: int) -> None:
-        self._a_run = a_run
+    def __init__(self, *, a_group: int, overall: int) -> None:
+        self._a_group = a_group
         self._overall = overall
-        self._held: Counter[RunId] = Counter()
+        self._held: Counter[Folder] = Counter()
 
     @contextmanager
-    def hold(self, run_id: RunId) -> Iterator[None]:
-        """Hold one slot of `run_id`. Raises `Refused` (429) when there is none."""
-        if self._held[run_id] >= self._a_run:
-            raise Refused(busy(self._a_run))
+    def hold(self, folder: Folder) -> Iterator[None]:
+        """Hold one slot of `folder`. Raises `Refused` (429) when there is none."""
+        if self._held[folder] >= self._a_group:
+            raise Refused(busy(self._a_group))
         if self._held.total() >= self._overall:
             raise Refused(busy(self._overall))
-        self._held[run_id] += 1
+        self._held[folder] += 1
         try:
             yield
         finally:
-            self._held[run_id] -= 1
-            self._held += Counter()  # forgets runs that hold none
+            self._held[folder] -= 1
+            self._held += Counter()  # forgets groups that hold none

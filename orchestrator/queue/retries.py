@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator import errands
 from orchestrator.models import Turn, TurnKind, TurnState
-from orchestrator.store import outbox, turns
+from orchestrator.store import outbox, stops, turns
 from orchestrator.store.database import Tx
 
 MAX_RETRIES = 5
@@ -22,13 +22,17 @@ async def give_back(
     """Settle a turn that a run left unanswered: queue it again or fail it.
 
     What the attempt had said and was still held is dropped, so that the next attempt speaks alone. With
-    `is_at_once` the next attempt does not wait: nothing has to recover first.
+    `is_at_once` the next attempt does not wait: nothing has to recover first. A turn to which the host
+    has refused the model fails with the host's own reason, whatever the container says.
     """
     await outbox.drop_held(tx, turn.id)
     stopped = await errands.why_stopped(tx, turn)
     if stopped is not None:
         await errands.cancel(tx, turn, reason=stopped, now_ms=now_ms)
         return TurnState.FAILED
+    refused = await stops.reason_of(tx, turn.id)
+    if refused is not None:
+        reason, is_retryable = refused, False
     delay_ms = retry_delay_ms(turn.attempt) if is_retryable else None
     if delay_ms is not None:
         delay_ms = 0 if is_at_once else delay_ms

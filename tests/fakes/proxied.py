@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from orchestrator.credentials.exchange import Exchange, RunIdentity
+from orchestrator.credentials.exchange import Admit, Exchange, RunIdentity
+from orchestrator.credentials.ledger import Ledger
 from orchestrator.credentials.limits import Limits
 from orchestrator.credentials.proxy import CredentialProxy
 from orchestrator.credentials.secrets import CredentialSource
@@ -32,6 +33,7 @@ class Proxied:
     other_token: str
     runs: dict[str, RunIdentity]
     environment: dict[str, str]
+    ledger: Ledger | None = None
     fault: Exception | None = None
     """Raised when a token is looked up."""
     exchanges: list[Exchange] = field(default_factory=list)
@@ -81,14 +83,21 @@ class Proxied:
                 await self._noted.wait()
         return self.exchanges
 
-    def note(self, _: RunIdentity, exchange: Exchange) -> None:
+    def note(self, identity: RunIdentity, exchange: Exchange) -> None:
+        if self.ledger is not None:
+            self.ledger.exchanged(identity, exchange)
         self.exchanges.append(exchange)
         self._noted.set()
 
 
 @asynccontextmanager
 async def proxied(
-    home: Path, *, limits: Limits | None = None, settings: Iterable[str] = (f"ANTHROPIC_API_KEY={REAL_KEY}",)
+    home: Path,
+    *,
+    limits: Limits | None = None,
+    settings: Iterable[str] = (f"ANTHROPIC_API_KEY={REAL_KEY}",),
+    ledger: Ledger | None = None,
+    admit: Admit | None = None,
 ) -> AsyncIterator[Proxied]:
     async with OddUpstream() as upstream:
         (home / ".env").write_text("\n".join([*settings, ""]))
@@ -109,6 +118,7 @@ async def proxied(
             other_token=tokens[1],
             runs=runs,
             environment=environment,
+            ledger=ledger,
         )
 
         async def identify(hashed: str) -> RunIdentity | None:
@@ -116,7 +126,14 @@ async def proxied(
                 raise served.fault
             return runs.get(hashed)
 
-        async with CredentialProxy(source, identify, limits=limits, on_exchange=served.note) as proxy:
+        async with CredentialProxy(
+            source,
+            identify,
+            limits=limits,
+            on_exchange=served.note,
+            on_denial=ledger.denied if ledger else None,
+            admit=admit,
+        ) as proxy:
             server = ProxyServer(proxy.app, listener, limits=limits)
             serving = asyncio.create_task(server.serve(), name="proxy")
             try:

@@ -196,8 +196,8 @@ async def test_a_client_that_does_not_read_is_cut(tmp_path: Path) -> None:
         await other_run_is_served(served)
 
 
-async def test_one_run_has_a_bounded_number_of_requests_under_way(tmp_path: Path) -> None:
-    async with proxied(tmp_path, limits=Limits(requests_a_run=2)) as served:
+async def test_one_group_has_a_bounded_number_of_requests_under_way(tmp_path: Path) -> None:
+    async with proxied(tmp_path, limits=Limits(requests_a_group=2)) as served:
         served.upstream.behave = hang
         async with served.socket() as (_, first), served.socket() as (_, second):
             for number, writer in enumerate((first, second), start=1):

@@ -7,13 +7,13 @@ import pytest
 from orchestrator.credentials.refusals import Refused
 from orchestrator.credentials.slots import Slots
 from orchestrator.credentials.throttle import Throttle
-from orchestrator.models import RunId
+from orchestrator.models import Folder
 
-A, B, C = RunId("a"), RunId("b"), RunId("c")
+A, B, C = Folder("a"), Folder("b"), Folder("c")
 
 
-def test_a_run_has_its_own_bound_and_all_share_one() -> None:
-    slots = Slots(a_run=2, overall=3)
+def test_a_group_has_its_own_bound_and_all_share_one() -> None:
+    slots = Slots(a_group=2, overall=3)
     with ExitStack() as held:
         held.enter_context(slots.hold(A))
         held.enter_context(slots.hold(A))
@@ -27,8 +27,8 @@ def test_a_run_has_its_own_bound_and_all_share_one() -> None:
         pass
 
 
-def test_a_slot_is_given_back_after_a_failure_and_the_run_is_forgotten() -> None:
-    slots = Slots(a_run=1, overall=1)
+def test_a_slot_is_given_back_after_a_failure_and_the_group_is_forgotten() -> None:
+    slots = Slots(a_group=1, overall=1)
     for _ in range(3):
         with pytest.raises(RuntimeError), slots.hold(A):
             raise RuntimeError

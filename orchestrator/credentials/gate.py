@@ -1,0 +1,151 @@
+"""Decides before each request that costs tokens whether it may pass, and tells chats of their budgets."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from orchestrator.clock import Clock
+from orchestrator.credentials import budgets as rules
+from orchestrator.credentials import refusals
+from orchestrator.credentials.exchange import RunIdentity
+from orchestrator.credentials.ledger import Ledger
+from orchestrator.credentials.refusals import Refused
+from orchestrator.models import ChatJid, Folder, Group, RunId, TurnId
+from orchestrator.store import budgets, groups, outbox, stops, usage
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+MAX_REMEMBERED = 1_000
+
+OnRunaway = Callable[[RunId, str], Awaitable[None]]
+"""End a run that asks without end; the text finishes a sentence."""
+
+
+class Gate:
+    """Lets requests pass while their budgets last and their turn does not run away."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        zone: ZoneInfo,
+        requests_a_turn: int,
+        on_told: Callable[[], None],
+        on_runaway: OnRunaway,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._zone = zone
+        self._requests_a_turn = requests_a_turn
+        self._on_told = on_told
+        self._on_runaway = on_runaway
+        self._asked: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
+        self.ledger = Ledger(database, clock=clock, settle=self._settle)
+
+    async def admit(self, identity: RunIdentity) -> None:
+        """Let a request pass. What refuses it is recorded before the container hears of it.
+
+        Raises:
+            Refused: a budget is spent, the turn has asked too often, or nothing can be recorded.
+        """
+        if self.ledger.is_behind:
+            raise Refused(refusals.UNRECORDED)
+        await self._check_count(identity)
+        async with self._database.reading() as tx:
+            spent = await self._spent(tx, identity)
+        if spent is not None:
+            await self._refuse(identity, spent)
+
+    async def _check_count(self, identity: RunIdentity) -> None:
+        key = (identity.run_id, identity.turn_id)
+        asked = self._asked[key] = self._asked.pop(key, 0) + 1
+        if len(self._asked) > MAX_REMEMBERED:
+            self._asked.popitem(last=False)
+        if asked <= self._requests_a_turn:
+            return
+        reason = f"it asked the model more than {self._requests_a_turn} times in one turn."
+        if asked == self._requests_a_turn + 1:
+            log.error("turn.ran_away", group=identity.folder, run=identity.run_id, turn=identity.turn_id)
+            await self._stop(identity, "runaway", reason)
+            await self._on_runaway(identity.run_id, reason)
+        raise Refused(refusals.ran_away(self._requests_a_turn))
+
+    async def _spent(self, tx: Tx, identity: RunIdentity) -> rules.Standing | None:
+        found = await budgets.every(tx)
+        if not found:
+            return None
+        asker = await _asker(tx, identity)
+        stopping = [budget for budget in found if rules.stops(budget, asker)]
+        standings = await self._standings(tx, stopping, self.ledger.waiting)
+        return next((standing for standing in standings if standing.is_spent), None)
+
+    async def _refuse(self, identity: RunIdentity, spent: rules.Standing) -> None:
+        reason = rules.spent_in_words(spent, self._zone)
+        async with self._database.transaction() as tx:
+            if identity.turn_id is not None:
+                await stops.record(
+                    tx, identity.turn_id, code="budget", reason=reason, now_ms=self._clock.now_ms()
+                )
+            await self._tell(tx, spent, identity.folder)
+        self._on_told()
+        raise Refused(refusals.budget_spent(reason))
+
+    async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
+        if identity.turn_id is not None:
+            async with self._database.transaction() as tx:
+                await stops.record(
+                    tx, identity.turn_id, code=code, reason=reason, now_ms=self._clock.now_ms()
+                )
+
+    async def _settle(self, tx: Tx, entries: Sequence[usage.Entry]) -> None:
+        """Tell of the budgets that new entries have brought near their end, or to it."""
+        found = await budgets.every(tx)
+        if not found:
+            return
+        for folder in dict.fromkeys(entry.folder for entry in entries):
+            theirs = [budget for budget in found if budget.folder in (None, folder)]
+            for standing in await self._standings(tx, theirs, ()):
+                await self._tell(tx, standing, folder)
+        self._on_told()
+
+    async def _standings(
+        self, tx: Tx, found: Sequence[budgets.Budget], waiting: Sequence[usage.Entry]
+    ) -> list[rules.Standing]:
+        return await rules.standings(tx, found, now_ms=self._clock.now_ms(), zone=self._zone, waiting=waiting)
+
+    async def _tell(self, tx: Tx, standing: rules.Standing, folder: Folder) -> None:
+        """Tell the owner, and the group if it is its own affair; each once a period, and once a limit."""
+        text = rules.notice_of(standing, self._zone)
+        if text is None:
+            return
+        is_groups_own = standing.is_spent or standing.budget.folder is not None
+        for group in await groups.every(tx):
+            if group.is_main or (is_groups_own and group.folder == folder):
+                await self._tell_group(tx, standing, group, text)
+
+    async def _tell_group(self, tx: Tx, standing: rules.Standing, group: Group, text: str) -> None:
+        mark = 100 if standing.is_spent else rules.WARN_PERCENT
+        key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{mark}"
+        await outbox.add(
+            tx,
+            chat_jid=ChatJid(group.jid),
+            folder=group.folder,
+            text=text,
+            dedupe_key=f"{key}:{group.folder}",
+            now_ms=self._clock.now_ms(),
+        )
+
+
+async def _asker(tx: Tx, identity: RunIdentity) -> rules.Asker:
+    group = await groups.by_folder(tx, identity.folder)
+    return rules.Asker(
+        folder=identity.folder,
+        is_main=group is not None and group.is_main,
+        is_background=usage.is_background(identity.kind),
+    )

@@ -1,0 +1,139 @@
+"""Writes down what passed the proxy: usage and audit rows, in batches, beside the requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.clock import Clock
+from orchestrator.credentials.exchange import Denial, Exchange, RunIdentity
+from orchestrator.hints import Hint
+from orchestrator.store import audit, usage
+from orchestrator.store.database import Database, Tx
+
+MAX_WAITING = 5_000
+"""So many rows may wait for the database before requests are refused: what is not counted does not pass."""
+SWEEP_SECONDS = 30.0
+
+Settle = Callable[[Tx, Sequence[usage.Entry]], Awaitable[None]]
+"""Do what follows of new entries, in the transaction that writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    event: audit.Event
+    entry: usage.Entry | None = None
+
+
+class Ledger:
+    """Takes notes at once and stores them a moment later. `waiting` are those not stored yet."""
+
+    def __init__(self, database: Database, *, clock: Clock, settle: Settle | None = None) -> None:
+        self._database = database
+        self._clock = clock
+        self._settle = settle
+        self._rows: list[_Row] = []
+        self._hint = Hint()
+        self._writing = asyncio.Lock()
+
+    @property
+    def waiting(self) -> list[usage.Entry]:
+        return [row.entry for row in self._rows if row.entry is not None]
+
+    @property
+    def is_behind(self) -> bool:
+        return len(self._rows) > MAX_WAITING
+
+    def exchanged(self, identity: RunIdentity, exchange: Exchange) -> None:
+        """Note a request that went upstream."""
+        now_ms = self._clock.now_ms()
+        detail = {
+            "path": exchange.path,
+            "status": exchange.status,
+            "ending": exchange.ending,
+            "ms": exchange.duration_ms,
+            "bytes_in": exchange.bytes_in,
+            "bytes_out": exchange.bytes_out,
+            "model": exchange.usage.model if exchange.usage else None,
+        }
+        entry = _entry(identity, exchange, now_ms)
+        self._put(_Row(_event("api.request", identity, detail, now_ms), entry))
+
+    def denied(self, identity: RunIdentity | None, denial: Denial) -> None:
+        """Note a request that was refused here."""
+        detail = {
+            "path": denial.path,
+            "peer": denial.peer,
+            "status": denial.refusal.status,
+            "error": denial.refusal.kind,
+            "reason": denial.refusal.message,
+            "unlogged": denial.unlogged,
+        }
+        self._put(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
+
+    def note(self, event: audit.Event) -> None:
+        """Note something else for the audit."""
+        self._put(_Row(event))
+
+    async def run(self) -> None:
+        """Store what was noted, whenever something was. A failure leaves it for the next time."""
+        while True:
+            await self.flush()
+            await self._hint.wait(at_most_seconds=SWEEP_SECONDS if self._rows else None)
+
+    async def flush(self) -> None:
+        """Store all that was noted until now. Raises `StoreError`."""
+        async with self._writing:
+            batch = list(self._rows)
+            if not batch:
+                return
+            async with self._database.transaction() as tx:
+                await self._write(tx, batch)
+            del self._rows[: len(batch)]
+
+    async def _write(self, tx: Tx, batch: Sequence[_Row]) -> None:
+        entries = [row.entry for row in batch if row.entry is not None]
+        for row in batch:
+            await audit.append(tx, row.event)
+        for entry in entries:
+            await usage.add(tx, entry)
+        if entries and self._settle is not None:
+            await self._settle(tx, entries)
+
+    def _put(self, row: _Row) -> None:
+        self._rows.append(row)
+        self._hint.give()
+
+
+def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_ms: int) -> audit.Event:
+    return audit.Event(
+        at_ms=now_ms,
+        kind=kind,
+        folder=identity.folder if identity else None,
+        run_id=identity.run_id if identity else None,
+        turn_id=identity.turn_id if identity else None,
+        detail=detail,
+    )
+
+
+def _entry(identity: RunIdentity, exchange: Exchange, now_ms: int) -> usage.Entry | None:
+    used = exchange.usage
+    if used is None:
+        return None
+    return usage.Entry(
+        at_ms=now_ms,
+        folder=identity.folder,
+        run_id=identity.run_id,
+        turn_id=identity.turn_id,
+        kind=identity.kind,
+        task_id=identity.task_id,
+        model=used.model,
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cache_read_tokens=used.cache_read_tokens,
+        cache_write_tokens=used.cache_write_tokens,
+        cost_nano_usd=used.cost_nano_usd,
+        is_whole=used.is_whole,
+    )

@@ -1,0 +1,126 @@
+"""`audit`: what was done, refused and reached, each row sealed over the one before. Only ever added to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.models import Folder, RunId, TurnId
+from orchestrator.store.database import Tx, returned
+
+FIRST_HASH = "0" * 64
+TRIGGERS = frozenset({"audit_is_not_changed", "audit_is_not_deleted"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What happened: ids, sizes and reasons, never a body or a text of a chat."""
+
+    at_ms: int
+    kind: str
+    folder: Folder | None = None
+    run_id: RunId | None = None
+    turn_id: TurnId | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a look at the whole chain found. `fault` is None when nothing was changed."""
+
+    rows: int
+    head: str
+    """The hash of the newest row. Noted elsewhere, it proves later that the rows up to it are the same."""
+    fault: str | None = None
+
+
+async def append(tx: Tx, event: Event) -> None:
+    """Add one row at the end of the chain. Call in a transaction: two at once would fork it."""
+    row = await returned(
+        await tx.execute(
+            """
+            SELECT coalesce(max(id), 0) + 1 AS id,
+                   coalesce((SELECT hash FROM audit ORDER BY id DESC LIMIT 1), ?) AS previous
+            FROM audit
+            """,
+            (FIRST_HASH,),
+        )
+    )
+    detail = json.dumps(event.detail, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    content = (row["id"], event.at_ms, event.kind, event.folder, event.run_id, event.turn_id, detail)
+    await tx.execute(
+        """
+        INSERT INTO audit (id, at_ms, kind, group_folder, run_id, turn_id, detail, previous_hash, hash)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        (*content, row["previous"], sealed(row["previous"], content)),
+    )
+
+
+def sealed(previous: str, content: tuple[Any, ...]) -> str:
+    """SHA-256 in hex over the hash of the row before and the content of this one."""
+    canonical = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(f"{previous}\n{canonical}".encode()).hexdigest()
+
+
+async def newest(
+    tx: Tx, *, limit: int, folder: Folder | None = None, since_ms: int = 0
+) -> list[dict[str, Any]]:
+    """The newest rows, oldest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM audit WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)
+        ORDER BY id DESC LIMIT :limit
+        """,
+        {"since": since_ms, "folder": folder, "limit": limit},
+    )
+    return [
+        {
+            "id": row["id"],
+            "at_ms": row["at_ms"],
+            "kind": row["kind"],
+            "group": row["group_folder"],
+            "run": row["run_id"],
+            "turn": row["turn_id"],
+            "detail": json.loads(row["detail"]),
+            "hash": row["hash"],
+        }
+        for row in reversed(list(rows))
+    ]
+
+
+async def verify(tx: Tx) -> Verdict:
+    """Follow the chain from its first row: a row changed, left out or cut off at the end is found."""
+    head, number = FIRST_HASH, 0
+    async with tx.execute("SELECT * FROM audit ORDER BY id") as cursor:
+        async for row in cursor:
+            fault = _fault(row, number + 1, head)
+            if fault is not None:
+                return Verdict(rows=number, head=head, fault=fault)
+            head, number = row["hash"], row["id"]
+    return Verdict(rows=number, head=head, fault=await _fault_of_table(tx, number))
+
+
+def _fault(row: sqlite3.Row, expected: int, previous: str) -> str | None:
+    if row["id"] != expected:
+        return f"row {expected} is missing"
+    if row["previous_hash"] != previous:
+        return f"row {expected} does not follow the row before it"
+    content = tuple(
+        row[name] for name in ("id", "at_ms", "kind", "group_folder", "run_id", "turn_id", "detail")
+    )
+    return None if sealed(previous, content) == row["hash"] else f"row {expected} was changed"
+
+
+async def _fault_of_table(tx: Tx, last: int) -> str | None:
+    # SQLite keeps the highest number it ever gave, also when its row is gone.
+    cursor = await tx.execute("SELECT max(seq) AS last FROM sqlite_sequence WHERE name = 'audit'")
+    ever = (await returned(cursor))["last"] or 0
+    if ever > last:
+        return f"row {last + 1} is missing"
+    rows = await tx.execute_fetchall("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+    missing = TRIGGERS - {row["name"] for row in rows}
+    return f"the guard '{min(missing)}' was removed" if missing else None

@@ -1,0 +1,86 @@
+"""`budgets`: how much may be used of the model service, by whom, in a day or a month."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.models import Folder
+from orchestrator.store.database import Tx, returned
+
+ALL_GROUPS = "*"
+"""No folder is called so."""
+
+
+class Period(StrEnum):
+    DAY = "day"
+    MONTH = "month"
+
+
+class Unit(StrEnum):
+    TOKENS = "tokens"
+    USD = "usd"
+    """Counted in billionths of a dollar."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """`amount` of `unit` in each `period`. Of all groups together when `folder` is None.
+
+    With `is_background` it counts and bounds only what nobody waits for: tasks, the worker, free cycles.
+    """
+
+    id: int
+    folder: Folder | None
+    is_background: bool
+    period: Period
+    unit: Unit
+    amount: int
+
+
+async def put(
+    tx: Tx,
+    *,
+    folder: Folder | None,
+    is_background: bool,
+    period: Period,
+    unit: Unit,
+    amount: int,
+    now_ms: int,
+) -> Budget:
+    """Set a budget, instead of the one of the same kind if there is one."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO budgets (group_folder, is_background, period, unit, amount, set_ms)
+        VALUES (?, ?, ?, ?, ?, ?)
+        ON CONFLICT (group_folder, is_background, period, unit)
+        DO UPDATE SET amount = excluded.amount, set_ms = excluded.set_ms
+        RETURNING *
+        """,
+        (folder or ALL_GROUPS, is_background, period, unit, amount, now_ms),
+    )
+    return _from_row(await returned(cursor))
+
+
+async def remove(tx: Tx, budget_id: int) -> bool:
+    """Tell whether there was one."""
+    cursor = await tx.execute("DELETE FROM budgets WHERE id = ?", (budget_id,))
+    return cursor.rowcount == 1
+
+
+async def every(tx: Tx) -> list[Budget]:
+    rows = await tx.execute_fetchall("SELECT * FROM budgets ORDER BY group_folder, is_background, id")
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: sqlite3.Row) -> Budget:
+    folder = row["group_folder"]
+    return Budget(
+        id=row["id"],
+        folder=None if folder == ALL_GROUPS else Folder(folder),
+        is_background=bool(row["is_background"]),
+        period=Period(row["period"]),
+        unit=Unit(row["unit"]),
+        amount=row["amount"],
+    )

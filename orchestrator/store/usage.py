@@ -1,0 +1,160 @@
+"""`usage`: one row an answer of the model service, as its own numbers tell."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.models import Folder, RunId, TurnId, TurnKind
+from orchestrator.store.database import Tx, returned
+
+BUCKET_MS = 15 * 60_000
+"""Zones differ by quarters of an hour: days of any zone are made of these."""
+
+_SUMS = """
+    count(*) AS requests, coalesce(sum(input_tokens), 0) AS input_tokens,
+    coalesce(sum(output_tokens), 0) AS output_tokens,
+    coalesce(sum(cache_read_tokens), 0) AS cache_read_tokens,
+    coalesce(sum(cache_write_tokens), 0) AS cache_write_tokens,
+    coalesce(sum(cost_nano_usd), 0) AS cost_nano_usd,
+    count(*) - count(cost_nano_usd) AS unpriced, count(*) - coalesce(sum(is_whole), 0) AS cut
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What one answer used. `kind` and `task_id` are those of the turn it was for, if any."""
+
+    at_ms: int
+    folder: Folder
+    run_id: RunId
+    turn_id: TurnId | None
+    kind: TurnKind | None
+    task_id: str | None
+    model: str | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_nano_usd: int | None
+    is_whole: bool
+
+    @property
+    def is_background(self) -> bool:
+        return is_background(self.kind)
+
+    @property
+    def tokens(self) -> int:
+        """All that was read or written, cached or not."""
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Of any number of answers. `cost_nano_usd` leaves out the `unpriced` ones."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_nano_usd: int = 0
+    unpriced: int = 0
+    cut: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
+
+
+def is_background(kind: TurnKind | None) -> bool:
+    """Whether nobody waits for it; so it is with what a container asks outside of any turn."""
+    return kind is not TurnKind.CHAT
+
+
+def sums_of(entries: Iterable[Entry]) -> Sums:
+    """Add up entries that are not stored yet."""
+    total = Sums()
+    for one in entries:
+        total += Sums(
+            requests=1,
+            input_tokens=one.input_tokens,
+            output_tokens=one.output_tokens,
+            cache_read_tokens=one.cache_read_tokens,
+            cache_write_tokens=one.cache_write_tokens,
+            cost_nano_usd=one.cost_nano_usd or 0,
+            unpriced=one.cost_nano_usd is None,
+            cut=not one.is_whole,
+        )
+    return total
+
+
+async def add(tx: Tx, entry: Entry) -> None:
+    await tx.execute(
+        """
+        INSERT INTO usage (at_ms, group_folder, run_id, turn_id, kind, task_id, model, input_tokens,
+                           output_tokens, cache_read_tokens, cache_write_tokens, cost_nano_usd, is_whole)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            entry.at_ms,
+            entry.folder,
+            entry.run_id,
+            entry.turn_id,
+            entry.kind,
+            entry.task_id,
+            entry.model,
+            entry.input_tokens,
+            entry.output_tokens,
+            entry.cache_read_tokens,
+            entry.cache_write_tokens,
+            entry.cost_nano_usd,
+            entry.is_whole,
+        ),
+    )
+
+
+async def spent(tx: Tx, *, folder: Folder | None, since_ms: int, only_background: bool) -> Sums:
+    """Add up since a time; of all groups when `folder` is None."""
+    cursor = await tx.execute(
+        f"""
+        SELECT {_SUMS} FROM usage
+        WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)
+              AND (NOT :background OR kind IS NULL OR kind <> 'chat')
+        """,  # noqa: S608 - our own text
+        {"since": since_ms, "folder": folder, "background": only_background},
+    )
+    return _sums(await returned(cursor))
+
+
+async def summed(tx: Tx, column: str, *, folder: Folder | None = None) -> dict[str | None, Sums]:
+    """Add up by `group_folder`, `task_id`, `kind` or `model`."""
+    assert column in {"group_folder", "task_id", "kind", "model"}
+    return {row["key"]: _sums(row) for row in await _grouped(tx, column, folder)}
+
+
+async def summed_by_time(tx: Tx, *, folder: Folder | None = None) -> dict[int, Sums]:
+    """Add up by quarter of an hour, told as epoch ms of its begin."""
+    rows = await _grouped(tx, f"at_ms / {BUCKET_MS} * {BUCKET_MS}", folder)
+    return {row["key"]: _sums(row) for row in rows}
+
+
+async def _grouped(tx: Tx, expression: str, folder: Folder | None) -> list[sqlite3.Row]:
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT {expression} AS key, {_SUMS} FROM usage
+        WHERE :folder IS NULL OR group_folder = :folder GROUP BY key ORDER BY key
+        """,  # noqa: S608 - our own text
+        {"folder": folder},
+    )
+    return list(rows)
+
+
+def _sums(row: sqlite3.Row) -> Sums:
+    numbers: dict[str, Any] = {name: row[name] for name in Sums.__slots__}
+    return Sums(**numbers)

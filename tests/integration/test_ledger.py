@@ -1,0 +1,163 @@
+"""What the ledger says against what the scripted service said, to the token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from orchestrator.credentials.ledger import Ledger
+from orchestrator.credentials.tokens import token_hash
+from orchestrator.errors import StoreError
+from orchestrator.models import TurnId, TurnKind
+from orchestrator.store.database import Database
+from tests.fakes.clock import FakeClock
+from tests.fakes.household import Household
+from tests.fakes.messages_api import Fail, Hang, Say, SayThenCut, ScriptedMessagesApi, Step, Tokens
+from tests.fakes.proxied import Proxied, proxied
+
+MODEL = "claude-sonnet-4-5-20250929"
+TOKENS = Tokens(
+    input_tokens=1234, output_tokens=567, cache_read_input_tokens=89, cache_creation_input_tokens=10
+)
+
+
+@pytest.fixture
+def ledger(database: Database, clock: FakeClock) -> Ledger:
+    return Ledger(database, clock=clock)
+
+
+@asynccontextmanager
+async def scripted(home: Path, ledger: Ledger, *steps: Step) -> AsyncIterator[Proxied]:
+    """A proxy before a scripted service; its first run works on turn 7, a task's."""
+    with ScriptedMessagesApi(steps, tokens=TOKENS) as api:
+        async with proxied(home, ledger=ledger) as served:
+            served.environment["ANTHROPIC_BASE_URL"] = api.url
+            known = served.runs[token_hash(served.token)]
+            served.runs[token_hash(served.token)] = replace(
+                known, turn_id=TurnId(7), kind=TurnKind.TASK, task_id="t-1"
+            )
+            yield served
+
+
+def body(*, streams: bool, model: str = MODEL) -> bytes:
+    return json.dumps({"model": model, "stream": streams, "messages": []}).encode()
+
+
+async def ask(served: Proxied, **changes: object) -> httpx.Response:
+    return await served.call(content=body(**{"streams": True, **changes}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_the_ledger_has_the_numbers_of_the_service(
+    tmp_path: Path, ledger: Ledger, household: Household, streams: bool
+) -> None:
+    async with scripted(tmp_path, ledger, Say("hello")) as served:
+        await ask(served, streams=streams)
+        await served.recorded()
+    await ledger.flush()
+    (row,) = await household.rows("SELECT * FROM usage")
+    assert row == {
+        "id": 1,
+        "at_ms": household.clock.now_ms(),
+        "group_folder": "group-0",
+        "run_id": "run-0",
+        "turn_id": 7,
+        "kind": "task",
+        "task_id": "t-1",
+        "model": MODEL,
+        "input_tokens": 1234,
+        "output_tokens": 567,
+        "cache_read_tokens": 89,
+        "cache_write_tokens": 10,
+        "cost_nano_usd": 1234 * 3000 + 567 * 15000 + 89 * 300 + 10 * 3750,
+        "is_whole": 1,
+    }
+
+
+async def test_a_stream_cut_in_the_middle_leaves_what_was_seen(
+    tmp_path: Path, ledger: Ledger, household: Household
+) -> None:
+    async with scripted(tmp_path, ledger, SayThenCut("half a")) as served:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await ask(served)
+        await served.recorded()
+    await ledger.flush()
+    (row,) = await household.rows("SELECT * FROM usage")
+    assert (row["input_tokens"], row["output_tokens"], row["is_whole"]) == (11, 1, 0)
+
+
+async def test_an_answer_without_usage_leaves_an_audit_row_alone(
+    tmp_path: Path, ledger: Ledger, household: Household
+) -> None:
+    async with scripted(tmp_path, ledger, Fail(400)) as served:
+        await ask(served)
+        await served.call("/v1/messages/count_tokens")
+        await served.recorded(2)
+        await served.call(token="wrong")
+    await ledger.flush()
+    assert await household.rows("SELECT * FROM usage") == []
+    rows = await household.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
+    assert [(row["kind"], row["group_folder"]) for row in rows] == [
+        ("api.request", "group-0"),
+        ("api.request", "group-0"),
+        ("api.refused", None),
+    ]
+    assert [json.loads(row["detail"])["status"] for row in rows] == [400, 200, 401]
+
+
+async def test_a_client_that_leaves_is_noted(tmp_path: Path, ledger: Ledger, household: Household) -> None:
+    async with scripted(tmp_path, ledger, Hang()) as served:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await ask(served)
+        await served.recorded()
+    await ledger.flush()
+    (row,) = await household.rows("SELECT detail FROM audit")
+    assert json.loads(row["detail"])["ending"] == "gone"
+
+
+async def test_fifty_streams_at_once_lose_no_token(
+    tmp_path: Path, ledger: Ledger, household: Household
+) -> None:
+    counts = range(1, 51)
+    steps = [Say("x" * number, tokens=Tokens(input_tokens=number, output_tokens=2)) for number in counts]
+    async with scripted(tmp_path, ledger, *steps) as served:
+        writing = asyncio.create_task(ledger.run(), name="ledger")
+        for group in _in_fives(range(50)):
+            await asyncio.gather(*(ask(served) for _ in group))
+        await served.recorded(50)
+        writing.cancel()
+    await ledger.flush()
+    (row,) = await household.rows("SELECT count(*) AS n, sum(input_tokens) AS input FROM usage")
+    assert (row["n"], row["input"]) == (50, sum(counts))
+
+
+def _in_fives(numbers: Iterable[int]) -> list[list[int]]:
+    listed = list(numbers)
+    return [listed[at : at + 5] for at in range(0, len(listed), 5)]
+
+
+async def test_what_could_not_be_stored_is_stored_later(
+    tmp_path: Path, ledger: Ledger, household: Household
+) -> None:
+    async with scripted(tmp_path, ledger, Say("hello")) as served:
+        await ask(served)
+        await served.recorded()
+    async with household.database.transaction() as tx:
+        await tx.execute("ALTER TABLE usage RENAME TO away")
+    with pytest.raises(StoreError):
+        await ledger.flush()
+    assert [one.input_tokens for one in ledger.waiting] == [1234]
+    async with household.database.transaction() as tx:
+        await tx.execute("ALTER TABLE away RENAME TO usage")
+    await ledger.flush()
+    assert ledger.waiting == []
+    assert len(await household.rows("SELECT 1 FROM usage")) == 1
+    assert len(await household.rows("SELECT 1 FROM audit")) == 1
