@@ -9,13 +9,15 @@ from typing import Any
 
 from orchestrator.clock import Clock
 from orchestrator.errors import BadRequest
-from orchestrator.events import Bus
+from orchestrator.events import Bus, Event
 from orchestrator.models import Group, Inbound, Message, OutboxState, Turn, TurnId, TurnState
 from orchestrator.store import groups, messages, outbox, turns
 from orchestrator.store.database import Database, Tx
 
 SETTLED = (TurnState.ANSWERED, TurnState.FAILED)
 GONE = (OutboxState.SENT, OutboxState.SKIPPED, OutboxState.DEAD)
+SETTLING = frozenset({"turn.answered", "turn.failed", *(f"message.{state}" for state in GONE)})
+"""The events after which a message may be settled that was not before."""
 
 
 class UnknownMessage(BadRequest):
@@ -85,17 +87,17 @@ class Door:
             message = write(group, self._clock.now_ms())
             await self._accept(message)
             place = await self.find(message.id)
-            if is_busy or place.is_settled:
+            if is_busy or place.is_settled or not wait_seconds:
                 return place
             return await self._until_settled(place, events, wait_seconds)
 
     async def _until_settled(
-        self, place: Whereabouts, events: asyncio.Queue[Any], wait_seconds: float
+        self, place: Whereabouts, events: asyncio.Queue[Event], wait_seconds: float
     ) -> Whereabouts:
         try:
             async with asyncio.timeout(wait_seconds):
                 while not (place.is_settled or self._is_hopeless(place.outcome)):
-                    await events.get()
+                    await _news_of(place, events)
                     place = await self.find(place.id)
         except TimeoutError:
             return await self.find(place.id)
@@ -110,6 +112,14 @@ class Door:
             group = await groups.by_jid(tx, message.chat_jid)
             turn = await turns.get(tx, message.turn_id) if message.turn_id is not None else None
             return await _whereabouts(tx, message, group, turn)
+
+
+async def _news_of(place: Whereabouts, events: asyncio.Queue[Event]) -> None:
+    """Wait until it is worth looking again: everybody who waits hears of everything."""
+    while True:
+        event = await events.get()
+        if event.group is None or (event.group == place.group and event.kind in SETTLING):
+            return
 
 
 async def _whereabouts(tx: Tx, message: Message, group: Group | None, turn: Turn | None) -> Whereabouts:

@@ -1,0 +1,115 @@
+"""The door's waiting, on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orchestrator.channels.local import written
+from orchestrator.models import Group, Inbound
+from orchestrator.web.door import Door, Whereabouts
+from tests.fakes.household import Household
+
+WAIT_SECONDS = 60.0
+
+
+class CountedLooks:
+    """The database, and how often it was looked into."""
+
+    def __init__(self, household: Household) -> None:
+        self.looks = 0
+        self.hopeless: set[str] = set()
+        self._database = household.database
+
+    def reading(self):
+        self.looks += 1
+        return self._database.reading()
+
+
+@pytest.fixture
+async def family(household: Household) -> Household:
+    await household.add_group()
+    return household
+
+
+@pytest.fixture
+def looks(household: Household) -> CountedLooks:
+    return CountedLooks(household)
+
+
+@pytest.fixture
+def door(household: Household, looks: CountedLooks) -> Door:
+    return Door(
+        looks,  # type: ignore[arg-type]
+        accept=household.intake.accept,
+        is_hopeless=lambda outcome: outcome in looks.hopeless,
+        clock=household.clock,
+        bus=household.bus,
+    )
+
+
+async def ask(door: Door, text: str, *, wait_seconds: float = WAIT_SECONDS) -> Whereabouts:
+    def message(group: Group, now_ms: int) -> Inbound:
+        return written(group.jid, text, sender="jane", now_ms=now_ms)
+
+    return await door.say(message, "family", wait_seconds=wait_seconds)
+
+
+async def waiting(family: Household) -> None:
+    """Wait until whoever asked has heard of the own message and of all since, and has come to rest."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not (family.bus.ring and all(events.empty() for events in family.bus._listeners)):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def test_who_waits_gets_the_reply_of_the_turn(family, door):
+    asking = asyncio.create_task(ask(door, "@Andy hi"), name="ask")
+    await waiting(family)
+    turn = await family.answer("Hello Jane.")
+    family.bus.publish("turn.answered", group="family", turn=turn.id)
+    await family.deliver_all()
+    family.bus.publish("message.sent", group="family", turn=turn.id)
+
+    place = await asking
+
+    assert (place.outcome, place.replies) == ("answered", ("Hello Jane.",))
+
+
+async def test_who_waits_does_not_look_again_for_what_happens_to_others(family, door, looks):
+    asking = asyncio.create_task(ask(door, "@Andy hi"), name="ask")
+    await waiting(family)
+    before = looks.looks
+    for number in range(100):
+        family.bus.publish("turn.answered", group="work", turn=1000 + number)
+        family.bus.publish("turn.acknowledged", group="family", turn=1000 + number)
+    await waiting(family)
+
+    assert looks.looks == before
+    await family.answer()
+    family.bus.publish("turn.answered", group="family", turn=1)
+    assert (await asking).outcome == "answered"
+
+
+async def test_who_waits_is_sent_away_when_the_host_ends_before_the_reply(family, door, looks):
+    asking = asyncio.create_task(ask(door, "@Andy hi"), name="ask")
+    await waiting(family)
+    looks.hopeless.add("queued")
+    family.bus.publish("host.stopping")
+
+    place = await asking
+
+    assert (place.outcome, place.is_settled) == ("queued", False)
+
+
+async def test_who_does_not_wait_is_told_the_place_at_once(family, door, looks):
+    place = await ask(door, "@Andy hi", wait_seconds=0)
+
+    assert (place.outcome, place.place, place.is_settled) == ("queued", 1, False)
+    assert looks.looks == 2, "the group, then the message"
+
+
+async def test_a_wait_that_ends_tells_where_the_message_is(family, door):
+    place = await ask(door, "@Andy hi", wait_seconds=0.01)
+
+    assert (place.outcome, place.is_settled) == ("queued", False)
