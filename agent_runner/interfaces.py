@@ -30,6 +30,8 @@ class Outcome:
 
     error: str | None = None
     code: ErrorCode | None = None
+    note: str | None = None
+    """Why nothing was said, for the record."""
     usage: TokenUsage | None = field(default=None)
 
 

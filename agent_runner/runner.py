@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from functools import partial
 
 from agent_runner.agents.claude_command import StartedCli
+from agent_runner.checks import run_check
 from agent_runner.faults import log_fault, one_line
 from agent_runner.host import Host
 from agent_runner.inbox import Inbox
@@ -49,7 +51,8 @@ async def live(
     terminated = on_sigterm()
     host = Host(workspace)
     inbox = Inbox(workspace.input, order.run, handled={order.turn.turn})
-    session = Session(order, make_agent(order, workspace, host, started), inbox, outlet)
+    agent = make_agent(order, workspace, host, started)
+    session = Session(order, agent, inbox, outlet, check=partial(run_check, cwd=workspace.group))
     run = asyncio.create_task(session.run(), name="session")
     others = (
         asyncio.create_task(session.beat(HEARTBEAT_SECONDS), name="heartbeat"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
+from agent_runner.checks import Verdict, run_check
 from agent_runner.faults import log_fault, one_line
 from agent_runner.inbox import Inbox
 from agent_runner.interfaces import Agent, Outcome, TokenUsage
@@ -13,7 +15,8 @@ from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RunOrder, TurnOrder
 
 CLOSE_SECONDS = 2.0
-
+Check = Callable[[TurnOrder], Awaitable[Verdict]]
+"""Runs the check of a turn that has one."""
 
 TURN_CUT_OFF = 0
 """Exit code when a turn was cut off as ordered, which leaves the agent unusable: a clean end."""
@@ -26,8 +29,11 @@ class Session:
     An agent that returns an error stays in use; one that raises has broken and ends the run.
     """
 
-    def __init__(self, order: RunOrder, agent: Agent, inbox: Inbox, outlet: Outlet) -> None:
+    def __init__(
+        self, order: RunOrder, agent: Agent, inbox: Inbox, outlet: Outlet, *, check: Check = run_check
+    ) -> None:
         self._order = order
+        self._check = check
         self._agent = agent
         self._inbox = inbox
         self._outlet = outlet
@@ -70,15 +76,25 @@ class Session:
         return None
 
     async def _answer(self, turn: TurnOrder) -> Outcome:
-        if not self._is_started:
-            await self._agent.start()
-            self._is_started = True
+        if turn.check is None:
+            await self._start()
         self._outlet.put(Ack, turn=turn.turn)
+        if turn.check is not None:
+            verdict = await self._check(turn)
+            if verdict.turn is None:
+                return verdict.outcome or Outcome()
+            turn = verdict.turn
+            await self._start()
 
         async def say(text: str) -> None:
             self._say(turn, text)
 
         return await self._agent.answer(turn, say)
+
+    async def _start(self) -> None:
+        if not self._is_started:
+            await self._agent.start()
+            self._is_started = True
 
     def _say(self, turn: TurnOrder, text: str) -> None:
         if text.strip():
@@ -96,6 +112,7 @@ class Session:
             status="success" if outcome.error is None else "error",
             error=outcome.error,
             code=code,
+            note=outcome.note,
             new_session_id=self._agent.session_id,
         )
 

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from agent_runner.host import Host
+from agent_runner.task_tools import TASK_TOOLS
+from agent_runner.tool import NoParameters, Parameters, Tool
 from agent_runner.wire import mailbox
 from agent_runner.wire.mailbox import Command, Reply
 
-P = TypeVar("P", bound="Parameters")
+__all__ = ["TABLE", "Tool", "tools_for", "words_of"]
 
 REMINDER_TIME = (
     "When: a local ISO time without an offset such as 2026-11-22T18:30, or a duration from now such as "
     "30m or 2h15m. Work the time out first; words like 'tomorrow' are not understood."
 )
-
-
-class Parameters(BaseModel):
-    """What the model fills in. Unknown names are refused, so that a slip is noticed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class NoParameters(Parameters):
-    pass
 
 
 class MessageParameters(Parameters):
@@ -65,32 +54,6 @@ class RegisterParameters(Parameters):
 
 class FolderParameters(Parameters):
     folder: str = Field(min_length=1, max_length=64, description="The group's folder name.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool(Generic[P]):
-    """One tool: how the model sees it, and the command it becomes."""
-
-    name: str
-    description: str
-    parameters: type[P]
-    command: Callable[[P], Command]
-    is_only_main: bool = False
-
-    def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the parameters."""
-        bare: dict[str, Any] = _without_titles(self.parameters.model_json_schema())
-        return {"type": "object", "properties": {}} | bare
-
-    async def call(self, arguments: dict[str, Any], host: Host, *, turn: int | None = None) -> Reply:
-        """Ask the host. Arguments that do not fit are the reply `bad_arguments`, and it is not asked."""
-        try:
-            command = self.command(self.parameters.model_validate(arguments))
-        except ValidationError as error:
-            return Reply(request_id="none", ok=False, code="bad_arguments", text=_mistakes(error))
-        if isinstance(command, mailbox.SendMessage):
-            command = command.model_copy(update={"turn": turn})
-        return await host.ask(command)
 
 
 def _send(given: MessageParameters) -> Command:
@@ -146,6 +109,7 @@ TABLE: tuple[Tool[Any], ...] = (
         description="Have a text sent to this chat at a time, word for word, without waking you.",
         parameters=ReminderParameters,
         command=_remind,
+        makes=True,
     ),
     Tool(
         name="cancel_reminder",
@@ -159,6 +123,7 @@ TABLE: tuple[Tool[Any], ...] = (
         parameters=NoParameters,
         command=_list,
     ),
+    *TASK_TOOLS,
     Tool(
         name="register_group",
         description="Let the assistant answer in a chat. Only on the owner's wish.",
@@ -181,22 +146,3 @@ TABLE: tuple[Tool[Any], ...] = (
         is_only_main=True,
     ),
 )
-
-
-def _mistakes(error: ValidationError) -> str:
-    lines = [
-        f"{'.'.join(str(part) for part in mistake['loc'])}: {mistake['msg']}"
-        for mistake in error.errors(include_input=False, include_url=False)
-    ]
-    return "The arguments do not fit. " + "; ".join(lines)
-
-
-def _without_titles(schema: Any) -> Any:
-    """Drop the titles that pydantic adds: they cost tokens and say nothing."""
-    if isinstance(schema, dict):
-        return {
-            name: _without_titles(value)
-            for name, value in schema.items()
-            if not (name == "title" and isinstance(value, str))
-        }
-    return schema

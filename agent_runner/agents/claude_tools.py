@@ -6,6 +6,9 @@ protocol, but importing it takes longer than everything else at the start of a c
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import Counter
 from typing import Any
 
 from agent_runner.faults import log_fault, one_line
@@ -23,6 +26,7 @@ class ToolServer:
         self.turn: int | None = None
         """The turn that is being answered."""
         self._host = host
+        self._calls: Counter[tuple[int | None, str]] = Counter()
         self._tools = {tool.name: tool for tool in tools_for(is_main=order.is_main)}
 
     async def answer(self, message: dict[str, Any]) -> dict[str, Any] | None:
@@ -54,11 +58,21 @@ class ToolServer:
         if tool is None:
             return _said(f"There is no tool {name}.", is_error=True)
         try:
-            reply = await tool.call(arguments, self._host, turn=self.turn)
+            request_id = self._request_id(name, arguments)
+            reply = await tool.call(arguments, self._host, turn=self.turn, request_id=request_id)
         except Exception as error:  # noqa: BLE001  # the model is told, and goes on without the tool
             log_fault(f"the tool {name} broke", error)
             return _said(one_line(error), is_error=True)
         return _said(words_of(reply), is_error=not reply.ok)
+
+    def _request_id(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """The same for the same call of the same turn tried again, another for one that is repeated in it."""
+        if self.turn is None:
+            return None
+        text = json.dumps([name, arguments], sort_keys=True)
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:24]
+        self._calls[self.turn, digest] += 1
+        return f"t{self.turn}-{digest}-{self._calls[self.turn, digest]}"
 
 
 def _introduction(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ END = "---NANOCLAW_OUTPUT_END---"
 UNBROKEN = r"\u002d\u002d\u002d"
 MAX_LINE_CHARS = 4 * 1024 * 1024
 
-ErrorCode = Literal["agent", "session_gone", "order", "internal"]
+ErrorCode = Literal["agent", "session_gone", "order", "check", "internal"]
 
 
 def _without_halves(text: str) -> str:
@@ -62,11 +62,15 @@ class Result(_Frame):
 
 
 class TurnEnd(_Frame):
-    """The turn is over: `status` says how, `error` why not, `code` of which sort."""
+    """The turn is over: `status` says how, `error` why not, `code` of which sort.
+
+    `note` is for the record: why a turn that ended well said nothing.
+    """
 
     kind: Literal["turn_end"] = "turn_end"
     turn: int
     code: ErrorCode | None = None
+    note: Sendable | None = None
 
 
 class Heartbeat(_Frame):

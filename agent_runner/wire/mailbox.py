@@ -13,6 +13,8 @@ from agent_runner.wire.document import Document, WireError
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_TEXT_CHARS = 100_000
+MAX_CHECK_CHARS = 16_000
+"""A script is one argument of a command line, which holds 128 KiB."""
 REPLY_SECONDS = 10.0
 
 RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -68,6 +70,73 @@ class RefreshGroups(_Command):
     type: Literal["refresh_groups"] = "refresh_groups"
 
 
+TaskId = Annotated[str, Field(min_length=1, max_length=64)]
+Word = Annotated[str, Field(max_length=200)]
+"""What the host checks itself, so that its refusal can say what is meant."""
+CheckScript = Annotated[str, Field(max_length=MAX_CHECK_CHARS)]
+
+
+class ScheduleTask(_Command):
+    """Ask the group's agent `prompt` at a time, or again and again.
+
+    `schedule_value` goes with `schedule_type`: `cron` five fields in the group's zone; `interval`
+    milliseconds or a duration such as `1h30m`; `once` an ISO time or a duration. `check` is a bash script
+    that is run first and may say, without a model, that there is nothing to do.
+    """
+
+    type: Literal["schedule_task"] = "schedule_task"
+    prompt: Text
+    schedule_type: Word
+    schedule_value: Word
+    context_mode: Word = "isolated"
+    overlap: Word | None = None
+    catch_up: Word | None = None
+    dst: Word | None = None
+    check: CheckScript | None = None
+    target_folder: str | None = Field(default=None, alias="targetFolder", max_length=64)
+
+
+class UpdateTask(_Command):
+    """Change what is given; an empty `check` removes it."""
+
+    type: Literal["update_task"] = "update_task"
+    task_id: TaskId = Field(alias="taskId")
+    prompt: Text | None = None
+    schedule_type: Word | None = None
+    schedule_value: Word | None = None
+    context_mode: Word | None = None
+    overlap: Word | None = None
+    catch_up: Word | None = None
+    dst: Word | None = None
+    check: CheckScript | None = None
+
+
+class PauseTask(_Command):
+    type: Literal["pause_task"] = "pause_task"
+    task_id: TaskId = Field(alias="taskId")
+
+
+class ResumeTask(_Command):
+    type: Literal["resume_task"] = "resume_task"
+    task_id: TaskId = Field(alias="taskId")
+
+
+class CancelTask(_Command):
+    type: Literal["cancel_task"] = "cancel_task"
+    task_id: TaskId = Field(alias="taskId")
+
+
+class RunTask(_Command):
+    """Ask it now, besides its schedule."""
+
+    type: Literal["run_task"] = "run_task"
+    task_id: TaskId = Field(alias="taskId")
+
+
+class ListTasks(_Command):
+    type: Literal["list_tasks"] = "list_tasks"
+
+
 Command = Annotated[
     SendMessage
     | SetReminder
@@ -75,7 +144,14 @@ Command = Annotated[
     | ListReminders
     | RegisterGroup
     | UnregisterGroup
-    | RefreshGroups,
+    | RefreshGroups
+    | ScheduleTask
+    | UpdateTask
+    | PauseTask
+    | ResumeTask
+    | CancelTask
+    | RunTask
+    | ListTasks,
     Field(discriminator="type"),
 ]
 

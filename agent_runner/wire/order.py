@@ -29,6 +29,8 @@ class TurnOrder(Document):
     kind: TurnKind
     prompt: str
     requests: tuple[Request, ...] = ()
+    check: str | None = None
+    """A bash script that is run before the agent; its last line may say that there is nothing to do."""
 
 
 class Limits(Document):

@@ -16,6 +16,8 @@ GiveBack = Callable[..., Awaitable[TurnState]]
 """`(tx, turn, *, reason, is_retryable, now_ms)`: settle a turn that was not answered."""
 
 LOST_SESSION = "session_gone"
+FAILED_CHECK = "check"
+"""Comes again at its task's next time; tried at once it would say the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,12 @@ async def _end(
         if frame.code == LOST_SESSION and not run.is_isolated:
             await sessions.forget(tx, turn.folder)
         reason = plain_reason(frame.error)
-        return await give_back(tx, turn, reason=reason, is_retryable=True, now_ms=now_ms)
+        is_retryable = frame.code != FAILED_CHECK
+        return await give_back(tx, turn, reason=reason, is_retryable=is_retryable, now_ms=now_ms)
     spoken = await outbox.release(tx, turn.id, now_ms=now_ms)
+    silence = plain_reason(frame.note) if frame.note else "nothing to say"
     await turns.settle(
-        tx, turn.id, TurnState.ANSWERED, reason=None if spoken else "nothing to say", now_ms=now_ms
+        tx, turn.id, TurnState.ANSWERED, reason=None if spoken else silence, now_ms=now_ms
     )
     if turn.kind is TurnKind.CHAT and turn.last_seq is not None:
         await sessions.move_cursor(tx, turn.folder, turn.last_seq)

@@ -144,6 +144,8 @@ class RunPool:
         run = self._new_run(turn, token_hash)
         async with self._database.transaction() as tx:
             group = await groups.by_folder(tx, turn.folder)
+            if not await _waits(tx, turn):
+                return
             if group is None:
                 await turns.settle(
                     tx, turn.id, TurnState.FAILED, reason=NO_GROUP, now_ms=self._clock.now_ms()
@@ -165,6 +167,8 @@ class RunPool:
             life = self._lives.get(run_id)
             group = await groups.by_folder(tx, turn.folder)
             if life is None or life.state is not RunState.IDLE or group is None:
+                return
+            if not await _waits(tx, turn):
                 return
             await turns.start(tx, turn.id, run_id, now_ms=self._clock.now_ms())
             order = await self._ties.compose(tx, turn, group, run_id)
@@ -521,6 +525,12 @@ class RunPool:
         ending = [life.task for life in list(self._lives.values()) if life.task is not None]
         if ending:
             await asyncio.wait(ending, timeout=10)
+
+
+async def _waits(tx: Tx, turn: Turn) -> bool:
+    """Whether a turn is still to begin: its task may have been cancelled since the lanes looked."""
+    now = await turns.get(tx, turn.id)
+    return now is not None and now.state is TurnState.QUEUED
 
 
 def _until_stored() -> AsyncIterator[stamina.Attempt]:

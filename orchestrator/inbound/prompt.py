@@ -8,14 +8,19 @@ from xml.sax.saxutils import escape
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.order import Request, TurnOrder
-from orchestrator.clock import local_iso
+from orchestrator.clock import local_iso, local_minute
 from orchestrator.inbound import triggers
-from orchestrator.models import Group, Message, RunId, Turn
-from orchestrator.store import messages, sessions, turns
+from orchestrator.models import Cause, Group, Message, RunId, Turn
+from orchestrator.store import messages, sessions, task_runs, tasks, turns
 from orchestrator.store.database import Tx
 
 MAX_MESSAGES = 200
 MAX_PROMPT_CHARS = 400_000
+TASK_NOTICE = (
+    "[This is scheduled task {id}, run {cause}, due {due}. It was sent automatically: nobody wrote it just "
+    "now, and nobody can be asked back. Your final answer goes to the chat; when there is nothing to tell, "
+    "put all of it between <internal> and </internal>.]"
+)
 
 # What XML cannot say; a NUL in a prompt also ends it early on some paths.
 _UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff￾￿]")
@@ -26,6 +31,8 @@ async def compose(
 ) -> TurnOrder:
     """Write the order of a turn from what the store holds now: it may have grown since it was read."""
     turn = await turns.get(tx, turn.id) or turn
+    if turn.task_id is not None:
+        return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)
     if turn.last_seq is None:
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=turn.prompt or "")
     cursor = await sessions.cursor_of(tx, turn.folder)
@@ -43,6 +50,25 @@ async def compose(
     )
 
 
+async def _compose_task(
+    tx: Tx, turn: Turn, task_id: str, *, run_id: RunId, zone: ZoneInfo, now_ms: int
+) -> TurnOrder:
+    """Ask what a task asks, and say that nobody is asking it just now."""
+    task, run = await tasks.get(tx, task_id), await task_runs.of_turn(tx, turn.id)
+    asked = _UNSPEAKABLE.sub("�", turn.prompt or "")
+    cause = "on request" if run and run.cause is Cause.BY_HAND else "by its schedule"
+    due = local_minute(run.due_ms if run else turn.queued_ms, zone)
+    notice = TASK_NOTICE.format(id=task_id, cause=cause, due=due)
+    return TurnOrder(
+        run=run_id,
+        turn=turn.id,
+        kind=turn.kind.value,
+        prompt=f"{_header(zone, now_ms)}\n{notice}\n\n{asked}",
+        requests=(Request(sender="", text=asked),),
+        check=task.check if task else None,
+    )
+
+
 def render(context: Sequence[Message], *, zone: ZoneInfo, now_ms: int) -> str:
     """The messages as XML, oldest first, times in the group's zone; the oldest go when it gets too long."""
     lines: list[str] = []
@@ -53,8 +79,11 @@ def render(context: Sequence[Message], *, zone: ZoneInfo, now_ms: int) -> str:
         if room < 0 and lines:
             break
         lines.append(line)
-    header = f'<context timezone="{escape(str(zone.key))}" now="{local_iso(now_ms, zone)}"/>'
-    return "\n".join([header, "<messages>", *reversed(lines), "</messages>"])
+    return "\n".join([_header(zone, now_ms), "<messages>", *reversed(lines), "</messages>"])
+
+
+def _header(zone: ZoneInfo, now_ms: int) -> str:
+    return f'<context timezone="{escape(str(zone.key))}" now="{local_iso(now_ms, zone)}"/>'
 
 
 def _line(message: Message, zone: ZoneInfo) -> str:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from agent_runner.wire.mailbox import (
     CancelReminder,
+    CancelTask,
     Command,
     ListReminders,
+    ListTasks,
+    PauseTask,
     RefreshGroups,
     RegisterGroup,
+    ResumeTask,
+    RunTask,
+    ScheduleTask,
     SendMessage,
     SetReminder,
     UnregisterGroup,
+    UpdateTask,
 )
 from orchestrator.models import Group
 
@@ -26,5 +33,18 @@ def refusal(caller: Group, command: Command) -> str | None:
             return "a group may only write in its own chat"
         case RegisterGroup() | UnregisterGroup() | RefreshGroups():
             return ONLY_MAIN
+        case ScheduleTask(target_folder=folder) if folder not in (None, caller.folder):
+            return "a group may only schedule for itself"
         case SendMessage() | SetReminder() | CancelReminder() | ListReminders():
+            return None
+        case (
+            ScheduleTask()
+            | UpdateTask()
+            | PauseTask()
+            | ResumeTask()
+            | CancelTask()
+            | RunTask()
+            | ListTasks()
+        ):
+            # Which task is meant is looked up among the caller's own.
             return None

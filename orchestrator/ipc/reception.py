@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from agent_runner.wire.mailbox import Command, Reply, parse_command
+from orchestrator.agenda import Times
 from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
@@ -19,6 +20,7 @@ from orchestrator.ipc.handlers import Answer, Caller, ReadTime, refused
 from orchestrator.ipc.handlers import groups as group_handlers
 from orchestrator.ipc.handlers import messages as message_handlers
 from orchestrator.ipc.handlers import reminders as reminder_handlers
+from orchestrator.ipc.handlers import tasks as task_handlers
 from orchestrator.models import Group
 from orchestrator.store import commands
 from orchestrator.store.database import Database, Tx
@@ -33,6 +35,13 @@ HANDLERS: dict[str, Callable[[Tx, Caller, Any], Awaitable[Answer]]] = {
     "register_group": group_handlers.register_group,
     "unregister_group": group_handlers.unregister_group,
     "refresh_groups": group_handlers.refresh_groups,
+    "schedule_task": task_handlers.schedule_task,
+    "update_task": task_handlers.update_task,
+    "pause_task": task_handlers.pause_task,
+    "resume_task": task_handlers.resume_task,
+    "cancel_task": task_handlers.cancel_task,
+    "run_task": task_handlers.run_task,
+    "list_tasks": task_handlers.list_tasks,
 }
 """A command's type → what does it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -47,6 +56,7 @@ class Reception:
         *,
         clock: Clock,
         read_time: ReadTime,
+        times: Times,
         zone_of: Callable[[Group], Any],
         hints: Hints,
         bus: Bus,
@@ -54,6 +64,7 @@ class Reception:
         self._database = database
         self._clock = clock
         self._read_time = read_time
+        self._times = times
         self._zone_of = zone_of
         self._hints = hints
         self._bus = bus
@@ -89,6 +100,7 @@ class Reception:
             now_ms=self._clock.now_ms(),
             zone=self._zone_of(group),
             read_time=self._read_time,
+            times=self._times,
         )
         return await HANDLERS[command.type](tx, caller, command)
 
@@ -96,6 +108,7 @@ class Reception:
         self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)
         self._hints.outbox.give()
         self._hints.scheduler.give()
+        self._hints.lanes.give()
 
 
 def _request_id(name: str, body: bytes) -> str:

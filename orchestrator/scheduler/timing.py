@@ -7,12 +7,13 @@ clocks of the zone show (`cron`); a task that runs once has one moment.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from zoneinfo import ZoneInfo
 
+from orchestrator.agenda import Times
 from orchestrator.clock import local_iso
 from orchestrator.errors import BadSchedule
-from orchestrator.models import Dst, Planned, Schedule, ScheduleKind
+from orchestrator.models import Dst, Group, Planned, Schedule, ScheduleKind
 from orchestrator.scheduler import cron, when
 
 MIN_INTERVAL_MS = 60_000
@@ -20,6 +21,18 @@ MAX_INTERVAL_MS = int(when.FURTHEST.total_seconds() * 1000)
 MAX_CAUGHT_UP = 10
 _FIRST_LOOK_BACK_MS = 3_600_000
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
+
+
+def times_for(zone_of: Callable[[Group], ZoneInfo]) -> Times:
+    """Tell the agenda how schedules are read, each in the zone that its group is in."""
+
+    def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> Planned:
+        return plan(kind, value, dst=dst, now_ms=now_ms, zone=zone_of(group))
+
+    def following(schedule: Schedule, due_ms: int, after_ms: int) -> int | None:
+        return following_ms(schedule, due_ms, after_ms=after_ms)
+
+    return Times(plan=plan_for, following=following)
 
 
 def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Planned:

@@ -86,3 +86,20 @@ async def test_an_unknown_method_is_refused() -> None:
 
 async def test_a_notification_gets_no_answer() -> None:
     assert await server().answer({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None
+
+
+async def test_a_turn_that_is_tried_again_asks_under_the_same_ids() -> None:
+    """What a first try made is then found and not made again; the same call twice in one try is two."""
+    task = {"prompt": "news", "schedule_type": "interval", "schedule_value": "1h"}
+
+    async def one_try() -> list[str | None]:
+        host = Answering()
+        tools = server(host)
+        tools.turn = 9
+        for arguments in (task, task, {**task, "prompt": "weather"}):
+            await ask(tools, "tools/call", name="schedule_task", arguments=arguments)
+        return [command.request_id for command in host.asked]
+
+    first = await one_try()
+    assert len(set(first)) == 3
+    assert await one_try() == first

@@ -7,7 +7,7 @@ import pytest
 
 from agent_runner.host import Host
 from agent_runner.tools import TABLE, Tool, tools_for, words_of
-from agent_runner.wire.mailbox import Command, Reply, parse_command
+from agent_runner.wire.mailbox import Command, Reply, ScheduleTask, parse_command
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "send_message": {"text": "안녕"},
@@ -17,6 +17,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "register_group": {"jid": "local:bees", "name": "Bees", "folder": "bees", "requires_trigger": False},
     "unregister_group": {"folder": "bees"},
     "refresh_groups": {},
+    "schedule_task": {"prompt": "뉴스", "schedule_type": "cron", "schedule_value": "0 9 * * *"},
+    "update_task": {"task_id": "task-1", "schedule_value": "1h"},
+    "pause_task": {"task_id": "task-1"},
+    "resume_task": {"task_id": "task-1"},
+    "cancel_task": {"task_id": "task-1"},
+    "run_task": {"task_id": "task-1"},
+    "list_tasks": {},
 }
 
 
@@ -88,3 +95,19 @@ async def test_a_message_names_the_turn_it_belongs_to() -> None:
 def test_a_reply_is_read_with_its_data() -> None:
     reply = Reply(request_id="r", ok=True, code="done", text="Set.", data={"id": 4, "말": "차"})
     assert words_of(reply) == 'Set.\n{"id": 4, "말": "차"}'
+
+
+async def test_what_makes_something_asks_under_the_id_it_is_given_and_nothing_else_does() -> None:
+    host = Listening()
+    for name, arguments in EXAMPLES.items():
+        await tool_named(name).call(arguments, host, request_id="t1-abc-1")
+    named = {command.type for command in host.asked if command.request_id == "t1-abc-1"}
+    assert named == {"set_reminder", "schedule_task", "run_task"}
+
+
+async def test_a_task_of_the_tools_is_in_the_conversation_unless_said_otherwise() -> None:
+    host = Listening()
+    await tool_named("schedule_task").call(EXAMPLES["schedule_task"], host)
+    (command,) = host.asked
+    assert isinstance(command, ScheduleTask)
+    assert (command.context_mode, command.catch_up, command.overlap) == ("group", "latest", "skip")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
+from orchestrator.agenda import Times
 from orchestrator.models import Group
 
 
@@ -24,6 +25,7 @@ class Caller:
     now_ms: int
     zone: ZoneInfo
     read_time: ReadTime
+    times: Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

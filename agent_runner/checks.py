@@ -1,0 +1,122 @@
+"""Run a task's check: a script that may say that there is nothing to do, before any model is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent_runner.interfaces import Outcome
+from agent_runner.wire.order import TurnOrder
+
+CHECK_SECONDS = 30.0
+MAX_OUTPUT_BYTES = 1024 * 1024
+MAX_SHOWN_CHARS = 120
+NOTHING_TO_DO = "the check found nothing to do"
+_OWN_TO_THE_AGENT = ("ANTHROPIC_", "CLAUDE_")
+"""What stands in the environment for the agent alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a check decided: the turn to answer, or the outcome without an answer."""
+
+    turn: TurnOrder | None = None
+    outcome: Outcome | None = None
+
+
+async def run_check(turn: TurnOrder, *, cwd: Path | None = None, seconds: float = CHECK_SECONDS) -> Verdict:
+    """Run the check of `turn` in bash and judge its last line: `{"wakeAgent": bool, "data": …}`.
+
+    Data is added to the prompt. A check that fails, says something else or too much, or takes longer than
+    `seconds` ends the turn as failed. Cancelled, it leaves no process behind.
+    """
+    assert turn.check is not None
+    try:
+        output = await _output(turn.check, cwd, seconds)
+        said = _last_line(output)
+    except _CheckFailed as failed:
+        return Verdict(outcome=Outcome(error=f"The check failed: {failed}", code="check"))
+    if not said["wakeAgent"]:
+        return Verdict(outcome=Outcome(note=NOTHING_TO_DO))
+    return Verdict(turn=_with_data(turn, said.get("data")))
+
+
+class _CheckFailed(Exception):
+    """Why a check decided nothing."""
+
+
+async def _output(script: str, cwd: Path | None, seconds: float) -> bytes:
+    process = await _started(script, cwd)
+    try:
+        async with asyncio.timeout(seconds):
+            output = await _read(process)
+            code = await process.wait()
+    except TimeoutError:
+        raise _CheckFailed(f"it took longer than {seconds:g} s.") from None
+    finally:
+        await _end(process)
+    if code != 0:
+        raise _CheckFailed(f"it ended with code {code}.")
+    return output
+
+
+async def _started(script: str, cwd: Path | None) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *("bash", "-c", script),
+            cwd=cwd,
+            env=_environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise _CheckFailed(f"it cannot be started ({error.strerror}).") from error
+
+
+async def _read(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    output = bytearray()
+    while chunk := await process.stdout.read(65_536):
+        output += chunk
+        if len(output) > MAX_OUTPUT_BYTES:
+            raise _CheckFailed(f"it printed more than {MAX_OUTPUT_BYTES // 1024} KiB.")
+    return bytes(output)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill whatever the script left in its process group, and wait for its shell."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await asyncio.shield(process.wait())
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_THE_AGENT)}
+
+
+def _last_line(output: bytes) -> dict[str, Any]:
+    lines = output.decode("utf-8", "replace").split("\n")
+    line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict) or not isinstance(said.get("wakeAgent"), bool):
+        shown = f"'{line[:MAX_SHOWN_CHARS]}'" if line else "nothing"
+        raise _CheckFailed(f'its last line has to be {{"wakeAgent": true or false}}, and it is {shown}.')
+    return said
+
+
+def _with_data(turn: TurnOrder, data: Any) -> TurnOrder:
+    if data is None:
+        return turn
+    found = json.dumps(data, ensure_ascii=False, indent=1)
+    return turn.model_copy(update={"prompt": f"{turn.prompt}\n\nThe check of this task found:\n{found}"})
