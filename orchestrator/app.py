@@ -25,6 +25,7 @@ from orchestrator.container import choice, mounts, reaper
 from orchestrator.container.run_log import RunLogs
 from orchestrator.container.runner import RunPool, Ties
 from orchestrator.credentials import tokens
+from orchestrator.credentials.gate import Gate
 from orchestrator.credentials.proxy import CredentialProxy
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.server import ProxyServer, bind
@@ -59,6 +60,8 @@ log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30.0
 """How long a shutdown waits for turns that run."""
+REQUESTS_A_TURN = 200
+"""Of the model; more is a loop that runs away."""
 DELIVER_SECONDS = 5.0
 """How long it waits for what they said to be sent."""
 HOST = "127.0.0.1"
@@ -136,7 +139,24 @@ class Orchestrator:
         *,
         leaves_containers: bool,
     ) -> None:
-        proxy = await stack.enter_async_context(CredentialProxy(self._credentials, self._identify))
+        self._gate = Gate(
+            self._database,
+            clock=self._clock,
+            zone=self._settings.zone,
+            requests_a_turn=REQUESTS_A_TURN,
+            on_told=self._hints.outbox.give,
+            on_runaway=self._stop_run,
+        )
+        stack.push_async_callback(self._gate.ledger.flush)
+        proxy = await stack.enter_async_context(
+            CredentialProxy(
+                self._credentials,
+                self._identify,
+                on_exchange=self._gate.ledger.exchanged,
+                on_denial=self._gate.ledger.denied,
+                admit=self._gate.admit,
+            )
+        )
         proxy_server = ProxyServer(proxy.app, self._proxy_socket())
         stack.callback(proxy_server.close)
         self._proxy_port = proxy_server.port
@@ -225,6 +245,7 @@ class Orchestrator:
             "run-logs": self._run_logs.run,
             "post": self._post().run,
             "proxy": proxy_server.serve,
+            "ledger": self._gate.ledger.run,
             "web": partial(self._web, intake, listener),
             **{f"channel:{one.name}": partial(one.run, intake.receive) for one in channels.all},
             "dispatcher": self._dispatcher.run,
@@ -358,7 +379,16 @@ class Orchestrator:
             turn = await turns.running_in(tx, run.id) if run else None
         if run is None:
             return None
-        return RunIdentity(run_id=run.id, folder=run.folder, turn_id=turn.id if turn else None)
+        return RunIdentity(
+            run_id=run.id,
+            folder=run.folder,
+            turn_id=turn.id if turn else None,
+            kind=turn.kind if turn else None,
+            task_id=turn.task_id if turn else None,
+        )
+
+    async def _stop_run(self, run_id: RunId, reason: str) -> None:
+        await self._pool.stop(run_id, reason)
 
     def _proxy_socket(self) -> socket.socket:
         """Listen where containers of an earlier start expect it, if that is free."""
