@@ -16,7 +16,7 @@ import structlog
 from filelock import FileLock, Timeout
 
 from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
-from orchestrator import __version__, registration
+from orchestrator import __version__, group_config, group_files, registration
 from orchestrator.channels.local import LocalChannel, written
 from orchestrator.channels.registry import Channels
 from orchestrator.clock import Clock, SystemClock
@@ -52,6 +52,7 @@ from orchestrator.serve import Server, listen
 from orchestrator.store import groups, outbox, runs, turns
 from orchestrator.store.database import Database, Tx
 from orchestrator.supervise import supervise
+from orchestrator.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from orchestrator.credentials.exchange import RunIdentity
@@ -115,6 +116,7 @@ class Orchestrator:
             async with self._database.transaction() as tx:
                 await registration.ensure_main(tx, now_ms=self._clock.now_ms())
             stack.push_async_callback(self._run_logs.close)
+            await asyncio.to_thread(self._lay_shared)
             self._chosen = await choice.choose(
                 self._settings.andy_runtime,
                 home=self._home.root,
@@ -243,6 +245,9 @@ class Orchestrator:
             ).run,
             "reaper": self._pool.reap,
             "run-logs": self._run_logs.run,
+            "upkeep": Upkeep(
+                self._database, lay=self._lay, live=self._pool.live, retire=self._pool.retire, bus=bus
+            ).run,
             "post": self._post().run,
             "proxy": proxy_server.serve,
             "ledger": self._gate.ledger.run,
@@ -256,6 +261,7 @@ class Orchestrator:
 
         from orchestrator.web.api import web_app
         from orchestrator.web.door import Door
+        from orchestrator.web.groups import GroupDesk
 
         door = Door(
             self._database,
@@ -264,7 +270,8 @@ class Orchestrator:
             clock=self._clock,
             bus=self.bus,
         )
-        app = web_app(door, write=written, status=self.status, bus=self.bus, token=self._token)
+        desk = GroupDesk(self._database, clock=self._clock, hints=self._hints, bus=self.bus)
+        app = web_app(door, desk=desk, write=written, status=self.status, bus=self.bus, token=self._token)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, ws="none"
         )
@@ -323,6 +330,7 @@ class Orchestrator:
         )
 
     def _order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
+        config = group_config.of(group)
         return RunOrder(
             run=run.id,
             group=group.folder,
@@ -331,14 +339,14 @@ class Orchestrator:
             assistant_name=self._settings.assistant_name,
             timezone=self._settings.tz,
             agent=self._agent(group),
-            model=group.container_config.get("model", self._settings.andy_model),
+            model=config.model or self._settings.andy_model,
             session_id=session_id,
             turn=turn,
-            limits=Limits(turn_seconds=self._settings.container_timeout / 1000),
+            limits=Limits(turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000),
         )
 
     def _agent(self, group: Group) -> AgentName:
-        wanted = group.container_config.get("agent", self._settings.andy_agent)
+        wanted = group_config.of(group).agent or self._settings.andy_agent
         if wanted == "auto":
             return "claude" if self._credentials.current() is not None else "offline"
         return "claude" if wanted == "claude" else "offline"
@@ -353,7 +361,18 @@ class Orchestrator:
         return environment
 
     def _prepare(self, group: Group) -> Sequence[Mount]:
-        return mounts.prepare(group, home=self._home.root, uid=self._chosen.uid)
+        made = mounts.prepare(group, home=self._home.root, uid=self._chosen.uid)
+        self._lay(group)
+        return made
+
+    def _lay(self, group: Group) -> None:
+        group_files.lay_memory(self._home.root, group, assistant=self._settings.assistant_name)
+
+    def _lay_shared(self) -> None:
+        try:
+            group_files.lay_shared_memory(self._home.root, assistant=self._settings.assistant_name)
+        except OSError as error:
+            log.warning("shared_memory.not_made", reason=str(error))
 
     def _input(self, folder: Folder) -> Path:
         return self._home.ipc / folder / "input"

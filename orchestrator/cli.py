@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from orchestrator import __version__
-from orchestrator.errors import AndyError, NotRunning, leaves
+from orchestrator.errors import AndyError, BadRequest, NotRunning, leaves
 
 FAILED, USAGE, NOT_RUNNING = 1, 2, 3
 
@@ -225,20 +225,67 @@ def register(
     requires_trigger: Annotated[
         bool, Parameter(negative="--no-trigger", help="Whether a message must call Andy to be answered.")
     ] = True,
+    settings: Annotated[
+        str | None,
+        Parameter(name="--config", help="Its configuration, a JSON object: see 'andy groups config --help'."),
+    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Give a chat an agent of its own.
 
-    Example: `andy groups register family --name Family`
+    Example: `andy groups register family --name Family --config '{"memory_mb": 1024}'`
     """
     from orchestrator import terminal
+    from orchestrator.registration import Registration
 
-    asyncio.run(
-        terminal.register(
-            home, folder, jid=jid, name=name, trigger=trigger, requires_trigger=requires_trigger
-        )
+    wish = Registration(
+        folder=folder,
+        jid=jid,
+        name=name,
+        trigger=trigger,
+        requires_trigger=requires_trigger,
+        config=_object(settings or "{}"),
     )
+    asyncio.run(terminal.register(home, wish))
     print(f"'{folder}' is registered.")
+
+
+@groups_app.command
+def config(
+    folder: GroupArgument,
+    /,
+    *,
+    changes: Annotated[
+        str | None,
+        Parameter(
+            name="--set",
+            help="Keys to change, as a JSON object; null takes one away. Known: mounts (a list of"
+            " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show or change what a group's containers may use. Counts from the group's next container on.
+
+    Example: `andy groups config family --set '{"memory_mb": 1024, "mounts": [{"path": "~/photos"}]}'`
+    """
+    from orchestrator import reports, terminal
+
+    if changes is not None:
+        asyncio.run(terminal.configure(home, folder, _object(changes)))
+    found = asyncio.run(terminal.read(home, lambda tx: reports.config(tx, folder)))
+    _show(found, reports.config_lines, as_json=as_json)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadRequest(f"This is no JSON ({error}): {text}") from error
+    if not isinstance(found, dict):
+        raise BadRequest(f"""This is no JSON object, such as '{{"memory_mb": 1024}}': {text}""")
+    return found
 
 
 @groups_app.command
@@ -246,8 +293,7 @@ def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
     """Take a chat's agent away. Its files and history stay."""
     from orchestrator import terminal
 
-    asyncio.run(terminal.unregister(home, folder))
-    print(f"'{folder}' is no longer registered; groups/{folder}/ and its history stay.")
+    print(asyncio.run(terminal.unregister(home, folder)))
 
 
 @outbox_app.command(name="list")

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
 from orchestrator.errors import AndyError, NotRunning
 from orchestrator.home import Home
@@ -48,6 +49,12 @@ class Client:
 
     async def find(self, message_id: str) -> dict[str, Any]:
         return _content(await self._http.get(f"/messages/{message_id}"))
+
+    async def register(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _content(await self._http.post("/groups", json=asked))
+
+    async def unregister(self, folder: str) -> dict[str, Any]:
+        return _content(await self._http.delete(f"/groups/{quote(folder, safe='')}"))
 
     async def status(self) -> dict[str, Any]:
         return _content(await self._http.get("/status"))

@@ -16,6 +16,7 @@ from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.errors import AndyError, leaves
 from orchestrator.events import Event
 from orchestrator.home import Home
+from orchestrator.registration import Registration
 from orchestrator.store import messages, reminders
 from orchestrator.terminal import FAILED, read_home, register
 
@@ -36,7 +37,7 @@ async def run_demo(runtime: str, *, keeps_home: bool) -> int:
     problems: list[str] = []
     logs.configure("error")
     try:
-        await register(root, GROUP, jid=None, name="Family", trigger=None, requires_trigger=True)
+        await register(root, Registration(folder=GROUP, name="Family"))
         async with _orchestrator(home, runtime) as bus:
             await _story(home, bus)
     except* (AndyError, TimeoutError) as failed:

@@ -4,16 +4,73 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator import group_config
 from orchestrator.errors import BadRequest
-from orchestrator.models import ChatJid, Folder, Group
-from orchestrator.store import chats, groups
+from orchestrator.models import ChatJid, Folder, Group, Turn, TurnKind, TurnState
+from orchestrator.store import chats, groups, outbox, reminders, turns
 from orchestrator.store.database import Tx
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 RESERVED = frozenset({"global", "errors"})
 MAIN = Folder("main")
 MAIN_JID = ChatJid("local:main")
+
+
+GONE = "this chat was taken off my list."
+MAX_NAME_CHARS = 200
+MAX_TRIGGER_CHARS = 64
+_ADDRESS = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
+
+
+class Registration(BaseModel):
+    """What is given to register a chat. Nobody becomes main by it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    folder: str
+    jid: str | None = None
+    """Default: a chat of this machine."""
+    name: str | None = None
+    trigger: str | None = None
+    requires_trigger: bool = True
+    config: dict[str, Any] = Field(default_factory=dict)
+
+    def to_group(self, now_ms: int) -> Group:
+        return Group(
+            jid=ChatJid(self.jid) if self.jid else local_address(self.folder),
+            name=self.name or self.folder,
+            folder=Folder(self.folder),
+            trigger=self.trigger,
+            requires_trigger=self.requires_trigger,
+            container_config=self.config,
+            added_ms=now_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A group that is no longer registered, and what became of what it had."""
+
+    group: Group
+    failed_turns: int
+    reminders: int
+    """Those that are still set."""
+
+    def told(self) -> str:
+        """For a person, in full sentences."""
+        folder = self.group.folder
+        lines = [f"'{folder}' is no longer registered; groups/{folder}/ and its history stay."]
+        if self.failed_turns:
+            lines.append(f"What waited for an answer has failed, and the chat is told ({self.failed_turns}).")
+        if self.reminders:
+            lines.append(f"Its reminders stay set and will be sent ({self.reminders}).")
+        return " ".join(lines)
 
 
 class FolderRefused(BadRequest):
@@ -29,6 +86,11 @@ class AlreadyRegistered(BadRequest):
     http_status = 409
 
 
+def local_address(folder: str) -> ChatJid:
+    """The chat of this machine for a folder: what a group has that is in no messenger."""
+    return ChatJid(f"local:{folder}")
+
+
 def checked_folder(name: str) -> Folder:
     """Return `name` as a folder. Raises `FolderRefused`, which names the rule."""
     if not _FOLDER.fullmatch(name):
@@ -41,14 +103,17 @@ def checked_folder(name: str) -> Folder:
     return Folder(name)
 
 
-async def register(tx: Tx, group: Group) -> None:
-    """Register a chat, known or not.
+async def register(tx: Tx, group: Group) -> Group:
+    """Register a chat, known or not, and return the group as it is stored.
+
+    A folder that a group had before goes on with its files, history and session.
 
     Raises:
-        FolderRefused: the name breaks the rule.
+        BadRequest: the address, the name or the configuration cannot be used.
+        FolderRefused: the folder's name breaks the rule.
         AlreadyRegistered: the chat, or the folder in any case, belongs to a group.
     """
-    checked_folder(group.folder)
+    group = _checked(group)
     taken = await groups.by_jid(tx, group.jid) or await groups.by_folder(tx, group.folder)
     if taken is not None:
         raise AlreadyRegistered(
@@ -59,15 +124,75 @@ async def register(tx: Tx, group: Group) -> None:
         await groups.add(tx, group)
     except sqlite3.IntegrityError as error:
         raise AlreadyRegistered("There is a main group already.") from error
+    return group
 
 
-async def unregister(tx: Tx, folder: str) -> Group:
-    """Forget a registration; files and history stay. Raises `UnknownGroup` or `BadRequest` for main."""
+def _checked(group: Group) -> Group:
+    checked_folder(group.folder)
+    if not _ADDRESS.fullmatch(group.jid):
+        raise BadRequest(
+            f"{group.jid!r} is no address of a chat: it has no spaces and at most 200 characters."
+        )
+    name = " ".join(group.name.split())
+    if not 0 < len(name) <= MAX_NAME_CHARS:
+        raise BadRequest(f"A name has 1 to {MAX_NAME_CHARS} characters: say what people call the group.")
+    trigger = (group.trigger or "").strip()
+    if len(trigger) > MAX_TRIGGER_CHARS:
+        raise BadRequest(f"A trigger has at most {MAX_TRIGGER_CHARS} characters.")
+    return replace(
+        group,
+        name=name,
+        trigger=trigger or None,
+        container_config=group_config.checked(group.container_config).to_fields(),
+    )
+
+
+async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
+    """Forget a registration; files and history stay.
+
+    What waited for an answer fails and the chat is told; a turn that runs may end. Containers are closed
+    by `Upkeep`, which sees that the group is gone.
+
+    Raises:
+        UnknownGroup: there is none.
+        BadRequest: it is main.
+    """
     group = await groups.known(tx, folder)
     if group.is_main:
         raise BadRequest("The main group cannot be removed: it administers the others.")
     await groups.remove(tx, group.folder)
-    return group
+    waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
+    for turn in waiting:
+        await _fail(tx, turn, now_ms=now_ms)
+    coming = await reminders.pending(tx, group.folder)
+    return Departure(group=group, failed_turns=len(waiting), reminders=len(coming))
+
+
+async def _fail(tx: Tx, turn: Turn, *, now_ms: int) -> None:
+    await turns.settle(tx, turn.id, TurnState.FAILED, reason=GONE, now_ms=now_ms)
+    if turn.kind is TurnKind.CHAT:
+        await outbox.add(
+            tx,
+            chat_jid=turn.chat_jid,
+            folder=turn.folder,
+            text=f"⚠️ I will not answer this: {GONE}",
+            dedupe_key=f"failed:{turn.id}",
+            turn_id=turn.id,
+            now_ms=now_ms,
+        )
+
+
+async def configure(tx: Tx, folder: str, changes: Mapping[str, Any]) -> Group:
+    """Change a group's configuration; null takes a key away. Its next container has it.
+
+    Raises:
+        UnknownGroup: there is none.
+        ConfigRefused: a key or a value cannot be used; nothing was changed.
+    """
+    group = await groups.known(tx, folder)
+    config = group_config.merged(group, changes)
+    await groups.set_config(tx, group.folder, config)
+    return replace(group, container_config=config)
 
 
 async def ensure_main(tx: Tx, *, now_ms: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from orchestrator.models import TurnId
+from orchestrator import group_config
+from orchestrator.models import Group, TurnId
 from orchestrator.store import groups as group_store
 from orchestrator.store import messages as message_store
 from orchestrator.store import outbox as outbox_store
@@ -17,17 +19,30 @@ Rows = list[dict[str, Any]]
 
 
 async def groups(tx: Tx) -> Rows:
-    return [
-        {
-            "folder": group.folder,
-            "name": group.name,
-            "jid": group.jid,
-            "trigger": group.trigger,
-            "requires_trigger": group.requires_trigger,
-            "is_main": group.is_main,
-        }
-        for group in await group_store.every(tx)
-    ]
+    return [group_row(group) for group in await group_store.every(tx)]
+
+
+async def config(tx: Tx, folder: str) -> dict[str, Any]:
+    """What is set for a group. Raises `UnknownGroup`."""
+    return group_config.of(await group_store.known(tx, folder)).to_fields()
+
+
+def config_lines(found: dict[str, Any]) -> list[str]:
+    if not found:
+        return ["Nothing is set: the settings of the host count."]
+    return [f"{key:<11} {json.dumps(value, ensure_ascii=False)}" for key, value in found.items()]
+
+
+def group_row(group: Group) -> dict[str, Any]:
+    return {
+        "folder": group.folder,
+        "name": group.name,
+        "jid": group.jid,
+        "trigger": group.trigger,
+        "requires_trigger": group.requires_trigger,
+        "is_main": group.is_main,
+        "config": group.container_config,
+    }
 
 
 def group_lines(rows: Rows) -> list[str]:

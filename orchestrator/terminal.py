@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator import config
-from orchestrator.errors import AndyError, BadRequest
+from orchestrator.errors import AndyError, BadRequest, NotRunning
 from orchestrator.home import Home
 
 if TYPE_CHECKING:
+    from orchestrator.models import Group
+    from orchestrator.registration import Registration
     from orchestrator.store.database import Tx
 
 FAILED = 1
@@ -187,38 +189,49 @@ async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> 
         await database.close()
 
 
-async def register(
-    given: Path | None,
-    folder: str,
-    *,
-    jid: str | None,
-    name: str | None,
-    trigger: str | None,
-    requires_trigger: bool,
-) -> None:
-    from orchestrator import registration
-    from orchestrator.channels.local import PREFIX
-    from orchestrator.models import ChatJid, Folder, Group
+async def register(given: Path | None, wish: Registration) -> None:
+    """Register a chat, through the running Andy where there is one."""
+    from orchestrator.client import Client
 
-    async def act(tx: Tx, now_ms: int) -> None:
+    home = home_of(given)
+    try:
+        async with Client.of(home) as client:
+            await client.register(wish.model_dump())
+    except NotRunning:
+        await _register_here(home, wish)
+
+
+async def _register_here(home: Home, wish: Registration) -> None:
+    from orchestrator import group_files, registration
+
+    assistant = config.load(home.root).assistant_name
+
+    async def act(tx: Tx, now_ms: int) -> Group:
         await registration.ensure_main(tx, now_ms=now_ms)
-        group = Group(
-            jid=ChatJid(jid or f"{PREFIX}{folder}"),
-            name=name or folder,
-            folder=Folder(folder),
-            trigger=trigger,
-            requires_trigger=requires_trigger,
-            added_ms=now_ms,
-        )
-        await registration.register(tx, group)
+        return await registration.register(tx, wish.to_group(now_ms))
 
-    await change(given, act)
+    group = await change(home.root, act)
+    await asyncio.to_thread(group_files.lay_memory, home.root, group, assistant=assistant)
 
 
-async def unregister(given: Path | None, folder: str) -> None:
+async def unregister(given: Path | None, folder: str) -> str:
+    """Forget a group; tells what became of what it had."""
+    from orchestrator import registration
+    from orchestrator.client import Client
+
+    try:
+        async with Client.of(home_of(given)) as client:
+            return str((await client.unregister(folder))["text"])
+    except NotRunning:
+        departure = await change(given, lambda tx, now_ms: registration.unregister(tx, folder, now_ms=now_ms))
+        return departure.told()
+
+
+async def configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
+    """Change a group's configuration; a running Andy gives it to the group's next container."""
     from orchestrator import registration
 
-    await change(given, lambda tx, _: registration.unregister(tx, folder))
+    await change(given, lambda tx, _: registration.configure(tx, folder, changes))
 
 
 async def retry(given: Path | None, number: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import stamina
 import structlog
@@ -21,6 +22,7 @@ from agent_runner.wire.frames import (
     parse_frame,
 )
 from agent_runner.wire.order import AgentName, RunOrder, TurnOrder
+from orchestrator import group_config
 from orchestrator.clock import Clock
 from orchestrator.container import frames, outcome, reaper
 from orchestrator.container.pace import Pace
@@ -37,6 +39,7 @@ log = structlog.get_logger(__name__)
 
 REAP_SECONDS = 2.0
 REJOIN_SECONDS = 60.0
+CHANGED = "its group is gone or has changed"
 NO_GROUP = "this group is no longer registered."
 
 
@@ -77,10 +80,21 @@ class _Life:
     verdict: reaper.Verdict | None = None
     pace: Pace
     last_frame: int
+    config: dict[str, Any] = field(default_factory=dict)
+    """What its group had set when it began."""
+    turn_ms: int | None = None
+    is_retired: bool = False
+    """To end after the turn it has: its group is gone, or has another configuration."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def enter(self, state: RunState, now_ms: int) -> None:
         self.state, self.since_ms = state, now_ms
+
+    def obey(self, group: Group) -> None:
+        self.config, self.turn_ms = group.container_config, group_config.of(group).timeout_ms
+
+    def limits(self, common: reaper.Limits) -> reaper.Limits:
+        return replace(common, turn_ms=self.turn_ms or common.turn_ms)
 
     def vitals(self) -> reaper.Vitals:
         return reaper.Vitals(
@@ -133,7 +147,7 @@ class RunPool:
                 state=life.state,
                 started_ms=life.started_ms,
                 idle_since_ms=life.since_ms,
-                is_worn=reaper.is_worn(life.vitals(), self._limits, now_ms=now_ms),
+                is_worn=life.is_retired or reaper.is_worn(life.vitals(), self._limits, now_ms=now_ms),
             )
             for life in self._lives.values()
         ]
@@ -157,6 +171,7 @@ class RunPool:
             order = self._ties.order(run, group, await self._ties.compose(tx, turn, group, run.id), session)
         life = self._admit(run, RunState.STARTING)
         self._logs.begin(run, _facts(run, order))
+        life.obey(group)
         environment = dict(self._ties.environment(group, order.agent, token))
         self._spawn(life, self._launch(life, group, environment, order))
         self._bus.publish("turn.started", group=turn.folder, turn=turn.id, run=run.id, attempt=turn.attempt)
@@ -166,7 +181,11 @@ class RunPool:
         async with self._database.transaction() as tx:
             life = self._lives.get(run_id)
             group = await groups.by_folder(tx, turn.folder)
-            if life is None or life.state is not RunState.IDLE or group is None:
+            if life is None or life.state is not RunState.IDLE:
+                return
+            if group is None or group.container_config != life.config:
+                life.is_retired = True
+                self._hints.lanes.give()
                 return
             if not await _waits(tx, turn):
                 return
@@ -195,6 +214,12 @@ class RunPool:
         life = self._lives.get(run_id)
         if life is not None and life.verdict is None:
             await self._end_life(life, reaper.Verdict(kill=True, reason=reason, is_retryable=False))
+
+    async def retire(self, folder: Folder) -> None:
+        """Have a group's containers end: idle ones now, the others after their turn."""
+        for life in [one for one in self._lives.values() if one.run.folder == folder]:
+            life.is_retired = True
+            await self.close(life.run.id, reason=CHANGED)
 
     # Adoption
 
@@ -230,6 +255,8 @@ class RunPool:
         await self._logs.resume(run)
         life = self._admit(run, RunState.IDLE if turn is None else RunState.BUSY)
         life.container, life.heard_ms = container, self._clock.steady_ms()
+        if group is not None:
+            life.obey(group)
         if order is not None:
             # The file may never have been written; a runner takes each turn once.
             await asyncio.to_thread(self._ties.deposit_turn, run.folder, order)
@@ -386,6 +413,8 @@ class RunPool:
         life.enter(RunState.IDLE, self._clock.steady_ms())
         if taken.ended is not TurnState.ANSWERED:
             await self._ask_to_close(life, reason="its turn was not answered")
+        elif life.is_retired:
+            await self._ask_to_close(life, reason=CHANGED)
         self._bus.publish(
             f"turn.{_word(taken.ended)}", **ids, attempt=taken.turn.attempt, reason=taken.reason
         )
@@ -466,7 +495,7 @@ class RunPool:
     async def _reap_once(self) -> None:
         now_ms = self._clock.steady_ms()
         for life in list(self._lives.values()):
-            verdict = reaper.judge(life.vitals(), self._limits, now_ms=now_ms)
+            verdict = reaper.judge(life.vitals(), life.limits(self._limits), now_ms=now_ms)
             if verdict is None:
                 continue
             if not verdict.kill:
@@ -543,11 +572,11 @@ def _word(state: TurnState) -> str:
 
 def _spec(run: Run, group: Group, mounts: Sequence[Mount], environment: dict[str, str]) -> ContainerSpec:
     spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=environment)
-    config = group.container_config
+    config = group_config.of(group)
     return replace(
         spec,
-        memory_bytes=int(config.get("memory_mb", spec.memory_bytes // 1024**2)) * 1024**2,
-        cpus=float(config.get("cpus", spec.cpus)),
+        memory_bytes=config.memory_mb * 1024**2 if config.memory_mb else spec.memory_bytes,
+        cpus=config.cpus or spec.cpus,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
+from typing import Any
 
 from orchestrator.errors import UnknownGroup
 from orchestrator.models import ChatJid, Folder, Group
@@ -34,6 +36,13 @@ async def add(tx: Tx, group: Group) -> None:
 async def remove(tx: Tx, folder: Folder) -> None:
     """Forget the registration. History and files stay."""
     await tx.execute("DELETE FROM registered_groups WHERE folder = ?", (folder,))
+
+
+async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any]) -> None:
+    """Replace a group's configuration, checked beforehand."""
+    await tx.execute(
+        "UPDATE registered_groups SET container_config = ? WHERE folder = ?", (json.dumps(config), folder)
+    )
 
 
 async def every(tx: Tx) -> list[Group]:

@@ -86,6 +86,14 @@ async def unsettled(tx: Tx) -> list[Turn]:
     return [_from_row(row) for row in rows]
 
 
+async def unsettled_of(tx: Tx, folder: Folder) -> list[Turn]:
+    """Those of one group."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM turns WHERE group_folder = ? AND state IN ('queued', 'running') ORDER BY id", (folder,)
+    )
+    return [_from_row(row) for row in rows]
+
+
 async def get(tx: Tx, turn_id: TurnId) -> Turn | None:
     cursor = await tx.execute("SELECT * FROM turns WHERE id = ?", (turn_id,))
     row = await cursor.fetchone()

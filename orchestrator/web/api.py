@@ -1,10 +1,10 @@
-"""The routes: `/chat`, `/messages/{id}`, `/events`, `/status`, `/healthz`."""
+"""The routes: `/chat`, `/messages/{id}`, `/events`, `/status`, `/healthz`; `/groups` is in `groups`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
@@ -17,12 +17,15 @@ from orchestrator import __version__
 from orchestrator.errors import AndyError, BadRequest
 from orchestrator.events import Bus
 from orchestrator.models import Group, Inbound
+from orchestrator.registration import Registration
 from orchestrator.web.door import Door
+from orchestrator.web.groups import GroupDesk, group_routes
 from orchestrator.web.guard import Guard
 
 MAX_BODY_BYTES = 512 * 1024
 MAX_WAIT_SECONDS = 600.0
 
+Body = TypeVar("Body", bound=BaseModel)
 Write = Callable[..., Inbound]
 """`(group jid, text, *, sender, now_ms)`: make an inbound message."""
 
@@ -52,12 +55,18 @@ class BodyTooLarge(BadRequest):
 
 
 def web_app(
-    door: Door, *, write: Write, status: Callable[[], Awaitable[dict[str, Any]]], bus: Bus, token: str
+    door: Door,
+    *,
+    desk: GroupDesk,
+    write: Write,
+    status: Callable[[], Awaitable[dict[str, Any]]],
+    bus: Bus,
+    token: str,
 ) -> Starlette:
     """Build the app; everything but `/healthz` needs the token."""
 
     async def chat(request: Request) -> Response:
-        asked = _chat_request(await _body(request))
+        asked = _parsed(ChatRequest, await _body(request))
 
         def message(group: Group, now_ms: int) -> Inbound:
             return write(group.jid, asked.text, sender=asked.sender, now_ms=now_ms)
@@ -74,6 +83,9 @@ def web_app(
 
         return EventSourceResponse(_events(bus, request.query_params.get("group")), ping=15)
 
+    async def registration_in(request: Request) -> Registration:
+        return _parsed(Registration, await _body(request))
+
     async def tell_status(_: Request) -> Response:
         return JSONResponse(await status())
 
@@ -87,6 +99,7 @@ def web_app(
             Route("/events", events),
             Route("/status", tell_status),
             Route("/healthz", healthz),
+            *group_routes(desk, registration_in),
         ],
         middleware=[Middleware(Guard, token=token)],
         exception_handlers={AndyError: _explain},
@@ -112,9 +125,9 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _chat_request(body: bytes) -> ChatRequest:
+def _parsed(model: type[Body], body: bytes) -> Body:
     try:
-        return ChatRequest.model_validate_json(body)
+        return model.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -22,7 +22,7 @@ async def register_group(tx: Tx, caller: Caller, command: RegisterGroup) -> Answ
         added_ms=caller.now_ms,
     )
     try:
-        await registration.register(tx, group)
+        group = await registration.register(tx, group)
     except BadRequest as error:
         return refused(error.code, str(error))
     return Answer(
@@ -32,12 +32,11 @@ async def register_group(tx: Tx, caller: Caller, command: RegisterGroup) -> Answ
 
 
 async def unregister_group(tx: Tx, caller: Caller, command: UnregisterGroup) -> Answer:
-    del caller
     try:
-        group = await registration.unregister(tx, command.folder)
+        departure = await registration.unregister(tx, command.folder, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
-    return Answer(text=f"'{group.folder}' is no longer registered. Its files and history stay.")
+    return Answer(text=departure.told())
 
 
 async def refresh_groups(tx: Tx, caller: Caller, command: RefreshGroups) -> Answer:

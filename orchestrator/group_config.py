@@ -1,0 +1,88 @@
+"""What the owner may set for one group: `container_config`, checked where it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+
+from orchestrator.errors import BadRequest
+from orchestrator.models import Group
+
+log = structlog.get_logger(__name__)
+
+MAX_MOUNTS = 20
+
+
+class ConfigRefused(BadRequest):
+    """The configuration of a group cannot be used."""
+
+    code = "bad_config"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MountWish(_Strict):
+    """A directory or file of the host that the group is to see at `/workspace/extra/{name}`."""
+
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Default: the last part of the path."""
+    writable: StrictBool = False
+
+
+class GroupConfig(_Strict):
+    """What is not set follows the settings of the host."""
+
+    mounts: Annotated[tuple[MountWish, ...], Field(max_length=MAX_MOUNTS)] = ()
+    timeout_ms: Annotated[int, Field(ge=10_000, le=86_400_000)] | None = None
+    """What a turn may take."""
+    memory_mb: Annotated[int, Field(ge=256, le=1_048_576)] | None = None
+    cpus: Annotated[float, Field(ge=0.1, le=512)] | None = None
+    agent: Literal["auto", "claude", "offline"] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    def to_fields(self) -> dict[str, Any]:
+        """What is set, as it is stored."""
+        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
+
+def checked(fields: Mapping[str, Any]) -> GroupConfig:
+    """Read what the owner gave. Raises `ConfigRefused`, which names the key and the mend."""
+    try:
+        return GroupConfig.model_validate(fields)
+    except ValidationError as error:
+        raise ConfigRefused(_explained(error)) from error
+
+
+def of(group: Group) -> GroupConfig:
+    """A group's configuration. One that cannot be read counts as empty, which gives it nothing."""
+    try:
+        return GroupConfig.model_validate(group.container_config)
+    except ValidationError as error:
+        log.warning("group.config_unreadable", group=group.folder, reason=_explained(error))
+        return GroupConfig()
+
+
+def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored configuration with `changes`; null takes a key away. Raises `ConfigRefused`."""
+    fields = {**group.container_config, **changes}
+    kept = {key: value for key, value in fields.items() if value is not None}
+    unknown = changes.keys() - GroupConfig.model_fields.keys()
+    return checked({**kept, **dict.fromkeys(unknown)}).to_fields()
+
+
+def _explained(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"'{place}' is no key of a group's configuration. Known: {', '.join(_known(place))}."
+    return f"{place}: {first['msg']} (it is {first['input']!r})."
+
+
+def _known(place: str) -> list[str]:
+    return sorted((MountWish if place.startswith("mounts.") else GroupConfig).model_fields)

@@ -1,0 +1,72 @@
+"""Keep what is on disk and what runs in step with which groups are registered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from orchestrator.events import Bus, Event
+from orchestrator.models import Folder, Group, LiveRun
+from orchestrator.store import groups
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 30.0
+EVENTS = frozenset(
+    {"group.registered", "group.unregistered", "command.register_group", "command.unregister_group"}
+)
+
+
+class Upkeep:
+    """Woken when a group comes or goes; the command line may also change the store behind its back."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lay: Callable[[Group], object],
+        live: Callable[[], Sequence[LiveRun]],
+        retire: Callable[[Folder], Awaitable[None]],
+        bus: Bus,
+    ) -> None:
+        """`lay` makes a group's folder and blocks; `retire` has its containers end after their turn."""
+        self._database = database
+        self._lay = lay
+        self._live = live
+        self._retire = retire
+        self._bus = bus
+        self._laid: set[Folder] = set()
+
+    async def run(self) -> None:
+        with self._bus.listening() as events:
+            while True:
+                await self._look()
+                await _until_groups_change(events)
+
+    async def _look(self) -> None:
+        async with self._database.reading() as tx:
+            registered = {group.folder: group for group in await groups.every(tx)}
+        self._laid &= registered.keys()
+        for group in [registered[folder] for folder in registered.keys() - self._laid]:
+            await self._make_folder(group)
+        for folder in {run.folder for run in self._live()} - registered.keys():
+            await self._retire(folder)
+
+    async def _make_folder(self, group: Group) -> None:
+        try:
+            await asyncio.to_thread(self._lay, group)
+        except OSError as error:
+            log.warning("group.folder_not_made", group=group.folder, reason=str(error))
+        self._laid.add(group.folder)
+
+
+async def _until_groups_change(events: asyncio.Queue[Event]) -> None:
+    try:
+        async with asyncio.timeout(SWEEP_SECONDS):
+            while (await events.get()).kind not in EVENTS:
+                pass
+    except TimeoutError:
+        return

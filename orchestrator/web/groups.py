@@ -1,0 +1,71 @@
+"""`/groups`: list, register, unregister, by the rules of `registration`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator import registration, reports
+from orchestrator.clock import Clock
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.registration import Registration
+from orchestrator.store.database import Database
+
+
+class GroupDesk:
+    """Registers in a transaction, then tells those who have to act on it."""
+
+    def __init__(self, database: Database, *, clock: Clock, hints: Hints, bus: Bus) -> None:
+        self._database = database
+        self._clock = clock
+        self._hints = hints
+        self._bus = bus
+
+    async def every(self) -> list[dict[str, Any]]:
+        async with self._database.reading() as tx:
+            return await reports.groups(tx)
+
+    async def register(self, asked: Registration) -> dict[str, Any]:
+        """Raises what `registration.register` raises."""
+        async with self._database.transaction() as tx:
+            group = await registration.register(tx, asked.to_group(self._clock.now_ms()))
+        self._bus.publish("group.registered", group=group.folder)
+        return reports.group_row(group)
+
+    async def unregister(self, folder: str) -> dict[str, Any]:
+        """Raises what `registration.unregister` raises."""
+        async with self._database.transaction() as tx:
+            departure = await registration.unregister(tx, folder, now_ms=self._clock.now_ms())
+        self._bus.publish("group.unregistered", group=departure.group.folder)
+        self._hints.outbox.give()
+        self._hints.lanes.give()
+        return {
+            "folder": departure.group.folder,
+            "failed_turns": departure.failed_turns,
+            "reminders": departure.reminders,
+            "text": departure.told(),
+        }
+
+
+def group_routes(desk: GroupDesk, read: Callable[[Request], Awaitable[Registration]]) -> list[Route]:
+    """`read` gives the body of a registration; it raises `BadRequest` for one that does not fit."""
+
+    async def every(_: Request) -> Response:
+        return JSONResponse({"groups": await desk.every()})
+
+    async def register(request: Request) -> Response:
+        return JSONResponse(await desk.register(await read(request)), status_code=201)
+
+    async def unregister(request: Request) -> Response:
+        return JSONResponse(await desk.unregister(request.path_params["folder"]))
+
+    return [
+        Route("/groups", every),
+        Route("/groups", register, methods=["POST"]),
+        Route("/groups/{folder}", unregister, methods=["DELETE"]),
+    ]

@@ -1,0 +1,105 @@
+"""Groups are registered, set up and taken away while Andy runs and while it does not."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.andy_process import AndyProcess, until
+
+
+@pytest.fixture
+def andy(tmp_path: Path, runtime: str) -> Iterator[AndyProcess]:
+    with AndyProcess(tmp_path / "home", runtime=runtime) as running:
+        yield running
+
+
+def live_runs(andy: AndyProcess, folder: str) -> list[str]:
+    return [
+        row["id"]
+        for row in andy.rows("SELECT id FROM runs WHERE group_folder = ? AND ended_ms IS NULL", folder)
+    ]
+
+
+def test_a_group_lives_goes_and_comes_back(andy: AndyProcess) -> None:
+    assert andy.cli("groups", "register", "family", "--name", "The family").returncode == 0
+    memory = until(lambda: andy.home / "groups/family/CLAUDE.md")
+    until(memory.exists, what="the folder of the new group")
+    assert '"The family"' in memory.read_text()
+    assert (andy.home / "groups/global/CLAUDE.md").exists()
+    assert "register_group" in until(lambda: andy.home / "groups/main/CLAUDE.md").read_text()
+    memory.write_text("what the agent wrote")
+    assert andy.say("@Andy add milk to the list", group="family")["outcome"] == "answered"
+
+    done = andy.cli("groups", "remove", "family")
+    assert "no longer registered" in done.stdout
+    until(lambda: not live_runs(andy, "family"), what="its container is closed")
+    assert andy.rows("SELECT exit_kind FROM runs")[0]["exit_kind"] == "closed"
+    assert andy.cli("groups", "remove", "family").returncode == 1
+
+    assert andy.cli("groups", "register", "family").returncode == 0
+    assert "milk" in andy.say("@Andy show the list", group="family")["reply"]
+    assert memory.read_text() == "what the agent wrote"
+
+
+def test_what_is_set_for_a_group_counts_from_its_next_turn_on(andy: AndyProcess, runtime: str) -> None:
+    andy.cli("groups", "register", "family", "--no-trigger", "--config", '{"memory_mb": 512}')
+    andy.say("hello", group="family")
+    (first,) = live_runs(andy, "family")
+    assert andy.listed("groups", "config", "family") == {"memory_mb": 512}
+    assert memory_of(andy, first, runtime) == 512
+
+    changed = andy.cli("groups", "config", "family", "--set", '{"memory_mb": 600, "timeout_ms": 60000}')
+    assert changed.returncode == 0, changed.stderr
+    assert andy.say("hello again", group="family")["outcome"] == "answered"
+    (second,) = live_runs(andy, "family")
+    assert second != first
+    assert memory_of(andy, second, runtime) == 600
+    assert len(andy.rows("SELECT 1 FROM turns WHERE attempt > 1")) == 0
+
+    refused = andy.cli("groups", "config", "family", "--set", '{"memory": 1}')
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "'memory' is no key" in refused.stderr
+
+
+def memory_of(andy: AndyProcess, run: str, runtime: str) -> int:
+    """Megabytes; what the group is promised where nothing is isolated."""
+    if runtime != "docker":
+        return int(andy.listed("groups", "config", "family")["memory_mb"])
+    (row,) = andy.rows("SELECT container_ref FROM runs WHERE id = ?", run)
+    told = subprocess.run(
+        ["docker", "inspect", "-f", "{{.HostConfig.Memory}}", row["container_ref"]],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(told.stdout) // 1024**2
+
+
+def test_groups_over_http(andy: AndyProcess) -> None:
+    with andy.http() as http:
+        made = http.post("/groups", json={"folder": "work", "config": {"cpus": 1}})
+        assert (made.status_code, made.json()["jid"]) == (201, "local:work")
+        assert http.post("/groups", json={"folder": "Work"}).status_code == 409
+        assert http.post("/groups", json={"folder": "x", "is_main": True}).status_code == 400
+        refused = http.post("/groups", json={"folder": "x", "config": {"root": True}})
+        assert refused.json()["error"]["code"] == "bad_config"
+        assert [one["folder"] for one in http.get("/groups").json()["groups"]] == ["main", "work"]
+        assert http.delete("/groups/work").json()["folder"] == "work"
+        assert http.delete("/groups/work").status_code == 404
+        assert http.delete("/groups/main").status_code == 400
+
+
+def test_a_group_registered_while_andy_is_down_is_there_at_the_start(andy: AndyProcess) -> None:
+    andy.terminate()
+    assert andy.cli("groups", "register", "family", "--no-trigger").returncode == 0
+    assert (andy.home / "groups/family/CLAUDE.md").exists()
+    andy.start()
+    assert andy.say("hello", group="family")["outcome"] == "answered"
+    andy.terminate()
+    assert "no longer registered" in andy.cli("groups", "remove", "family").stdout
+    andy.start()
+    until(lambda: not live_runs(andy, "family"), what="the container that lived on is closed")

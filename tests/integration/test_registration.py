@@ -1,0 +1,221 @@
+"""Groups come and go; their files, their history and what waited for an answer do not get lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent_runner.wire.mailbox import RegisterGroup
+from orchestrator import group_files, registration
+from orchestrator.errors import BadRequest, UnknownGroup
+from orchestrator.models import LiveRun, RunId, RunState, TurnState
+from orchestrator.registration import AlreadyRegistered, FolderRefused, Registration
+from orchestrator.store import groups, reminders, sessions
+from orchestrator.upkeep import Upkeep
+from tests.fakes.household import a_group
+from tests.fakes.until import until
+
+
+async def register(household, **fields):
+    async with household.database.transaction() as tx:
+        return await registration.register(tx, Registration(**fields).to_group(1))
+
+
+async def unregister(household, folder):
+    async with household.database.transaction() as tx:
+        return await registration.unregister(tx, folder, now_ms=household.clock.now_ms())
+
+
+async def test_a_chat_or_a_folder_in_any_case_is_registered_once(household):
+    await register(household, folder="family")
+    with pytest.raises(AlreadyRegistered):
+        await register(household, folder="Family", jid="x@g.us")
+    with pytest.raises(AlreadyRegistered):
+        await register(household, folder="other", jid="local:family")
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"folder": "../x"}, FolderRefused),
+        ({"folder": "Global"}, FolderRefused),
+        ({"folder": "errors"}, FolderRefused),
+        ({"folder": "a" * 65}, FolderRefused),
+        ({"folder": "a", "jid": "two words"}, BadRequest),
+        ({"folder": "a", "jid": "line\nbreak"}, BadRequest),
+        ({"folder": "a", "name": " \n "}, BadRequest),
+        ({"folder": "a", "trigger": "@" + "a" * 64}, BadRequest),
+        ({"folder": "a", "config": {"memory": 1}}, BadRequest),
+    ],
+)
+async def test_what_cannot_be_registered_is_refused_whole(household, fields, error):
+    with pytest.raises(error):
+        await register(household, **fields)
+    assert await household.rows("SELECT * FROM registered_groups") == []
+    assert await household.rows("SELECT * FROM chats") == []
+
+
+async def test_nobody_becomes_main_by_asking(household):
+    assert "is_main" not in Registration.model_fields
+    assert "is_main" not in RegisterGroup.model_fields
+    with pytest.raises(ValueError, match="is_main"):
+        Registration.model_validate({"folder": "x", "is_main": True})
+
+
+async def test_main_stays(household):
+    async with household.database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=1)
+    with pytest.raises(BadRequest, match="main group cannot be removed"):
+        await unregister(household, "main")
+    with pytest.raises(UnknownGroup):
+        await unregister(household, "nobody")
+
+
+async def test_what_waited_for_an_answer_fails_and_the_chat_is_told_once(household):
+    group = await household.add_group("family")
+    accepted = await household.hear("@Andy hi")
+    await household.hear("and this")
+    async with household.database.transaction() as tx:
+        await reminders.add(tx, group, text="x", due_ms=10**13, now_ms=1)
+    departure = await unregister(household, "FAMILY")
+
+    turn = await household.turn(accepted.turn_id)
+    assert (turn.state, turn.reason) == (TurnState.FAILED, registration.GONE)
+    (told,) = await household.outgoing()
+    assert "I will not answer this" in told.text
+    assert (departure.failed_turns, departure.reminders) == (1, 1)
+    assert "reminders stay set" in departure.told()
+
+
+async def test_a_turn_that_runs_may_end_after_its_group_is_gone(household):
+    await household.add_group("family")
+    await household.hear("@Andy hi")
+    turn, run, _ = await household.start_next()
+    await unregister(household, "family")
+    from agent_runner.wire.frames import Result, TurnEnd
+
+    await household.take(run, Result(n=1, turn=turn.id, result="late"))
+    await household.take(run, TurnEnd(n=2, turn=turn.id))
+    assert (await household.turn(turn.id)).state is TurnState.ANSWERED
+    assert [one.text for one in await household.outgoing()] == ["late"]
+
+
+async def test_a_group_that_comes_back_has_its_session_and_its_history(household):
+    group = await household.add_group("family")
+    await household.hear("@Andy one")
+    await household.answer("first")
+    async with household.database.transaction() as tx:
+        await sessions.keep(tx, group.folder, "session-1", now_ms=1)
+    await unregister(household, "family")
+    assert (await household.hear("@Andy two")).outcome == "unregistered"
+
+    await register(household, folder="family")
+    await household.hear("@Andy three")
+    _, _, order = await household.start_next()
+    assert "three" in order.prompt
+    assert "@Andy one" not in order.prompt
+    async with household.database.reading() as tx:
+        assert await sessions.current(tx, group.folder) == "session-1"
+    assert [one.text for one in await household.messages()] == ["@Andy one", "@Andy three"]
+
+
+async def test_a_configuration_is_changed_key_by_key(household):
+    await household.add_group("family", container_config={"memory_mb": 512})
+    async with household.database.transaction() as tx:
+        await registration.configure(tx, "family", {"cpus": 1, "memory_mb": None})
+        assert (await groups.known(tx, "family")).container_config == {"cpus": 1.0}
+    with pytest.raises(BadRequest, match="'colour'"):
+        async with household.database.transaction() as tx:
+            await registration.configure(tx, "family", {"colour": "red"})
+
+
+# The folder and its memory
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "groups").mkdir()
+    return tmp_path
+
+
+def test_a_new_group_begins_with_a_memory_of_its_own(home):
+    assert group_files.lay_memory(home, a_group("family"), assistant="Ada")
+    text = (home / "groups/family/CLAUDE.md").read_text()
+    assert "You are Ada in the chat" in text
+    assert '"Family"' in text
+    assert "{" not in text
+    assert [one.name for one in (home / "groups/family").iterdir()] == ["CLAUDE.md"]
+
+
+def test_main_is_told_how_to_administer_and_the_others_share_one_file(home):
+    assert group_files.lay_memory(home, a_group("main", is_main=True), assistant="Andy")
+    assert "register_group" in (home / "groups/main/CLAUDE.md").read_text()
+    assert group_files.lay_shared_memory(home, assistant="Andy")
+    assert "register_group" not in (home / "groups/global/CLAUDE.md").read_text()
+
+
+def test_a_memory_that_is_there_is_never_overwritten(home):
+    (home / "groups/family").mkdir()
+    (home / "groups/family/CLAUDE.md").write_text("mine")
+    assert not group_files.lay_memory(home, a_group("family"), assistant="Andy")
+    assert (home / "groups/family/CLAUDE.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("is_dangling", [True, False])
+def test_a_planted_link_is_neither_followed_nor_replaced(home, tmp_path, is_dangling):
+    secret = tmp_path / "secret"
+    if not is_dangling:
+        secret.write_text("kept")
+    (home / "groups/family").mkdir()
+    (home / "groups/family/CLAUDE.md").symlink_to(secret)
+    assert not group_files.lay_memory(home, a_group("family"), assistant="Andy")
+    assert secret.exists() is not is_dangling
+    (home / "groups/other").symlink_to(tmp_path)
+    with pytest.raises(OSError, match="other"):
+        group_files.lay_memory(home, a_group("other"), assistant="Andy")
+
+
+# What follows in the running host
+
+
+class Pool:
+    def __init__(self):
+        self.runs = []
+        self.retired = []
+
+    def live(self):
+        return self.runs
+
+    async def retire(self, folder):
+        self.retired.append(folder)
+        self.runs = [run for run in self.runs if run.folder != folder]
+
+
+async def test_a_group_that_comes_gets_its_folder_and_one_that_goes_loses_its_container(household):
+    pool, laid = Pool(), []
+    group = await household.add_group("family")
+    pool.runs = [
+        LiveRun(id=RunId("r1"), folder=folder, is_isolated=False, state=RunState.IDLE, started_ms=0)
+        for folder in ("family", "left-over")
+    ]
+    upkeep = Upkeep(
+        household.database,
+        lay=lambda group: laid.append(group.folder),
+        live=pool.live,
+        retire=pool.retire,
+        bus=household.bus,
+    )
+    task = asyncio.create_task(upkeep.run(), name="upkeep")
+    try:
+        await until(lambda: pool.retired == ["left-over"], "what nobody registered is closed")
+        assert laid == ["family"]
+        await household.add_group("work")
+        household.bus.publish("command.register_group", group="main", detail="ok")
+        await until(lambda: laid == ["family", "work"], "the folder of the new group")
+        await unregister(household, group.folder)
+        household.bus.publish("group.unregistered", group="family")
+        await until(lambda: pool.retired == ["left-over", "family"], "its container is closed")
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
