@@ -1,0 +1,70 @@
+"""WhatsApp's addresses. A person has a phone number and, since 2024, an opaque number ("LID"). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+PHONE, LID, GROUP = "s.whatsapp.net", "lid", "g.us"
+_SERVERS = {"c.us": PHONE, "hosted": PHONE, "hosted.lid": LID}
+_USER = re.compile(r"[0-9A-Za-z_-]{1,64}")
+
+
+class JidLike(Protocol):
+    """The address type of the library."""
+
+    User: str
+    Server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    user: str
+    server: str
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.server}"
+
+    @property
+    def is_person(self) -> bool:
+        return self.server in (PHONE, LID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory:
+    """What is known of people: which phone number is behind a LID, and what they call themselves."""
+
+    phones: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """By phone number, or by LID where no number is known."""
+
+    def resolved(self, address: Address) -> Address:
+        """The same person by phone number, where it is known."""
+        phone = self.phones.get(address.user) if address.server == LID else None
+        return Address(user=phone, server=PHONE) if phone else address
+
+    def called(self, address: Address) -> str:
+        """A name to show: the person's own, else the number."""
+        person = self.resolved(address)
+        known = self.names.get(person.user)
+        return known or (f"+{person.user}" if person.server == PHONE else person.user)
+
+
+def of(jid: JidLike) -> Address | None:
+    """The address less its device; None when it is none."""
+    return _address(jid.User, jid.Server)
+
+
+def parse(text: str) -> Address | None:
+    """Read `49…:3@s.whatsapp.net` or `…@lid`; None when it is no address."""
+    user, _, server = text.partition("@")
+    return _address(user.split(":")[0].split(".")[0], server)
+
+
+def _address(user: str, server: str) -> Address | None:
+    server = _SERVERS.get(server, server)
+    if server not in (PHONE, LID, GROUP) or not _USER.fullmatch(user):
+        return None
+    return Address(user=user, server=server)

@@ -1,0 +1,216 @@
+"""What the library tells of a message, as the host knows messages. Pure, and lets no exception out but bugs.
+
+Every address becomes a phone number where one is known: chat, sender, quoted author, mentions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.channels.whatsapp import addresses, contents
+from orchestrator.channels.whatsapp.addresses import GROUP, LID, PHONE, Address, Directory
+from orchestrator.channels.whatsapp.protocol import Heard, Quoted
+
+if TYPE_CHECKING:
+    from neonize.proto.Neonize_pb2 import Message as MessageEvent
+    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+
+REVOKE, EDIT = 0, 14
+MAX_TEXT_CHARS = 60_000
+MAX_QUOTE_CHARS = 4_000
+MAX_ID_CHARS = 128
+REACTION = "reaction"
+_SILENT = ("reactionMessage", "encReactionMessage", "pollUpdateMessage", "keepInChatMessage",
+           "pinInChatMessage", "encEventResponseMessage", "secretEncryptedMessage")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me:
+    """The account that the bridge is logged in to."""
+
+    phone: str
+    lid: str = ""
+    called: str = ""
+    """The assistant's name, where the account is its own: who mentions the account calls it."""
+
+    def is_me(self, address: Address) -> bool:
+        return bool(address.user) and address.user in (self.phone, self.lid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """Why nothing is made of a message."""
+
+    reason: str
+
+
+def convert(event: MessageEvent, *, people: Directory, me: Me) -> Heard | Dropped:
+    """Make a message of an event, or say why it is none."""
+    source = event.Info.MessageSource
+    chat, sender = chat_of(event), sender_of(event)
+    if source.Chat.User == "status" or source.Chat.Server == "broadcast":
+        return Dropped(reason="status broadcast")
+    if chat is None or sender is None:
+        return Dropped(reason=f"not a chat: {source.Chat.Server[:40]}")
+    if not event.Info.ID or len(event.Info.ID) > MAX_ID_CHARS:
+        return Dropped(reason="no id")
+    message = contents.unwrapped(event.Message)
+    chat, sender = people.resolved(chat), people.resolved(sender)
+    given: dict[str, Any] = {
+        "chat": str(chat),
+        "is_group": chat.server == GROUP,
+        "id": event.Info.ID,
+        "sender": str(sender),
+        "sender_name": event.Info.Pushname.strip()[:80] or people.called(sender),
+        "sent_ms": _ms(event.Info.Timestamp),
+        "is_from_me": source.IsFromMe,
+    }
+    said = _said(message, people=people, me=me)
+    return Heard(**given, **said) if isinstance(said, dict) else said
+
+
+def _said(message: Message, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
+    if message.HasField("protocolMessage"):
+        return _protocol(message.protocolMessage, people=people, me=me)
+    if message.HasField("reactionMessage"):
+        return _reaction(message.reactionMessage, people=people, me=me)
+    silent = next((name for name in _SILENT if message.HasField(name)), None)
+    if silent is not None:
+        return Dropped(reason=silent)
+    said = _content(message, people=people, me=me)
+    if not said["text"] and said["media"] is None:
+        return Dropped(reason="nothing to read")
+    return said
+
+
+def _content(message: Message, *, people: Directory, me: Me) -> dict[str, Any]:
+    context = _context(message)
+    mentioned = [
+        found for one in (context.mentionedJID if context else ()) if (found := addresses.parse(one))
+    ]
+    return {
+        "text": _cut(_named(contents.text_of(message), mentioned, people, me), MAX_TEXT_CHARS),
+        "media": contents.media_of(message),
+        "quote": _quote(context, people, me) if context is not None else None,
+        "mentions": tuple(dict.fromkeys(str(people.resolved(one)) for one in mentioned)),
+    }
+
+
+def _protocol(part: Any, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
+    """An edit or a deletion; the rest is talk between devices."""
+    target = part.key.ID[:MAX_ID_CHARS]
+    if part.type == REVOKE and part.HasField("key") and target:
+        return {"deletes": target}
+    if part.type == EDIT and part.HasField("editedMessage") and target:
+        said = _content(contents.unwrapped(part.editedMessage), people=people, me=me)
+        return {**said, "media": None, "edits": target} if said["text"] else Dropped(reason="empty edit")
+    return Dropped(reason="protocol message")
+
+
+def _reaction(part: Any, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
+    if not part.text or not part.key.ID:
+        return Dropped(reason="reaction taken back")
+    author = addresses.parse(part.key.participant)
+    is_mine = part.key.fromMe if author is None else me.is_me(people.resolved(author))
+    quote = Quoted(
+        id=part.key.ID[:MAX_ID_CHARS],
+        author=str(people.resolved(author)) if author else "",
+        is_mine=is_mine,
+        text="",
+    )
+    return {"text": f"[reacted {part.text[:20]}]", "quote": quote, "ignored": REACTION}
+
+
+def _quote(context: Any, people: Directory, me: Me) -> Quoted | None:
+    if not context.stanzaID:
+        return None
+    author = addresses.parse(context.participant)
+    quoted = contents.unwrapped(context.quotedMessage)
+    media = contents.media_of(quoted)
+    text = contents.text_of(quoted) or (f"[{media.kind}]" if media else "")
+    return Quoted(
+        id=context.stanzaID[:MAX_ID_CHARS],
+        author=people.called(author) if author else "",
+        is_mine=author is not None and me.is_me(author),
+        text=_cut(text, MAX_QUOTE_CHARS),
+    )
+
+
+def _context(message: Message) -> Any | None:
+    part = contents.body(message)
+    if part is None or "contextInfo" not in part.DESCRIPTOR.fields_by_name:
+        return None
+    return part.contextInfo if part.HasField("contextInfo") else None
+
+
+def _named(text: str, mentioned: list[Address], people: Directory, me: Me) -> str:
+    """Write names for the bare numbers that stand for people in a text."""
+    for address in mentioned:
+        is_call = bool(me.called) and me.is_me(address)
+        shown = me.called if is_call else people.called(address)
+        text = f"@{shown}".join(re.split(rf"@{re.escape(address.user)}(?!\d)", text))
+    return text
+
+
+# Addresses in an event, for those who look them up first
+
+
+def chat_of(event: MessageEvent) -> Address | None:
+    """The chat; of a chat between two, by phone number if the event tells it."""
+    source = event.Info.MessageSource
+    chat = addresses.of(source.Chat)
+    if chat is None or chat.server != LID:
+        return chat
+    other = addresses.of(source.RecipientAlt if source.IsFromMe else source.SenderAlt)
+    return other if other is not None and other.server == PHONE else chat
+
+
+def sender_of(event: MessageEvent) -> Address | None:
+    source = event.Info.MessageSource
+    sender, other = addresses.of(source.Sender), addresses.of(source.SenderAlt)
+    if sender is not None and sender.server == GROUP:
+        return None
+    return other if other is not None and other.server == PHONE else sender
+
+
+def pairs_of(event: MessageEvent) -> dict[str, str]:
+    """LID → phone number, as the event itself tells."""
+    source = event.Info.MessageSource
+    told = {}
+    for one, alternative in ((source.Sender, source.SenderAlt), (source.Chat, source.RecipientAlt)):
+        pair = {found.server: found.user for jid in (one, alternative) if (found := addresses.of(jid))}
+        if LID in pair and PHONE in pair:
+            told[pair[LID]] = pair[PHONE]
+    return told
+
+
+def people_in(event: MessageEvent) -> frozenset[Address]:
+    """Everyone whom the event names."""
+    named = {found for found in (chat_of(event), sender_of(event)) if found is not None}
+    named.update(found for text in _texts_with_addresses(event) if (found := addresses.parse(text)))
+    return frozenset(one for one in named if one.is_person)
+
+
+def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
+    message = contents.unwrapped(event.Message)
+    if message.HasField("reactionMessage"):
+        yield message.reactionMessage.key.participant
+    if message.HasField("protocolMessage"):
+        yield message.protocolMessage.key.participant
+        message = contents.unwrapped(message.protocolMessage.editedMessage)
+    context = _context(message)
+    if context is not None:
+        yield context.participant
+        yield from context.mentionedJID[:200]
+
+
+def _ms(timestamp: int) -> int:
+    """The library tells seconds or milliseconds; the host puts what is impossible right."""
+    return timestamp if timestamp > 100_000_000_000 else timestamp * 1000
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… [cut]"

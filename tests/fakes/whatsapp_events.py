@@ -1,0 +1,86 @@
+"""Events as the library hands them in, made of its own protobuf classes. Import it where neonize can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonize.proto.Neonize_pb2 import JID, MessageInfo, MessageSource
+from neonize.proto.Neonize_pb2 import Message as MessageEvent
+from neonize.proto.waCommon.WACommon_pb2 import MessageKey
+from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
+    ContextInfo,
+    ExtendedTextMessage,
+    FutureProofMessage,
+    Message,
+    ProtocolMessage,
+)
+
+JANE, OWNER, ANDY = "4915100000001", "4917000000000", "4916000000009"
+JANE_LID, ANDY_LID = "199900000000001", "199900000000009"
+FAMILY = "120363000000000001"
+
+
+def jid(user: str, server: str = "s.whatsapp.net", device: int = 0) -> JID:
+    return JID(User=user, Server=server, Device=device, RawAgent=0, Integrator=0, IsEmpty=not user)
+
+
+def lid(user: str) -> JID:
+    return jid(user, "lid")
+
+
+def group(user: str = FAMILY) -> JID:
+    return jid(user, "g.us")
+
+
+def heard(
+    message: Message | str,
+    *,
+    message_id: str = "3AAA",
+    chat: JID | None = None,
+    sender: JID | None = None,
+    sender_alt: JID | None = None,
+    recipient_alt: JID | None = None,
+    is_from_me: bool = False,
+    name: str = "Jane",
+    at_ms: int = 1_780_000_000_000,
+) -> MessageEvent:
+    """An event of a message in the family's group, from Jane, unless told otherwise."""
+    content = Message(conversation=message) if isinstance(message, str) else message
+    where = chat or group()
+    source = MessageSource(
+        Chat=where,
+        Sender=sender or jid(JANE, device=7),
+        IsFromMe=is_from_me,
+        IsGroup=where.Server == "g.us",
+        SenderAlt=sender_alt or jid("", ""),
+        RecipientAlt=recipient_alt or jid("", ""),
+    )
+    info = MessageInfo(MessageSource=source, ID=message_id, Pushname=name, Timestamp=at_ms, Type="text")
+    return MessageEvent(Info=info, Message=content, Raw=content)
+
+
+def text(words: str, **context: Any) -> Message:
+    """An extended text, which alone has a context: a quote, mentions."""
+    return Message(extendedTextMessage=ExtendedTextMessage(text=words, contextInfo=ContextInfo(**context)))
+
+
+def wrapped(inner: Message, wrapper: str) -> Message:
+    return Message(**{wrapper: FutureProofMessage(message=inner)})
+
+
+def edit(target: str, new: Message) -> Message:
+    return Message(
+        protocolMessage=ProtocolMessage(
+            key=MessageKey(ID=target, remoteJID=f"{FAMILY}@g.us"),
+            type=ProtocolMessage.MESSAGE_EDIT,
+            editedMessage=new,
+        )
+    )
+
+
+def deletion(target: str) -> Message:
+    return Message(
+        protocolMessage=ProtocolMessage(
+            key=MessageKey(ID=target, remoteJID=f"{FAMILY}@g.us"), type=ProtocolMessage.REVOKE
+        )
+    )
