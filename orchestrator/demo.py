@@ -66,7 +66,7 @@ async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
         serving = tasks.create_task(
             orchestrator.run(stop=stop, on_ready=tell, leaves_containers=False), name="orchestrator"
         )
-        waiting = asyncio.ensure_future(ready.wait())
+        waiting = asyncio.create_task(ready.wait(), name="until-ready")
         await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         try:

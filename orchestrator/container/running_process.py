@@ -177,5 +177,5 @@ class RunningProcess:
 
     async def _on_disk(self, work: Callable[[], None]) -> None:
         """Do blocking work in a thread. Cancelled, it goes on; `remove` waits for it."""
-        self._disk = asyncio.ensure_future(asyncio.to_thread(work))
+        self._disk = asyncio.create_task(asyncio.to_thread(work), name=f"disk:{self.run_id}")
         await asyncio.shield(self._disk)

@@ -1,0 +1,93 @@
+"""Who may know whom. The contracts are in pyproject.toml; here is what they cannot say."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WIRE = ROOT / "agent_runner" / "wire"
+NO_STAGES = {"store"}
+"""Folders of the host that every stage stands on."""
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports by full names only"
+            yield node.module or ""
+
+
+def contracts() -> dict[str, dict[str, list[str]]]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        linter = tomllib.load(file)["tool"]["importlinter"]
+    return {contract["name"]: contract for contract in linter["contracts"]}
+
+
+def test_the_import_contracts_are_kept():
+    checked = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_every_folder_of_the_host_is_a_stage_of_the_contract():
+    folders = {
+        path.parent.name
+        for path in (ROOT / "orchestrator").glob("*/__init__.py")
+        if path.parent.name not in NO_STAGES
+    }
+    named = contracts()["Stages do not import each other"]["modules"]
+
+    assert {f"orchestrator.{folder}" for folder in folders} == set(named)
+
+
+def test_the_stages_are_the_same_in_every_contract():
+    stages = set(contracts()["Stages do not import each other"]["modules"])
+    known = set(contracts()["What stages stand on does not know them"]["forbidden_modules"])
+
+    assert stages == known - {"orchestrator.app", "orchestrator.cli"}
+
+
+@pytest.mark.parametrize("path", sorted(WIRE.glob("*.py")), ids=lambda path: path.name)
+def test_the_wire_needs_the_standard_library_and_pydantic_alone(path):
+    for name in imports_of(path):
+        top = name.split(".")[0]
+        assert top in sys.stdlib_module_names or top == "pydantic" or name.startswith("agent_runner.wire"), (
+            name
+        )
+
+
+def loaded_with(*names: str) -> set[str]:
+    """The top names of all that a fresh interpreter has loaded after importing `names`."""
+    program = f"import sys, {', '.join(names)}; print(*sys.modules)"
+    output = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return {name.split(".")[0] for name in output.split()}
+
+
+def test_the_wire_loads_nothing_slow():
+    """The container reads its order before anything else is loaded."""
+    loaded = loaded_with(*(f"agent_runner.wire.{path.stem}" for path in WIRE.glob("[a-z]*.py")))
+
+    assert not loaded & {"orchestrator", "claude_agent_sdk", "watchdog", "dateparser", "httpx", "docker"}
+
+
+def test_slow_libraries_are_not_loaded_with_the_host_or_the_runner():
+    loaded = loaded_with("orchestrator.cli", "orchestrator.app", "agent_runner.__main__")
+
+    assert not loaded & {"neonize", "claude_agent_sdk", "dateparser"}

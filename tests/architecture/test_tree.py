@@ -1,0 +1,101 @@
+"""The tree itself: nothing hidden, nothing grown out of its form."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("orchestrator", "agent_runner")
+MAX_LINES = 450
+LONGER = {"orchestrator/app.py": 500, "orchestrator/container/runner.py": 650}
+"""The composition root, and the one class that owns a life cycle: no third one."""
+CATCH_ALLS = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
+
+
+def modules(*folders: str) -> list[Path]:
+    return sorted(
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if "__pycache__" not in path.parts
+    )
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    yield from (
+        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+    )
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def ignored(*paths: str) -> list[str]:
+    """Those of `paths` that git would not track."""
+    asked = subprocess.run(
+        ["git", "check-ignore", "--no-index", "--", *paths],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert asked.returncode in (0, 1), asked.stderr
+    return asked.stdout.split()
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git checkout")
+def test_gitignore_hides_no_source():
+    """`store/` unanchored hides `orchestrator/store/`; `data/` and `groups/` likewise."""
+    sources = [shown(path) for path in modules("orchestrator", "agent_runner", "tests", "benchmarks")]
+    sources += [shown(path) for path in (ROOT / "orchestrator").rglob("*.sql")]
+    sources += [
+        "orchestrator/groups/x.py",
+        "orchestrator/data/x.py",
+        "docs/store/x.md",
+        "container/Dockerfile",
+    ]
+
+    assert ignored(*sources) == []
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git checkout")
+def test_gitignore_hides_what_is_the_users_own():
+    own = ["store/messages.db", "data/token", "groups/main/note.md", ".env", "andy.toml", ".venv/bin/python"]
+
+    assert sorted(ignored(*own)) == sorted(own)
+    assert ignored("store/.gitkeep", "data/.gitkeep", "groups/.gitkeep") == []
+
+
+@pytest.mark.parametrize("path", modules(*PACKAGES), ids=shown)
+def test_a_module_stays_readable_in_one_go(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGER.get(shown(path), MAX_LINES)
+
+
+def test_no_module_is_a_place_for_everything():
+    assert [shown(path) for path in modules(*PACKAGES) if path.stem in CATCH_ALLS] == []
+
+
+@pytest.mark.parametrize("path", modules(*PACKAGES), ids=shown)
+def test_every_task_has_a_name(path):
+    for call in calls(path):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("create_task", "ensure_future"):
+            assert "name" in {keyword.arg for keyword in call.keywords}, f"line {call.lineno}"
+
+
+@pytest.mark.parametrize("path", modules(*PACKAGES), ids=shown)
+def test_deadlines_are_timeouts(path):
+    """`asyncio.wait_for` runs its work in a task of its own, which a client bound to one does not bear."""
+    assert "asyncio.wait_for" not in {ast.unparse(call.func) for call in calls(path)}
+
+
+@pytest.mark.parametrize("path", modules(*PACKAGES), ids=shown)
+def test_a_module_says_what_it_is(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+
+    assert not tree.body or ast.get_docstring(tree)
