@@ -39,6 +39,7 @@ from orchestrator.interfaces import Mount
 from orchestrator.ipc import deposit
 from orchestrator.ipc.post import Post
 from orchestrator.ipc.reception import Reception
+from orchestrator.ipc.snapshots import Snapshots
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.models import Folder, Group, Run, RunId, Turn
 from orchestrator.outbound.delivery import Delivery
@@ -200,6 +201,9 @@ class Orchestrator:
     ) -> dict[str, Callable[[], Any]]:
         settings, clock, hints, bus = self._settings, self._clock, self._hints, self.bus
         intake = Intake(self._database, clock=clock, name=settings.assistant_name, hints=hints, bus=bus)
+        self._snapshots = Snapshots(
+            self._home.data / "env", self._database, clock=clock, bus=bus, zone_of=self._zone_of
+        )
         channels = Channels([LocalChannel()])
         self._pool = RunPool(
             self._database,
@@ -243,6 +247,7 @@ class Orchestrator:
             "scheduler": Scheduler(
                 self._database, clock=clock, hints=hints, bus=bus, zone_of=self._zone_of
             ).run,
+            "snapshots": self._snapshots.run,
             "reaper": self._pool.reap,
             "run-logs": self._run_logs.run,
             "upkeep": Upkeep(
@@ -295,6 +300,11 @@ class Orchestrator:
             owner_uids=lambda: frozenset({self._chosen.uid}),
         )
 
+    async def _open_mailbox(self, folder: Folder) -> None:
+        """What is done for a container that is about to live: its mailbox heard, its snapshots true."""
+        await self._watcher.watch(folder)
+        await self._snapshots.write(folder)
+
     def _zone_of(self, group: Group) -> ZoneInfo:
         """The zone of a group's clocks: one for all, so far."""
         del group
@@ -309,7 +319,7 @@ class Orchestrator:
             token=_fresh_token,
             environment=self._environment,
             prepare=self._prepare,
-            watch=self._watcher.watch,
+            watch=self._open_mailbox,
             unwatch=self._watcher.unwatch,
             deposit_turn=self._deposit_turn,
             deposit_close=self._deposit_close,

@@ -1,0 +1,158 @@
+"""What a container may know of the host: `tasks.json` and `groups.json` in `data/env/{folder}/`.
+
+The directory is read-only in the container. Truth is the store; these follow it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from agent_runner.wire.files import write_whole
+from orchestrator.clock import Clock, local_iso
+from orchestrator.events import Bus, Event
+from orchestrator.ipc.handlers.tasks import told
+from orchestrator.models import Chat, Folder, Group, Task, TurnId, TurnKind
+from orchestrator.store import chats, groups, tasks, turns
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+ALTERING = frozenset(
+    f"command.{name}"
+    for name in (
+        "schedule_task",
+        "update_task",
+        "pause_task",
+        "resume_task",
+        "cancel_task",
+        "run_task",
+        "register_group",
+        "unregister_group",
+        "refresh_groups",
+    )
+) | {"task.due", "task.skipped", "task.paused", "store.changed"}
+"""Events after which a snapshot may no longer be true."""
+FILES = ("tasks.json", "groups.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one group may see."""
+
+    group: Group
+    tasks: Sequence[Task]
+    chats: Sequence[Chat]
+    registered: frozenset[str]
+
+
+class Snapshots:
+    """Rewrites what has changed: at once when told of it, at the latest after a minute."""
+
+    def __init__(
+        self, root: Path, database: Database, *, clock: Clock, bus: Bus, zone_of: Callable[[Group], ZoneInfo]
+    ) -> None:
+        self._root = root
+        self._database = database
+        self._clock = clock
+        self._bus = bus
+        self._zone_of = zone_of
+        self._lock = asyncio.Lock()  # what is written last is what was read last
+        self._written: dict[Path, str] = {}
+
+    async def run(self) -> None:
+        with self._bus.listening() as events:
+            while True:
+                await self.write_all()
+                await self._until_altered(events)
+                while not events.empty():
+                    events.get_nowait()
+
+    async def write_all(self) -> None:
+        """Make the files of every group true whose container has been prepared once."""
+        async with self._lock:
+            async with self._database.reading() as tx:
+                seen = [await _see(tx, group) for group in await groups.every(tx)]
+            for one in seen:
+                await self._write(one)
+
+    async def write(self, folder: Folder) -> None:
+        """Make the files of one group true, and be there, before its container looks."""
+        async with self._lock:
+            async with self._database.reading() as tx:
+                group = await groups.by_folder(tx, folder)
+                seen = None if group is None else await _see(tx, group)
+            for name in FILES:
+                self._written.pop(self._root / folder / name, None)
+            if seen is not None:
+                await self._write(seen)
+
+    async def _until_altered(self, events: asyncio.Queue[Event]) -> None:
+        try:
+            async with asyncio.timeout(SWEEP_SECONDS):
+                while not await self._alters(await events.get()):
+                    continue
+        except TimeoutError:
+            return
+
+    async def _alters(self, event: Event) -> bool:
+        if event.kind in ("turn.answered", "turn.failed") and event.turn is not None:
+            async with self._database.reading() as tx:
+                turn = await turns.get(tx, TurnId(event.turn))
+            return turn is not None and turn.kind is TurnKind.TASK
+        return event.kind in ALTERING
+
+    async def _write(self, seen: Seen) -> None:
+        zone = self._zone_of(seen.group)
+        known = known_chats(seen, zone)
+        now = local_iso(self._clock.now_ms(), zone)
+        tasks_file, groups_file = (self._root / seen.group.folder / name for name in FILES)
+        await self._put(tasks_file, [told(task) for task in seen.tasks])
+        await self._put(groups_file, {"groups": known}, {"lastSync": now})
+
+    async def _put(self, path: Path, content: Any, beside: dict[str, str] | None = None) -> None:
+        """Write a file if its content changed; what stands `beside` it is no change."""
+        text = json.dumps(content, ensure_ascii=False)
+        if self._written.get(path) == text:
+            return
+        whole = json.dumps({**content, **beside} if beside else content, ensure_ascii=False, indent=2)
+        try:
+            await asyncio.to_thread(write_whole, path, whole + "\n")
+        except FileNotFoundError:
+            return  # no container of this group has been prepared yet
+        except OSError as error:
+            log.warning("snapshot.not_written", path=str(path), reason=error.strerror)
+            return
+        self._written[path] = text
+
+
+async def _see(tx: Tx, group: Group) -> Seen:
+    """Main sees all tasks and all chats, others their own tasks."""
+    return Seen(
+        group=group,
+        tasks=await tasks.every(tx, None if group.is_main else group.folder),
+        chats=await chats.known(tx) if group.is_main else (),
+        registered=frozenset(one.jid for one in await groups.every(tx)) if group.is_main else frozenset(),
+    )
+
+
+def known_chats(seen: Seen, zone: ZoneInfo) -> list[dict[str, Any]]:
+    """The chats as `groups.json` lists them, the one that spoke last first."""
+    return [
+        {
+            "jid": chat.jid,
+            "name": chat.name,
+            "channel": chat.channel,
+            "lastActivity": None if chat.last_message_ms is None else local_iso(chat.last_message_ms, zone),
+            "isRegistered": chat.jid in seen.registered,
+        }
+        for chat in seen.chats
+    ]
