@@ -16,12 +16,12 @@ import structlog
 from filelock import FileLock, Timeout
 
 from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
-from orchestrator import __version__, group_config, group_files, registration
+from orchestrator import __version__, group_config, group_files, owner, registration
 from orchestrator.channels.local import LocalChannel, written
 from orchestrator.channels.registry import Channels
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.config import Settings
-from orchestrator.container import choice, mounts, reaper
+from orchestrator.container import allowlist, choice, mounts, reaper
 from orchestrator.container.run_log import RunLogs
 from orchestrator.container.runner import RunPool, Ties
 from orchestrator.credentials import tokens
@@ -87,6 +87,11 @@ class Orchestrator:
         self._say = say
         self._clock = clock or SystemClock()
         self._hints = Hints()
+        self._allowlist = allowlist.Allowlist(
+            owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
+            home=home.root,
+            own_home=Path.home(),
+        )
         self._deposited: dict[int, str] = {}
         self.bus = Bus(self._clock)
         self._is_drained = False
@@ -370,10 +375,25 @@ class Orchestrator:
             environment["ANTHROPIC_API_KEY"] = token
         return environment
 
-    def _prepare(self, group: Group) -> Sequence[Mount]:
+    async def _prepare(self, group: Group) -> Sequence[Mount]:
+        made = await asyncio.to_thread(self._make_folders, group)
+        extra = await asyncio.to_thread(self._allowlist.grant, group)
+        if extra.refusals:
+            await self._tell_owner(
+                "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals]), about=group.folder
+            )
+        return (*made, *extra.mounts)
+
+    def _make_folders(self, group: Group) -> Sequence[Mount]:
         made = mounts.prepare(group, home=self._home.root, uid=self._chosen.uid)
         self._lay(group)
         return made
+
+    async def _tell_owner(self, text: str, *, about: str) -> None:
+        log.warning("owner.told", about=about, text=text)
+        async with self._database.transaction() as tx:
+            await owner.tell(tx, f"⚠️ {text}", about=about, now_ms=self._clock.now_ms())
+        self._hints.outbox.give()
 
     def _lay(self, group: Group) -> None:
         group_files.lay_memory(self._home.root, group, assistant=self._settings.assistant_name)

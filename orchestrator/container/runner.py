@@ -52,8 +52,8 @@ class Ties:
     token: Callable[[], tuple[str, str]]
     """A new token and its hash."""
     environment: Callable[[Group, AgentName, str], Mapping[str, str]]
-    prepare: Callable[[Group], Sequence[Mount]]
-    """Make the group's directories; blocking."""
+    prepare: Callable[[Group], Awaitable[Sequence[Mount]]]
+    """Make the group's directories and tell what a container of it sees."""
     watch: Callable[[Folder], Awaitable[None]]
     """Look at the group's mailboxes from now on."""
     unwatch: Callable[[Folder], Awaitable[None]]
@@ -318,7 +318,7 @@ class RunPool:
         self, life: _Life, group: Group, environment: dict[str, str], order: RunOrder
     ) -> outcome.Outcome:
         try:
-            mounts = await asyncio.to_thread(self._ties.prepare, group)
+            mounts = await self._ties.prepare(group)
             self._logs.note(life.run.id, "run.mounts", _seen(mounts))
             await self._ties.watch(group.folder)
             spec = _spec(life.run, group, mounts, environment)

@@ -1,0 +1,76 @@
+"""The owner: the rules they wrote, in files outside of every home and every container, and a word to them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.store import groups, outbox
+from orchestrator.store.database import Tx
+
+Rules = TypeVar("Rules", bound=BaseModel)
+MAX_BYTES = 1024 * 1024
+
+
+def owner_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where they are: `~/.config/andy`, or under `XDG_CONFIG_HOME`."""
+    base = environment.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path("~/.config").expanduser()) / "andy"
+
+
+async def tell(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
+    """Say something in main; False when the same was said before about the same thing."""
+    main = next((group for group in await groups.every(tx) if group.is_main), None)
+    if main is None:
+        return False
+    digest = hashlib.sha256(f"{about}\n{text}".encode()).hexdigest()[:20]
+    return await outbox.add(
+        tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=f"owner:{digest}", now_ms=now_ms
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Generic[Rules]):
+    """What a file says now: its rules, or none when it is missing or, with the reason, broken."""
+
+    rules: Rules | None = None
+    trouble: str | None = None
+
+
+class OwnerFile(Generic[Rules]):
+    """A JSON file that is read again when it has changed."""
+
+    def __init__(self, path: Path, model: type[Rules]) -> None:
+        self.path = path
+        self._model = model
+        self._seen: tuple[int, ...] | None = None
+        self._found: Found[Rules] = Found()
+
+    def read(self) -> Found[Rules]:
+        """Blocks. A file that cannot be read or understood is broken, never missing."""
+        try:
+            state = self.path.stat()
+            seen = (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
+            if seen != self._seen:
+                self._found, self._seen = self._parsed(self.path.read_bytes()[:MAX_BYTES]), seen
+        except (FileNotFoundError, NotADirectoryError):
+            self._found, self._seen = Found(), None
+        except OSError as error:
+            self._found, self._seen = Found(trouble=f"{self.path} cannot be read: {error.strerror}."), None
+        return self._found
+
+    def _parsed(self, text: bytes) -> Found[Rules]:
+        try:
+            return Found(rules=self._model.model_validate_json(text))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            place = ".".join(str(part) for part in first["loc"])
+            return Found(
+                trouble=f"{self.path} cannot be used: {f'{place}: ' if place else ''}{first['msg']}."
+            )
