@@ -78,6 +78,8 @@ class _Life:
     container: RunningContainer | None = None
     failure: str | None = None
     verdict: reaper.Verdict | None = None
+    has_exited: bool = False
+    """Seen to have ended, as opposed to given up."""
     pace: Pace
     last_frame: int
     config: dict[str, Any] = field(default_factory=dict)
@@ -307,12 +309,18 @@ class RunPool:
                 kind=outcome.Kind.CRASHED, reason="something went wrong inside Andy.", is_retryable=True
             )
         await self._settle_surely(life, ended)
-        if life.container is not None:
+        if life.container is not None and not life.has_exited:
             await self._end_container(life.container)
-        self._lives.pop(life.run.id, None)
+        await self._vacate(life)
+        if life.container is not None and life.has_exited:
+            # What is left of it holds no slot: whoever waits for one need not wait for this.
+            await self._end_container(life.container)
+
+    async def _vacate(self, life: _Life) -> None:
+        del self._lives[life.run.id]
+        self._hints.lanes.give()
         if all(other.run.folder != life.run.folder for other in self._lives.values()):
             await self._ties.unwatch(life.run.folder)
-        self._hints.lanes.give()
 
     async def _launch(
         self, life: _Life, group: Group, environment: dict[str, str], order: RunOrder
@@ -336,7 +344,9 @@ class RunPool:
         """Hear a container to its end; when the engine breaks off, look for it again for a while."""
         try:
             await self._hear(life, container)
-            return self._judge_exit(life, await container.wait())
+            exited = await container.wait()
+            life.has_exited = True
+            return self._judge_exit(life, exited)
         except EngineGone as gone:
             again = await self._rejoin(life)
             if again is None:
