@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator import __version__
+from orchestrator import __version__, cli_accounts
+from orchestrator.cli_options import (
+    FAILED,
+    GroupArgument,
+    HomeOption,
+    JsonOption,
+    LimitOption,
+    NewFolderArgument,
+    read,
+    show,
+)
 from orchestrator.errors import AndyError, BadRequest, NotRunning, leaves
 
-FAILED, USAGE, NOT_RUNNING = 1, 2, 3
+USAGE, NOT_RUNNING = 2, 3
 
 Runtime = Literal["auto", "docker", "process"]
 Agent = Literal["auto", "claude", "offline"]
-HomeOption = Annotated[
-    Path | None, Parameter(name="--home", help="Where groups/ data/ store/ are. [ANDY_HOME, else here]")
-]
-JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for machines.")]
-LimitOption = Annotated[int, Parameter(help="List at most so many.")]
-GroupArgument = Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")]
-NewFolderArgument = Annotated[str, Parameter(help="A new folder name: up to 64 letters, digits and dashes.")]
 
 app = App(
     name="andy",
@@ -34,6 +35,9 @@ app = App(
 )
 groups_app = app.command(App(name="groups", help="The chats that have an agent."))
 outbox_app = app.command(App(name="outbox", help="What is on its way to a chat."))
+app.command(cli_accounts.usage)
+app.command(cli_accounts.budget_app)
+app.command(cli_accounts.audit_app)
 image_app = app.command(App(name="image", help="The agents' container image."))
 
 
@@ -145,7 +149,7 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Tell what runs, waits and is stuck."""
     from orchestrator import reports, terminal
 
-    _show(asyncio.run(terminal.status(home)), reports.status_lines, as_json=as_json)
+    show(asyncio.run(terminal.status(home)), reports.status_lines, as_json=as_json)
 
 
 @app.command
@@ -160,7 +164,7 @@ def messages(
     """List a group's newest messages with what became of each. Works with Andy down."""
     from orchestrator import reports
 
-    _read(home, lambda tx: reports.messages(tx, group, limit=limit), reports.message_lines, as_json=as_json)
+    read(home, lambda tx: reports.messages(tx, group, limit=limit), reports.message_lines, as_json=as_json)
 
 
 @app.command
@@ -175,7 +179,7 @@ def turns(
     """List what agents were asked, newest first. Works with Andy down."""
     from orchestrator import reports
 
-    _read(home, lambda tx: reports.turns(tx, group, limit=limit), reports.turn_lines, as_json=as_json)
+    read(home, lambda tx: reports.turns(tx, group, limit=limit), reports.turn_lines, as_json=as_json)
 
 
 @app.command
@@ -209,7 +213,7 @@ def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None
     """List the registered groups."""
     from orchestrator import reports
 
-    _read(home, reports.groups, reports.group_lines, as_json=as_json)
+    read(home, reports.groups, reports.group_lines, as_json=as_json)
 
 
 @groups_app.command
@@ -275,7 +279,7 @@ def config(
     if changes is not None:
         asyncio.run(terminal.configure(home, folder, _object(changes)))
     found = asyncio.run(terminal.read(home, lambda tx: reports.config(tx, folder)))
-    _show(found, reports.config_lines, as_json=as_json)
+    show(found, reports.config_lines, as_json=as_json)
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -301,7 +305,7 @@ def list_outbox(*, limit: LimitOption = 100, as_json: JsonOption = False, home: 
     """List what has not been sent: waiting, held or dead. Works with Andy down."""
     from orchestrator import reports
 
-    _read(home, lambda tx: reports.outbox(tx, limit=limit), reports.outbox_lines, as_json=as_json)
+    read(home, lambda tx: reports.outbox(tx, limit=limit), reports.outbox_lines, as_json=as_json)
 
 
 @outbox_app.command
@@ -332,19 +336,3 @@ def build(
     from orchestrator import terminal
 
     terminal.build_image(home, base=base, tag=tag)
-
-
-def _read(
-    home: Path | None,
-    query: Callable[[Any], Awaitable[list[dict[str, Any]]]],
-    lines: Callable[[Any], list[str]],
-    *,
-    as_json: bool,
-) -> None:
-    from orchestrator import terminal
-
-    _show(asyncio.run(terminal.read(home, query)), lines, as_json=as_json)
-
-
-def _show(found: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:
-    print(json.dumps(found, ensure_ascii=False, indent=2) if as_json else "\n".join(lines(found)))

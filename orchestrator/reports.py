@@ -46,7 +46,7 @@ def group_row(group: Group) -> dict[str, Any]:
 
 
 def group_lines(rows: Rows) -> list[str]:
-    return _table(
+    return table(
         ("folder", "name", "chat", "answers"),
         [(row["folder"], row["name"], row["jid"], _answers(row)) for row in rows],
     )
@@ -119,7 +119,7 @@ async def turns(tx: Tx, folder: str | None, *, limit: int) -> Rows:
 def turn_lines(rows: Rows) -> list[str]:
     if not rows:
         return ["No turns yet."]
-    return _table(
+    return table(
         ("turn", "group", "kind", "state", "try", "queued", "took", "reason"),
         [
             (
@@ -155,7 +155,7 @@ async def outbox(tx: Tx, *, limit: int) -> Rows:
 def outbox_lines(rows: Rows) -> list[str]:
     if not rows:
         return ["Everything is sent."]
-    return _table(
+    return table(
         ("id", "chat", "state", "tries", "error", "text"),
         [
             (
@@ -203,7 +203,8 @@ def _short(text: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Lines of columns that stand below each other."""
     cells = [[str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     return [

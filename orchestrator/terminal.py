@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from orchestrator import config
 from orchestrator.errors import AndyError, BadRequest, NotRunning
@@ -260,6 +261,41 @@ def logs(given: Path | None, group: str | None, *, run: str | None, lines: int) 
         return LogView(told, log_reader.follow_file(shown.path, start=end, wait=log_reader.pause))
     later = log_reader.follow_group(root, group, shown=shown, start=end, wait=log_reader.pause)
     return LogView(told, later)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Now, and the owner's zone."""
+
+    now_ms: int
+    zone: ZoneInfo
+
+
+def moment(given: Path | None) -> Moment:
+    from orchestrator.clock import SystemClock
+
+    return Moment(SystemClock().now_ms(), config.load(home_of(given).root).zone)
+
+
+async def set_budget(
+    given: Path | None,
+    amount: str,
+    *,
+    per: str,
+    group: str | None,
+    is_background: bool,
+) -> None:
+    from orchestrator import accounts
+    from orchestrator.store.budgets import Period
+
+    parsed = accounts.parse_amount(amount)
+
+    async def act(tx: Tx, now_ms: int) -> None:
+        await accounts.set_budget(
+            tx, parsed, period=Period(per), folder=group, is_background=is_background, now_ms=now_ms
+        )
+
+    await change(given, act)
 
 
 def build_image(given: Path | None, *, base: str, tag: str | None) -> None:

@@ -22,7 +22,7 @@ from orchestrator.ipc.handlers import messages as message_handlers
 from orchestrator.ipc.handlers import reminders as reminder_handlers
 from orchestrator.ipc.handlers import tasks as task_handlers
 from orchestrator.models import Group
-from orchestrator.store import commands
+from orchestrator.store import audit, commands
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -86,6 +86,7 @@ class Reception:
                 request_id=request_id, ok=answer.ok, code=answer.code, text=answer.text, data=answer.data
             )
             await commands.record(tx, group.folder, command.type, reply, now_ms=self._clock.now_ms())
+            await audit.append(tx, _event(group, command, reply, now_ms=self._clock.now_ms()))
         self._tell(group, command, reply)
         return reply
 
@@ -114,3 +115,8 @@ class Reception:
 def _request_id(name: str, body: bytes) -> str:
     """The same for a file that is read again, another for one that takes its name later."""
     return f"{_UNSAFE.sub('-', name)[:40]}-{hashlib.sha256(os.fsencode(name) + b'/' + body).hexdigest()[:20]}"
+
+
+def _event(group: Group, command: Command, reply: Reply, *, now_ms: int) -> audit.Event:
+    detail = {"type": command.type, "request": reply.request_id, "ok": reply.ok, "code": reply.code}
+    return audit.Event(at_ms=now_ms, kind="command", folder=group.folder, detail=detail)

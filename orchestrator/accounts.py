@@ -1,0 +1,272 @@
+"""What `andy usage`, `andy budget` and `andy audit` tell: values for machines, lines for people."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from orchestrator.clock import local_iso
+from orchestrator.credentials import budgets as rules
+from orchestrator.credentials.prices import AS_OF
+from orchestrator.errors import BadRequest, BadTime
+from orchestrator.models import Folder
+from orchestrator.reports import Rows, table
+from orchestrator.store import audit as audit_store
+from orchestrator.store import budgets as budget_store
+from orchestrator.store import groups
+from orchestrator.store import usage as usage_store
+from orchestrator.store.budgets import Period, Unit
+from orchestrator.store.database import Tx
+from orchestrator.store.usage import Sums
+
+By = Literal["day", "group", "task", "kind", "model"]
+
+_COLUMNS = {"group": "group_folder", "task": "task_id", "kind": "kind", "model": "model"}
+_UNKNOWN = {"task": "no task", "kind": "outside a turn", "model": "unknown"}
+_AMOUNT = re.compile(
+    r"(?P<sign>\$?)(?P<number>\d[\d_]{0,20}(?:\.\d{1,9})?)(?P<unit>[kM]|usd|tokens|)", re.ASCII
+)
+_AGO = re.compile(r"(\d{1,6})([mhd])", re.ASCII)
+_AGO_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+class BadAmount(BadRequest):
+    """The amount cannot be used."""
+
+    code = "bad_amount"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """So many tokens, or billionths of a dollar."""
+
+    unit: Unit
+    value: int
+
+
+def parse_amount(text: str) -> Amount:
+    """Read `200000`, `200k`, `2M` (tokens), `5usd` or `$1.50`. Raises `BadAmount`."""
+    found = _AMOUNT.fullmatch(text)
+    is_money = found is not None and bool(found["sign"] or found["unit"] == "usd")
+    if found is None or (found["sign"] and found["unit"] not in {"", "usd"}):
+        raise BadAmount(f"'{text}' is no amount: write tokens as 200000, 200k or 2M, money as 5usd.")
+    factor = rules.NANO if is_money else {"k": 1000, "M": 1_000_000}.get(found["unit"], 1)
+    value = int(Decimal(found["number"].replace("_", "")) * factor)
+    if value >= 2**62:
+        raise BadAmount(f"'{text}' is more than can be counted.")
+    return Amount(unit=Unit.USD if is_money else Unit.TOKENS, value=value)
+
+
+def since_ms(text: str | None, *, now_ms: int, zone: ZoneInfo) -> int:
+    """Read `30m`, `2h`, `7d` (ago) or an ISO time; the beginning when there is none. Raises `BadTime`."""
+    if text is None:
+        return 0
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return now_ms - round(timedelta(**{_AGO_UNITS[ago[2]]: int(ago[1])}).total_seconds() * 1000)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadTime(f"'{text}' is no time: write 2h, 7d or 2026-11-22T09:00.") from error
+    return round((at if at.tzinfo else at.replace(tzinfo=zone)).timestamp() * 1000)
+
+
+# Usage
+
+
+async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneInfo) -> dict[str, Any]:
+    """What was used, and how the budgets stand. Raises `UnknownGroup`."""
+    known = (await groups.known(tx, folder)).folder if folder is not None else None
+    sums = await _by_day(tx, known, zone) if by == "day" else await _by_column(tx, known, by)
+    total = sum(sums.values(), start=Sums())
+    return {
+        "by": by,
+        "group": known,
+        "rows": [{by: key, **_told(each)} for key, each in sums.items()],
+        "total": _told(total),
+        "prices_as_of": AS_OF,
+        "budgets": await budgets(tx, now_ms=now_ms, zone=zone, folder=known),
+    }
+
+
+async def _by_day(tx: Tx, folder: Folder | None, zone: ZoneInfo) -> dict[str, Sums]:
+    days: dict[str, Sums] = {}
+    for at_ms, each in (await usage_store.summed_by_time(tx, folder=folder)).items():
+        day = datetime.fromtimestamp(at_ms / 1000, zone).date().isoformat()
+        days[day] = days.get(day, Sums()) + each
+    return days
+
+
+async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
+    found = await usage_store.summed(tx, _COLUMNS[by], folder=folder)
+    return {key if key is not None else _UNKNOWN[by]: each for key, each in found.items()}
+
+
+def _told(sums: Sums) -> dict[str, Any]:
+    told = asdict(sums)
+    nano = told.pop("cost_nano_usd")
+    is_unknown = sums.requests > 0 and sums.unpriced == sums.requests
+    return {**told, "cost_usd": None if is_unknown else nano / rules.NANO}
+
+
+def usage_lines(found: dict[str, Any]) -> list[str]:
+    if not found["rows"]:
+        return ["The model was not asked yet.", *_budget_block(found["budgets"])]
+    head = (found["by"], "answers", "in", "out", "cache read", "cache written", "cost")
+    rows = [_usage_row(row[found["by"]], row) for row in found["rows"]]
+    lines = table(head, [*rows, _usage_row("all", found["total"])])
+    return [*lines, *_notes(found), *_budget_block(found["budgets"])]
+
+
+def _usage_row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    counts = ("requests", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+    return (name, *(f"{row[each]:,}" for each in counts), _cost(row))
+
+
+def _cost(row: dict[str, Any]) -> str:
+    if row["cost_usd"] is None:
+        return "unknown"
+    return f"${row['cost_usd']:,.4f}" + (" + unknown" if row["unpriced"] else "")
+
+
+def _notes(found: dict[str, Any]) -> list[str]:
+    total = found["total"]
+    notes = [f"Costs are estimates, of list prices of {found['prices_as_of']}."]
+    if total["unpriced"]:
+        notes.append(f"Of {total['unpriced']:,} answers the model has no known price: they are left out.")
+    if total["cut"]:
+        notes.append(f"{total['cut']:,} answers broke off; they count with what had come.")
+    return ["", *notes]
+
+
+# Budgets
+
+
+async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None = None) -> Rows:
+    """How each budget stands; with `folder`, only those that bound that group."""
+    found = [one for one in await budget_store.every(tx) if folder is None or one.folder in (None, folder)]
+    return [
+        {
+            "id": standing.budget.id,
+            "group": standing.budget.folder,
+            "background": standing.budget.is_background,
+            "period": standing.budget.period.value,
+            "unit": standing.budget.unit.value,
+            "amount": _in_unit(standing.budget.unit, standing.budget.amount),
+            "used": _in_unit(standing.budget.unit, standing.used),
+            "percent": standing.percent,
+            "unpriced": standing.unpriced,
+            "ends": local_iso(standing.span.end_ms, zone),
+        }
+        for standing in await rules.standings(tx, found, now_ms=now_ms, zone=zone)
+    ]
+
+
+def _in_unit(unit: Unit, value: int) -> float:
+    return value if unit is Unit.TOKENS else value / rules.NANO
+
+
+def budget_lines(rows: Rows) -> list[str]:
+    if not rows:
+        return ["There are no budgets: set one with 'andy budget set 5usd --per day'."]
+    head = ("id", "whose", "for", "limit", "used", "", "until")
+    return table(head, [_budget_row(row) for row in rows])
+
+
+def _budget_row(row: dict[str, Any]) -> tuple[str, ...]:
+    state = "SPENT" if row["percent"] >= 100 else f"{row['percent']} %"
+    unpriced = f" + {row['unpriced']} of unknown price" if row["unpriced"] else ""
+    return (
+        str(row["id"]),
+        row["group"] or "all groups",
+        f"{'background work' if row['background'] else 'everything'}, a {row['period']}",
+        _amount(row["unit"], row["amount"]),
+        _amount(row["unit"], row["used"]) + unpriced,
+        state,
+        row["ends"],
+    )
+
+
+def _amount(unit: str, value: float) -> str:
+    return f"{value:,.0f} tokens" if unit == Unit.TOKENS else f"${value:,.4f}".removesuffix("00")
+
+
+def _budget_block(rows: Rows) -> list[str]:
+    return ["", "Budgets", *budget_lines(rows)] if rows else []
+
+
+async def set_budget(
+    tx: Tx, amount: Amount, *, period: Period, folder: str | None, is_background: bool, now_ms: int
+) -> None:
+    """Set a budget, audited. Raises `UnknownGroup`."""
+    known = (await groups.known(tx, folder)).folder if folder is not None else None
+    budget = await budget_store.put(
+        tx,
+        folder=known,
+        is_background=is_background,
+        period=period,
+        unit=amount.unit,
+        amount=amount.value,
+        now_ms=now_ms,
+    )
+    await audit_store.append(
+        tx, audit_store.Event(at_ms=now_ms, kind="budget.set", folder=known, detail=asdict(budget))
+    )
+
+
+async def remove_budget(tx: Tx, budget_id: int, *, now_ms: int) -> None:
+    """Remove a budget, audited. Raises `BadRequest` when there is none."""
+    if not await budget_store.remove(tx, budget_id):
+        raise BadRequest(f"There is no budget {budget_id}: see 'andy budget list'.")
+    await audit_store.append(
+        tx, audit_store.Event(at_ms=now_ms, kind="budget.removed", detail={"id": budget_id})
+    )
+
+
+# Audit
+
+
+async def audit(tx: Tx, folder: str | None, *, since: int, limit: int) -> Rows:
+    """The newest rows, oldest first; of a group that is gone, too."""
+    known = Folder(folder) if folder is not None else None
+    return await audit_store.newest(tx, limit=limit, folder=known, since_ms=since)
+
+
+def audit_lines(rows: Rows) -> list[str]:
+    if not rows:
+        return ["Nothing is recorded."]
+    head = ("row", "time", "group", "what", "how")
+    return table(
+        head,
+        [
+            (str(row["id"]), _time(row["at_ms"]), row["group"] or "", row["kind"], _how(row["detail"]))
+            for row in rows
+        ],
+    )
+
+
+def _how(detail: dict[str, Any]) -> str:
+    told = (f"{name}={value}" for name, value in detail.items() if value not in (None, "", 0))
+    return " ".join(" ".join(told).split())[:160]
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%m-%d %H:%M:%S")
+
+
+async def verify_audit(tx: Tx) -> dict[str, Any]:
+    """Whether every row is there as it was written."""
+    verdict = await audit_store.verify(tx)
+    return {**asdict(verdict), "ok": verdict.fault is None}
+
+
+def verdict_lines(found: dict[str, Any]) -> list[str]:
+    if found["ok"]:
+        return [f"All {found['rows']:,} rows are as they were written. The newest is {found['head']}"]
+    return [
+        f"The audit is broken: {found['fault']}. The {found['rows']:,} rows before are as they were written."
+    ]

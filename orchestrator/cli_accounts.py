@@ -1,0 +1,124 @@
+"""`andy usage`, `andy budget` and `andy audit`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli_options import FAILED, GroupOption, HomeOption, JsonOption, LimitOption, read, show
+
+budget_app = App(name="budget", help="How much may be used of the model, in tokens or money.")
+audit_app = App(name="audit", help="What was asked, refused and reached, as it was written then.")
+
+
+def usage(
+    *,
+    group: GroupOption = None,
+    by: Annotated[
+        Literal["day", "group", "task", "kind", "model"], Parameter(help="What a line is.")
+    ] = "day",
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Tell what was used of the model, what it cost, about, and how the budgets stand. Works with Andy down.
+
+    Example: `andy usage --by group`
+    """
+    from orchestrator import accounts, terminal
+
+    at = terminal.moment(home)
+    found = asyncio.run(
+        terminal.read(home, lambda tx: accounts.usage(tx, group, by=by, now_ms=at.now_ms, zone=at.zone))
+    )
+    show(found, accounts.usage_lines, as_json=as_json)
+
+
+@budget_app.command(name="list")
+def list_budgets(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List the budgets and what is used of each. Works with Andy down."""
+    from orchestrator import accounts, terminal
+
+    at = terminal.moment(home)
+    read(
+        home,
+        lambda tx: accounts.budgets(tx, now_ms=at.now_ms, zone=at.zone),
+        accounts.budget_lines,
+        as_json=as_json,
+    )
+
+
+@budget_app.command(name="set")
+def set_budget(
+    amount: Annotated[str, Parameter(help="Tokens as 200000, 200k or 2M, all kinds added; money as 5usd.")],
+    /,
+    *,
+    per: Annotated[Literal["day", "month"], Parameter(help="Of the time zone in TZ.")],
+    group: GroupOption = None,
+    background: Annotated[
+        bool, Parameter(negative="", help="Bound only what nobody waits for: tasks, the worker, free cycles.")
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Bound what a group, or all together, may use. It holds from the next request on.
+
+    A spent budget of all groups does not stop chat from the main group; a budget of main does.
+
+    Example: `andy budget set 5usd --per day`
+    """
+    from orchestrator import terminal
+
+    asyncio.run(terminal.set_budget(home, amount, per=per, group=group, is_background=background))
+    print("The budget is set: see 'andy budget list'.")
+
+
+@budget_app.command(name="remove")
+def remove_budget(
+    number: Annotated[int, Parameter(help="Its id in 'andy budget list'.")],
+    /,
+    *,
+    home: HomeOption = None,
+) -> None:
+    """Remove a budget. It holds from the next request on."""
+    from orchestrator import accounts, terminal
+
+    asyncio.run(terminal.change(home, lambda tx, now_ms: accounts.remove_budget(tx, number, now_ms=now_ms)))
+    print(f"Budget {number} is removed.")
+
+
+@audit_app.default
+def audit(
+    *,
+    group: GroupOption = None,
+    since: Annotated[
+        str | None, Parameter(help="A time, or how long ago: 2026-11-22T09:00, 30m, 2h, 7d. [the beginning]")
+    ] = None,
+    limit: LimitOption = 200,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List the newest requests to the model, refusals, connections and commands. Works with Andy down.
+
+    Example: `andy audit --group family --since 2h`
+    """
+    from orchestrator import accounts, terminal
+
+    at = terminal.moment(home)
+    begin = accounts.since_ms(since, now_ms=at.now_ms, zone=at.zone)
+    read(
+        home,
+        lambda tx: accounts.audit(tx, group, since=begin, limit=limit),
+        accounts.audit_lines,
+        as_json=as_json,
+    )
+
+
+@audit_app.command
+def verify(*, as_json: JsonOption = False, home: HomeOption = None) -> int:
+    """See whether a row was changed or is missing: each is sealed over the one before. 1 when one is."""
+    from orchestrator import accounts, terminal
+
+    found = asyncio.run(terminal.read(home, accounts.verify_audit))
+    show(found, accounts.verdict_lines, as_json=as_json)
+    return 0 if found["ok"] else FAILED

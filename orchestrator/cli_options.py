@@ -1,0 +1,40 @@
+"""Options that commands share, and how what they find is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+FAILED = 1
+
+HomeOption = Annotated[
+    Path | None, Parameter(name="--home", help="Where groups/ data/ store/ are. [ANDY_HOME, else here]")
+]
+JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for machines.")]
+LimitOption = Annotated[int, Parameter(help="List at most so many.")]
+GroupArgument = Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")]
+GroupOption = Annotated[str | None, Parameter(help="Only this group, by its folder name.")]
+NewFolderArgument = Annotated[str, Parameter(help="A new folder name: up to 64 letters, digits and dashes.")]
+
+
+def read(
+    home: Path | None,
+    query: Callable[[Any], Awaitable[list[dict[str, Any]]]],
+    lines: Callable[[Any], list[str]],
+    *,
+    as_json: bool,
+) -> None:
+    """Look into the store and show what `query` finds."""
+    from orchestrator import terminal
+
+    show(asyncio.run(terminal.read(home, query)), lines, as_json=as_json)
+
+
+def show(found: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:
+    """Print for people, or for machines."""
+    print(json.dumps(found, ensure_ascii=False, indent=2) if as_json else "\n".join(lines(found)))

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from orchestrator import accounts
+from orchestrator.errors import BadTime, UnknownGroup
+from orchestrator.models import Folder, RunId, TurnId, TurnKind
+from orchestrator.store import usage
+from orchestrator.store.budgets import Period, Unit
+from tests.fakes.household import Household
+
+SEOUL, KABUL, UTC = ZoneInfo("Asia/Seoul"), ZoneInfo("Asia/Kabul"), ZoneInfo("UTC")
+NOON_MS = round(datetime(2026, 11, 22, 12, tzinfo=SEOUL).timestamp() * 1000)
+HOUR_MS = 3_600_000
+
+
+def an_entry(**changes: Any) -> usage.Entry:
+    fields: dict[str, Any] = {
+        "at_ms": NOON_MS,
+        "folder": Folder("family"),
+        "run_id": RunId("r"),
+        "turn_id": TurnId(1),
+        "kind": TurnKind.CHAT,
+        "task_id": None,
+        "model": "claude-sonnet-4-5",
+        "input_tokens": 10,
+        "output_tokens": 20,
+        "cache_read_tokens": 30,
+        "cache_write_tokens": 40,
+        "cost_nano_usd": 1_000_000,
+        "is_whole": True,
+    }
+    return usage.Entry(**{**fields, **changes})
+
+
+async def used(household: Household, *entries: usage.Entry) -> None:
+    await household.add_group("main", is_main=True)
+    await household.add_group()
+    async with household.database.transaction() as tx:
+        for entry in entries:
+            await usage.add(tx, entry)
+
+
+async def told(
+    household: Household, by: accounts.By, group: str | None = None, zone: ZoneInfo = SEOUL
+) -> dict[str, Any]:
+    async with household.database.reading() as tx:
+        return await accounts.usage(tx, group, by=by, now_ms=NOON_MS, zone=zone)
+
+
+@pytest.mark.parametrize(
+    ("zone", "days"),
+    [
+        (SEOUL, {"2026-11-22": 2, "2026-11-23": 1}),
+        (UTC, {"2026-11-22": 3}),
+        (KABUL, {"2026-11-22": 3}),
+    ],
+)
+async def test_a_day_is_one_of_the_owners_zone(
+    household: Household, zone: ZoneInfo, days: dict[str, int]
+) -> None:
+    late = [an_entry(at_ms=NOON_MS + hours * HOUR_MS) for hours in (0, 11.9, 12)]
+    await used(household, *late)
+    found = await told(household, "day", zone=zone)
+    assert {row["day"]: row["requests"] for row in found["rows"]} == days
+
+
+async def test_usage_is_told_by_group_task_kind_and_model(household: Household) -> None:
+    await used(
+        household,
+        an_entry(),
+        an_entry(folder=Folder("main"), kind=TurnKind.TASK, task_id="t-1"),
+        an_entry(kind=None, turn_id=None, model="glm", cost_nano_usd=None, is_whole=False),
+    )
+    by_group = (await told(household, "group"))["rows"]
+    assert [(row["group"], row["requests"], row["cost_usd"]) for row in by_group] == [
+        ("family", 2, 0.001),
+        ("main", 1, 0.001),
+    ]
+    assert [row["task"] for row in (await told(household, "task"))["rows"]] == ["no task", "t-1"]
+    assert [row["kind"] for row in (await told(household, "kind"))["rows"]] == [
+        "outside a turn",
+        "chat",
+        "task",
+    ]
+    by_model = {row["model"]: row["cost_usd"] for row in (await told(household, "model"))["rows"]}
+    assert by_model == {"claude-sonnet-4-5": 0.002, "glm": None}
+
+
+async def test_one_group_is_told_alone_and_the_total_adds_up(household: Household) -> None:
+    await used(household, an_entry(), an_entry(), an_entry(folder=Folder("main")))
+    found = await told(household, "day", "family")
+    assert found["total"]["requests"] == 2
+    assert found["total"]["cache_write_tokens"] == 80
+    with pytest.raises(UnknownGroup):
+        await told(household, "day", "nobody")
+
+
+async def test_what_is_not_known_is_said(household: Household) -> None:
+    await used(household, an_entry(), an_entry(cost_nano_usd=None, is_whole=False))
+    text = "\n".join(accounts.usage_lines(await told(household, "group")))
+    assert "$0.0010 + unknown" in text
+    assert "Of 1 answers the model has no known price" in text
+    assert "1 answers broke off" in text
+
+
+async def test_budgets_are_listed_with_what_is_used(household: Household) -> None:
+    await used(household, an_entry(), an_entry(kind=TurnKind.TASK, cost_nano_usd=None))
+    async with household.database.transaction() as tx:
+        for text, is_background in (("150", False), ("1usd", False), ("1k", True)):
+            await accounts.set_budget(
+                tx,
+                accounts.parse_amount(text),
+                period=Period.DAY,
+                folder="family",
+                is_background=is_background,
+                now_ms=NOON_MS,
+            )
+        rows = await accounts.budgets(tx, now_ms=NOON_MS, zone=SEOUL)
+    assert [(row["used"], row["percent"], row["unpriced"]) for row in rows] == [
+        (200, 133, 0),
+        (0.001, 0, 1),
+        (100, 10, 0),
+    ]
+    assert {row["ends"] for row in rows} == {"2026-11-23T00:00:00+09:00"}
+    lines = accounts.budget_lines(rows)
+    assert "SPENT" in lines[1]
+    assert "$0.001 + 1 of unknown price" in lines[2].replace("$0.0010", "$0.001")
+    assert [row["kind"] for row in await household.rows("SELECT kind FROM audit")] == ["budget.set"] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("200000", Unit.TOKENS, 200_000),
+        ("200_000", Unit.TOKENS, 200_000),
+        ("200k", Unit.TOKENS, 200_000),
+        ("1.5M", Unit.TOKENS, 1_500_000),
+        ("0", Unit.TOKENS, 0),
+        ("5usd", Unit.USD, 5_000_000_000),
+        ("$1.50", Unit.USD, 1_500_000_000),
+        ("0.000000001usd", Unit.USD, 1),
+    ],
+)
+def test_amounts_are_read(text: str, unit: Unit, value: int) -> None:
+    assert accounts.parse_amount(text) == accounts.Amount(unit=unit, value=value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "5eur", "$5k", "1.2.3", "k", "1e9", "٣", "9" * 20, "5 usd", "nan"]
+)
+def test_what_is_no_amount_is_refused(text: str) -> None:
+    with pytest.raises(accounts.BadAmount):
+        accounts.parse_amount(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [
+        (None, 0),
+        ("2h", NOON_MS - 2 * HOUR_MS),
+        ("1d", NOON_MS - 24 * HOUR_MS),
+        ("2026-11-22T11:00", NOON_MS - HOUR_MS),
+        ("2026-11-22T11:00+00:00", NOON_MS + 8 * HOUR_MS),
+        ("2026-11-22", NOON_MS - 12 * HOUR_MS),
+    ],
+)
+def test_times_are_read(text: str | None, at_ms: int) -> None:
+    assert accounts.since_ms(text, now_ms=NOON_MS, zone=SEOUL) == at_ms
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "1x", "-1h", "2026-13-01"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(BadTime):
+        accounts.since_ms(text, now_ms=NOON_MS, zone=SEOUL)

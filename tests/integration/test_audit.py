@@ -1,0 +1,160 @@
+"""The audit grows and nothing else: whoever changes it behind our back is found out."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from orchestrator.ipc.reception import Reception
+from orchestrator.models import Folder, RunId, TurnId
+from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import audit
+from orchestrator.store.database import Database
+from tests.fakes.household import Household
+
+ZONE = ZoneInfo("Asia/Seoul")
+
+
+async def fill(database: Database, rows: int = 5) -> None:
+    for number in range(rows):
+        async with database.transaction() as tx:
+            event = audit.Event(
+                at_ms=1000 + number,
+                kind="api.request",
+                folder=Folder("family" if number % 2 else "main"),
+                run_id=RunId("r"),
+                turn_id=TurnId(number),
+                detail={"b": number, "a": "안녕"},
+            )
+            await audit.append(tx, event)
+
+
+async def fail_after_a_row(database: Database) -> None:
+    async with database.transaction() as tx:
+        await audit.append(tx, audit.Event(at_ms=1, kind="lost"))
+        raise RuntimeError
+
+
+async def verdict(database: Database) -> audit.Verdict:
+    async with database.reading() as tx:
+        return await audit.verify(tx)
+
+
+def tamper(path: Path, *statements: str) -> None:
+    """What somebody with the file in hands could do."""
+    connection = sqlite3.connect(path)
+    for name in audit.TRIGGERS:
+        connection.execute(
+            f"CREATE TEMP TABLE kept_{name} AS SELECT sql FROM sqlite_master WHERE name = '{name}'"
+        )
+        connection.execute(f"DROP TRIGGER {name}")
+    for statement in statements:
+        connection.execute(statement)
+    for name in audit.TRIGGERS:
+        (sql,) = connection.execute(f"SELECT sql FROM kept_{name}").fetchone()
+        connection.execute(sql)
+    connection.commit()
+    connection.close()
+
+
+async def test_an_untouched_chain_is_whole(database: Database) -> None:
+    assert await verdict(database) == audit.Verdict(rows=0, head=audit.FIRST_HASH)
+    await fill(database)
+    found = await verdict(database)
+    assert (found.rows, found.fault) == (5, None)
+    async with database.reading() as tx:
+        rows = await audit.newest(tx, limit=2)
+    assert [row["turn"] for row in rows] == [3, 4]
+    assert rows[-1]["hash"] == found.head
+
+
+async def test_a_row_that_was_rolled_back_leaves_no_gap(database: Database) -> None:
+    await fill(database, 2)
+    with pytest.raises(RuntimeError):
+        await fail_after_a_row(database)
+    await fill(database, 2)
+    assert (await verdict(database)).rows == 4
+
+
+@pytest.mark.parametrize("sql", ["UPDATE audit SET detail = '{}'", "DELETE FROM audit WHERE id = 5"])
+async def test_rows_can_only_be_added(database: Database, sql: str) -> None:
+    await fill(database)
+    with pytest.raises(sqlite3.IntegrityError, match="audit rows are never"):
+        async with database.transaction() as tx:
+            await tx.execute(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "fault"),
+    [
+        ("UPDATE audit SET detail = '{}' WHERE id = 3", "row 3 was changed"),
+        ("UPDATE audit SET at_ms = 0 WHERE id = 1", "row 1 was changed"),
+        ("UPDATE audit SET group_folder = NULL WHERE id = 5", "row 5 was changed"),
+        ("UPDATE audit SET hash = previous_hash WHERE id = 2", "row 2 was changed"),
+        ("DELETE FROM audit WHERE id = 1", "row 1 is missing"),
+        ("DELETE FROM audit WHERE id = 3", "row 3 is missing"),
+        ("DELETE FROM audit WHERE id >= 4", "row 4 is missing"),
+        ("DELETE FROM audit", "row 1 is missing"),
+    ],
+)
+async def test_a_changed_or_missing_row_is_found(
+    database: Database, database_path: Path, sql: str, fault: str
+) -> None:
+    await fill(database)
+    tamper(database_path, sql)
+    assert (await verdict(database)).fault == fault
+
+
+async def test_rows_that_are_numbered_anew_do_not_fit(database: Database, database_path: Path) -> None:
+    await fill(database)
+    tamper(
+        database_path,
+        "DELETE FROM audit WHERE id = 3",
+        "UPDATE audit SET id = id - 1 WHERE id > 3",
+        "UPDATE sqlite_sequence SET seq = 4 WHERE name = 'audit'",
+    )
+    assert (await verdict(database)).fault == "row 3 does not follow the row before it"
+
+
+async def test_a_removed_guard_is_found(database: Database, database_path: Path) -> None:
+    await fill(database)
+    connection = sqlite3.connect(database_path)
+    connection.execute("DROP TRIGGER audit_is_not_deleted")
+    connection.close()
+    assert (await verdict(database)).fault == "the guard 'audit_is_not_deleted' was removed"
+
+
+async def test_rows_are_found_by_group_and_time(database: Database) -> None:
+    await fill(database)
+    async with database.reading() as tx:
+        rows = await audit.newest(tx, limit=10, folder=Folder("family"), since_ms=1002)
+    assert [row["turn"] for row in rows] == [3]
+
+
+async def test_a_command_is_written_down_once_with_its_outcome(household: Household) -> None:
+    family = await household.add_group()
+    reception = Reception(
+        household.database,
+        clock=household.clock,
+        read_time=point_ms,
+        times=times_for(lambda _: ZONE),
+        zone_of=lambda _: ZONE,
+        hints=household.hints,
+        bus=household.bus,
+    )
+    secret = {"type": "message", "text": "a text of the chat", "requestId": "r1"}
+    refused = {"type": "refresh_groups", "requestId": "r2"}
+    for body in (secret, secret, refused):
+        await reception.handle(family, "file", json.dumps(body).encode())
+    rows = await household.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
+    assert [(row["kind"], row["group_folder"]) for row in rows] == [("command", "family")] * 2
+    assert [json.loads(row["detail"]) for row in rows] == [
+        {"type": "message", "request": "r1", "ok": True, "code": "ok"},
+        {"type": "refresh_groups", "request": "r2", "ok": False, "code": "not_allowed"},
+    ]
+    assert (await verdict(household.database)).fault is None
