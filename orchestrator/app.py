@@ -33,7 +33,7 @@ from orchestrator.errors import AndyError, HomeError
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.home import Home
-from orchestrator.inbound import prompt
+from orchestrator.inbound import prompt, senders
 from orchestrator.inbound.intake import Intake
 from orchestrator.interfaces import Mount
 from orchestrator.ipc import deposit
@@ -87,6 +87,7 @@ class Orchestrator:
         self._say = say
         self._clock = clock or SystemClock()
         self._hints = Hints()
+        self._senders = owner.OwnerFile(owner.owner_directory() / senders.FILE, senders.SenderRules)
         self._allowlist = allowlist.Allowlist(
             owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
             home=home.root,
@@ -205,7 +206,14 @@ class Orchestrator:
         self, tasks: asyncio.TaskGroup, proxy_server: ProxyServer, listener: socket.socket
     ) -> dict[str, Callable[[], Any]]:
         settings, clock, hints, bus = self._settings, self._clock, self._hints, self.bus
-        intake = Intake(self._database, clock=clock, name=settings.assistant_name, hints=hints, bus=bus)
+        intake = Intake(
+            self._database,
+            clock=clock,
+            name=settings.assistant_name,
+            hints=hints,
+            bus=bus,
+            read_senders=self._senders.read,
+        )
         self._snapshots = Snapshots(
             self._home.data / "env", self._database, clock=clock, bus=bus, zone_of=self._zone_of
         )

@@ -41,6 +41,8 @@ class Found(Generic[Rules]):
 
     rules: Rules | None = None
     trouble: str | None = None
+    version: str = ""
+    """Another one whenever the file was changed."""
 
 
 class OwnerFile(Generic[Rules]):
@@ -49,28 +51,26 @@ class OwnerFile(Generic[Rules]):
     def __init__(self, path: Path, model: type[Rules]) -> None:
         self.path = path
         self._model = model
-        self._seen: tuple[int, ...] | None = None
         self._found: Found[Rules] = Found()
 
     def read(self) -> Found[Rules]:
         """Blocks. A file that cannot be read or understood is broken, never missing."""
         try:
             state = self.path.stat()
-            seen = (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
-            if seen != self._seen:
-                self._found, self._seen = self._parsed(self.path.read_bytes()[:MAX_BYTES]), seen
+            version = f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_size}-{state.st_ino}"
+            if version != self._found.version:
+                self._found = self._parsed(self.path.read_bytes()[:MAX_BYTES], version)
         except (FileNotFoundError, NotADirectoryError):
-            self._found, self._seen = Found(), None
+            self._found = Found()
         except OSError as error:
-            self._found, self._seen = Found(trouble=f"{self.path} cannot be read: {error.strerror}."), None
+            self._found = Found(trouble=f"{self.path} cannot be read: {error.strerror}.")
         return self._found
 
-    def _parsed(self, text: bytes) -> Found[Rules]:
+    def _parsed(self, text: bytes, version: str) -> Found[Rules]:
         try:
-            return Found(rules=self._model.model_validate_json(text))
+            return Found(rules=self._model.model_validate_json(text), version=version)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            return Found(
-                trouble=f"{self.path} cannot be used: {f'{place}: ' if place else ''}{first['msg']}."
-            )
+            place = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
+            trouble = f"{self.path} cannot be used: {place}{first['msg']}."
+            return Found(trouble=trouble, version=version)

@@ -9,6 +9,8 @@ from orchestrator.interfaces import Receive
 from orchestrator.models import ChatJid, Inbound, MessageId, Quote
 
 PREFIX = "local:"
+OWNER = "you"
+"""Who writes without saying who it is."""
 
 
 class LocalChannel:
@@ -33,7 +35,7 @@ class LocalChannel:
 
 
 def written(jid: ChatJid, text: str, *, sender: str, now_ms: int, quote: Quote | None = None) -> Inbound:
-    """A message as someone at this machine writes it, with a new id."""
+    """A message as someone at this machine writes it, with a new id. Who gives no name is the owner."""
     return Inbound(
         chat_jid=jid,
         id=MessageId(f"L{secrets.token_hex(10)}"),
@@ -41,5 +43,6 @@ def written(jid: ChatJid, text: str, *, sender: str, now_ms: int, quote: Quote |
         sender_name=sender,
         text=text,
         sent_ms=now_ms,
+        is_from_me=sender == OWNER,
         quote=quote,
     )

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+import structlog
+
+from orchestrator import owner
 from orchestrator.clock import Clock
 from orchestrator.errors import TextEmpty, TextTooLong
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.inbound import triggers
+from orchestrator.inbound import senders, triggers
+from orchestrator.inbound.senders import SenderRules, Verdict
 from orchestrator.models import Group, Inbound, Seq, TurnId
+from orchestrator.owner import Found
 from orchestrator.store import chats, groups, messages, outbox, runs, turns
 from orchestrator.store.database import Database, Tx
 
+log = structlog.get_logger(__name__)
+
+ReadSenders = Callable[[], Found[SenderRules]]
 MAX_TEXT_CHARS = 65_536
 DAY_MS = 24 * 3_600_000
 
@@ -22,7 +32,7 @@ DAY_MS = 24 * 3_600_000
 class Accepted:
     """What became of a message."""
 
-    outcome: Literal["queued", "ignored", "duplicate", "unregistered"]
+    outcome: Literal["queued", "ignored", "duplicate", "unregistered", "dropped"]
     seq: Seq | None = None
     turn_id: TurnId | None = None
     reason: str | None = None
@@ -31,8 +41,19 @@ class Accepted:
 class Intake:
     """The one door for inbound messages, whatever the channel."""
 
-    def __init__(self, database: Database, *, clock: Clock, name: str, hints: Hints, bus: Bus) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        name: str,
+        hints: Hints,
+        bus: Bus,
+        read_senders: ReadSenders = Found,
+    ) -> None:
+        """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask."""
         self._database = database
+        self._read_senders = read_senders
         self._clock = clock
         self._name = name
         self._hints = hints
@@ -47,15 +68,29 @@ class Intake:
         _check(message)
         message = _storable(message, self._clock.now_ms())
         async with self._database.transaction() as tx:
-            accepted = await self._take(tx, message)
+            # In the transaction, whose lock keeps messages in the order in which they came.
+            found = await asyncio.to_thread(self._read_senders)
+            verdict = senders.judge(message, found)
+            accepted = await self._take(tx, message, verdict)
+            if found.trouble and accepted.outcome != "unregistered":
+                await self._complain(tx, found)
         self._tell(message, accepted)
+        if verdict is not Verdict.ALLOWED and (found.rules is None or found.rules.log_denied):
+            log.info("sender.denied", chat=message.chat_jid, sender=message.sender, verdict=verdict.value)
         return accepted
 
     async def receive(self, message: Inbound) -> None:
         """Accept for a channel, which only needs to know that the message is durable."""
         await self.accept(message)
 
-    async def _take(self, tx: Tx, message: Inbound) -> Accepted:
+    async def _complain(self, tx: Tx, found: Found[SenderRules]) -> None:
+        """Say that the list is broken: in main and in the log, once for each state of the file."""
+        text = f"⚠️ Until this is mended, only you can ask me anything: {found.trouble}"
+        if await owner.tell(tx, text, about=found.version, now_ms=self._clock.now_ms()):
+            log.error("senders.broken", reason=found.trouble)
+            self._hints.outbox.give()
+
+    async def _take(self, tx: Tx, message: Inbound, verdict: Verdict) -> Accepted:
         await chats.see(
             tx,
             message.chat_jid,
@@ -75,9 +110,11 @@ class Intake:
         if await outbox.is_ours(tx, message.id):
             # A channel may echo what was sent before the host has noted that it was.
             return Accepted(outcome="duplicate", reason=messages.OWN_MESSAGE)
-        return await self._store(tx, message, group)
+        if verdict is Verdict.DROPPED:
+            return Accepted(outcome="dropped", reason=senders.NOT_ALLOWED)
+        return await self._store(tx, message, group, may_ask=verdict is Verdict.ALLOWED)
 
-    async def _store(self, tx: Tx, message: Inbound, group: Group) -> Accepted:
+    async def _store(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
         now_ms = self._clock.now_ms()
         reason = triggers.ignored_reason(
             message.text,
@@ -86,6 +123,8 @@ class Intake:
             conversation=await _conversation(tx, message, group),
             now_ms=now_ms,
         )
+        if reason is None and not may_ask:
+            reason = senders.NOT_ALLOWED
         turn_id = await self._turn_for(tx, group, is_request=reason is None, now_ms=now_ms)
         seq = await messages.add(
             tx,

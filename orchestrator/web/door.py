@@ -85,7 +85,9 @@ class Door:
                 group = await groups.known(tx, folder)
                 is_busy = await turns.running_of(tx, group.folder) is not None
             message = write(group, self._clock.now_ms())
-            await self._accept(message)
+            accepted = await self._accept(message)
+            if accepted.seq is None:
+                return _not_kept(message, group, accepted.reason)
             place = await self.find(message.id)
             if is_busy or place.is_settled or not wait_seconds:
                 return place
@@ -120,6 +122,10 @@ async def _news_of(place: Whereabouts, events: asyncio.Queue[Event]) -> None:
         event = await events.get()
         if event.group is None or (event.group == place.group and event.kind in SETTLING):
             return
+
+
+def _not_kept(message: Inbound, group: Group, reason: str | None) -> Whereabouts:
+    return Whereabouts(id=message.id, group=group.folder, outcome="ignored", reason=reason, is_settled=True)
 
 
 async def _whereabouts(tx: Tx, message: Message, group: Group | None, turn: Turn | None) -> Whereabouts:

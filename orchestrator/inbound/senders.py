@@ -1,0 +1,53 @@
+"""Who may wake an agent. Pure: the owner's list is read elsewhere."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.models import Inbound
+from orchestrator.owner import Found
+
+FILE = "sender-allowlist.json"
+NOT_ALLOWED = "sender not allowed"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Rule(_Strict):
+    """Who is allowed, by the channel's exact id of the sender, and what becomes of what others write."""
+
+    allow: Literal["*"] | frozenset[str]
+    mode: Literal["trigger", "drop"] = "trigger"
+    """`trigger`: stored, as context for others' questions. `drop`: not stored."""
+
+
+class SenderRules(_Strict):
+    """The owner's file."""
+
+    default: Rule = Rule(allow="*")
+    chats: dict[str, Rule] = Field(default_factory=dict)
+    """By the chat's address; they replace the default."""
+    log_denied: Annotated[bool, Field(alias="logDenied", strict=True)] = True
+
+
+class Verdict(StrEnum):
+    ALLOWED = "allowed"
+    NO_TRIGGER = "no_trigger"
+    DROPPED = "dropped"
+
+
+def judge(message: Inbound, found: Found[SenderRules]) -> Verdict:
+    """What a sender may. Without a file everybody may; with a broken one only the owner, who always may."""
+    if message.is_from_me:
+        return Verdict.ALLOWED
+    if found.rules is None:
+        return Verdict.NO_TRIGGER if found.trouble else Verdict.ALLOWED
+    rule = found.rules.chats.get(message.chat_jid, found.rules.default)
+    if rule.allow == "*" or message.sender in rule.allow:
+        return Verdict.ALLOWED
+    return Verdict.DROPPED if rule.mode == "drop" else Verdict.NO_TRIGGER

@@ -1,0 +1,63 @@
+"""Who may wake an agent."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.inbound.senders import SenderRules, Verdict, judge
+from orchestrator.models import ChatJid
+from orchestrator.owner import Found
+from tests.fakes.household import a_message
+
+ANN, BOB = "1@s", "2@s"
+FILE = {
+    "default": {"allow": [ANN]},
+    "chats": {
+        "x@g.us": {"allow": [BOB], "mode": "drop"},
+        "open@g.us": {"allow": "*"},
+        "shut@g.us": {"allow": []},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("chat", "sender", "verdict"),
+    [
+        ("other@g.us", ANN, Verdict.ALLOWED),
+        ("other@g.us", BOB, Verdict.NO_TRIGGER),
+        ("other@g.us", "11@s", Verdict.NO_TRIGGER),
+        ("x@g.us", BOB, Verdict.ALLOWED),
+        ("x@g.us", ANN, Verdict.DROPPED),
+        ("open@g.us", BOB, Verdict.ALLOWED),
+        ("shut@g.us", ANN, Verdict.NO_TRIGGER),
+    ],
+)
+def test_a_sender_is_judged_by_the_rule_of_the_chat(chat, sender, verdict):
+    found = Found(rules=SenderRules.model_validate(FILE))
+    message = a_message("hi", chat_jid=ChatJid(chat), sender=sender)
+    assert judge(message, found) is verdict
+    own = a_message("hi", chat_jid=ChatJid(chat), sender=sender, is_from_me=True)
+    assert judge(own, found) is Verdict.ALLOWED
+
+
+def test_without_a_file_everybody_may_and_with_a_broken_one_only_the_owner():
+    assert judge(a_message("hi"), Found()) is Verdict.ALLOWED
+    broken = Found(trouble="no JSON")
+    assert judge(a_message("hi"), broken) is Verdict.NO_TRIGGER
+    assert judge(a_message("hi", is_from_me=True), broken) is Verdict.ALLOWED
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"default": {"allow": "everyone"}},
+        {"default": {"mode": "drop"}},
+        {"default": {"allow": "*", "mode": "mute"}},
+        {"chats": {"x": {"allow": [1]}}},
+        {"chat": {}},
+        {"logDenied": "no"},
+    ],
+)
+def test_a_file_with_a_slip_is_refused_rather_than_read_half(fields):
+    with pytest.raises(ValueError, match="validation error"):
+        SenderRules.model_validate(fields)
