@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from orchestrator import config
+from orchestrator import config, lean
 from orchestrator.errors import AndyError, BadRequest, NotRunning
 from orchestrator.home import Home
 
@@ -47,6 +47,10 @@ def home_of(given: Path | None) -> Home:
 
 async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
     """Run an orchestrator until SIGINT or SIGTERM; a second one ends it at once."""
+    with lean.without("rich"):  # 5 MiB, which both would load, and which the host never uses
+        import httpx  # noqa: F401
+        import structlog  # noqa: F401
+
     from orchestrator import logs as log_setup
     from orchestrator.app import Orchestrator
     from orchestrator.credentials.secrets import CredentialSource

@@ -1,0 +1,48 @@
+"""What the host does without."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator import lean
+
+
+def test_a_module_is_as_if_not_installed_inside_the_block_alone(monkeypatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+
+    with lean.without("colorsys"), pytest.raises(ImportError):
+        import colorsys
+    import colorsys
+
+    assert colorsys.rgb_to_hsv(0, 0, 0) == (0, 0, 0)
+
+
+def test_a_module_that_is_loaded_already_stays(monkeypatch):
+    with lean.without("json"):
+        import json
+
+    assert json is sys.modules["json"]
+
+
+def test_what_the_host_uses_can_do_without_rich():
+    script = """
+import sys
+from orchestrator import lean
+with lean.without("rich"):
+    import httpx, structlog
+from orchestrator import logs
+import orchestrator.app, orchestrator.credentials.upstream
+logs.configure("info")
+assert "rich.console" not in sys.modules
+import rich.console
+try:
+    1 / 0
+except ZeroDivisionError:
+    structlog.get_logger().exception("broke")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ZeroDivisionError" in done.stderr
