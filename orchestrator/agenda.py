@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from orchestrator import errands
-from orchestrator.errors import BadSchedule, TaskRefused, UnknownTask
+from orchestrator.errors import BadRequest, BadSchedule, TaskRefused, UnknownTask
 from orchestrator.models import (
     CatchUp,
     Cause,
@@ -226,3 +226,25 @@ def _refuse_over(task: Task) -> None:
 async def _put(tx: Tx, task: Task) -> Task:
     await tasks.put(tx, task)
     return task
+
+
+async def act(tx: Tx, task_id: str, action: str, times: Times, *, now_ms: int) -> Task:
+    """Do what the owner says by a word: `pause`, `resume`, `cancel` or `run`.
+
+    Raises:
+        UnknownTask, TaskRefused, UnknownGroup: nothing was done.
+        BadRequest: there is no such action.
+    """
+    task = await find(tx, task_id)
+    match action:
+        case "pause":
+            return await pause(tx, task, now_ms=now_ms)
+        case "resume":
+            return await resume(tx, task, times, now_ms=now_ms)
+        case "cancel":
+            return await cancel(tx, task, now_ms=now_ms)
+        case "run":
+            await run_now(tx, task, now_ms=now_ms)
+            return task
+        case _:
+            raise BadRequest(f"'{action}' is nothing to do with a task: use pause, resume, cancel or run.")

@@ -280,6 +280,7 @@ class Orchestrator:
         from orchestrator.web.api import web_app
         from orchestrator.web.door import Door
         from orchestrator.web.groups import GroupDesk
+        from orchestrator.web.tasks import TaskDesk
 
         door = Door(
             self._database,
@@ -289,7 +290,22 @@ class Orchestrator:
             bus=self.bus,
         )
         desk = GroupDesk(self._database, clock=self._clock, hints=self._hints, bus=self.bus)
-        app = web_app(door, desk=desk, write=written, status=self.status, bus=self.bus, token=self._token)
+        tasks = TaskDesk(
+            self._database,
+            times=times_for(self._zone_of),
+            clock=self._clock,
+            hints=self._hints,
+            bus=self.bus,
+        )
+        app = web_app(
+            door,
+            desk=desk,
+            tasks=tasks,
+            write=written,
+            status=self.status,
+            bus=self.bus,
+            token=self._token,
+        )
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, ws="none"
         )

@@ -56,6 +56,11 @@ class Client:
     async def unregister(self, folder: str) -> dict[str, Any]:
         return _content(await self._http.delete(f"/groups/{quote(folder, safe='')}"))
 
+    async def act_on_task(self, task_id: str, action: str) -> dict[str, Any]:
+        """`pause`, `resume`, `cancel` or `run` a task."""
+        path = f"/tasks/{quote(task_id, safe='')}/{quote(action, safe='')}"
+        return _content(await self._http.post(path))
+
     async def status(self) -> dict[str, Any]:
         return _content(await self._http.get("/status"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.models import (
     Cause,
+    Folder,
     Group,
     ScheduleKind,
     Task,
@@ -78,6 +79,14 @@ async def stop(tx: Tx, task: Task, *, reason: str, now_ms: int) -> None:
     """Pause a task and whatever of it waits."""
     await tasks.change_status(tx, task.id, TaskStatus.PAUSED, reason=reason, now_ms=now_ms)
     await stop_queued(tx, task, reason="its task was paused.", now_ms=now_ms)
+
+
+async def stop_of_group(tx: Tx, folder: Folder, *, reason: str, now_ms: int) -> int:
+    """Pause all tasks of a group; tells how many were active."""
+    active = [task for task in await tasks.every(tx, folder) if task.status is TaskStatus.ACTIVE]
+    for task in active:
+        await stop(tx, task, reason=reason, now_ms=now_ms)
+    return len(active)
 
 
 def shown(task: Task) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator import group_config
+from orchestrator import errands, group_config
 from orchestrator.errors import BadRequest
 from orchestrator.models import ChatJid, Folder, Group, Turn, TurnKind, TurnState
 from orchestrator.store import chats, groups, outbox, reminders, turns
@@ -61,6 +61,7 @@ class Departure:
     failed_turns: int
     reminders: int
     """Those that are still set."""
+    paused_tasks: int = 0
 
     def told(self) -> str:
         """For a person, in full sentences."""
@@ -70,6 +71,8 @@ class Departure:
             lines.append(f"What waited for an answer has failed, and the chat is told ({self.failed_turns}).")
         if self.reminders:
             lines.append(f"Its reminders stay set and will be sent ({self.reminders}).")
+        if self.paused_tasks:
+            lines.append(f"Its tasks are paused ({self.paused_tasks}).")
         return " ".join(lines)
 
 
@@ -161,11 +164,12 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     if group.is_main:
         raise BadRequest("The main group cannot be removed: it administers the others.")
     await groups.remove(tx, group.folder)
+    paused = await errands.stop_of_group(tx, group.folder, reason=GONE, now_ms=now_ms)
     waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
     for turn in waiting:
         await _fail(tx, turn, now_ms=now_ms)
     coming = await reminders.pending(tx, group.folder)
-    return Departure(group=group, failed_turns=len(waiting), reminders=len(coming))
+    return Departure(group=group, failed_turns=len(waiting), reminders=len(coming), paused_tasks=paused)
 
 
 async def _fail(tx: Tx, turn: Turn, *, now_ms: int) -> None:

@@ -232,6 +232,23 @@ async def unregister(given: Path | None, folder: str) -> str:
         return departure.told()
 
 
+async def act_on_task(given: Path | None, task_id: str, action: str) -> bool:
+    """Pause, resume, cancel or run a task; tells whether a running Andy did it."""
+    from orchestrator import agenda
+    from orchestrator.client import Client
+    from orchestrator.scheduler.timing import times_for
+
+    try:
+        async with Client.of(home_of(given)) as client:
+            await client.act_on_task(task_id, action)
+            return True
+    except NotRunning:
+        zone = config.load(home_of(given).root).zone
+        times = times_for(lambda _: zone)
+        await change(given, lambda tx, now_ms: agenda.act(tx, task_id, action, times, now_ms=now_ms))
+        return False
+
+
 async def configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
     """Change a group's configuration; a running Andy gives it to the group's next container."""
     from orchestrator import registration

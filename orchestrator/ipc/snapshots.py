@@ -18,10 +18,10 @@ import structlog
 from agent_runner.wire.files import write_whole
 from orchestrator.clock import Clock, local_iso
 from orchestrator.events import Bus, Event
-from orchestrator.ipc.handlers.tasks import told
 from orchestrator.models import Chat, Folder, Group, Task, TurnId, TurnKind
 from orchestrator.store import chats, groups, tasks, turns
 from orchestrator.store.database import Database, Tx
+from orchestrator.task_reports import row
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,14 @@ ALTERING = frozenset(
         "unregister_group",
         "refresh_groups",
     )
-) | {"task.due", "task.skipped", "task.paused", "store.changed"}
+) | {
+    "group.registered",
+    "group.unregistered",
+    "task.changed",
+    "task.due",
+    "task.skipped",
+    "task.paused",
+}
 """Events after which a snapshot may no longer be true."""
 FILES = ("tasks.json", "groups.json")
 
@@ -115,7 +122,7 @@ class Snapshots:
         known = known_chats(seen, zone)
         now = local_iso(self._clock.now_ms(), zone)
         tasks_file, groups_file = (self._root / seen.group.folder / name for name in FILES)
-        await self._put(tasks_file, [told(task) for task in seen.tasks])
+        await self._put(tasks_file, [row(task) for task in seen.tasks])
         await self._put(groups_file, {"groups": known}, {"lastSync": now})
 
     async def _put(self, path: Path, content: Any, beside: dict[str, str] | None = None) -> None:

@@ -21,6 +21,7 @@ from orchestrator.registration import Registration
 from orchestrator.web.door import Door
 from orchestrator.web.groups import GroupDesk, group_routes
 from orchestrator.web.guard import Guard
+from orchestrator.web.tasks import TaskDesk, task_routes
 
 MAX_BODY_BYTES = 512 * 1024
 MAX_WAIT_SECONDS = 600.0
@@ -58,6 +59,7 @@ def web_app(
     door: Door,
     *,
     desk: GroupDesk,
+    tasks: TaskDesk,
     write: Write,
     status: Callable[[], Awaitable[dict[str, Any]]],
     bus: Bus,
@@ -100,6 +102,7 @@ def web_app(
             Route("/status", tell_status),
             Route("/healthz", healthz),
             *group_routes(desk, registration_in),
+            *task_routes(tasks),
         ],
         middleware=[Middleware(Guard, token=token)],
         exception_handlers={AndyError: _explain},

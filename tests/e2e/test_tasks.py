@@ -1,0 +1,158 @@
+"""Tasks the whole way: asked for through the mailbox, due in seconds, answered in the chat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.wire.files import unique_name, write_whole
+from tests.fakes.andy_process import AndyProcess, until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def ask(andy: AndyProcess, command: str, *, group: str = "main", **fields: Any) -> dict[str, Any]:
+    """Ask the host as a tool does, and return its reply."""
+    ipc = andy.home / "data" / "ipc" / group
+    request_id = unique_name().removesuffix(".json")
+    body = {"v": 1, "type": command, "requestId": request_id, **fields}
+    write_whole(ipc / "tasks" / unique_name(), json.dumps(body))
+    reply = ipc / "replies" / f"{request_id}.json"
+    until(reply.exists, what=f"{command} is answered")
+    answer: dict[str, Any] = json.loads(reply.read_text())
+    return answer
+
+
+def once(andy: AndyProcess, prompt: str, value: str, **fields: Any) -> str:
+    made = ask(andy, "schedule_task", prompt=prompt, schedule_type="once", schedule_value=value, **fields)
+    assert made["ok"], made
+    return str(made["data"]["id"])
+
+
+def runs(andy: AndyProcess, status: str = "success") -> list[dict[str, Any]]:
+    return [dict(row) for row in andy.rows("SELECT * FROM task_run_logs WHERE status = ?", status)]
+
+
+def said(andy: AndyProcess, text: str) -> int:
+    rows = andy.rows("SELECT 1 FROM messages WHERE is_bot_message AND content = ?", text)
+    return len(rows)
+
+
+def snapshot(andy: AndyProcess, group: str, name: str) -> Any:
+    return json.loads((andy.home / "data" / "env" / group / name).read_text())
+
+
+@pytest.mark.parametrize("context_mode", ["group", "isolated"])
+def test_a_task_is_answered_in_its_group_at_its_time(tmp_path: Path, runtime: str, context_mode: str) -> None:
+    with AndyProcess(tmp_path / "home", runtime=runtime) as andy:
+        andy.say("echo hello")
+        task_id = once(andy, "echo it is time", "2s", context_mode=context_mode)
+        assert [one["id"] for one in snapshot(andy, "main", "tasks.json")] == [task_id]
+        until(lambda: said(andy, "it is time"), what="the answer is sent")
+        (run,) = runs(andy)
+        assert run["run_at"] >= run["due_at"]
+        assert run["result"] == "it is time"
+        (task,) = andy.rows("SELECT * FROM scheduled_tasks")
+        assert (task["status"], task["next_run"], task["failures"]) == ("completed", None, 0)
+        chat, asked = andy.rows("SELECT run_id, is_isolated, kind FROM turns ORDER BY id")
+        assert asked["kind"] == "task"
+        assert (asked["run_id"] == chat["run_id"]) == (context_mode == "group")
+        until(lambda: snapshot(andy, "main", "tasks.json") == [], what="the snapshot follows")
+
+
+def test_a_check_decides_without_the_agent(tmp_path: Path, runtime: str) -> None:
+    with AndyProcess(tmp_path / "home", runtime=runtime) as andy:
+        andy.say("echo hello")
+        once(andy, "echo never", "1s", check="echo looking; echo '{\"wakeAgent\": false}'")
+        once(andy, "echo woken", "1s", check='echo \'{"wakeAgent": true, "data": [1]}\'')
+        failing = once(andy, "echo never", "1s", check="exit 3")
+        until(lambda: len(runs(andy)) == 2 and runs(andy, "error"), what="all three have ended")
+        assert {run["error"] for run in runs(andy)} == {None, "the check found nothing to do."}
+        (failed,) = runs(andy, "error")
+        assert failed["task_id"] == failing
+        assert "code 3" in failed["error"]
+        until(lambda: said(andy, "woken"))
+        assert said(andy, "never") == 0
+
+
+def test_a_task_survives_a_kill_and_runs_once(tmp_path: Path) -> None:
+    with AndyProcess(tmp_path / "home") as andy:
+        andy.say("echo hello")
+        once(andy, "echo after all", "3s")
+        andy.kill()
+        andy.start()
+        until(lambda: said(andy, "after all"), what="the answer is sent")
+        andy.kill()
+        andy.start()
+        once(andy, "echo later", "1s")
+        until(lambda: said(andy, "later"))
+        assert said(andy, "after all") == 1
+        assert len(runs(andy)) == 2
+
+
+def test_what_was_missed_is_caught_up_as_the_task_says(tmp_path: Path) -> None:
+    with AndyProcess(tmp_path / "home") as andy:
+        andy.say("echo hello")
+        for catch_up in ("skip", "latest", "all"):
+            made = ask(
+                andy,
+                "schedule_task",
+                prompt=f"echo {catch_up}",
+                schedule_type="interval",
+                schedule_value="1h",
+                catch_up=catch_up,
+            )
+            assert made["ok"]
+        assert andy.terminate() == 0
+        change(andy, "UPDATE scheduled_tasks SET next_run = next_run - 4 * 3600000 - 1800000")
+        andy.start()
+        until(lambda: len(runs(andy)) == 5, what="one and four have run")
+        assert [said(andy, text) for text in ("skip", "latest", "all")] == [0, 1, 4]
+        left_out = {row["error"] for row in runs(andy, "skipped")}
+        assert left_out == {"Andy was not running (4 due times)", "Andy was not running (3 due times)"}
+        due = andy.rows("SELECT next_run FROM scheduled_tasks")
+        now_ms = andy.rows("SELECT max(run_at) AS now FROM task_run_logs")[0]["now"]
+        assert all(now_ms < row["next_run"] < now_ms + 3_600_000 for row in due)
+
+
+def change(andy: AndyProcess, sql: str) -> None:
+    """Change the store from outside, while Andy is down."""
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(andy.home / "store" / "messages.db")) as connection, connection:
+        connection.execute(sql)
+
+
+def test_the_command_line_rules_tasks_with_andy_up_and_down(tmp_path: Path) -> None:
+    with AndyProcess(tmp_path / "home") as andy:
+        andy.say("echo hello")
+        made = ask(
+            andy, "schedule_task", prompt="echo news", schedule_type="cron", schedule_value="0 9 * * *"
+        )
+        task_id = made["data"]["id"]
+        assert [row["id"] for row in andy.listed("tasks", "list")] == [task_id]
+        assert andy.cli("tasks", "pause", task_id).returncode == 0
+        until(lambda: snapshot(andy, "main", "tasks.json")[0]["status"] == "paused")
+        assert andy.cli("tasks", "run", task_id).returncode == 0
+        until(lambda: said(andy, "news"), seconds=20, what="a running Andy hears of it at once")
+
+        assert andy.terminate() == 0
+        assert andy.cli("tasks", "resume", task_id).returncode == 0
+        shown = andy.listed("tasks", "show", task_id)
+        assert shown["status"] == "active"
+        assert [run["cause"] for run in shown["runs"]] == ["by_hand"]
+        assert andy.cli("tasks", "run", task_id).returncode == 0
+        assert andy.cli("tasks", "run", task_id).returncode == 1, "it waits already"
+        assert andy.cli("tasks", "cancel", task_id).returncode == 0
+        andy.start()
+        assert andy.listed("tasks", "list") == []
+        assert [row["status"] for row in andy.listed("tasks", "list", "--all")] == ["cancelled"]
+        assert andy.listed("tasks", "list", "--group", "main") == []
+        missing = andy.cli("tasks", "show", "task-nothing")
+        assert missing.returncode == 1
+        assert "no task" in missing.stderr
+        assert said(andy, "news") == 1
