@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import docker
 from fakes.messages_api import ScriptedMessagesApi
@@ -23,7 +26,7 @@ async def measure(effort: Effort) -> list[Figure]:
     times = effort.times(PAIRS, at_least=3) + 1  # the first of each warms the page cache
     folders = [f"cold{number}" for number in range(times)]
     cold: list[Cold] = []
-    floor: list[float] = []
+    floor: list[Cold] = []
     with engine.bare_engine() as bare, claude.api_on(bare) as api:
         settings = {**claude.host_settings(api), **CLOSE_AT_ONCE}
         client = engine.connect()
@@ -31,17 +34,17 @@ async def measure(effort: Effort) -> list[Figure]:
             for folder in folders:
                 cold.append(await _cold(host, api, folder))
                 floor.append(await asyncio.to_thread(_floor, client, bare, api))
-                progress(f"{folder}: {cold[-1].request_ms:.0f} ms, floor {floor[-1]:.0f} ms")
+                progress(f"{folder}: {cold[-1].request_ms:.0f} ms, floor {floor[-1].request_ms:.0f} ms")
         client.close()
     return [_figure(cold[1:], floor[1:])]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cold:
-    """One cold start, in milliseconds from the stored message."""
+    """One cold start, in milliseconds from its cause."""
 
-    def __init__(self, *, started_ms: float, request_ms: float) -> None:
-        self.started_ms = started_ms
-        self.request_ms = request_ms
+    started_ms: float
+    request_ms: float
 
 
 async def _cold(host: RunningHost, api: ScriptedMessagesApi, folder: str) -> Cold:
@@ -57,34 +60,34 @@ async def _cold(host: RunningHost, api: ScriptedMessagesApi, folder: str) -> Col
     )
 
 
-def _floor(client: docker.APIClient, bare: engine.Bare, api: ScriptedMessagesApi) -> float:
+def _floor(client: docker.APIClient, bare: engine.Bare, api: ScriptedMessagesApi) -> Cold:
     before = len(api.turns)
     container = engine.BareContainer(
         client, bare, entrypoint=claude.ONCE, environment=claude.environment(api)
     )
+    started_ms = 1000 * (time.time() - container.asked_at)
     try:
         requests = api.wait_for_turns(before + 1)
         container.wait()
-        return 1000 * (requests[before].at - container.asked_at)
+        request_ms = 1000 * (requests[before].at - container.asked_at)
+        return Cold(started_ms=started_ms, request_ms=request_ms)
     finally:
         container.remove()
 
 
-def _figure(cold: list[Cold], floor: list[float]) -> Figure:
-    measured = Series(
-        name="accepted → first request", unit="ms", values=tuple(one.request_ms for one in cold)
-    )
-    bare = Series(name="floor: docker run claude -p hi", unit="ms", values=tuple(floor))
+def _figure(cold: Sequence[Cold], floor: Sequence[Cold]) -> Figure:
+    def series(name: str, values: list[float]) -> Series:
+        return Series(name=name, unit="ms", values=tuple(values))
+
+    measured = series("accepted → first request", [one.request_ms for one in cold])
+    bare = series("floor: docker run claude -p hi", [one.request_ms for one in floor])
     return Figure(
         name="A cold start, Claude agent, docker",
         measured=measured,
         floor=bare,
         checks=(ratio_of(measured, bare, TIMES_THE_FLOOR),),
         details=(
-            Series(
-                name="accepted → container started",
-                unit="ms",
-                values=tuple(one.started_ms for one in cold),
-            ),
+            series("accepted → container started", [one.started_ms for one in cold]),
+            series("floor: container started", [one.started_ms for one in floor]),
         ),
     )
