@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message as Protobuf
 from neonize.proto.Neonize_pb2 import JID, MessageInfo, MessageSource
 from neonize.proto.Neonize_pb2 import Message as MessageEvent
 from neonize.proto.waCommon.WACommon_pb2 import MessageKey
@@ -84,3 +86,27 @@ def deletion(target: str) -> Message:
             key=MessageKey(ID=target, remoteJID=f"{FAMILY}@g.us"), type=ProtocolMessage.REVOKE
         )
     )
+
+
+def complete(message: Protobuf) -> Protobuf:
+    """The message with its required fields filled in, as the Go side sends them: empty where nothing is."""
+    for one in message.DESCRIPTOR.fields:
+        if one.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
+            _complete_inner(message, one)
+        elif _is_required(one) and not message.HasField(one.name):
+            setattr(message, one.name, one.default_value)
+    return message
+
+
+def _complete_inner(message: Protobuf, one: FieldDescriptor) -> None:
+    inner = getattr(message, one.name)
+    if not hasattr(inner, "DESCRIPTOR"):
+        for part in inner:
+            complete(part)
+    elif message.HasField(one.name) or _is_required(one):
+        inner.SetInParent()
+        complete(inner)
+
+
+def _is_required(one: FieldDescriptor) -> bool:
+    return bool(getattr(one, "is_required", False))

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.channels.whatsapp import addresses, contents
 from orchestrator.channels.whatsapp.addresses import GROUP, LID, PHONE, Address, Directory
-from orchestrator.channels.whatsapp.protocol import Heard, Quoted
+from orchestrator.channels.whatsapp.protocol import Heard, Member, Quoted, SeenGroup
 
 if TYPE_CHECKING:
+    from neonize.proto.Neonize_pb2 import GroupInfo, GroupParticipant
     from neonize.proto.Neonize_pb2 import Message as MessageEvent
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
@@ -214,3 +215,37 @@ def _ms(timestamp: int) -> int:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… [cut]"
+
+
+def seen_group(info: GroupInfo, people: Directory) -> SeenGroup | None:
+    """A group with its name and members, by phone number where it is told or known."""
+    address = addresses.of(info.JID)
+    if address is None or address.server != GROUP:
+        return None
+    members = [found for one in info.Participants if (found := _member(one, people)) is not None]
+    return SeenGroup(
+        jid=str(address), name=info.GroupName.Name.strip()[:200] or str(address), members=tuple(members)
+    )
+
+
+def _member(one: GroupParticipant, people: Directory) -> Member | None:
+    told = addresses.of(one.PhoneNumber) or addresses.of(one.JID) or addresses.of(one.LID)
+    if told is None or not told.is_person:
+        return None
+    person = people.resolved(told)
+    name = one.DisplayName.strip()[:80] or people.names.get(person.user, "")
+    return Member(jid=str(person), name=name, is_admin=one.IsAdmin or one.IsSuperAdmin)
+
+
+def pairs_of_group(info: GroupInfo) -> dict[str, str]:
+    """LID → phone number, as a group's member list tells."""
+    told = {}
+    for one in info.Participants:
+        pair = {
+            found.server: found.user
+            for jid in (one.JID, one.LID, one.PhoneNumber)
+            if (found := addresses.of(jid))
+        }
+        if LID in pair and PHONE in pair:
+            told[pair[LID]] = pair[PHONE]
+    return told

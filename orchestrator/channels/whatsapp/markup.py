@@ -10,7 +10,7 @@ import re
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _KEPT = re.compile(
-    r"(?P<code>`+)(?P<inner>[^`\n]+?)(?P=code)(?!`)|(?P<url>https?://[^\s<>()]+(?:\([^\s()]*\))?)"
+    r"(?<!`)(?P<code>`{1,2})(?!`)(?P<inner>[^`\n]+?)(?P=code)(?!`)|(?P<url>https?://[^\s<>()]+(?:\([^\s()]*\))?)"
 )
 _LINK = re.compile(
     r"!?\[([^\[\]\n]*)\]\((?:<([^<>\n]+)>|([^()\s]*(?:\([^()\s]*\)[^()\s]*)*))(?:\s+\"[^\"\n]*\")?\)"

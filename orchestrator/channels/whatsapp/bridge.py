@@ -1,0 +1,190 @@
+"""The process that speaks WhatsApp: `python -m orchestrator.channels.whatsapp.bridge`.
+
+The library's other half is a Go program in the same process: a mistake there ends the process, a thread of it
+may never end, and it prints where it likes. Here that costs one login that the host starts again.
+
+stdin and stdout carry `protocol`, one line a document; it ends with stdin. Exit codes: 0 asked to, 1 the
+login ended, 2 usage, 4 somebody else has the login open, 5 the library cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from orchestrator.channels.whatsapp import addresses, library, protocol
+from orchestrator.channels.whatsapp.pairing_session import PairingSession
+from orchestrator.channels.whatsapp.protocol import FromBridge, StateTold
+from orchestrator.channels.whatsapp.session import Session
+from orchestrator.channels.whatsapp.spool import Spool
+
+log = logging.getLogger(__name__)
+
+ENDED, TAKEN_BY_OTHER, NO_LIBRARY = 1, 4, 5
+THREADS = 16
+"""Each call of the library holds one; sends queue on one of them."""
+
+
+def arguments(given: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="whatsapp bridge", description=__doc__)
+    parser.add_argument("--store", type=Path, required=True, help="The login: whatsapp.db.")
+    parser.add_argument("--spool", type=Path, required=True, help="What must not be forgotten.")
+    parser.add_argument("--own", default="", help="The account, as 4917…@s.whatsapp.net; not when pairing.")
+    parser.add_argument("--name", default="", help="The assistant's name, if the account is its own.")
+    parser.add_argument("--pair", action="store_true", help="Pair with a phone instead.")
+    parser.add_argument("--phone", default="", help="With --pair: by this number, not by a QR code.")
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    """Run until stdin ends or the login does."""
+    told = arguments(sys.argv[1:])
+    os.umask(0o077)
+    # What the Go side prints goes to stderr; lines for the host have a descriptor of their own.
+    out = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    code = asyncio.run(_main(told, out))
+    sys.stderr.flush()
+    # A thread of the library may never end; what had to be kept is on the disk.
+    os._exit(code)
+
+
+async def _main(told: argparse.Namespace, out: int) -> int:
+    outlet = Outlet(out)
+    try:
+        with FileLock(told.store.with_suffix(".lock"), timeout=5):
+            code = await _serve(told, outlet)
+    except Timeout:
+        outlet.say(StateTold(state="replaced", reason="another process of this machine has the login open"))
+        code = TAKEN_BY_OTHER
+    except library.LibraryMissing as error:
+        outlet.say(StateTold(state="unusable", reason=str(error)))
+        code = NO_LIBRARY
+    await outlet.close()
+    return code
+
+
+async def _serve(told: argparse.Namespace, outlet: Outlet) -> int:
+    make_client = library.load()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "whatsapp"))
+    _protect(told.store)
+    client = make_client(str(told.store), uuid="andy")
+    if told.pair:
+        pairing = PairingSession(client, outlet.say, phone=told.phone)
+        return await _until_either(pairing.run, lambda: _drain(_no_line))
+    own = addresses.parse(told.own)
+    if own is None:
+        outlet.say(StateTold(state="disconnected", reason=f"'{told.own}' is no account"))
+        return 2
+    spool = Spool(told.spool)
+    session = Session(client, spool, outlet.say, own=own, name=told.name)
+    try:
+        async with asyncio.TaskGroup() as asks:
+
+            async def take(line: bytes) -> None:
+                asks.create_task(session.handle(protocol.from_host(line)), name="whatsapp:ask")
+
+            code = await _until_either(lambda: _login(session, outlet), lambda: _drain(take))
+            await session.stop()
+    finally:
+        spool.close()
+    return code
+
+
+def _protect(store: Path) -> None:
+    """The login is for the owner alone, also where an earlier tool has made it."""
+    store.parent.mkdir(parents=True, exist_ok=True)
+    for path in (store, *store.parent.glob(f"{store.name}-*")):
+        if path.exists():
+            path.chmod(0o600)
+
+
+async def _login(session: Session, outlet: Outlet) -> int:
+    try:
+        await session.run()
+    except Exception as error:  # noqa: BLE001 - of the library; the host tries again, later each time
+        reason = " ".join(str(_first(error)).split())[:300]
+        outlet.say(StateTold(state="disconnected", reason=reason or type(error).__name__))
+        return ENDED
+    outlet.say(StateTold(state="disconnected", reason="the login ended"))
+    return ENDED
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _until_either(serve: Callable[[], Awaitable[int]], listen: Callable[[], Awaitable[int]]) -> int:
+    """Run both until one ends; the other is cancelled. Gives what the first to end gave."""
+    tasks = [
+        asyncio.ensure_future(serve()),
+        asyncio.ensure_future(listen()),
+    ]
+    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in rest:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    return next(iter(done)).result()
+
+
+async def _drain(take: Callable[[bytes], Awaitable[None]]) -> int:
+    """Read lines until stdin ends; a line that means nothing is logged and passed over."""
+    reader = asyncio.StreamReader(limit=protocol.MAX_LINE_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer
+    )
+    while line := await reader.readline():
+        try:
+            await take(line)
+        except protocol.BadLine as error:
+            log.warning("the host said what means nothing: %s", error)
+    return 0
+
+
+async def _no_line(_: bytes) -> None:
+    """Pairing is asked nothing: only the end of stdin counts."""
+
+
+class Outlet:
+    """Lines to the host, in the order they were said; nobody waits for the host to read them."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._descriptor = descriptor
+        self._task = asyncio.create_task(self._write(), name="whatsapp:outlet")
+
+    def say(self, said: FromBridge) -> None:
+        self._lines.put_nowait(protocol.line_of(said))
+
+    async def _write(self) -> None:
+        while line := await self._lines.get():
+            try:
+                await asyncio.to_thread(_write_all, self._descriptor, line)
+            except BrokenPipeError:
+                return
+
+    async def close(self) -> None:
+        """Write what was said, for a moment at most."""
+        self._lines.put_nowait(b"")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                await self._task
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(descriptor, line) :]
+
+
+if __name__ == "__main__":
+    main()

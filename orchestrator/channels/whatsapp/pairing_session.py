@@ -1,0 +1,91 @@
+"""The bridge's side of pairing: codes to show until a phone has taken one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.channels.whatsapp import addresses
+from orchestrator.channels.whatsapp.protocol import FromBridge, PairingCode, PairingEnd
+
+if TYPE_CHECKING:
+    from neonize.aioze.client import NewAClient
+
+log = logging.getLogger(__name__)
+
+FIRST_SECONDS, NEXT_SECONDS = 60, 20
+"""How long the first code holds, and each that follows."""
+LETTERS_SECONDS = 160
+SLACK_SECONDS = 5
+SETTLE_SECONDS = 8.0
+"""A phone shows an error when a new device leaves before it was told everything."""
+
+
+class PairingSession:
+    """Show codes until one is taken or none follows any more."""
+
+    def __init__(self, client: NewAClient, emit: Callable[[FromBridge], None], *, phone: str = "") -> None:
+        from neonize.aioze import events
+
+        self._client = client
+        self._emit = emit
+        self._phone = "".join(digit for digit in phone if digit.isdigit())
+        self._codes: asyncio.Queue[str] = asyncio.Queue()
+        self._paired: asyncio.Queue[PairingEnd] = asyncio.Queue()
+        client.event.qr(self._on_code)
+        client.event(events.ConnectedEv)(self._on_connected)
+        client.event(events.PairStatusEv)(self._on_status)
+
+    async def _on_code(self, _: Any, code: bytes) -> None:
+        self._codes.put_nowait(code.decode())
+
+    async def _on_connected(self, client: Any, _: Any) -> None:
+        own = addresses.of(client.me.JID) if client.me is not None else None
+        self._paired.put_nowait(PairingEnd(ok=own is not None, jid=str(own or "")))
+
+    async def _on_status(self, _: Any, event: Any) -> None:
+        if event.Error:
+            self._paired.put_nowait(PairingEnd(ok=False, text=event.Error[:200]))
+
+    async def run(self) -> int:
+        """Return 0 once paired, 1 when the codes ran out or WhatsApp refused."""
+        login = await self._client.connect()
+        showing = asyncio.create_task(self._show(), name="pairing:show")
+        paired = asyncio.create_task(self._paired.get(), name="pairing:paired")
+        done, _ = await asyncio.wait({login, showing, paired}, return_when=asyncio.FIRST_COMPLETED)
+        showing.cancel()
+        end = paired.result() if paired in done else _ended(login if login in done else showing)
+        self._emit(end)
+        if end.ok:
+            await asyncio.sleep(SETTLE_SECONDS)
+        return 0 if end.ok else 1
+
+    async def _show(self) -> None:
+        """Tell each code; return when the last has run out."""
+        seconds = FIRST_SECONDS
+        code = await self._codes.get()
+        if self._phone:
+            await self._show_letters()
+            return
+        while True:
+            self._emit(PairingCode(qr=code, seconds=seconds))
+            try:
+                async with asyncio.timeout(seconds + SLACK_SECONDS):
+                    code = await self._codes.get()
+            except TimeoutError:
+                return
+            seconds = NEXT_SECONDS
+
+    async def _show_letters(self) -> None:
+        letters = await self._client.PairPhone(self._phone, show_push_notification=True)
+        self._emit(PairingCode(letters=letters, seconds=LETTERS_SECONDS))
+        await asyncio.sleep(LETTERS_SECONDS)
+
+
+def _ended(task: asyncio.Task[Any]) -> PairingEnd:
+    error = task.exception()
+    if error is None:
+        return PairingEnd(ok=False, text="expired")
+    return PairingEnd(ok=False, text=" ".join(str(error).split())[:300] or type(error).__name__)

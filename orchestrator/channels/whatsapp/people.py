@@ -1,0 +1,66 @@
+"""Whom the bridge knows: learned from events, looked up in the library's own store where they do not tell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from orchestrator.channels.whatsapp import addresses
+from orchestrator.channels.whatsapp.addresses import LID, PHONE, Address, Directory
+
+if TYPE_CHECKING:
+    from neonize.aioze.client import NewAClient
+
+log = logging.getLogger(__name__)
+
+LOOKUP_SECONDS = 5.0
+MAX_KNOWN = 20_000
+
+
+class People:
+    """A directory that grows. What could not be found is asked for again with the next message."""
+
+    def __init__(self, client: NewAClient) -> None:
+        self._client = client
+        self._phones: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self.directory = Directory(phones=self._phones, names=self._names)
+
+    def learn(self, pairs: Mapping[str, str]) -> None:
+        """Note which phone numbers are behind LIDs."""
+        if len(self._phones) > MAX_KNOWN:
+            self._phones.clear()
+        self._phones.update(pairs)
+
+    def learn_name(self, address: Address | None, name: str) -> None:
+        """Note what someone calls themselves."""
+        if address is None or not name.strip():
+            return
+        if len(self._names) > MAX_KNOWN:
+            self._names.clear()
+        self._names[self.directory.resolved(address).user] = " ".join(name.split())[:80]
+
+    async def look_up(self, people: Iterable[Address]) -> None:
+        """Find the phone numbers of those who are known by LID alone, as far as they can be found."""
+        for one in people:
+            if one.server == LID and one.user not in self._phones:
+                await self._look_up(one)
+
+    async def _look_up(self, one: Address) -> None:
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                found = addresses.of(await self._client.get_pn_from_lid(jid_of(one)))
+        except Exception as error:  # noqa: BLE001 - unknown is an answer; the message goes on with what it has
+            log.info("no number for a LID: %s", type(error).__name__)
+            return
+        if found is not None and found.server == PHONE:
+            self._phones[one.user] = found.user
+
+
+def jid_of(address: Address) -> addresses.JidLike:
+    """The address as the library takes it."""
+    from neonize.utils.jid import build_jid
+
+    return build_jid(address.user, address.server)  # type: ignore[no-any-return]

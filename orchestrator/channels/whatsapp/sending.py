@@ -1,0 +1,179 @@
+"""Send a message once, though the library chooses its id itself and tells it only afterwards.
+
+Each message carries the host's mark in its secret. The library writes that secret with the id it chose into
+its own store before anything leaves, so the host can find there what may have left and under which id. What
+has a receipt arrived; what has none is taken back before it is sent again, so that nobody reads it twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.channels.whatsapp import addresses
+from orchestrator.channels.whatsapp.addresses import Address
+from orchestrator.channels.whatsapp.people import jid_of
+from orchestrator.channels.whatsapp.protocol import Answer, Send
+from orchestrator.channels.whatsapp.spool import Spool
+
+if TYPE_CHECKING:
+    from neonize.aioze.client import NewAClient
+    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+
+log = logging.getLogger(__name__)
+
+PROOF_SECONDS = 10.0
+"""How long a receipt may take for what was sent in an earlier life."""
+_NEVER = (
+    "not participating in that group",
+    "group does not exist",
+    "no lid found",
+    "unknown server",
+    "message recipient must be a user jid",
+    "item-not-found",
+)
+
+
+class Sender:
+    """One message at a time, as the library has it too; a message asked for again joins the first."""
+
+    def __init__(self, client: NewAClient, spool: Spool, *, own: Address) -> None:
+        self._client = client
+        self._spool = spool
+        self._own = own
+        self._turn = asyncio.Lock()
+        self._sending: dict[str, asyncio.Task[Answer]] = {}
+        self._receipted = asyncio.Event()
+
+    async def send(self, ask: Send) -> Answer:
+        """Send what has not been sent. The answer's text is the messenger's id, or why not."""
+        running = self._sending.get(ask.mark)
+        if running is None:
+            running = asyncio.create_task(self._send(ask), name=f"send:{ask.mark}")
+            self._sending[ask.mark] = running
+            running.add_done_callback(lambda _: self._sending.pop(ask.mark, None))
+        answer = await asyncio.shield(running)
+        return answer.model_copy(update={"id": ask.id})
+
+    def note_receipts(self, message_ids: list[str]) -> None:
+        self._spool.note_receipts(message_ids)
+        self._receipted.set()
+
+    async def _send(self, ask: Send) -> Answer:
+        async with self._turn:
+            try:
+                known = self._spool.sent_as(ask.mark) or await self._arrived(ask)
+                if known is None:
+                    known = await self._send_now(ask)
+            except Exception as error:  # noqa: BLE001 - of the library; the host decides what follows
+                log.warning("a message was not sent: %s", error)
+                return _refusal(ask.id, error)
+        self._spool.note_sent(ask.mark, known)
+        return Answer(id=ask.id, text=known)
+
+    async def _arrived(self, ask: Send) -> str | None:
+        """The id under which it arrived in an earlier life, if a receipt says so within a while."""
+        if not ask.earlier:
+            return None
+        try:
+            async with asyncio.timeout(PROOF_SECONDS):
+                while True:
+                    self._receipted.clear()
+                    for one in ask.earlier:
+                        if self._spool.has_receipt(one):
+                            return one
+                    await self._receipted.wait()
+        except TimeoutError:
+            return None
+
+    async def _send_now(self, ask: Send) -> str:
+        chat = addresses.parse(ask.chat)
+        if chat is None:
+            raise ValueError("unknown server")
+        for one in ask.earlier:
+            await self._client.revoke_message(jid_of(chat), jid_of(self._own), one)
+        message = await compose(self._client, ask)
+        message.messageContextInfo.messageSecret = secret_of(ask.mark)
+        response = await self._client.send_message(jid_of(chat), message)
+        return str(response.ID)
+
+
+def _refusal(ask_id: int, error: Exception) -> Answer:
+    text = " ".join(str(error).split())[:300] or type(error).__name__
+    never = isinstance(error, FileNotFoundError) or any(sign in text.lower() for sign in _NEVER)
+    return Answer(id=ask_id, ok=False, code="refused" if never else "down", text=text)
+
+
+async def compose(client: NewAClient, ask: Send) -> Message:
+    """The message to send; a file is uploaded first."""
+    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+    from neonize.utils.enum import MediaType
+
+    if not ask.file:
+        return Message(conversation=ask.text)
+    body = await asyncio.to_thread(Path(ask.file).read_bytes)
+    kind = ask.mime.partition("/")[0]
+    types = {"image": MediaType.MediaImage, "video": MediaType.MediaVideo, "audio": MediaType.MediaAudio}
+    uploaded = await client.upload(body, types.get(kind, MediaType.MediaDocument))
+    return file_message(ask, uploaded, size=len(body))
+
+
+def file_message(ask: Send, uploaded: Any, *, size: int) -> Message:
+    """The message that shows an uploaded file. Pure."""
+    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
+        AudioMessage,
+        DocumentMessage,
+        ImageMessage,
+        Message,
+        VideoMessage,
+    )
+
+    common = {
+        "URL": uploaded.url,
+        "directPath": uploaded.DirectPath,
+        "mediaKey": uploaded.MediaKey,
+        "fileEncSHA256": uploaded.FileEncSHA256,
+        "fileSHA256": uploaded.FileSHA256,
+        "fileLength": size,
+        "mimetype": ask.mime,
+    }
+    match ask.mime.partition("/")[0]:
+        case "image":
+            return Message(imageMessage=ImageMessage(**common, caption=ask.text))
+        case "video":
+            return Message(videoMessage=VideoMessage(**common, caption=ask.text))
+        case "audio" if not ask.text:
+            return Message(audioMessage=AudioMessage(**common))
+    document = DocumentMessage(**common, caption=ask.text, fileName=ask.file_name, title=ask.file_name)
+    return Message(documentMessage=document)
+
+
+# The host's mark in a message's secret
+
+SECRET_BYTES = 32
+SECRET_PREFIX = b"andy:"
+MAX_MARK_BYTES = SECRET_BYTES - len(SECRET_PREFIX) - 1
+
+
+def secret_of(mark: str) -> bytes:
+    """A message secret that tells the mark to who may read the library's store. Raises `ValueError`."""
+    told = marked(mark)
+    return told + secrets.token_bytes(SECRET_BYTES - len(told))
+
+
+def marked(mark: str) -> bytes:
+    """What the secret of `mark` begins with."""
+    told = SECRET_PREFIX + mark.encode("ascii") + b"\0"
+    if len(told) > SECRET_BYTES or "\0" in mark:
+        raise ValueError(f"a mark has at most {MAX_MARK_BYTES} ASCII characters")
+    return told
+
+
+def mark_in(secret: bytes) -> str | None:
+    """The mark in a secret; None when it is somebody else's."""
+    if not secret.startswith(SECRET_PREFIX) or b"\0" not in secret:
+        return None
+    return secret[len(SECRET_PREFIX) :].split(b"\0")[0].decode("ascii", "replace")

@@ -1,0 +1,80 @@
+"""What the bridge must not forget, in a small database of its own: messages the host has not taken yet,
+what was sent under which id, and whose arrival was confirmed.
+
+Its calls block: the process has nothing else to do meanwhile.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.channels.whatsapp.protocol import Delivered, Heard
+
+KEPT = 5_000
+"""So many sent marks and receipts are remembered, the newest."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS inbox (n INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS sent (n INTEGER PRIMARY KEY, mark TEXT NOT NULL UNIQUE, id TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS receipts (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE) STRICT;
+"""
+
+
+class Spool:
+    """Open one a process; what it was told is on the disk when a call returns."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        path.chmod(0o600)
+        # Texts that were taken do not stay behind in free pages.
+        self._connection.executescript(
+            f"PRAGMA secure_delete = ON; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 5000; {_SCHEMA}"
+        )
+
+    def put(self, message: Heard) -> Delivered:
+        cursor = self._connection.execute(
+            "INSERT INTO inbox (message) VALUES (?)", (message.model_dump_json(),)
+        )
+        return Delivered(n=int(cursor.lastrowid or 0), message=message)
+
+    def taken(self, n: int) -> None:
+        self._connection.execute("DELETE FROM inbox WHERE n = ?", (n,))
+
+    def waiting(self) -> list[Delivered]:
+        """What the host has not taken, in the order it came."""
+        rows = self._connection.execute("SELECT n, message FROM inbox ORDER BY n").fetchall()
+        return [Delivered(n=n, message=Heard.model_validate_json(message)) for n, message in rows]
+
+    def note_sent(self, mark: str, message_id: str) -> None:
+        self._connection.execute(
+            "INSERT INTO sent (mark, id) VALUES (?, ?) ON CONFLICT (mark) DO NOTHING", (mark, message_id)
+        )
+        self._prune("sent")
+
+    def sent_as(self, mark: str) -> str | None:
+        """The messenger's id of what was sent under `mark`; None when it was not, or not for sure."""
+        row = self._connection.execute("SELECT id FROM sent WHERE mark = ?", (mark,)).fetchone()
+        return str(row[0]) if row else None
+
+    def note_receipts(self, message_ids: Iterable[str]) -> None:
+        self._connection.executemany(
+            "INSERT INTO receipts (id) VALUES (?) ON CONFLICT (id) DO NOTHING",
+            [(one,) for one in message_ids],
+        )
+        self._prune("receipts")
+
+    def has_receipt(self, message_id: str) -> bool:
+        row = self._connection.execute("SELECT 1 FROM receipts WHERE id = ?", (message_id,)).fetchone()
+        return row is not None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _prune(self, table: str) -> None:
+        self._connection.execute(
+            f"DELETE FROM {table} WHERE n <= (SELECT max(n) FROM {table}) - ?",  # noqa: S608 - our own name
+            (KEPT,),
+        )
