@@ -1,0 +1,343 @@
+"""Tasks from their due time to the end of their run, in a real store."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from orchestrator import registration
+from orchestrator.models import Cause, Folder, TaskStatus
+from orchestrator.scheduler import firing
+from orchestrator.store import groups
+from tests.fakes.household import Household
+from tests.fakes.task_house import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
+
+
+@pytest.fixture
+async def home(household: Household) -> TaskHouse:
+    await household.add_group()
+    return TaskHouse(household)
+
+
+async def test_a_due_task_becomes_one_queued_turn_and_is_due_again(home: TaskHouse) -> None:
+    made_ms = home.house.clock.now_ms()
+    task_id = await home.schedule("interval", "1h")
+    assert await home.after(HOUR_MS - 1) == []
+    (turn,) = await home.after(1)
+    assert (turn.kind, turn.task_id, turn.prompt, turn.is_isolated) == ("task", task_id, "echo news", True)
+    assert (await home.task(task_id)).next_ms == made_ms + 2 * HOUR_MS
+    (run,) = await home.runs(task_id)
+    assert (run.status, run.turn_id, run.due_ms) == ("running", turn.id, made_ms + HOUR_MS)
+    assert await home.after(0) == [turn], "looking again starts nothing twice"
+
+
+async def test_a_restarted_host_does_not_start_it_twice(home: TaskHouse) -> None:
+    await home.schedule()
+    (turn,) = await home.after(HOUR_MS)
+    assert await TaskHouse(home.house).after(1) == [turn]
+
+
+async def test_what_a_broken_disk_stops_happens_whole_later(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    due_ms = (await home.task(task_id)).next_ms
+    async with home.house.database.transaction() as tx:
+        await tx.execute(
+            "CREATE TRIGGER broken BEFORE INSERT ON task_run_logs BEGIN SELECT raise(ABORT, 'broken'); END"
+        )
+    with pytest.raises(sqlite3.IntegrityError):
+        await home.after(HOUR_MS)
+    assert (await home.task(task_id)).next_ms == due_ms
+    assert await home.house.queued() == []
+    async with home.house.database.transaction() as tx:
+        await tx.execute("DROP TRIGGER broken")
+    assert len(await home.after(0)) == 1
+
+
+async def test_the_scheduler_sleeps_until_the_next_due_time(home: TaskHouse) -> None:
+    assert await home.scheduler.fire_due() == 60
+    await home.schedule("once", "45s")
+    assert await home.scheduler.fire_due() == 45
+    await home.schedule("cron", "0 9 * * *")
+    assert await home.scheduler.fire_due() == 45
+
+
+async def test_an_answer_ends_the_run_and_goes_to_the_group(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    await home.after(HOUR_MS)
+    turn, run = await home.begin()
+    home.house.clock.pass_ms(2_500)
+    await home.answer(turn, run, "x" * 300)
+    (ended,) = await home.runs(task_id)
+    assert (ended.status, ended.duration_ms, ended.error) == ("success", 2_500, None)
+    assert ended.result == "x" * 200
+    assert (await home.task(task_id)).last_ms == home.house.clock.now_ms()
+    assert await home.house.deliver_all() == ["x" * 300]
+
+
+async def test_a_silent_run_is_recorded_too(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    await home.after(HOUR_MS)
+    await home.run_through("")
+    (run,) = await home.runs(task_id)
+    assert (run.status, run.result, run.error) == ("success", None, "nothing to say")
+
+
+async def test_a_task_that_runs_once_is_completed_by_its_run(home: TaskHouse) -> None:
+    task_id = await home.schedule("once", "10m")
+    await home.after(10 * MINUTE_MS)
+    task = await home.task(task_id)
+    assert (task.status, task.next_ms) == ("active", None)
+    await home.run_through()
+    assert (await home.task(task_id)).status is TaskStatus.COMPLETED
+    assert await home.after(DAY_MS) == []
+
+
+# Overlap
+
+
+async def test_while_it_runs_it_is_not_started_again(home: TaskHouse) -> None:
+    task_id = await home.schedule("interval", "1h")
+    await home.after(HOUR_MS)
+    await home.begin()
+    assert await home.after(HOUR_MS) == []
+    running, skipped = await home.runs(task_id)
+    assert (running.status, skipped.status) == ("running", "skipped")
+    assert skipped.error == "its last run had not ended"
+
+
+async def test_one_run_waits_where_overlaps_are_queued(home: TaskHouse) -> None:
+    task_id = await home.schedule("interval", "1h", overlap="queue")
+    await home.after(HOUR_MS)
+    turn, run = await home.begin()
+    assert len(await home.after(HOUR_MS)) == 1
+    assert len(await home.after(HOUR_MS)) == 1
+    assert await home.statuses(task_id) == ["running", "running", "skipped"]
+    await home.answer(turn, run)
+    await home.run_through()
+    assert await home.statuses(task_id) == ["success", "success", "skipped"]
+
+
+# Catching up
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "away_hours", "expected"),
+    [
+        ("skip", 5, ["skipped"]),
+        ("latest", 5, ["skipped", "running"]),
+        ("all", 5, ["running"] * 5),
+        ("all", 50, ["running"] * 10),
+        ("skip", 1, ["skipped"]),
+        ("latest", 1, ["running"]),
+    ],
+)
+async def test_missed_due_times_count_as_the_task_says(
+    home: TaskHouse, catch_up: str, away_hours: int, expected: list[str]
+) -> None:
+    task_id = await home.schedule("interval", "1h", catch_up=catch_up)
+    made_ms = home.house.clock.now_ms()
+    await home.after(away_hours * HOUR_MS + 10 * MINUTE_MS)
+    assert await home.statuses(task_id) == expected
+    assert set(await home.causes(task_id)) == {Cause.CATCH_UP}
+    assert (await home.task(task_id)).next_ms == made_ms + (away_hours + 1) * HOUR_MS
+
+
+async def test_what_is_a_moment_late_is_not_missed(home: TaskHouse) -> None:
+    task_id = await home.schedule("interval", "1h", catch_up="skip")
+    await home.after(HOUR_MS + MINUTE_MS)
+    assert await home.statuses(task_id) == ["running"]
+    assert await home.causes(task_id) == [Cause.SCHEDULE]
+
+
+async def test_an_only_time_that_was_missed_and_is_not_caught_up_completes_the_task(home: TaskHouse) -> None:
+    task_id = await home.schedule("once", "10m", catch_up="skip")
+    assert await home.after(HOUR_MS) == []
+    task = await home.task(task_id)
+    assert (task.status, task.last_result) == ("completed", "Left out: Andy was not running")
+
+
+# Failures
+
+
+async def test_five_failures_in_a_row_pause_it_and_tell_the_group_once(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    for number in range(1, 6):
+        assert (await home.task(task_id)).status is TaskStatus.ACTIVE, number
+        await home.after(HOUR_MS)
+        await home.fail_for_good()
+    task = await home.task(task_id)
+    assert (task.status, task.failures) == ("paused", 5)
+    assert await home.statuses(task_id) == ["error"] * 5
+    (told,) = await home.told()
+    assert task_id in told
+    assert "5 times" in told
+    assert await home.after(DAY_MS) == []
+    assert len(await home.told()) == 1
+
+
+async def test_a_success_between_starts_the_count_anew(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    for is_good in (False, False, False, False, True, False, False, False, False):
+        await home.after(HOUR_MS)
+        await (home.run_through() if is_good else home.fail_for_good())
+    task = await home.task(task_id)
+    assert (task.status, task.failures) == ("active", 4)
+    assert await home.told() == []
+
+
+async def test_a_resumed_task_has_five_tries_again(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    for _ in range(5):
+        await home.after(HOUR_MS)
+        await home.fail_for_good()
+    assert (await home.ask("resume_task", taskId=task_id)).ok
+    await home.after(HOUR_MS)
+    await home.fail_for_good()
+    task = await home.task(task_id)
+    assert (task.status, task.failures) == ("active", 1)
+
+
+async def test_a_run_that_is_tried_again_is_one_run(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    await home.after(HOUR_MS)
+    for _ in range(3):
+        _, run = await home.begin()
+        await home.house.lose(run)
+        assert await home.statuses(task_id) == ["running"]
+    await home.run_through()
+    assert await home.statuses(task_id) == ["success"]
+    assert (await home.task(task_id)).failures == 0
+
+
+async def test_a_failure_of_what_runs_once_is_told(home: TaskHouse) -> None:
+    task_id = await home.schedule("once", "10m", prompt="call the\nplumber")
+    await home.after(10 * MINUTE_MS)
+    await home.fail_for_good()
+    (told,) = await home.told()
+    assert "call the plumber" in told
+    task = await home.task(task_id)
+    assert task.status is TaskStatus.COMPLETED
+    assert (task.last_result or "").startswith("Error: ")
+
+
+# Paused, cancelled, gone
+
+
+@pytest.mark.parametrize("command", ["cancel_task", "pause_task"])
+async def test_what_is_stopped_while_it_waits_does_not_run(home: TaskHouse, command: str) -> None:
+    task_id = await home.schedule()
+    (turn,) = await home.after(HOUR_MS)
+    assert (await home.ask(command, taskId=task_id)).ok
+    assert await home.house.queued() == []
+    settled = await home.house.turn(turn.id)
+    assert settled.state == "failed"
+    assert "its task was" in (settled.reason or "")
+    assert await home.statuses(task_id) == ["cancelled"]
+    task = await home.task(task_id)
+    assert task.failures == 0
+    assert await home.told() == []
+    assert await home.after(DAY_MS) == []
+
+
+@pytest.mark.parametrize("command", ["cancel_task", "pause_task"])
+async def test_what_is_stopped_while_it_runs_is_not_tried_again(home: TaskHouse, command: str) -> None:
+    task_id = await home.schedule()
+    await home.after(HOUR_MS)
+    _, run = await home.begin()
+    home.house.clock.pass_ms(1_000)
+    await home.ask(command, taskId=task_id)
+    await home.house.lose(run)
+    assert await home.house.queued() == []
+    assert await home.statuses(task_id) == ["cancelled"]
+
+
+async def test_what_has_begun_before_it_was_cancelled_still_answers(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    await home.after(HOUR_MS)
+    turn, run = await home.begin()
+    await home.ask("cancel_task", taskId=task_id)
+    await home.answer(turn, run, "already written")
+    assert await home.house.deliver_all() == ["already written"]
+    assert await home.statuses(task_id) == ["success"]
+    assert (await home.task(task_id)).status is TaskStatus.CANCELLED
+
+
+async def test_the_tasks_of_a_group_that_is_taken_away_are_paused(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    await home.after(HOUR_MS)
+    async with home.house.database.transaction() as tx:
+        departure = await registration.unregister(tx, "family", now_ms=home.house.clock.now_ms())
+    assert departure.paused_tasks == 1
+    assert "Its tasks are paused (1)." in departure.told()
+    assert (await home.task(task_id)).status is TaskStatus.PAUSED
+    assert await home.statuses(task_id) == ["cancelled"]
+
+
+async def test_a_task_whose_group_is_gone_is_paused_and_not_looked_at_again(home: TaskHouse) -> None:
+    task_id = await home.schedule()
+    async with home.house.database.transaction() as tx:
+        await groups.remove(tx, Folder("family"))
+    assert await home.after(HOUR_MS) == []
+    task = await home.task(task_id)
+    assert (task.status, task.status_reason) == ("paused", "its group is no longer registered")
+    for _ in range(3):
+        await home.after(HOUR_MS)
+    assert await home.runs(task_id) == []
+
+
+@pytest.mark.parametrize(
+    "damage", ["timezone = 'Mars/Olympus'", "schedule_value = 'every day'", "schedule_value = '61 * * * *'"]
+)
+async def test_a_schedule_that_is_read_no_more_stops_its_own_task_only(home: TaskHouse, damage: str) -> None:
+    broken = await home.schedule("cron", "* * * * *")
+    async with home.house.database.transaction() as tx:
+        await tx.execute(f"UPDATE scheduled_tasks SET {damage}")
+    good = await home.schedule("cron", "* * * * *")
+    (turn,) = await home.after(MINUTE_MS)
+    assert turn.task_id == good
+    task = await home.task(broken)
+    assert task.status is TaskStatus.PAUSED
+    assert "cannot be used any more" in (task.status_reason or "")
+
+
+# Zones, prompts, logs
+
+
+async def test_a_changed_zone_moves_what_comes_by_the_clocks(home: TaskHouse) -> None:
+    daily = await home.schedule("cron", "0 9 * * *")
+    hourly = await home.schedule("interval", "1h")
+    before = (await home.task(hourly)).next_ms
+    moved = TaskHouse(home.house, ZoneInfo("Europe/Berlin"))
+    async with home.house.database.transaction() as tx:
+        await firing.follow_zones(tx, moved._zone_of, now_ms=home.house.clock.now_ms())
+    task = await home.task(daily)
+    assert task.next_ms is not None
+    at = datetime.fromtimestamp(task.next_ms / 1000, ZoneInfo("Europe/Berlin"))
+    assert (at.hour, at.minute, task.schedule.timezone) == (9, 0, "Europe/Berlin")
+    assert (await home.task(hourly)).next_ms == before
+
+
+async def test_the_agent_is_told_that_nobody_asks_just_now(home: TaskHouse) -> None:
+    task_id = await home.schedule("cron", "0 9 * * *", prompt="read the news", check="exit 0")
+    await home.after(DAY_MS)
+    _, _, order = await home.house.start_next()
+    assert order.kind == "task"
+    assert order.check == "exit 0"
+    assert f"scheduled task {task_id}, run by its schedule, due " in order.prompt
+    assert " 09:00." in order.prompt
+    assert "sent automatically" in order.prompt
+    assert order.prompt.endswith("\n\nread the news")
+    assert [request.text for request in order.requests] == ["read the news"]
+
+
+async def test_the_log_of_a_task_is_bounded(home: TaskHouse) -> None:
+    task_id = await home.schedule("interval", "60s", catch_up="skip")
+    await home.after(MINUTE_MS)
+    for _ in range(220):
+        await home.after(MINUTE_MS)
+    statuses = await home.statuses(task_id)
+    assert len(statuses) <= 202
+    assert statuses[0] == "running", "an open run is never dropped"
