@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import structlog
-from filelock import FileLock, Timeout
 
 from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
 from orchestrator import __version__, group_config, group_files, owner, registration
@@ -29,7 +28,7 @@ from orchestrator.credentials.gate import Gate
 from orchestrator.credentials.proxy import CredentialProxy
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.server import ProxyServer, bind
-from orchestrator.errors import AndyError, HomeError
+from orchestrator.errors import AndyError
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.home import Home
@@ -50,6 +49,7 @@ from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.serve import Server, listen
+from orchestrator.store import database as store_database
 from orchestrator.store import groups, outbox, runs, turns
 from orchestrator.store.database import Database, Tx
 from orchestrator.supervise import supervise
@@ -115,7 +115,8 @@ class Orchestrator:
         """
         async with AsyncExitStack() as stack:
             self._home.make()
-            stack.callback(_locked(self._home).release)
+            stack.callback(self._home.lock().release)
+            await asyncio.to_thread(store_database.check, self._home.database)
             self._token = self._home.token()
             listener = stack.enter_context(_bound(self._settings.andy_port))
             self._database = await Database.open(self._home.database)
@@ -503,17 +504,6 @@ def _fresh_token() -> tuple[str, str]:
 
 def _new_run_id() -> RunId:
     return RunId(secrets.token_hex(6))
-
-
-def _locked(home: Home) -> FileLock:
-    lock = FileLock(home.lock_file)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise HomeError(
-            f"Andy is running on {home.root} already: stop it first, or use another ANDY_HOME."
-        ) from error
-    return lock
 
 
 def _bound(port: int) -> socket.socket:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator import __version__, cli_accounts, cli_tasks
+from orchestrator import __version__, cli_accounts, cli_backup, cli_tasks
 from orchestrator.cli_options import (
     FAILED,
     GroupArgument,
@@ -38,6 +38,8 @@ outbox_app = app.command(App(name="outbox", help="What is on its way to a chat."
 app.command(cli_accounts.usage)
 app.command(cli_accounts.budget_app)
 app.command(cli_accounts.audit_app)
+app.command(cli_backup.backup)
+app.command(cli_backup.restore)
 app.command(cli_tasks.tasks_app)
 image_app = app.command(App(name="image", help="The agents' container image."))
 

@@ -4,7 +4,9 @@ AndyError                    a person reads the text: it names the mend
 ├── SettingError             a setting is unknown or has a bad value
 ├── HomeError                the home cannot be used (unwritable, locked by another orchestrator)
 ├── StoreError               the database cannot be used
-│   └── StoreTooNew          it was written by a newer Andy
+│   ├── StoreTooNew          it was written by a newer Andy
+│   └── StoreCorrupt         what is in it is damaged
+├── BackupError              a backup cannot be made, or is none that can be restored
 ├── MailboxError             a group's request directory is not what the host made
 ├── BadRequest               what was asked cannot be done as it stands
 │   ├── UnknownGroup
@@ -57,6 +59,14 @@ class StoreError(AndyError):
 
 class StoreTooNew(StoreError):
     """The database was written by a newer Andy: upgrade Andy, or restore a backup of this version."""
+
+
+class StoreCorrupt(StoreError):
+    """The database is damaged: restore a backup."""
+
+
+class BackupError(AndyError):
+    """The backup cannot be made or restored."""
 
 
 class MailboxError(AndyError):

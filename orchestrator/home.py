@@ -5,9 +5,13 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent_runner.wire import files
 from orchestrator.errors import HomeError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,23 @@ class Home:
                 f"The home {self.root} cannot be written ({error.strerror}):"
                 " choose another with ANDY_HOME, or mend its permissions."
             ) from error
+
+    def lock(self) -> FileLock:
+        """Take the home for this process; the caller releases it.
+
+        Raises:
+            HomeError: an orchestrator runs on it.
+        """
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.lock_file)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise HomeError(
+                f"Andy is running on {self.root} already: stop it first, or use another ANDY_HOME."
+            ) from error
+        return lock
 
     def token(self) -> str:
         """The bearer token of the HTTP door, made at first use, readable by the owner alone."""

@@ -319,6 +319,26 @@ async def set_budget(
     await change(given, act)
 
 
+def back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) -> list[str]:
+    """Back a home up, telling how far it is when it takes long; gives what to tell. Blocks."""
+    from orchestrator import backup
+    from orchestrator.clock import SystemClock
+
+    made = backup.back_up(
+        home_of(given), target, with_env=with_env, replaces=force, clock=SystemClock(), say=say_aside
+    )
+    return backup.summary_lines(made)
+
+
+def restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
+    """Put a backup in a home's place; gives what to tell. Blocks."""
+    from orchestrator import restore as restoring
+    from orchestrator.clock import SystemClock
+
+    done = restoring.restore(home_of(given), source, force=force, clock=SystemClock(), say=say_aside)
+    return restoring.summary_lines(done)
+
+
 def build_image(given: Path | None, *, base: str, tag: str | None) -> None:
     """Build the agent image, telling each step."""
     from orchestrator.container import choice

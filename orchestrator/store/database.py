@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import aiosqlite
 
-from orchestrator.errors import StoreError, StoreTooNew
+from orchestrator.errors import StoreCorrupt, StoreError, StoreTooNew
 
 Tx = aiosqlite.Connection
 """An open transaction, or a connection that only reads."""
@@ -108,7 +108,51 @@ def _explained(error: sqlite3.Error) -> Exception:
     """A constraint is a bug of ours and stays as it is; the rest is the owner's to mend."""
     if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
         return error
+    if _is_damage(error):
+        return StoreCorrupt(f"The database is damaged ({error}): stop Andy, then see 'andy restore --help'.")
     return StoreError(f"The database cannot be written ({error}): check free disk space and permissions.")
+
+
+def check(path: Path) -> None:
+    """Look through a whole database for damage; one that is not there is sound. Blocks: seconds a gigabyte.
+
+    Raises:
+        StoreCorrupt: it is damaged; the text says what to restore.
+        StoreError: it cannot be read.
+    """
+    if not path.exists():
+        return
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as error:
+        raise unusable(path, error) from error
+    if found != "ok":
+        raise StoreCorrupt(_damaged(path, found))
+
+
+def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreError:
+    """The error that tells an owner why a database cannot be used, and what to do."""
+    if isinstance(error, sqlite3.Error) and _is_damage(error):
+        return StoreCorrupt(_damaged(path, error))
+    return StoreError(f"The database {path} cannot be opened ({error}): check the disk and permissions.")
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _damaged(path: Path, found: object) -> str:
+    """Say that it is, and what to put in its place."""
+    copies = sorted(path.parent.glob(f"{path.stem}.before-v*.db"), key=lambda copy: copy.stat().st_mtime)
+    newest = f", or {copies[-1]}, made before the last upgrade" if copies else ""
+    reason = " ".join(str(found).split())
+    return (
+        f"The database {path} is damaged ({reason}). It was left as it is. Restore a file that 'andy backup'"
+        f" wrote{newest}: andy restore FILE --force"
+    )
 
 
 def _prepare(path: Path) -> None:
@@ -121,9 +165,7 @@ def _prepare(path: Path) -> None:
             path.chmod(0o600)
             _migrate(connection, path)
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(
-            f"The database {path} cannot be opened ({error}). If it is corrupt, put a backup in its place."
-        ) from error
+        raise unusable(path, error) from error
 
 
 def _readonly_uri(path: Path) -> str:
@@ -140,9 +182,7 @@ def _refuse_newer(path: Path) -> None:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             found = _version(connection)
     except sqlite3.Error as error:
-        raise StoreError(
-            f"The database {path} cannot be read ({error}). If it is corrupt, put a backup in its place."
-        ) from error
+        raise unusable(path, error) from error
     if found > len(migrations()):
         raise StoreTooNew(
             f"The database {path} has version {found}, this Andy knows {len(migrations())}:"

@@ -1,0 +1,105 @@
+"""What a backup is: a `.tar.gz` of these names, a manifest first and a table of contents last."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.clock import Clock
+
+FORMAT: Literal[1] = 1
+MANIFEST, CONTENTS = "manifest.json", "contents.json"
+DATABASE = "store/messages.db"
+FOLDERS = ("groups", "data/sessions")
+SETTINGS, SECRETS = "andy.toml", ".env"
+LEFT_OUT = frozenset(
+    {
+        "address",
+        "env",
+        "install",
+        "ipc",
+        "logs",
+        "orchestrator.lock",
+        "process",
+        "project",
+        "proxy-port",
+        "token",
+    }
+)
+"""What is in `data/` and in no backup: of one run, of one machine, or made anew."""
+FIRST_WORD_SECONDS = 2.0
+MOST_FOLDERS, MOST_BYTES = 100, 2000
+
+
+class Manifest(BaseModel):
+    """The first member: what it is, so that it is refused before anything is unpacked."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[1] = FORMAT
+    andy: str
+    store_version: int
+    created_ms: int
+    has_env: bool
+
+
+class Contents(BaseModel):
+    """The last member: without it, or with other sums, the archive is not whole."""
+
+    model_config = ConfigDict(frozen=True)
+
+    files: int = 0
+    links: int = 0
+    bytes: int = 0
+
+    def with_file(self, size: int) -> Contents:
+        return self.model_copy(update={"files": self.files + 1, "bytes": self.bytes + size})
+
+    def with_link(self) -> Contents:
+        return self.model_copy(update={"links": self.links + 1})
+
+
+def may_hold(name: str) -> bool:
+    """Whether a backup has such a member: a plain relative path under one of the known names. Pure."""
+    parts = name.split("/")
+    if any(part in {"", ".", ".."} for part in parts) or "\0" in name or is_too_deep(name):
+        return False
+    is_known = name in {MANIFEST, CONTENTS, DATABASE, SETTINGS, SECRETS, *FOLDERS}
+    return is_known or any(name.startswith(f"{folder}/") for folder in FOLDERS)
+
+
+def is_too_deep(name: str) -> bool:
+    """Whether a path is so long that unpacking it somewhere may fail: no person makes such."""
+    return name.count("/") > MOST_FOLDERS or len(os.fsencode(name)) > MOST_BYTES
+
+
+def stays_inside(name: str, target: str) -> bool:
+    """Whether a link leads no further than the group it lies in: `groups/{folder}/…`. Pure."""
+    owner = next((folder for folder in FOLDERS if name.startswith(f"{folder}/")), None)
+    if owner is None or target.startswith("/") or "\0" in target:
+        return False
+    depth = len(PurePosixPath(name).relative_to(owner).parts) - 2  # below the group's own folder
+    for part in ("", *target.split("/")):
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return False
+    return True
+
+
+class Progress:
+    """Tells how far it is, once it takes long, and not too often."""
+
+    def __init__(self, say: Callable[[str], None], *, clock: Clock) -> None:
+        self._say = say
+        self._clock = clock
+        self._next_ms = clock.steady_ms() + FIRST_WORD_SECONDS * 1000
+
+    def at(self, contents: Contents) -> None:
+        now_ms = self._clock.steady_ms()
+        if now_ms >= self._next_ms:
+            self._next_ms = now_ms + FIRST_WORD_SECONDS * 1000
+            self._say(f"… {contents.files:,} files, {contents.bytes / 2**20:,.0f} MiB")

@@ -1,0 +1,247 @@
+"""Make a backup of a home, also while Andy runs: one file, whole or not there."""
+
+from __future__ import annotations
+
+import io
+import os
+import sqlite3
+import stat
+import tarfile
+import tempfile
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from orchestrator import __version__, archive
+from orchestrator.archive import Contents, Manifest, Progress
+from orchestrator.clock import Clock
+from orchestrator.container.log_files import printable
+from orchestrator.errors import BackupError
+from orchestrator.home import Home
+from orchestrator.store import database
+
+COMPRESSION = 6
+HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
+"""A file that is larger, and so many times larger than what it fills, is a hole: made to choke a backup."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What became of it."""
+
+    path: Path
+    bytes: int
+    contents: Contents
+    left_out: tuple[str, ...]
+    """Files of agents that no backup can hold: sockets, holes, links that lead out of their group."""
+
+
+def back_up(
+    home: Home,
+    target: Path,
+    *,
+    with_env: bool,
+    replaces: bool,
+    clock: Clock,
+    say: Callable[[str], None],
+) -> Made:
+    """Write `target`, readable by its owner alone. Blocks; works with Andy up and down.
+
+    Raises:
+        BackupError: there is nothing to back up, or `target` cannot be written; nothing is left of it.
+        StoreCorrupt: the database is damaged; an older backup is worth more than this one would be.
+    """
+    target = _checked(home, target, replaces=replaces)
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".andy-backup-") as made_in:
+            snapshot = Path(made_in, "messages.db")
+            version = _snapshot(home.database, snapshot)
+            manifest = Manifest(
+                andy=__version__, store_version=version, created_ms=clock.now_ms(), has_env=with_env
+            )
+            whole = Path(made_in, "whole")
+            with open(whole, "xb", opener=_private) as file:
+                writer = _write(file, home, snapshot, manifest, Progress(say, clock=clock))
+                os.fsync(file.fileno())
+            whole.replace(target)
+    except (OSError, tarfile.TarError) as error:
+        raise BackupError(
+            f"The backup {target} cannot be written ({error}): nothing is left of it."
+        ) from error
+    return Made(
+        path=target,
+        bytes=target.stat().st_size,
+        contents=writer.contents,
+        left_out=tuple(writer.left_out),
+    )
+
+
+def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
+    target = target.expanduser().absolute()
+    if not home.database.is_file():
+        raise BackupError(f"There is nothing to back up in {home.root}: it has no {archive.DATABASE}.")
+    if target.is_dir() or not target.parent.is_dir():
+        raise BackupError(f"{target} cannot be written: name a file in a directory that is there.")
+    if target.exists() and not replaces:
+        raise BackupError(f"{target} is there already: choose another name, or say --force.")
+    own = (home.groups, home.data, home.database.parent)
+    if any(target.parent.resolve().is_relative_to(folder.resolve()) for folder in own):
+        raise BackupError(f"{target} would be inside what is backed up: choose a place outside.")
+    return target
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _snapshot(source: Path, target: Path) -> int:
+    """Copy the database as it is at one moment; give its version. Raises `StoreCorrupt`."""
+    try:
+        with (
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as live,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            live.execute(f"PRAGMA busy_timeout = {database.BUSY_MS}")
+            live.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no log beside it
+            version = int(copy.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error as error:
+        raise database.unusable(source, error) from error
+    database.check(target)
+    return version
+
+
+def _write(file: BinaryIO, home: Home, snapshot: Path, manifest: Manifest, progress: Progress) -> _Writer:
+    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION, format=tarfile.PAX_FORMAT) as tar:
+        writer = _Writer(tar, progress)
+        writer.add_text(archive.MANIFEST, manifest.model_dump_json())
+        writer.add_path(archive.DATABASE, snapshot)
+        for folder in archive.FOLDERS:
+            writer.add_tree(folder, home.root / folder)
+        for name in (archive.SETTINGS, *((archive.SECRETS,) if manifest.has_env else ())):
+            if (home.root / name).is_file():
+                writer.add_path(name, home.root / name)
+        writer.add_text(archive.CONTENTS, writer.contents.model_dump_json())
+    return writer
+
+
+class _Writer:
+    """Adds members. Containers change their files meanwhile: no link is followed, nothing is waited for."""
+
+    def __init__(self, tar: tarfile.TarFile, progress: Progress) -> None:
+        self._tar = tar
+        self._progress = progress
+        self.contents = Contents()
+        self.left_out: list[str] = []
+        self._folders: set[str] = set()
+
+    def add_text(self, name: str, text: str) -> None:
+        """Add a member of our own, which the sums do not count."""
+        info = tarfile.TarInfo(name)
+        info.size, info.mode = len(text.encode()), 0o600
+        self._tar.addfile(info, io.BytesIO(text.encode()))
+
+    def add_path(self, name: str, path: Path) -> None:
+        with path.open("rb") as file:
+            self._add_file(name, file, os.fstat(file.fileno()))
+
+    def add_tree(self, name: str, root: Path) -> None:
+        """Add what is under `root`, which may itself be a link that the owner has made."""
+        if not root.is_dir():
+            return
+        top = str(root.resolve())
+        for place, folders, files, descriptor in os.fwalk(top, onerror=self._note_unreadable):
+            inside = name + place.removeprefix(top)
+            if place != top and inside not in self._folders:
+                folders.clear()  # it was something else a moment ago
+                continue
+            for entry in (*folders, *files):
+                with suppress(FileNotFoundError):  # it was removed since
+                    self._add_entry(f"{inside}/{entry}", entry, descriptor)
+            if archive.is_too_deep(f"{inside}/.."):
+                folders.clear()
+
+    def _add_entry(self, name: str, entry: str, folder: int) -> None:
+        seen = os.stat(entry, dir_fd=folder, follow_symlinks=False)
+        if archive.is_too_deep(name):
+            self.left_out.append(name)
+        elif stat.S_ISDIR(seen.st_mode):
+            self._folders.add(name)
+            self._tar.addfile(_info(name, seen, tarfile.DIRTYPE))
+        elif stat.S_ISLNK(seen.st_mode):
+            self._add_link(name, os.readlink(entry, dir_fd=folder), seen)
+        elif stat.S_ISREG(seen.st_mode) and not _is_hollow(seen):
+            self._open_and_add(name, entry, folder)
+        else:
+            self.left_out.append(name)
+
+    def _add_link(self, name: str, target: str, seen: os.stat_result) -> None:
+        if not archive.stays_inside(name, target):
+            self.left_out.append(name)
+            return
+        info = _info(name, seen, tarfile.SYMTYPE)
+        info.linkname = target
+        self._tar.addfile(info)
+        self.contents = self.contents.with_link()
+
+    def _open_and_add(self, name: str, entry: str, folder: int) -> None:
+        try:
+            descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        except FileNotFoundError:
+            raise
+        except OSError:  # a link by now, or not ours to read
+            self.left_out.append(name)
+            return
+        seen = os.fstat(descriptor)
+        if not stat.S_ISREG(seen.st_mode):
+            os.close(descriptor)
+            self.left_out.append(name)
+            return
+        with os.fdopen(descriptor, "rb") as file:
+            self._add_file(name, file, seen)
+
+    def _add_file(self, name: str, file: BinaryIO, seen: os.stat_result) -> None:
+        info = _info(name, seen, tarfile.REGTYPE)
+        info.size = seen.st_size
+        self._tar.addfile(info, _Exactly(file, seen.st_size))
+        self.contents = self.contents.with_file(seen.st_size)
+        self._progress.at(self.contents)
+
+    def _note_unreadable(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            self.left_out.append(str(error.filename))
+
+
+class _Exactly(io.RawIOBase):
+    """A file of the size it was promised to have: one that shrank meanwhile ends in zeros."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._left = size
+
+    def read(self, size: int = -1) -> bytes:
+        size = self._left if size < 0 else min(size, self._left)
+        data = self._file.read(size)
+        self._left -= size
+        return data.ljust(size, b"\0")
+
+
+def _info(name: str, seen: os.stat_result, kind: bytes) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode, info.mtime = kind, stat.S_IMODE(seen.st_mode) & 0o777, int(seen.st_mtime)
+    return info
+
+
+def _is_hollow(seen: os.stat_result) -> bool:
+    return seen.st_size > HOLLOW_BYTES and seen.st_blocks * 512 * HOLLOW_TIMES < seen.st_size
+
+
+def summary_lines(made: Made) -> list[str]:
+    """What a person is told."""
+    lines = [f"{made.path}: {made.contents.files:,} files, {made.bytes / 2**20:,.1f} MiB packed."]
+    if made.left_out:
+        named = ", ".join(made.left_out[:5]) + (" …" if len(made.left_out) > 5 else "")
+        lines.append(f"Left out, for no backup can hold them: {len(made.left_out)} ({printable(named)})")
+    return lines

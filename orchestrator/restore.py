@@ -1,0 +1,315 @@
+"""Put a backup in the place of a home. Everything is looked through beside it before anything is moved."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+from pydantic import ValidationError
+
+from orchestrator import archive
+from orchestrator.archive import Contents, Manifest, Progress
+from orchestrator.clock import Clock
+from orchestrator.container.choice import AGENT_UID
+from orchestrator.errors import BackupError, StoreTooNew
+from orchestrator.home import Home
+from orchestrator.store import database
+
+SQLITE = b"SQLite format 3\0"
+STORE = tuple(f"{archive.DATABASE}{end}" for end in ("", "-wal", "-shm"))
+REPLACED = ("groups", *STORE, "data/sessions", "data/ipc", "data/env")
+"""What a backup takes the place of: what it holds, and letters and snapshots of the time after it."""
+UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValidationError, UnicodeError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What became of it."""
+
+    manifest: Manifest | None
+    """None where the file was a bare copy of the database."""
+    contents: Contents
+    aside: Path | None
+    """Where what was there before is now."""
+
+
+def restore(home: Home, source: Path, *, force: bool, clock: Clock, say: Callable[[str], None]) -> Restored:
+    """Restore a backup, or a bare copy of the database, into a home where Andy does not run. Blocks.
+
+    Raises:
+        BackupError: it is broken or no backup, or the home is not empty and `force` is not said.
+        StoreTooNew: a newer Andy wrote it.
+        HomeError: Andy runs there, or it cannot be written.
+        In all cases everything is as it was.
+    """
+    source = source.expanduser()
+    is_database = _begins_with(source, SQLITE)
+    home.make()
+    lock = home.lock()
+    try:
+        if not force and _is_in_use(home):
+            raise BackupError(f"{home.root} is not empty: say --force, and what is there is kept beside it.")
+        with tempfile.TemporaryDirectory(
+            dir=home.root, prefix=".restore-", ignore_cleanup_errors=True
+        ) as made_in:
+            staged = Path(made_in)
+            if is_database:
+                return _restore_database(home, source, staged, clock=clock)
+            found = _Unpacked.of(source, staged, Progress(say, clock=clock))
+            _give_to_agents(staged)
+            aside = _Swap(home.root, clock=clock).everything(staged)
+            return Restored(manifest=found.manifest, contents=found.contents, aside=aside)
+    except OSError as error:
+        raise BackupError(f"{source} cannot be restored ({error}). Everything is as it was.") from error
+    finally:
+        lock.release()
+
+
+def _begins_with(source: Path, mark: bytes) -> bool:
+    try:
+        with source.open("rb") as file:
+            return file.read(len(mark)) == mark
+    except OSError as error:
+        raise BackupError(f"{source} cannot be read: {error.strerror}.") from error
+
+
+def _is_in_use(home: Home) -> bool:
+    return any(_has_files(part) for part in (home.groups, home.database.parent, home.data / "sessions"))
+
+
+def _has_files(part: Path) -> bool:
+    return any(name != ".gitkeep" for _, _, files in os.walk(part) for name in files)
+
+
+# A bare database
+
+
+def _restore_database(home: Home, source: Path, staged: Path, *, clock: Clock) -> Restored:
+    copy = staged / archive.DATABASE
+    copy.parent.mkdir()
+    try:
+        with (
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as found,
+            closing(sqlite3.connect(copy)) as target,
+        ):
+            found.backup(target)
+    except sqlite3.Error as error:
+        raise BackupError(f"{source} is damaged itself ({error}). Everything is as it was.") from error
+    _check_store(copy, source)
+    aside = _Swap(home.root, clock=clock).database(copy)
+    contents = Contents().with_file(home.database.stat().st_size)
+    return Restored(manifest=None, contents=contents, aside=aside)
+
+
+def _check_store(path: Path, source: Path) -> int:
+    """Look the database of a backup through; give its version."""
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            fault = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error as error:
+        raise BackupError(
+            f"The database in {source} is damaged ({error}). Everything is as it was."
+        ) from error
+    if fault != "ok" or version == 0:
+        raise BackupError(f"The database in {source} is damaged or empty. Everything is as it was.")
+    _refuse_newer(version, source)
+    path.chmod(0o600)
+    return version
+
+
+def _refuse_newer(version: int, source: Path) -> None:
+    known = len(database.migrations())
+    if version > known:
+        raise StoreTooNew(
+            f"{source} holds a database of version {version}, this Andy knows {known}: upgrade Andy first."
+        )
+
+
+# An archive
+
+
+@dataclass(slots=True, kw_only=True)
+class _Unpacked:
+    """A backup, unpacked beside the home it is for."""
+
+    source: Path
+    root: Path
+    manifest: Manifest | None = None
+    contents: Contents = field(default_factory=Contents)
+    promised: Contents | None = None
+    names: set[str] = field(default_factory=set)
+    folders: list[tarfile.TarInfo] = field(default_factory=list)
+    links: list[tarfile.TarInfo] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, source: Path, root: Path, progress: Progress) -> _Unpacked:
+        """Unpack and check. Raises `BackupError`, `StoreTooNew`; `OSError` where there is no room."""
+        found = cls(source=source, root=root)
+        if not hasattr(tarfile, "data_filter"):
+            raise BackupError("This Python unpacks archives carelessly: upgrade it to 3.11.4 or later.")
+        try:
+            with tarfile.open(source, "r:gz") as tar:
+                for member in tar:
+                    found.take(tar, member)
+                    progress.at(found.contents)
+                found.hear_out(tar)
+                found.finish(tar)
+        except UNREADABLE as error:
+            raise found.refusal(f"it is broken ({_in_a_line(error)})") from error
+        if _check_store(root / archive.DATABASE, source) != found.checked_manifest().store_version:
+            raise found.refusal("its database is of another version than it says")
+        return found
+
+    def refusal(self, reason: str) -> BackupError:
+        return BackupError(
+            f"{self.source} is no backup that can be restored: {reason}. Everything is as it was."
+        )
+
+    def checked_manifest(self) -> Manifest:
+        if self.manifest is None:
+            raise self.refusal(f"it does not begin with {archive.MANIFEST}")
+        return self.manifest
+
+    def take(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Unpack one member; links and the modes of folders wait for the end."""
+        if not archive.may_hold(member.name) or member.name in self.names or self.promised is not None:
+            raise self.refusal(f"it holds '{member.name}'")
+        self.names.add(member.name)
+        if member.name == archive.MANIFEST:
+            self.manifest = Manifest.model_validate_json(self._text(tar, member))
+            _refuse_newer(self.manifest.store_version, self.source)
+            return
+        self.checked_manifest()
+        if member.name == archive.CONTENTS:
+            self.promised = Contents.model_validate_json(self._text(tar, member))
+        elif member.isdir():
+            self.folders.append(member)
+            tar.extract(member, self.root, filter="data")
+        elif member.issym() and archive.stays_inside(member.name, member.linkname):
+            self.links.append(member)
+        elif member.isreg():
+            tar.extract(member, self.root, filter="data")
+            self.contents = self.contents.with_file(member.size)
+        else:
+            raise self.refusal(f"'{member.name}' is no plain file")
+
+    def hear_out(self, tar: tarfile.TarFile) -> None:
+        """Read to the very end: only there is it seen whether a bit was wrong."""
+        rest = tar.fileobj
+        while rest is not None and rest.read(65536):
+            pass
+
+    def finish(self, tar: tarfile.TarFile) -> None:
+        """Put the links last, so that nothing was unpacked through one."""
+        above = {str(parent) for name in self.names for parent in PurePosixPath(name).parents}
+        for member in self.links:
+            if member.name in above:
+                raise self.refusal(f"'{member.name}' is a link with something in it")
+            tar.extract(member, self.root, filter="data")
+            self.contents = self.contents.with_link()
+        for member in reversed(self.folders):
+            (self.root / member.name).chmod(member.mode & 0o755 | 0o700)
+        if self.promised != self.contents:
+            raise self.refusal("it is not whole")
+
+    def _text(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+        file = tar.extractfile(member)
+        if file is None or member.size > 65536:
+            raise self.refusal(f"'{member.name}' is not what it should be")
+        return file.read()
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _give_to_agents(staged: Path) -> None:
+    """Make the agents' user the owner of what is theirs, where the host is root and they are not."""
+    if os.geteuid() != 0:
+        return
+    for folder in archive.FOLDERS:
+        for group in (staged / folder).glob("*"):
+            if group.name == "global" or not group.is_dir():
+                continue
+            os.lchown(group, AGENT_UID, AGENT_UID)
+            for place, folders, files in os.walk(group):
+                for name in (*folders, *files):
+                    os.lchown(Path(place, name), AGENT_UID, AGENT_UID)
+
+
+class _Swap:
+    """Moves what is there aside and the new in its place; what cannot be done is undone."""
+
+    def __init__(self, root: Path, *, clock: Clock) -> None:
+        self._root = root
+        self._aside = _place_beside(root, clock.now_ms())
+        self._moved: list[tuple[Path, Path]] = []
+
+    def everything(self, staged: Path) -> Path | None:
+        """Put all that was unpacked in place; gives where the old is, if there was any."""
+        names = [name for name in (archive.SETTINGS, archive.SECRETS) if (staged / name).exists()]
+        mark = self._root / "groups" / ".gitkeep"
+        has_mark = mark.exists()
+        aside = self._swap([*REPLACED, *names], staged)
+        if has_mark:
+            mark.parent.mkdir(exist_ok=True)
+            mark.touch()
+        return aside
+
+    def database(self, copy: Path) -> Path | None:
+        """Put a database in place, without the logs of the old one."""
+        return self._swap([*STORE], copy.parent.parent)
+
+    def _swap(self, names: list[str], staged: Path) -> Path | None:
+        os.sync()
+        try:
+            for name in names:
+                if (self._root / name).exists():
+                    self._move(self._root / name, self._aside / name)
+                if (staged / name).exists():
+                    self._move(staged / name, self._root / name)
+        except BaseException:
+            for before, after in reversed(self._moved):
+                after.rename(before)
+            raise
+        finally:
+            if not _has_files(self._aside):
+                shutil.rmtree(self._aside)
+        return self._aside if self._aside.exists() else None
+
+    def _move(self, before: Path, after: Path) -> None:
+        after.parent.mkdir(parents=True, exist_ok=True)
+        before.rename(after)
+        self._moved.append((before, after))
+
+
+def _place_beside(root: Path, now_ms: int) -> Path:
+    """`home.before-restore-20261122-031500`; inside the home where its parent is another disk or not ours."""
+    name = f"before-restore-{datetime.fromtimestamp(now_ms / 1000).astimezone():%Y%m%d-%H%M%S}"
+    is_beside = os.access(root.parent, os.W_OK) and root.parent.stat().st_dev == root.stat().st_dev
+    place = root.with_name(f"{root.name}.{name}") if is_beside else root / name
+    place.mkdir(mode=0o700)
+    return place
+
+
+def summary_lines(done: Restored) -> list[str]:
+    """What a person is told."""
+    if done.manifest is None:
+        lines = ["The database is restored; groups/ and sessions are as they were."]
+    else:
+        at = datetime.fromtimestamp(done.manifest.created_ms / 1000).astimezone()
+        lines = [f"Restored as it was on {at:%Y-%m-%d %H:%M}: {done.contents.files:,} files."]
+    if done.aside is not None:
+        lines.append(f"What was there before is in {done.aside}")
+    return [*lines, "Start Andy with 'andy up'."]
