@@ -34,6 +34,13 @@ class TurnKind(StrEnum):
     AUTO = "auto"
 
 
+class SessionCommand(StrEnum):
+    """What a turn does to the conversation, instead of asking something in it."""
+
+    COMPACT = "compact"
+    CLEAR = "clear"
+
+
 class OutboxState(StrEnum):
     HELD = "held"
     """The turn that says it has not ended yet."""
@@ -143,6 +150,9 @@ class Turn:
     started_ms: int | None
     ended_ms: int | None
     was_told_place: bool
+    command: SessionCommand | None = None
+    after_command: int = 0
+    """The last command turn of its chat before it: turns on two sides of one never merge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +198,7 @@ class LiveRun:
             self.state is RunState.IDLE
             and self.folder == turn.folder
             and not (self.is_isolated or turn.is_isolated or self.is_worn)
+            and turn.command is not SessionCommand.CLEAR
         )
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DISCONNECT_SECONDS = 1.4
+COMPACTED = "🗜️ I have put our conversation into a summary and go on from there."
+NOTHING_TO_COMPACT = "There is no conversation to compact yet."
 
 
 class ClaudeAgent:
@@ -56,12 +58,12 @@ class ClaudeAgent:
     async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
         self._tools.turn = turn.turn
         try:
-            return await self._ask(turn.prompt, say)
+            return await self._do(turn, say)
         except Exception as error:
             if not self._is_session_gone(error):
                 raise
             await self._start_afresh()
-            return await self._ask(turn.prompt, say)
+            return await self._do(turn, say)
 
     async def close(self) -> None:
         client, cli = self._client, self._cli
@@ -112,6 +114,22 @@ class ClaudeAgent:
             and self._sdk is not None
             and isinstance(error, self._sdk.ProcessError)
         )
+
+    async def _do(self, turn: TurnOrder, say: Say) -> Outcome:
+        return await (self._compact(say) if turn.command == "compact" else self._ask(turn.prompt, say))
+
+    async def _compact(self, say: Say) -> Outcome:
+        if self._resumed is None and self.session_id is None:
+            await say(NOTHING_TO_COMPACT)
+            return Outcome()
+        compacted = await self._sdk.compact(self._client, self._cli)
+        if compacted.result is None:
+            raise RuntimeError("The Claude CLI ended without a result")
+        outcome: Outcome = self._sdk.outcome_of(compacted.result)
+        if outcome.error is None:
+            reason = " ".join((compacted.result.result or "no reason given").split())
+            await say(COMPACTED if compacted.has_boundary else f"I could not compact this: {reason}")
+        return outcome
 
     async def _ask(self, prompt: str, say: Say) -> Outcome:
         result = await self._sdk.ask(self._client, prompt, self._know_session)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -111,9 +112,45 @@ async def ask(
     """
     prompt_id = str(uuid4())
     await client.query(_one_message(prompt, prompt_id))
+
+    def on_event(event: sdk.SystemMessage) -> None:
+        if event.subtype == "init":
+            on_session(str(event.data["session_id"]))
+
+    return await _result_of(client, prompt_id, on_event)
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What came of `/compact`: its result, and whether the CLI reported the boundary that proves it."""
+
+    result: sdk.ResultMessage | None
+    has_boundary: bool
+
+
+async def compact(client: sdk.ClaudeSDKClient, cli: CliProcess) -> Compacted:
+    """Have the CLI summarise the conversation.
+
+    Written past the client, which marks every message as text of a person, so that it is no command.
+    """
+    prompt_id, boundaries = str(uuid4()), 0
+
+    def on_event(event: sdk.SystemMessage) -> None:
+        nonlocal boundaries
+        boundaries += event.subtype == "compact_boundary"
+
+    async for message in _one_message("/compact", prompt_id):
+        await cli.write(json.dumps(message) + "\n")
+    result = await _result_of(client, prompt_id, on_event)
+    return Compacted(result, boundaries > 0)
+
+
+async def _result_of(
+    client: sdk.ClaudeSDKClient, prompt_id: str, on_event: Callable[[sdk.SystemMessage], None]
+) -> sdk.ResultMessage | None:
     async for message in client.receive_messages():
-        if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
-            on_session(str(message.data["session_id"]))
+        if isinstance(message, sdk.SystemMessage):
+            on_event(message)
         if isinstance(message, sdk.ResultMessage) and prompt_id in (
             message.user_message_uuids or [prompt_id]
         ):

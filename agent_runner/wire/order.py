@@ -29,6 +29,8 @@ class TurnOrder(Document):
     kind: TurnKind
     prompt: str
     requests: tuple[Request, ...] = ()
+    command: Literal["compact"] | None = None
+    """What to do to the conversation, instead of a question in it."""
     check: str | None = None
     """A bash script that is run before the agent; its last line may say that there is nothing to do."""
 

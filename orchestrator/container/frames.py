@@ -84,7 +84,7 @@ async def _end(
     spoken = await outbox.release(tx, turn.id, now_ms=now_ms)
     silence = plain_reason(frame.note) if frame.note else "nothing to say"
     await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=None if spoken else silence, now_ms=now_ms)
-    if turn.kind is TurnKind.CHAT and turn.last_seq is not None:
+    if turn.kind is TurnKind.CHAT and turn.command is None and turn.last_seq is not None:
         await sessions.move_cursor(tx, turn.folder, turn.last_seq)
     return TurnState.ANSWERED
 

@@ -14,9 +14,9 @@ from orchestrator.clock import Clock
 from orchestrator.errors import TextEmpty, TextTooLong
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.inbound import senders, triggers
+from orchestrator.inbound import senders, session_commands, triggers
 from orchestrator.inbound.senders import SenderRules, Verdict
-from orchestrator.models import Group, Inbound, Seq, TurnId
+from orchestrator.models import Group, Inbound, Seq, SessionCommand, TurnId
 from orchestrator.owner import Found
 from orchestrator.store import chats, groups, messages, outbox, runs, turns
 from orchestrator.store.database import Database, Tx
@@ -112,17 +112,57 @@ class Intake:
             return Accepted(outcome="duplicate", reason=messages.OWN_MESSAGE)
         if verdict is Verdict.DROPPED:
             return Accepted(outcome="dropped", reason=senders.NOT_ALLOWED)
+        command = session_commands.asked(message.text, group, name=self._name)
+        if command is not None and verdict is Verdict.ALLOWED:
+            return await self._obey(tx, message, group, command)
         return await self._store(tx, message, group, may_ask=verdict is Verdict.ALLOWED)
 
-    async def _store(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
+    async def _obey(self, tx: Tx, message: Inbound, group: Group, command: SessionCommand) -> Accepted:
+        """Queue a turn of its own for a command, or say why not."""
         now_ms = self._clock.now_ms()
-        reason = triggers.ignored_reason(
+        why_not = session_commands.refusal(message, group)
+        turn_id = None
+        if why_not is None:
+            turn_id = await turns.add_command(tx, group, command, now_ms=now_ms)
+        elif await self._why_ignored(tx, message, group) is None:
+            await self._tell_refusal(tx, message, group, why_not)
+        seq = await messages.add(
+            tx,
+            message,
+            received_ms=now_ms,
+            is_request=why_not is None,
+            turn_id=turn_id,
+            ignored_reason=why_not,
+        )
+        if turn_id is None:
+            return Accepted(outcome="ignored", seq=seq, reason=why_not)
+        await turns.extend(tx, turn_id, seq)
+        return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
+
+    async def _tell_refusal(self, tx: Tx, message: Inbound, group: Group, why_not: str) -> None:
+        """Only to who could ask me something here: others need not know that I listen."""
+        await outbox.add(
+            tx,
+            chat_jid=group.jid,
+            folder=group.folder,
+            text=f"I did not do that: {why_not}.",
+            dedupe_key=f"denied:{group.jid}:{message.id}",
+            now_ms=self._clock.now_ms(),
+        )
+        self._hints.outbox.give()
+
+    async def _why_ignored(self, tx: Tx, message: Inbound, group: Group) -> str | None:
+        return triggers.ignored_reason(
             message.text,
             group,
             name=self._name,
             conversation=await _conversation(tx, message, group),
-            now_ms=now_ms,
+            now_ms=self._clock.now_ms(),
         )
+
+    async def _store(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
+        now_ms = self._clock.now_ms()
+        reason = await self._why_ignored(tx, message, group)
         if reason is None and not may_ask:
             reason = senders.NOT_ALLOWED
         turn_id = await self._turn_for(tx, group, is_request=reason is None, now_ms=now_ms)

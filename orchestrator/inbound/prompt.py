@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from agent_runner.wire.order import Request, TurnOrder
 from orchestrator.clock import local_iso, local_minute
 from orchestrator.inbound import triggers
-from orchestrator.models import Cause, Group, Message, RunId, Turn
+from orchestrator.models import Cause, Group, Message, RunId, SessionCommand, Turn
 from orchestrator.store import messages, sessions, task_runs, tasks, turns
 from orchestrator.store.database import Tx
 
@@ -33,6 +33,8 @@ async def compose(
     turn = await turns.get(tx, turn.id) or turn
     if turn.task_id is not None:
         return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)
+    if turn.command is SessionCommand.COMPACT:
+        return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt="/compact", command="compact")
     if turn.last_seq is None:
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=turn.prompt or "")
     cursor = await sessions.cursor_of(tx, turn.folder)

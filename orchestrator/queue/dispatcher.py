@@ -13,12 +13,13 @@ from orchestrator.errors import StoreError
 from orchestrator.hints import Hints
 from orchestrator.models import LiveRun, RunId, Turn, TurnId, TurnState
 from orchestrator.queue import lanes, retries
-from orchestrator.store import outbox, turns
+from orchestrator.store import outbox, sessions, turns
 from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
+CLEARED = "🧹 I have forgotten our conversation. My files and reminders are still there."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +93,34 @@ class Dispatcher:
                 await self._containers.start(by_id[turn_id])
             case lanes.Close(run_id):
                 await self._containers.close(run_id)
+            case lanes.Forget(turn_id):
+                await self._forget(by_id[turn_id])
             case lanes.TellPlace(turn_id, place):
                 await self._tell_place(by_id[turn_id], place)
             case _:
                 assert_never(action)
+
+    async def _forget(self, turn: Turn) -> None:
+        """Clear a conversation: no session to resume, nothing said before it to read."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            current = await turns.get(tx, turn.id)
+            if current is None or current.state is not TurnState.QUEUED or current.last_seq is None:
+                return
+            await sessions.forget(tx, turn.folder)
+            await sessions.move_cursor(tx, turn.folder, current.last_seq)
+            await turns.settle(tx, turn.id, TurnState.ANSWERED, reason="cleared", now_ms=now_ms)
+            await outbox.add(
+                tx,
+                chat_jid=turn.chat_jid,
+                folder=turn.folder,
+                text=CLEARED,
+                dedupe_key=f"cleared:{turn.id}",
+                turn_id=turn.id,
+                now_ms=now_ms,
+            )
+        self._hints.outbox.give()
+        self._hints.lanes.give()
 
     async def _tell_place(self, turn: Turn, place: int) -> None:
         now_ms = self._clock.now_ms()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.models import LiveRun, RunId, RunState, Turn, TurnId, TurnKind, TurnState
+from orchestrator.models import LiveRun, RunId, RunState, SessionCommand, Turn, TurnId, TurnKind, TurnState
 
 AGEING_MS = 5 * 60_000
 TELL_PLACE_AFTER_MS = 10_000
@@ -36,7 +36,14 @@ class TellPlace:
     place: int
 
 
-Action = HandOver | Start | Close | TellPlace
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Carry out a turn that clears the conversation: nothing lives that remembers it."""
+
+    turn_id: TurnId
+
+
+Action = HandOver | Start | Close | TellPlace | Forget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +92,9 @@ def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: in
     waiting: list[Turn] = []
     for turn in ready:
         home = _home(turn, runs)
-        if home in slots.spare:
+        if turn.command is SessionCommand.CLEAR:
+            actions.extend(_clear(turn, runs, slots))
+        elif home in slots.spare:
             slots.spare.remove(home)
             actions.append(HandOver(turn.id, home.id))
         elif home is None and _must_end_first(turn, runs):
@@ -105,13 +114,26 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
     """The next turn of each group that has none running, in the order of their claim."""
     taken = {turn.folder for turn in turns if turn.state is TurnState.RUNNING}
     taken |= {run.folder for run in runs if run.state in (RunState.STARTING, RunState.BUSY)}
-    queued = [t for t in turns if t.state is TurnState.QUEUED and t.not_before_ms <= now_ms]
+    queued = [
+        t for t in turns if t.state is TurnState.QUEUED and t.not_before_ms <= now_ms and _is_next(t, turns)
+    ]
     chosen: list[Turn] = []
     for turn in sorted(queued, key=lambda t: _claim(t, now_ms)):
         if turn.folder not in taken:
             taken.add(turn.folder)
             chosen.append(turn)
     return chosen
+
+
+def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
+    """What is said in one chat is taken in its order, also while the first of it waits to be tried again."""
+    return turn.kind is not TurnKind.CHAT or not any(
+        other.kind is TurnKind.CHAT
+        and other.state is TurnState.QUEUED
+        and other.chat_jid == turn.chat_jid
+        and other.id < turn.id
+        for other in turns
+    )
 
 
 def _claim(turn: Turn, now_ms: int) -> tuple[int, int, int]:
@@ -143,6 +165,14 @@ def _must_end_first(turn: Turn, runs: Sequence[LiveRun]) -> bool:
 
 def _is_session_of(run: LiveRun, turn: Turn) -> bool:
     return run.folder == turn.folder and not (run.is_isolated or turn.is_isolated)
+
+
+def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
+    """It takes no slot, but what remembers has to end first: left alive over a crash, it would go on."""
+    remembering = [run for run in runs if _is_session_of(run, turn)]
+    if not remembering:
+        return [Forget(turn.id)]
+    return [slots.close(run) for run in remembering if run in slots.spare]
 
 
 def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:

@@ -74,13 +74,15 @@ async def by_id(tx: Tx, message_id: str) -> Message | None:
 async def since(tx: Tx, chat_jid: ChatJid, cursor_seq: Seq, last_seq: Seq, *, limit: int) -> list[Message]:
     """The newest `limit` messages after the cursor up to `last_seq`, oldest first.
 
-    Andy's own are left out, for the session holds them, except those no turn said (a reminder).
+    Andy's own are left out, for the session holds them, except those no turn said (a reminder). So are
+    session commands, which are said to the conversation and not in it.
     """
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM (
             SELECT m.* FROM messages m
             WHERE m.chat_jid = :jid AND m.seq > :cursor AND m.seq <= :last AND trim(m.content) <> ''
+              AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = m.turn_id AND t.command IS NOT NULL)
               AND (m.is_bot_message = 0 OR EXISTS (
                   SELECT 1 FROM outbox o WHERE o.message_id = m.id AND o.turn_id IS NULL))
             ORDER BY m.seq DESC LIMIT :limit)

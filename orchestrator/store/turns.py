@@ -11,6 +11,7 @@ from orchestrator.models import (
     Group,
     RunId,
     Seq,
+    SessionCommand,
     Task,
     Turn,
     TurnId,
@@ -28,12 +29,32 @@ async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
         return waiting.id
     cursor = await tx.execute(
         """
-        INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms)
-        VALUES (?, ?, 'chat', 'queued', ?, ?) RETURNING id
+        INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command)
+        VALUES (?, ?, 'chat', 'queued', ?, ?, ?) RETURNING id
         """,
-        (group.folder, group.jid, now_ms, now_ms),
+        (group.folder, group.jid, now_ms, now_ms, await _last_command(tx, group.jid)),
     )
     return TurnId((await returned(cursor))["id"])
+
+
+async def add_command(tx: Tx, group: Group, command: SessionCommand, *, now_ms: int) -> TurnId:
+    """Queue a command: it runs after what was asked before it, and nothing asked later joins that."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms,
+                           command, after_command)
+        VALUES (?, ?, 'chat', 'queued', ?, ?, ?, ?) RETURNING id
+        """,
+        (group.folder, group.jid, now_ms, now_ms, command, await _last_command(tx, group.jid)),
+    )
+    return TurnId((await returned(cursor))["id"])
+
+
+async def _last_command(tx: Tx, jid: ChatJid) -> int:
+    cursor = await tx.execute(
+        "SELECT max(id) AS id FROM turns WHERE chat_jid = ? AND command IS NOT NULL", (jid,)
+    )
+    return (await returned(cursor))["id"] or 0
 
 
 async def add_task(tx: Tx, task: Task, *, chat_jid: ChatJid, now_ms: int) -> TurnId:
@@ -65,8 +86,17 @@ async def queued_of_task(tx: Tx, task_id: str) -> list[Turn]:
 
 
 async def queued_chat(tx: Tx, jid: ChatJid) -> Turn | None:
+    """The queued turn that what is said now joins."""
+    return await _queued_after(tx, jid, await _last_command(tx, jid))
+
+
+async def _queued_after(tx: Tx, jid: ChatJid, command_id: int) -> Turn | None:
     cursor = await tx.execute(
-        "SELECT * FROM turns WHERE chat_jid = ? AND kind = 'chat' AND state = 'queued'", (jid,)
+        """
+        SELECT * FROM turns
+        WHERE chat_jid = ? AND after_command = ? AND kind = 'chat' AND state = 'queued' AND command IS NULL
+        """,
+        (jid, command_id),
     )
     row = await cursor.fetchone()
     return _from_row(row) if row else None
@@ -160,7 +190,8 @@ async def put_back(
     tx: Tx, turn: Turn, *, reason: str, not_before_ms: int, counts_as_attempt: bool = True
 ) -> None:
     """Queue a turn again. A chat turn that queued behind it joins it: one question, one answer."""
-    younger = await queued_chat(tx, turn.chat_jid) if turn.kind is TurnKind.CHAT else None
+    is_question = turn.kind is TurnKind.CHAT and turn.command is None
+    younger = await _queued_after(tx, turn.chat_jid, turn.after_command) if is_question else None
     if younger is not None and younger.id != turn.id:
         await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ?", (turn.id, younger.id))
         await tx.execute("DELETE FROM turns WHERE id = ?", (younger.id,))
@@ -204,4 +235,6 @@ def _from_row(row: sqlite3.Row) -> Turn:
         started_ms=row["started_ms"],
         ended_ms=row["ended_ms"],
         was_told_place=row["told_place_ms"] is not None,
+        command=SessionCommand(row["command"]) if row["command"] else None,
+        after_command=row["after_command"],
     )

@@ -32,6 +32,7 @@ from agent_runner.interfaces import Outcome, Say
 from agent_runner.wire.order import Request, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 
+NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
 Now = Callable[[], datetime]
 """Tells the time, aware."""
 
@@ -62,6 +63,9 @@ class OfflineAgent:
 
     async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
         """Answer every request of the turn in one text. Turns that nobody asked for end in silence."""
+        if turn.command == "compact":
+            await say(NOTHING_TO_COMPACT)
+            return Outcome()
         said = [
             await self._answer_one(request, _request_id(turn, number, request))
             for number, request in enumerate(_requests(turn))
