@@ -36,8 +36,8 @@ class FakeWhatsApp:
     presences: list[str] = field(default_factory=list)
     trouble: list[Exception] = field(default_factory=list)
     """Raised by the next sends, one each, before anything is shown."""
-    silent: int = 0
-    """So many sends are shown and then never answered."""
+    gate: asyncio.Event | None = None
+    """Sends are shown at once and answered when it is set."""
     refusal: Exception | None = None
     """Raised on connecting."""
 
@@ -90,9 +90,8 @@ class FakeWhatsApp:
             raise self.trouble.pop(0)
         number = f"3EBFAKE{len(self.shown)}"
         self.shown.append((f"{to.User}@{to.Server}", number, message))
-        if self.silent:
-            self.silent -= 1
-            await asyncio.Event().wait()
+        if self.gate is not None:
+            await self.gate.wait()
         return SendResponse(ID=number, Timestamp=1)
 
     async def _revoke_message(self, chat: JID, sender: JID, message_id: str) -> SendResponse:

@@ -187,16 +187,17 @@ async def test_the_same_mark_again_sends_nothing_even_in_another_life(bridge, wh
     assert whatsapp.texts() == ["hello"]
 
 
-async def test_who_asks_again_while_it_is_being_sent_joins(bridge, whatsapp):
-    whatsapp.silent = 1
-    first = asyncio.create_task(bridge.session.handle(a_send(number=1)))
-    await until(lambda: whatsapp.shown, "shown")
-    second = asyncio.create_task(bridge.session.handle(a_send(number=2)))
-    await asyncio.sleep(0)
+async def test_who_asks_again_while_it_is_being_sent_gets_the_same_answer(bridge, whatsapp):
+    whatsapp.gate = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(bridge.ask(a_send(number=1)))
+        await until(lambda: whatsapp.shown, "shown")
+        second = tasks.create_task(bridge.ask(a_send(number=2)))
+        await asyncio.sleep(0)
+        whatsapp.gate.set()
 
-    assert len(whatsapp.shown) == 1
-    for task in (first, second):
-        task.cancel()
+    assert first.result().text == second.result().text
+    assert whatsapp.texts() == ["hello"]
 
 
 async def test_what_may_have_arrived_before_is_taken_back_before_it_is_sent_again(

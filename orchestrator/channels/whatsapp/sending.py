@@ -38,31 +38,17 @@ _NEVER = (
 
 
 class Sender:
-    """One message at a time, as the library has it too; a message asked for again joins the first."""
+    """One message at a time, as the library has it too: who asks again waits for what came of the first."""
 
     def __init__(self, client: NewAClient, spool: Spool, *, own: Address) -> None:
         self._client = client
         self._spool = spool
         self._own = own
         self._turn = asyncio.Lock()
-        self._sending: dict[str, asyncio.Task[Answer]] = {}
         self._receipted = asyncio.Event()
 
     async def send(self, ask: Send) -> Answer:
         """Send what has not been sent. The answer's text is the messenger's id, or why not."""
-        running = self._sending.get(ask.mark)
-        if running is None:
-            running = asyncio.create_task(self._send(ask), name=f"send:{ask.mark}")
-            self._sending[ask.mark] = running
-            running.add_done_callback(lambda _: self._sending.pop(ask.mark, None))
-        answer = await asyncio.shield(running)
-        return answer.model_copy(update={"id": ask.id})
-
-    def note_receipts(self, message_ids: list[str]) -> None:
-        self._spool.note_receipts(message_ids)
-        self._receipted.set()
-
-    async def _send(self, ask: Send) -> Answer:
         async with self._turn:
             try:
                 known = self._spool.sent_as(ask.mark) or await self._arrived(ask)
@@ -71,8 +57,12 @@ class Sender:
             except Exception as error:  # noqa: BLE001 - of the library; the host decides what follows
                 log.warning("a message was not sent: %s", error)
                 return _refusal(ask.id, error)
-        self._spool.note_sent(ask.mark, known)
+            self._spool.note_sent(ask.mark, known)
         return Answer(id=ask.id, text=known)
+
+    def note_receipts(self, message_ids: list[str]) -> None:
+        self._spool.note_receipts(message_ids)
+        self._receipted.set()
 
     async def _arrived(self, ask: Send) -> str | None:
         """The id under which it arrived in an earlier life, if a receipt says so within a while."""
