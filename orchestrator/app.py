@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -28,7 +29,7 @@ from orchestrator.credentials.gate import Gate
 from orchestrator.credentials.proxy import CredentialProxy
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.server import ProxyServer, bind
-from orchestrator.errors import AndyError
+from orchestrator.errors import AndyError, SettingError
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.home import Home
@@ -49,8 +50,9 @@ from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.serve import Server, listen
+from orchestrator.status import Credential, Host, gather
 from orchestrator.store import database as store_database
-from orchestrator.store import groups, outbox, runs, turns
+from orchestrator.store import groups, runs, turns
 from orchestrator.store.database import Database, Tx
 from orchestrator.supervise import supervise
 from orchestrator.upkeep import Upkeep
@@ -96,6 +98,7 @@ class Orchestrator:
         self._deposited: dict[int, str] = {}
         self.bus = Bus(self._clock)
         self._is_drained = False
+        self._started_ms = self._clock.now_ms()
         self._run_logs = RunLogs(home.logs, clock=self._clock)
         self.bus.taps.append(self._run_logs.take_event)
 
@@ -474,27 +477,34 @@ class Orchestrator:
 
     async def status(self) -> dict[str, Any]:
         """What runs, waits and is stuck: for `/status` and `andy status`."""
+        free_bytes = (await asyncio.to_thread(shutil.disk_usage, self._home.root)).free
+        credential = await asyncio.to_thread(self._told_credential)
         async with self._database.reading() as tx:
-            registered = await groups.every(tx)
-            counted = await turns.counts(tx)
-            unsent = await outbox.unsent(tx, limit=1000)
-        return {
-            "version": __version__,
-            "home": str(self._home.root),
-            "runtime": self._chosen.runtime.name,
-            "isolated": self._chosen.runtime.is_isolated,
-            "agent": self._agent(registered[0]) if registered else self._settings.andy_agent,
-            "groups": [group.folder for group in registered],
-            "containers": [
-                {"run": run.id, "group": run.folder, "state": run.state.value} for run in self._pool.live()
-            ],
-            "slots": self._settings.max_concurrent_containers,
-            "turns": counted,
-            "outbox": {
-                "waiting": sum(one.state != "dead" for one in unsent),
-                "dead": sum(one.state == "dead" for one in unsent),
-            },
-        }
+            first = next(iter(await groups.every(tx)), None)
+            host = Host(
+                version=__version__,
+                home=str(self._home.root),
+                runtime=self._chosen.runtime.name,
+                is_isolated=self._chosen.runtime.is_isolated,
+                image=self._chosen.image,
+                agent=self._agent(first) if first and not credential.problem else self._settings.andy_agent,
+                credential=credential,
+                slots=self._settings.max_concurrent_containers,
+                live=self._pool.live(),
+                is_stopping=not self._dispatcher.is_taking_work,
+                started_ms=self._started_ms,
+                now_ms=self._clock.now_ms(),
+                steady_ms=self._clock.steady_ms(),
+                disk_free_bytes=free_bytes,
+            )
+            return await gather(tx, host)
+
+    def _told_credential(self) -> Credential:
+        try:
+            found = self._credentials.current()
+        except SettingError as error:
+            return Credential(problem=str(error))
+        return Credential(setting=found.setting if found else None)
 
 
 def _fresh_token() -> tuple[str, str]:

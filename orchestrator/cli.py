@@ -150,9 +150,10 @@ def chat(
 @app.command
 def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Tell what runs, waits and is stuck."""
-    from orchestrator import reports, terminal
+    from orchestrator import status as telling
+    from orchestrator import terminal
 
-    show(asyncio.run(terminal.status(home)), reports.status_lines, as_json=as_json)
+    show(asyncio.run(terminal.status(home)), telling.lines, as_json=as_json)
 
 
 @app.command

@@ -90,7 +90,7 @@ def message_lines(rows: Rows) -> list[str]:
     if not rows:
         return ["No messages yet."]
     return [
-        f"{_time(row['at_ms'])}  {row['sender']}: {_short(row['text'], 70)}  [{row['outcome']}]"
+        f"{moment(row['at_ms'])}  {row['sender']}: {short(row['text'], 70)}  [{row['outcome']}]"
         for row in rows
     ]
 
@@ -128,7 +128,7 @@ def turn_lines(rows: Rows) -> list[str]:
                 row["kind"],
                 row["state"],
                 row["attempt"],
-                _time(row["queued_ms"]),
+                moment(row["queued_ms"]),
                 _took(row),
                 row["reason"] or "",
             )
@@ -164,28 +164,11 @@ def outbox_lines(rows: Rows) -> list[str]:
                 row["state"],
                 row["attempts"],
                 row["error"] or "",
-                _short(row["text"], 40),
+                short(row["text"], 40),
             )
             for row in rows
         ],
     )
-
-
-def status_lines(found: dict[str, Any]) -> list[str]:
-    isolation = "isolated" if found["isolated"] else "NOT isolated"
-    busy = [f"{one['group']} {one['state']} ({one['run'][:6]})" for one in found["containers"]]
-    turns_told = (
-        ", ".join(f"{count} {state}" for state, count in sorted(found["turns"].items())) or "none yet"
-    )
-    waiting, dead = found["outbox"]["waiting"], found["outbox"]["dead"]
-    return [
-        f"Andy {found['version']} runs on {found['home']}",
-        f"agent       {found['agent']} in {found['runtime']} ({isolation})",
-        f"groups      {', '.join(found['groups'])}",
-        f"containers  {len(busy)} of {found['slots']}" + (f": {', '.join(busy)}" if busy else ""),
-        f"turns       {turns_told}",
-        f"outbox      {waiting} waiting, {dead} dead" + (": see 'andy outbox list'" if dead else ""),
-    ]
 
 
 def _took(row: dict[str, Any]) -> str:
@@ -194,16 +177,19 @@ def _took(row: dict[str, Any]) -> str:
     return f"{(row['ended_ms'] - row['started_ms']) / 1000:.1f} s"
 
 
-def _time(at_ms: int) -> str:
+def moment(at_ms: int) -> str:
+    """`11-22 09:30:01`, as this machine's clock shows it."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%m-%d %H:%M:%S")
 
 
-def _short(text: str, width: int) -> str:
+def short(text: str, width: int) -> str:
+    """`text` on one line of at most `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Rows under a head, in columns."""
     """Lines of columns that stand below each other."""
     cells = [[str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]

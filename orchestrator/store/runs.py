@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from orchestrator.models import Folder, Run, RunId
 from orchestrator.store.database import Tx
@@ -68,6 +69,25 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:
         {"folder": folder, "limit": limit},
     )
     return [_from_row(row) for row in rows]
+
+
+async def bad_ends(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
+    """How containers ended that were not asked to, by kind: `{kind, count, last_ms, group, reason}`."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT exit_kind AS kind, count(*) AS count, max(ended_ms) AS last_ms, group_folder AS "group",
+               exit_detail AS reason
+        FROM runs WHERE ended_ms >= ? AND exit_kind NOT IN ('closed', 'stopped') GROUP BY exit_kind
+        """,
+        (since_ms,),
+    )
+    return [dict(row) for row in rows]
+
+
+async def get(tx: Tx, run_id: RunId) -> Run | None:
+    cursor = await tx.execute("SELECT * FROM runs WHERE id = ?", (run_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
 
 
 def _from_row(row: sqlite3.Row) -> Run:

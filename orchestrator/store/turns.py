@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from orchestrator.models import (
     ChatJid,
@@ -213,6 +214,19 @@ async def counts(tx: Tx) -> dict[str, int]:
     """How many turns are in each state."""
     rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM turns GROUP BY state")
     return {row["state"]: row["n"] for row in rows}
+
+
+async def failures(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
+    """The turns that were given up, as one kind: `{kind, count, last_ms, group, reason}`, or nothing."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT 'turn failed' AS kind, count(*) AS count, max(ended_ms) AS last_ms, group_folder AS "group",
+               reason
+        FROM turns WHERE state = 'failed' AND ended_ms >= ? HAVING count(*) > 0
+        """,
+        (since_ms,),
+    )
+    return [dict(row) for row in rows]
 
 
 def _from_row(row: sqlite3.Row) -> Turn:

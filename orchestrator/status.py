@@ -1,0 +1,232 @@
+"""What runs, waits and goes wrong: for `GET /status` and `andy status`. Stable keys, no texts of chats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from orchestrator.models import LiveRun, Run, RunId, TaskStatus, Turn, TurnState
+from orchestrator.reports import short
+from orchestrator.store import groups, outbox, reminders, runs, tasks, turns
+from orchestrator.store.database import Tx
+
+DAY_MS = 24 * 3_600_000
+NEXT = 3
+WAITING = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """Whether there is one, under which name, and what is wrong with it. Never its value."""
+
+    setting: str | None = None
+    problem: str | None = None
+
+    def to_json_dict(self) -> dict[str, Any]:
+        return {"present": self.setting is not None, "setting": self.setting, "problem": self.problem}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the store does not know."""
+
+    version: str
+    home: str
+    runtime: str
+    is_isolated: bool
+    image: str | None
+    agent: str
+    credential: Credential
+    slots: int
+    live: Sequence[LiveRun]
+    is_stopping: bool
+    started_ms: int
+    now_ms: int
+    steady_ms: int
+    disk_free_bytes: int
+
+
+async def gather(tx: Tx, host: Host) -> dict[str, Any]:
+    """Look at all of it at one moment."""
+    recorded = {run.id: run for run in await runs.live(tx)}
+    unsettled = await turns.unsettled(tx)
+    unsent = await outbox.unsent(tx, limit=1000)
+    return {
+        "version": host.version,
+        "home": host.home,
+        "started_ms": host.started_ms,
+        "uptime_seconds": _seconds(host.now_ms - host.started_ms),
+        "stopping": host.is_stopping,
+        "runtime": host.runtime,
+        "isolated": host.is_isolated,
+        "image": host.image,
+        "agent": host.agent,
+        "credential": host.credential.to_json_dict(),
+        "disk_free_bytes": host.disk_free_bytes,
+        "groups": [group.folder for group in await groups.every(tx)],
+        "containers": [_container(run, recorded, unsettled, host) for run in host.live],
+        "slots": host.slots,
+        "turns": await turns.counts(tx),
+        "waiting": _waiting(unsettled, host.now_ms),
+        "reminders": await _reminders(tx),
+        "tasks": await _tasks(tx),
+        "outbox": {
+            "waiting": sum(one.state != "dead" for one in unsent),
+            "dead": sum(one.state == "dead" for one in unsent),
+        },
+        "errors": await _errors(tx, since_ms=host.now_ms - DAY_MS),
+    }
+
+
+def _container(
+    live: LiveRun, recorded: dict[RunId, Run], unsettled: Sequence[Turn], host: Host
+) -> dict[str, Any]:
+    run = recorded.get(live.id)
+    started_ms = run.started_ms if run else host.now_ms
+    turn = next((one for one in unsettled if one.run_id == live.id and one.state is TurnState.RUNNING), None)
+    return {
+        "run": live.id,
+        "group": live.folder,
+        "state": live.state.value,
+        "state_seconds": _seconds(host.steady_ms - live.idle_since_ms),
+        "age_seconds": _seconds(host.now_ms - started_ms),
+        "turn": _turn(turn, host.now_ms) if turn else None,
+    }
+
+
+def _turn(turn: Turn, now_ms: int) -> dict[str, Any]:
+    return {
+        "id": turn.id,
+        "kind": turn.kind.value,
+        "attempt": turn.attempt,
+        "seconds": _seconds(now_ms - (turn.started_ms or now_ms)),
+    }
+
+
+def _waiting(unsettled: Sequence[Turn], now_ms: int) -> list[dict[str, Any]]:
+    queued = [turn for turn in unsettled if turn.state is TurnState.QUEUED]
+    return [
+        {
+            "turn": turn.id,
+            "group": turn.folder,
+            "kind": turn.kind.value,
+            "place": place,
+            "attempt": turn.attempt,
+            "waited_seconds": _seconds(now_ms - turn.queued_ms),
+            "next_try_seconds": _seconds(turn.not_before_ms - now_ms),
+            "reason": turn.reason,
+        }
+        for place, turn in enumerate(queued[:WAITING], start=1)
+    ]
+
+
+async def _reminders(tx: Tx) -> dict[str, Any]:
+    pending = await reminders.pending(tx)
+    coming = [{"id": one.id, "group": one.folder, "due_ms": one.due_ms} for one in pending[:NEXT]]
+    return {"pending": len(pending), "next": coming}
+
+
+async def _tasks(tx: Tx) -> dict[str, Any]:
+    active = [task for task in await tasks.every(tx) if task.status is TaskStatus.ACTIVE and task.next_ms]
+    coming = [{"id": one.id, "group": one.folder, "due_ms": one.next_ms} for one in active[:NEXT]]
+    return {"active": len(active), "next": coming}
+
+
+async def _errors(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
+    """What went wrong, by its kind, the latest first: ends of containers, and turns that were given up."""
+    found = [*await runs.bad_ends(tx, since_ms=since_ms), *await turns.failures(tx, since_ms=since_ms)]
+    return sorted(found, key=lambda one: -one["last_ms"])
+
+
+def _seconds(milliseconds: int) -> float:
+    return round(max(0, milliseconds) / 1000, 1)
+
+
+# For people
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """`andy status`."""
+    isolation = "isolated" if found["isolated"] else "NOT isolated"
+    image = f", image {found['image']}" if found["image"] else ""
+    stopping = " and is stopping" if found["stopping"] else ""
+    return [
+        f"Andy {found['version']} runs on {found['home']} for {_span(found['uptime_seconds'])}{stopping}",
+        f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
+        f"credential  {_credential_told(found['credential'])}",
+        f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
+        f"groups      {', '.join(found['groups'])}",
+        f"containers  {len(found['containers'])} of {found['slots']}",
+        *(f"  {_container_told(one)}" for one in found["containers"]),
+        f"waiting     {len(found['waiting']) or 'nothing'}",
+        *(f"  {_waiting_told(one)}" for one in found["waiting"]),
+        f"reminders   {_coming_told(found['reminders']['pending'], found['reminders']['next'])}",
+        f"tasks       {_coming_told(found['tasks']['active'], found['tasks']['next'])}",
+        f"turns       {_counts_told(found['turns'])}",
+        f"outbox      {_outbox_told(found['outbox'])}",
+        f"errors      {'of the last 24 hours:' if found['errors'] else 'none in 24 hours'}",
+        *(f"  {_error_told(one)}" for one in found["errors"]),
+    ]
+
+
+def _credential_told(credential: dict[str, Any]) -> str:
+    if credential["problem"]:
+        return f"unusable: {credential['problem']}"
+    return (
+        f"{credential['setting']} is set" if credential["present"] else "none: put one into .env for a model"
+    )
+
+
+def _container_told(one: dict[str, Any]) -> str:
+    turn = one["turn"]
+    doing = (
+        f", turn {turn['id']} ({turn['kind']}, try {turn['attempt']}) for {_span(turn['seconds'])}"
+        if turn
+        else ""
+    )
+    state = f"{one['state']} for {_span(one['state_seconds'])}"
+    return f"{one['group']}: {state}{doing}; run {one['run']}, {_span(one['age_seconds'])} old"
+
+
+def _waiting_told(one: dict[str, Any]) -> str:
+    again = f", try {one['attempt']}" if one["attempt"] > 1 else ""
+    later = f" in {_span(one['next_try_seconds'])}" if one["next_try_seconds"] else ""
+    reason = f": {short(one['reason'], 60)}" if one["reason"] else ""
+    what = f"turn {one['turn']} ({one['kind']}{again}{later})"
+    return f"{one['place']}. {one['group']}: {what}, waits {_span(one['waited_seconds'])}{reason}"
+
+
+def _coming_told(count: int, coming: Sequence[dict[str, Any]]) -> str:
+    told = ", ".join(f"{one['group']} {_at(one['due_ms'])}" for one in coming)
+    return f"{count}, next: {told}" if told else "none"
+
+
+def _counts_told(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none yet"
+
+
+def _outbox_told(counts: dict[str, int]) -> str:
+    waiting, dead = counts["waiting"], counts["dead"]
+    return f"{waiting} waiting, {dead} dead" + (": see 'andy outbox list'" if dead else "")
+
+
+def _error_told(one: dict[str, Any]) -> str:
+    last = f"last {_at(one['last_ms'])} in {one['group']}"
+    return f"{one['count']} × {one['kind']}, {last}: {short(one['reason'] or 'no reason', 70)}"
+
+
+def _at(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%m-%d %H:%M")
+
+
+def _span(seconds: float) -> str:
+    """`12 s`, `4 min`, `3 h 5 min`, `2 days`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} days"

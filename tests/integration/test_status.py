@@ -1,0 +1,132 @@
+"""What `andy status` tells of a host at work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator import status
+from orchestrator.models import Folder, LiveRun, RunId, RunState
+from orchestrator.status import Credential, Host
+from tests.fakes.clock import FakeClock
+from tests.fakes.household import Household
+
+
+def a_host(clock: FakeClock, **changes: Any) -> Host:
+    fields: dict[str, Any] = {
+        "version": "1.2.3",
+        "home": "/home/andy",
+        "runtime": "docker",
+        "is_isolated": True,
+        "image": "andy-agent:latest",
+        "agent": "claude",
+        "credential": Credential(setting="ANTHROPIC_API_KEY"),
+        "slots": 5,
+        "live": (),
+        "is_stopping": False,
+        "started_ms": clock.now_ms() - 3_900_000,
+        "now_ms": clock.now_ms(),
+        "steady_ms": clock.steady_ms(),
+        "disk_free_bytes": 5 * 2**30,
+    }
+    return Host(**{**fields, **changes})
+
+
+async def gathered(household: Household, **changes: Any) -> dict[str, Any]:
+    async with household.database.reading() as tx:
+        return await status.gather(tx, a_host(household.clock, **changes))
+
+
+def lived(run_id: str, folder: str, state: RunState, since_ms: int) -> LiveRun:
+    return LiveRun(
+        id=RunId(run_id),
+        folder=Folder(folder),
+        is_isolated=False,
+        state=state,
+        started_ms=0,
+        idle_since_ms=since_ms,
+    )
+
+
+async def test_an_idle_host_says_so(household, clock):
+    found = await gathered(household)
+    assert found["uptime_seconds"] == 3900.0
+    assert (found["containers"], found["waiting"], found["errors"]) == ([], [], [])
+    told = "\n".join(status.lines(found))
+    assert "for 1 h 5 min" in told
+    assert "claude in docker (isolated), image andy-agent:latest" in told
+    assert "ANTHROPIC_API_KEY is set" in told
+    assert "5.0 GiB free" in told
+    assert "errors      none" in told
+
+
+async def test_what_runs_and_what_waits_is_told_with_how_long(household, clock):
+    await household.add_group("family", requires_trigger=False)
+    await household.add_group("work", requires_trigger=False)
+    await household.hear("first", "family")
+    turn, run, _ = await household.start_next("family")
+    started = clock.steady_ms()
+    clock.pass_ms(7_000)
+    await household.hear("second", "work")
+    await household.hear("third", "family")
+    clock.pass_ms(5_000)
+    found = await gathered(household, live=[lived(run.id, "family", RunState.BUSY, started)])
+    assert found["containers"] == [
+        {
+            "run": run.id,
+            "group": "family",
+            "state": "busy",
+            "state_seconds": 12.0,
+            "age_seconds": 12.0,
+            "turn": {"id": turn.id, "kind": "chat", "attempt": 1, "seconds": 12.0},
+        }
+    ]
+    assert [(one["group"], one["place"], one["waited_seconds"]) for one in found["waiting"]] == [
+        ("work", 1, 5.0),
+        ("family", 2, 5.0),
+    ]
+    told = "\n".join(status.lines(found))
+    assert f"family: busy for 12 s, turn {turn.id} (chat, try 1) for 12 s; run {run.id}, 12 s old" in told
+    assert "1. work: turn" in told
+    assert "first" not in str(found), "no texts"
+
+
+async def test_what_went_wrong_is_told_by_its_kind_for_a_day(household, clock):
+    await household.add_group("family", requires_trigger=False)
+    await household.hear("first", "family")
+    _, run, _ = await household.start_next("family")
+    await household.lose(run)
+    (waiting,) = (await gathered(household))["waiting"]
+    assert (waiting["attempt"], waiting["next_try_seconds"], waiting["reason"]) == (2, 5.0, "it broke.")
+    _, run, _ = await household.start_next("family")
+    await household.lose(run, is_retryable=False)
+    found = await gathered(household)
+    assert [(one["kind"], one["count"], one["group"]) for one in found["errors"]] == [
+        ("lost", 2, "family"),
+        ("turn failed", 1, "family"),
+    ]
+    assert "1 × turn failed, last" in "\n".join(status.lines(found))
+    clock.pass_ms(status.DAY_MS + 1)
+    assert (await gathered(household))["errors"] == []
+
+
+@pytest.mark.parametrize(
+    ("credential", "told"),
+    [
+        (Credential(), "none: put one into .env"),
+        (Credential(problem=".env cannot be read"), "unusable: .env cannot be read"),
+    ],
+)
+async def test_a_missing_credential_is_told(household, credential, told):
+    found = await gathered(household, credential=credential)
+    assert found["credential"]["present"] is False
+    assert told in "\n".join(status.lines(found))
+
+
+async def test_the_keys_are_those_that_programs_know(household):
+    assert sorted(await gathered(household)) == [
+        "agent", "containers", "credential", "disk_free_bytes", "errors", "groups", "home", "image",
+        "isolated", "outbox", "reminders", "runtime", "slots", "started_ms", "stopping", "tasks", "turns",
+        "uptime_seconds", "version", "waiting",
+    ]  # fmt: skip
