@@ -11,6 +11,7 @@ import pytest
 from agent_runner import checks
 from agent_runner.checks import Verdict, run_check
 from agent_runner.wire.order import TurnOrder
+from tests.fakes.until import until
 
 
 def turn(check: str) -> TurnOrder:
@@ -75,9 +76,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def until_dead(pid: int) -> None:
-    async with asyncio.timeout(10):
-        while is_alive(pid):  # noqa: ASYNC110 - a process of someone else's
-            await asyncio.sleep(0.01)
+    await until(lambda: not is_alive(pid), f"process {pid} is dead")
 
 
 async def test_one_that_takes_too_long_is_ended_with_all_its_children(tmp_path: Path) -> None:
@@ -95,13 +94,12 @@ async def test_a_child_that_stays_behind_is_ended(tmp_path: Path) -> None:
 
 async def test_cancelled_it_leaves_nothing_behind(tmp_path: Path) -> None:
     job = asyncio.create_task(run_check(turn("echo $$ > pid; exec sleep 600"), cwd=tmp_path), name="check")
-    async with asyncio.timeout(10):
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    pid = tmp_path / "pid"
+    await until(lambda: pid.exists() and pid.read_text(), "the script runs")
     job.cancel()
     await asyncio.wait([job])
     assert job.cancelled()
-    await until_dead(int((tmp_path / "pid").read_text()))
+    await until_dead(int(pid.read_text()))
 
 
 async def test_it_reads_nothing_and_sees_no_credential(

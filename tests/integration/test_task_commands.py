@@ -16,6 +16,7 @@ from orchestrator.models import TaskStatus
 from orchestrator.store import commands
 from tests.fakes.household import Household
 from tests.fakes.task_house import HOUR_MS, MINUTE_MS, TaskHouse
+from tests.fakes.until import until
 
 NEEDS_ID = ("update_task", "pause_task", "resume_task", "cancel_task", "run_task")
 
@@ -253,9 +254,11 @@ class Shelf:
 
     async def until(self, folder: str, expected: list[str]) -> None:
         """Wait until a group is shown these tasks."""
-        async with asyncio.timeout(10):
-            while [task["id"] for task in self.read(folder, "tasks.json")] != expected:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+
+        def is_shown() -> bool:
+            return [task["id"] for task in self.read(folder, "tasks.json")] == expected
+
+        await until(is_shown, f"{folder} is shown {expected}")
 
 
 @pytest.fixture
@@ -282,9 +285,7 @@ async def test_main_is_shown_all_and_others_their_own(home: TaskHouse, shelf: Sh
 async def test_what_is_shown_follows_every_change(home: TaskHouse, shelf: Shelf) -> None:
     running = asyncio.create_task(shelf.snapshots.run(), name="snapshots")
     try:
-        async with asyncio.timeout(10):
-            while not (shelf.root / "family" / "groups.json").exists():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until((shelf.root / "family" / "groups.json").exists, "the first round is over")
         first = await home.schedule("once", "10m")
         await shelf.until("family", [first])
         second = await home.schedule("cron", "0 9 * * *")

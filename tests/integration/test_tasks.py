@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import sqlite3
 from datetime import datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from agent_runner.wire.frames import TurnEnd
 from orchestrator import registration
-from orchestrator.models import Cause, Folder, TaskStatus
+from orchestrator.container import reaper
+from orchestrator.container.run_log import RunLogs
+from orchestrator.container.runner import RunPool, Ties
+from orchestrator.models import Cause, Folder, RunId, TaskStatus
 from orchestrator.scheduler import firing
 from orchestrator.store import groups
 from tests.fakes.household import Household
@@ -223,6 +230,31 @@ async def test_a_failure_of_what_runs_once_is_told(home: TaskHouse) -> None:
     assert (task.last_result or "").startswith("Error: ")
 
 
+async def test_a_check_that_fails_is_not_tried_at_once_and_counts(home: TaskHouse) -> None:
+    task_id = await home.schedule(check="exit 3")
+    await home.after(HOUR_MS)
+    turn, run = await home.begin()
+    failed = TurnEnd(
+        n=2, turn=turn.id, status="error", error="The check failed: it ended with code 3.", code="check"
+    )
+    await home.house.take(run, failed)
+    assert await home.house.queued() == []
+    (ended,) = await home.runs(task_id)
+    assert (ended.status, ended.error) == ("error", "The check failed: it ended with code 3.")
+    assert (await home.task(task_id)).failures == 1
+    assert await home.house.outgoing() == []
+
+
+async def test_a_check_that_finds_nothing_is_recorded_as_that(home: TaskHouse) -> None:
+    task_id = await home.schedule(check="exit 0")
+    await home.after(HOUR_MS)
+    turn, run = await home.begin()
+    await home.house.take(run, TurnEnd(n=2, turn=turn.id, note="the check found nothing to do"))
+    (ended,) = await home.runs(task_id)
+    assert (ended.status, ended.error) == ("success", "the check found nothing to do.")
+    assert (await home.task(task_id)).last_result == "the check found nothing to do."
+
+
 # Paused, cancelled, gone
 
 
@@ -263,6 +295,41 @@ async def test_what_has_begun_before_it_was_cancelled_still_answers(home: TaskHo
     assert await home.house.deliver_all() == ["already written"]
     assert await home.statuses(task_id) == ["success"]
     assert (await home.task(task_id)).status is TaskStatus.CANCELLED
+
+
+async def test_what_is_cancelled_after_the_lanes_looked_gets_no_container(
+    home: TaskHouse, tmp_path: Path
+) -> None:
+    task_id = await home.schedule()
+    (seen,) = await home.after(HOUR_MS)
+    await home.ask("cancel_task", taskId=task_id)
+    async with asyncio.TaskGroup() as tasks:
+        pool = RunPool(
+            home.house.database,
+            Untouched(),  # type: ignore[arg-type]
+            unused_ties(),
+            limits=reaper.Limits(idle_ms=1, age_ms=1, turn_ms=1),
+            logs=RunLogs(tmp_path, clock=home.house.clock),
+            clock=home.house.clock,
+            tasks=tasks,
+            hints=home.house.hints,
+            bus=home.house.bus,
+        )
+        await pool.start(seen)
+        assert pool.live() == []
+    assert await home.house.rows("SELECT * FROM runs") == []
+
+
+class Untouched:
+    """A runtime that is asked for nothing."""
+
+    name = "untouched"
+
+
+def unused_ties() -> Ties:
+    """All that a pool needs to begin a run it must not begin."""
+    fields = dict.fromkeys((field.name for field in dataclasses.fields(Ties)), None)
+    return Ties(**{**fields, "token": lambda: ("token", "hash"), "new_run_id": lambda: RunId("run-1")})  # type: ignore[arg-type]
 
 
 async def test_the_tasks_of_a_group_that_is_taken_away_are_paused(home: TaskHouse) -> None:
