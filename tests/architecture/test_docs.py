@@ -37,6 +37,7 @@ EVENT_NAMES = {
     "message.{state}": ("message.skipped", "message.dead"),
     "turn.{_word(taken.ended)}": ("turn.answered", "turn.put_back", "turn.failed"),
     "turn.{_word(state)}": ("turn.put_back", "turn.failed"),
+    "task.{one.word}": ("task.due", "task.skipped", "task.paused"),
     "command.{command.type}": tuple(f"command.{name}" for name in HANDLERS),
 }
 """What a kind that is made at run time can be. A new one is to be added here."""
