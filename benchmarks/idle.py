@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from pathlib import Path
 
 import psutil
 
 from benchmarks import engine
 from benchmarks.figures import Check, Figure, Series
-from benchmarks.host import RunningHost, running_host
+from benchmarks.host import RunningHost, cpu_seconds, running_host
 from benchmarks.places import Effort, progress
 
 SETTLE_SECONDS = 5.0
@@ -44,18 +43,9 @@ async def _idle(runtime: str, groups: int, seconds: float) -> list[Figure]:
 
 async def _percent(host: RunningHost, seconds: float) -> float:
     """Percent of one core over `seconds`."""
-    began, before = time.monotonic(), _cpu_seconds(host.process.pid)
+    began, before = time.monotonic(), cpu_seconds(host.process.pid)
     await asyncio.sleep(seconds)
-    return 100 * (_cpu_seconds(host.process.pid) - before) / (time.monotonic() - began)
-
-
-def _cpu_seconds(pid: int) -> float:
-    """What all threads have used: to the nanosecond where the kernel tells, else in ticks of 10 ms."""
-    told = [path.read_text(encoding="utf-8") for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    if told:
-        return sum(int(each.split()[0]) for each in told) / 1e9
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
+    return 100 * (cpu_seconds(host.process.pid) - before) / (time.monotonic() - began)
 
 
 def _figures(name: str, percents: list[float], memory: float) -> list[Figure]:

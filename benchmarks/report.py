@@ -15,7 +15,7 @@ from benchmarks.figures import Check, Figure, Series
 from benchmarks.places import PROJECT
 
 RESULTS = Path(__file__).parent / "results"
-HEADINGS = ("", "median", "p99", "middle half", "n", "")
+HEADINGS = ("", "p10", "median", "p99", "middle half", "n", "")
 
 
 def table(figures: Iterable[Figure]) -> str:
@@ -43,6 +43,7 @@ def _row(series: Series) -> tuple[str, ...]:
     name = f"{series.name}, {series.unit}"
     return (
         name,
+        _number(series.quantile(0.1)),
         _number(series.median),
         _number(series.p99),
         middle,
@@ -94,6 +95,7 @@ def _document(figure: Figure) -> dict[str, Any]:
             {
                 "name": series.name,
                 "unit": series.unit,
+                "p10": series.quantile(0.1),
                 "median": series.median,
                 "p99": series.p99,
                 "spread": series.spread,

@@ -9,7 +9,7 @@ import time
 
 from benchmarks import engine
 from benchmarks.figures import Figure, Series, median_of
-from benchmarks.host import running_host
+from benchmarks.host import cpu_seconds, running_host
 from benchmarks.places import PROJECT, Effort, progress
 
 VERSION_SECONDS = 0.3
@@ -46,14 +46,16 @@ def _seconds(command: list[str]) -> float:
 
 
 async def _healthy(runtime: str, times: int) -> Figure:
-    seconds = []
+    seconds, cpu = [], []
     for number in range(times):
         async with running_host(runtime=runtime) as host:  # type: ignore[arg-type]
             seconds.append(host.start_seconds)
+            cpu.append(cpu_seconds(host.process.pid))
         progress(f"start {number + 1} of {times}, {runtime}: {seconds[-1]:.2f} s")
     measured = Series(name=f"start to /healthz, {runtime}", unit="s", values=tuple(seconds))
     return Figure(
         name=f"The host starts on a new home, {runtime}",
         measured=measured,
         checks=(median_of(measured, HEALTHY_SECONDS),),
+        details=(Series(name="processor time until then", unit="s", values=tuple(cpu)),),
     )
