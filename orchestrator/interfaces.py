@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from orchestrator.models import ChatJid, Folder, Inbound, MessageId, RunId
+from orchestrator.models import Attachment, ChatJid, Folder, Inbound, MessageId, RunId
 
 Receive = Callable[[Inbound], Awaitable[None]]
 """Called by a channel for each message; returns when the message is durable. Raises `BadRequest`."""
@@ -31,8 +31,12 @@ class Channel(Protocol):
         """Stay connected and hand in messages until cancelled. Errors that pass are its own to retry."""
         ...
 
-    async def send(self, jid: ChatJid, text: str, message_id: MessageId) -> None:
+    async def send(
+        self, jid: ChatJid, text: str, message_id: MessageId, *, attachment: Attachment | None = None
+    ) -> None:
         """Deliver once. The same `message_id` again must not show a second message.
+
+        With an attachment, `text` is what stands under it and may be empty.
 
         Raises:
             ChannelDown: it may work later.
@@ -42,6 +46,10 @@ class Channel(Protocol):
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         """Show or hide the typing sign. Best effort; never raises."""
+        ...
+
+    def condition(self) -> dict[str, Any]:
+        """Tell how the connection is, for `/status`; nothing where there is none to tell of."""
         ...
 
 
@@ -65,6 +73,8 @@ class ContainerSpec:
     memory_bytes: int = 2 * 1024**3
     cpus: float = 2.0
     pids: int = 512
+    is_open: bool = False
+    """Whether it may reach the internet, on a second network that is not closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

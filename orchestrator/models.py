@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NewType
 
 Folder = NewType("Folder", str)
@@ -84,6 +85,15 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMember:
+    """Someone in a chat."""
+
+    jid: str
+    name: str = ""
+    is_admin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
     """The message that a message answers."""
 
@@ -107,6 +117,21 @@ class Inbound:
     channel: str | None = None
     is_group: bool = False
     quote: Quote | None = None
+    edits: MessageId | None = None
+    """The message whose text this one is to replace."""
+    deletes: MessageId | None = None
+    """The message that its sender took back; there is no text then."""
+    ignored: str | None = None
+    """Why it asks for nothing, whatever its text: a reaction, for one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file that goes with an outgoing message: a copy, out of its container's reach."""
+
+    path: Path
+    name: str
+    mime: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +245,7 @@ class Outgoing:
     error: str | None
     part: int | None = None
     """Which part of a long text it is, from 0; None of one that is whole."""
+    attachment: Attachment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

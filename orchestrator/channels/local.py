@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import Any
 
 from orchestrator.interfaces import Receive
-from orchestrator.models import ChatJid, Inbound, MessageId, Quote
+from orchestrator.models import Attachment, ChatJid, Inbound, MessageId, Quote
 
 PREFIX = "local:"
 OWNER = "you"
@@ -27,11 +28,16 @@ class LocalChannel:
         del receive
         await asyncio.Event().wait()
 
-    async def send(self, jid: ChatJid, text: str, message_id: MessageId) -> None:
+    async def send(
+        self, jid: ChatJid, text: str, message_id: MessageId, *, attachment: Attachment | None = None
+    ) -> None:
         """Delivered: whoever listens reads the store, where one id is one message."""
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         """Nobody sees it: listeners know of turns by events."""
+
+    def condition(self) -> dict[str, Any]:
+        return {}
 
 
 def written(jid: ChatJid, text: str, *, sender: str, now_ms: int, quote: Quote | None = None) -> Inbound:

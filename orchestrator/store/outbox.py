@@ -6,8 +6,9 @@ import secrets
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from orchestrator.models import ChatJid, Folder, MessageId, OutboxState, Outgoing, TurnId
+from orchestrator.models import Attachment, ChatJid, Folder, MessageId, OutboxState, Outgoing, TurnId
 from orchestrator.store.database import Tx
 
 
@@ -21,6 +22,7 @@ async def add(
     folder: Folder | None = None,
     turn_id: TurnId | None = None,
     state: OutboxState = OutboxState.PENDING,
+    attachment: Attachment | None = None,
 ) -> bool:
     """Queue a message; False when one with this key is there already.
 
@@ -29,10 +31,23 @@ async def add(
     cursor = await tx.execute(
         """
         INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,
-                            next_attempt_ms, created_ms, turn_id)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (dedupe_key) DO NOTHING
+                            next_attempt_ms, created_ms, turn_id, file_path, file_name, file_mime)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (dedupe_key) DO NOTHING
         """,
-        (folder, chat_jid, text, dedupe_key, _new_message_id(), state, now_ms, now_ms, turn_id),
+        (
+            folder,
+            chat_jid,
+            text,
+            dedupe_key,
+            _new_message_id(),
+            state,
+            now_ms,
+            now_ms,
+            turn_id,
+            str(attachment.path) if attachment else None,
+            attachment.name if attachment else None,
+            attachment.mime if attachment else None,
+        ),
     )
     return cursor.rowcount == 1
 
@@ -111,6 +126,18 @@ async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str) -> None
     )
 
 
+async def hurry(tx: Tx, endings: Sequence[str], *, now_ms: int) -> int:
+    """Let what failed before go out now in the chats whose address ends so; tells how many."""
+    cursor = await tx.execute(
+        f"""
+        UPDATE outbox SET next_attempt_ms = ? WHERE state = 'pending' AND next_attempt_ms > ?
+            AND attempts > 0 AND ({" OR ".join("chat_jid LIKE '%' || ?" for _ in endings)})
+        """,  # noqa: S608 - only placeholders are joined
+        (now_ms, now_ms, *endings),
+    )
+    return cursor.rowcount
+
+
 async def revive(tx: Tx, outgoing_id: int, *, now_ms: int) -> bool:
     """Queue a dead message again; False when it is not dead."""
     cursor = await tx.execute(
@@ -134,6 +161,13 @@ async def of_turn(tx: Tx, turn_id: TurnId) -> list[Outgoing]:
         "SELECT * FROM outbox WHERE turn_id = ? ORDER BY coalesce(part_of, id), part", (turn_id,)
     )
     return [_from_row(row) for row in rows]
+
+
+async def by_message_id(tx: Tx, message_id: MessageId) -> Outgoing | None:
+    """What left, or is to leave, under this id of its channel."""
+    cursor = await tx.execute("SELECT * FROM outbox WHERE message_id = ?", (message_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
 
 
 async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
@@ -163,4 +197,11 @@ def _from_row(row: sqlite3.Row) -> Outgoing:
         turn_id=row["turn_id"],
         error=row["error"],
         part=row["part"],
+        attachment=_attachment(row),
     )
+
+
+def _attachment(row: sqlite3.Row) -> Attachment | None:
+    if row["file_path"] is None:
+        return None
+    return Attachment(path=Path(row["file_path"]), name=row["file_name"], mime=row["file_mime"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from orchestrator.interfaces import Receive
-from orchestrator.models import ChatJid, MessageId
+from orchestrator.models import Attachment, ChatJid, MessageId
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ class ScriptedChannel:
         del receive
         await asyncio.Event().wait()
 
-    async def send(self, jid: ChatJid, text: str, message_id: MessageId) -> None:
+    async def send(
+        self, jid: ChatJid, text: str, message_id: MessageId, *, attachment: Attachment | None = None
+    ) -> None:
         message = Shown(jid, text, message_id)
         self.attempts.append(message)
         if self.scripts[jid]:
@@ -59,6 +62,9 @@ class ScriptedChannel:
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         self.signs.append((jid, is_typing))
+
+    def condition(self) -> dict[str, Any]:
+        return {}
 
     def texts(self, jid: str | None = None) -> list[str]:
         return [one.text for one in self.shown if jid in (None, one.jid)]
