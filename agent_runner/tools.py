@@ -23,7 +23,9 @@ REMINDER_TIME = (
 class MessageParameters(Parameters):
     text: str = Field(min_length=1, description="The message, as the chat is to see it.")
     chat_jid: str | None = Field(
-        default=None, description="Another chat's address; only the main group may. Default: this chat."
+        default=None,
+        max_length=200,
+        description="Another chat's address; only the main group may. Default: this chat.",
     )
 
 

@@ -30,13 +30,16 @@ def _without_halves(text: str) -> str:
 
 Sendable = Annotated[str, AfterValidator(_without_halves)]
 FrameNumber = Annotated[int, Field(ge=1, lt=2**53)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Name = Annotated[Sendable, Field(max_length=200)]
+"""A session, a model: what others store and show."""
 
 
 class _Frame(Document):
     n: FrameNumber
     status: Literal["success", "error"] = "success"
     result: Sendable | None = None
-    new_session_id: Sendable | None = Field(default=None, alias="newSessionId")
+    new_session_id: Name | None = Field(default=None, alias="newSessionId")
     error: Sendable | None = None
     turn: int | None = None
 
@@ -84,11 +87,11 @@ class Usage(_Frame):
 
     kind: Literal["usage"] = "usage"
     turn: int
-    model: str | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
+    model: Name | None = None
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    cache_read_tokens: Count = 0
+    cache_write_tokens: Count = 0
 
 
 class Failure(_Frame):

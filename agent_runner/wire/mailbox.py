@@ -30,7 +30,7 @@ class SendMessage(_Command):
 
     type: Literal["message"] = "message"
     text: Text
-    chat_jid: str | None = Field(default=None, alias="chatJid")
+    chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200)
     turn: int | None = None
 
 

@@ -12,8 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.clock import SystemClock
 from orchestrator.container import docker_streams
 from orchestrator.container.docker_client import EngineCalls, NotThere, already_so, translated
+from orchestrator.container.pace import BYTES_A_SECOND, BYTES_AT_ONCE, Pace
 from orchestrator.container.streams import Demultiplexer, Pump, Source, Tail
 from orchestrator.errors import EngineGone
 from orchestrator.interfaces import Exit
@@ -49,6 +51,7 @@ class DockerContainer:
         self._pumps: set[Pump] = set()
         self._stderr = Tail()
         self._exit: Exit | None = None
+        self._pace = Pace(SystemClock(), at_once=BYTES_AT_ONCE, a_second=BYTES_A_SECOND)
         if wires is not None:
             weakref.finalize(self, wires.close)
 
@@ -57,6 +60,7 @@ class DockerContainer:
         splitter = Demultiplexer()
         async with aclosing(self._pumped(self._open_output, "output")) as chunks:
             async for chunk in chunks:
+                await self._pace.wait(len(chunk))
                 for piece in splitter.feed(chunk):
                     if not piece.is_stderr:
                         yield piece.data

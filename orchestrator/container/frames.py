@@ -18,6 +18,8 @@ GiveBack = Callable[..., Awaitable[TurnState]]
 LOST_SESSION = "session_gone"
 FAILED_CHECK = "check"
 """Comes again at its task's next time; tried at once it would say the same."""
+MAX_RESULTS, MAX_RESULT_CHARS = 100, 1_000_000
+"""How much an attempt at a turn may say. What goes beyond is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Taken:
     """The state the turn ended this attempt in: answered, failed or queued again."""
     reason: str | None = None
     """Why it was not answered."""
+    is_left_out: bool = False
+    """What was said was not kept: the turn has said enough."""
 
 
 async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: int) -> Taken | None:
@@ -46,8 +50,7 @@ async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: i
             await turns.acknowledge(tx, turn.id, now_ms=now_ms)
             return Taken(turn, is_acked=True)
         case Result():
-            await _hold(tx, run, turn, frame, now_ms=now_ms)
-            return Taken(turn)
+            return Taken(turn, is_left_out=not await _hold(tx, run, turn, frame, now_ms=now_ms))
         case TurnEnd():
             ended = await _end(tx, run, turn, frame, give_back=give_back, now_ms=now_ms)
             reason = plain_reason(frame.error) if frame.status == "error" else None
@@ -58,18 +61,24 @@ async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: i
             assert_never(frame)
 
 
-async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> None:
-    if frame.result:
-        await outbox.add(
-            tx,
-            chat_jid=turn.chat_jid,
-            folder=turn.folder,
-            text=frame.result[:MAX_TEXT_CHARS],
-            dedupe_key=f"frame:{run.id}:{frame.n}",
-            turn_id=turn.id,
-            state=OutboxState.HELD,
-            now_ms=now_ms,
-        )
+async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
+    """Keep what was said until the turn has ended; False when that would be too much."""
+    text = (frame.result or "")[:MAX_TEXT_CHARS]
+    if not text:
+        return True
+    held = await outbox.held(tx, turn.id)
+    if held.count >= MAX_RESULTS or held.chars + len(text) > MAX_RESULT_CHARS:
+        return False
+    return await outbox.add(
+        tx,
+        chat_jid=turn.chat_jid,
+        folder=turn.folder,
+        text=text,
+        dedupe_key=f"frame:{run.id}:{frame.n}",
+        turn_id=turn.id,
+        state=OutboxState.HELD,
+        now_ms=now_ms,
+    )
 
 
 async def _end(

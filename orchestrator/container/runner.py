@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import stamina
 import structlog
@@ -25,9 +24,10 @@ from agent_runner.wire.order import AgentName, RunOrder, TurnOrder
 from orchestrator import group_config
 from orchestrator.clock import Clock
 from orchestrator.container import frames, outcome, reaper
+from orchestrator.container.life import Life
 from orchestrator.container.pace import Pace
 from orchestrator.container.run_log import RunLogs
-from orchestrator.errors import ContainerError, EngineGone, StoreError
+from orchestrator.errors import ContainerError, EngineGone, StoreCorrupt, StoreError
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.interfaces import ContainerRuntime, ContainerSpec, Exit, Mount, RunningContainer
@@ -41,6 +41,7 @@ REAP_SECONDS = 2.0
 REJOIN_SECONDS = 60.0
 CHANGED = "its group is gone or has changed"
 NO_GROUP = "this group is no longer registered."
+TALKS_WITHOUT_END = reaper.Verdict(kill=True, reason="it talked without end.", is_retryable=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,48 +65,6 @@ class Ties:
     """Remove a turn's file; blocking."""
     give_back: frames.GiveBack
     new_run_id: Callable[[], RunId]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Life:
-    """A container that holds a slot, from the decision to start it until its end is recorded."""
-
-    run: Run
-    state: RunState
-    started_ms: int
-    since_ms: int
-    heard_ms: int | None = None
-    container: RunningContainer | None = None
-    failure: str | None = None
-    verdict: reaper.Verdict | None = None
-    has_exited: bool = False
-    """Seen to have ended, as opposed to given up."""
-    pace: Pace
-    last_frame: int
-    config: dict[str, Any] = field(default_factory=dict)
-    """What its group had set when it began."""
-    turn_ms: int | None = None
-    is_retired: bool = False
-    """To end after the turn it has: its group is gone, or has another configuration."""
-    task: asyncio.Task[None] | None = field(default=None, repr=False)
-
-    def enter(self, state: RunState, now_ms: int) -> None:
-        self.state, self.since_ms = state, now_ms
-
-    def obey(self, group: Group) -> None:
-        self.config, self.turn_ms = group.container_config, group_config.of(group).timeout_ms
-
-    def limits(self, common: reaper.Limits) -> reaper.Limits:
-        return replace(common, turn_ms=self.turn_ms or common.turn_ms)
-
-    def vitals(self) -> reaper.Vitals:
-        return reaper.Vitals(
-            state=self.state,
-            is_isolated=self.run.is_isolated,
-            started_ms=self.started_ms,
-            heard_ms=self.heard_ms,
-            since_ms=self.since_ms,
-        )
 
 
 class RunPool:
@@ -133,7 +92,7 @@ class RunPool:
         self._tasks = tasks
         self._hints = hints
         self._bus = bus
-        self._lives: dict[RunId, _Life] = {}
+        self._lives: dict[RunId, Life] = {}
         self._suspects: set[RunId] = set()
         """Runs that were given up while their container may live on."""
 
@@ -282,9 +241,9 @@ class RunPool:
             exit_detail=None,
         )
 
-    def _admit(self, run: Run, state: RunState) -> _Life:
+    def _admit(self, run: Run, state: RunState) -> Life:
         now_ms = self._clock.steady_ms()
-        life = _Life(
+        life = Life(
             run=run,
             state=state,
             started_ms=now_ms,
@@ -296,10 +255,10 @@ class RunPool:
         self._hints.reaper.give()
         return life
 
-    def _spawn(self, life: _Life, living: Awaitable[outcome.Outcome]) -> None:
+    def _spawn(self, life: Life, living: Awaitable[outcome.Outcome]) -> None:
         life.task = self._tasks.create_task(self._live(life, living), name=f"run:{life.run.id}")
 
-    async def _live(self, life: _Life, living: Awaitable[outcome.Outcome]) -> None:
+    async def _live(self, life: Life, living: Awaitable[outcome.Outcome]) -> None:
         """One job: whatever goes wrong in it ends this life alone, recorded."""
         try:
             ended = await living
@@ -316,14 +275,14 @@ class RunPool:
             # What is left of it holds no slot: whoever waits for one need not wait for this.
             await self._end_container(life.container)
 
-    async def _vacate(self, life: _Life) -> None:
+    async def _vacate(self, life: Life) -> None:
         del self._lives[life.run.id]
         self._hints.lanes.give()
         if all(other.run.folder != life.run.folder for other in self._lives.values()):
             await self._ties.unwatch(life.run.folder)
 
     async def _launch(
-        self, life: _Life, group: Group, environment: dict[str, str], order: RunOrder
+        self, life: Life, group: Group, environment: dict[str, str], order: RunOrder
     ) -> outcome.Outcome:
         try:
             mounts = await self._ties.prepare(group)
@@ -340,24 +299,27 @@ class RunPool:
         self._bus.publish("run.started", group=group.folder, run=life.run.id, detail=container.ref[:12])
         return await self._follow(life, container)
 
-    async def _follow(self, life: _Life, container: RunningContainer) -> outcome.Outcome:
+    async def _follow(self, life: Life, container: RunningContainer) -> outcome.Outcome:
         """Hear a container to its end; when the engine breaks off, look for it again for a while."""
         try:
             await self._hear(life, container)
+            if life.has_to_go:
+                await self._kill(container)
             exited = await container.wait()
             life.has_exited = True
             return self._judge_exit(life, exited)
         except EngineGone as gone:
+            life.container = None  # it cannot be judged by its silence now
             again = await self._rejoin(life)
             if again is None:
                 self._suspects.add(life.run.id)
                 return outcome.classify(gone)
-        life.container = again
+        life.container, life.heard_ms = again, self._clock.steady_ms()
         self._bus.publish("run.rejoined", group=life.run.folder, run=life.run.id)
         return await self._follow(life, again)
 
-    def _judge_exit(self, life: _Life, ended: Exit) -> outcome.Outcome:
-        if life.verdict is not None and life.verdict.kill:
+    def _judge_exit(self, life: Life, ended: Exit) -> outcome.Outcome:
+        if life.verdict is not None and life.has_to_go:
             return outcome.Outcome(
                 kind=outcome.Kind.TIMED_OUT,
                 reason=life.verdict.reason,
@@ -365,7 +327,7 @@ class RunPool:
             )
         return outcome.classify(ended, failure=life.failure)
 
-    async def _rejoin(self, life: _Life) -> RunningContainer | None:
+    async def _rejoin(self, life: Life) -> RunningContainer | None:
         try:
             async with asyncio.timeout(REJOIN_SECONDS):
                 async for attempt in stamina.retry_context(
@@ -377,32 +339,50 @@ class RunPool:
             return None
         return next((one for one in found if one.run_id == life.run.id), None)
 
-    async def _hear(self, life: _Life, container: RunningContainer) -> None:
+    async def _hear(self, life: Life, container: RunningContainer) -> None:
+        """Take what it says until it ends, or has to go.
+
+        What is in its pipe then is not heard any more, and the pipe is closed: an engine does not end a
+        container whose output nobody takes.
+        """
         decoder = FrameDecoder()
+        life.replays = life.last_frame
         async with aclosing(container.output()) as output:
             async for chunk in output:
                 for line in decoder.feed(chunk):
-                    if isinstance(line, FrameLine):
+                    if isinstance(line, FrameLine) and not life.has_to_go:
                         await self._read(life, line)
+                if life.has_to_go:
+                    return
 
-    async def _read(self, life: _Life, line: FrameLine) -> None:
+    async def _read(self, life: Life, line: FrameLine) -> None:
         try:
             frame = parse_frame(line)
         except WireError as error:
+            await self._keep_pace(life)
             log.warning("frame.refused", run=life.run.id, group=life.run.folder, reason=str(error))
             return
         life.heard_ms = self._clock.steady_ms()
+        is_new = frame.n > life.last_frame  # else it was heard before, by an earlier host or stream
+        if is_new or life.replays == 0:
+            await self._keep_pace(life)
+        else:
+            life.replays -= 1
         match frame:
             case Heartbeat() | Ready():
                 return
             case Failure():
                 life.failure = frames.plain_reason(frame.error)
-        if frame.n > life.last_frame:  # else it was heard before, by an earlier host or stream
-            await life.pace.wait()
+        if is_new:
             await self._take(life, frame)
             life.last_frame = frame.n
 
-    async def _take(self, life: _Life, frame: Frame) -> None:
+    async def _keep_pace(self, life: Life) -> None:
+        await life.pace.wait()
+        if life.pace.is_overrun and life.verdict is None:
+            self._condemn(life, TALKS_WITHOUT_END)
+
+    async def _take(self, life: Life, frame: Frame) -> None:
         """Record a frame, however often the disk refuses: a frame left out would be a lost answer."""
         async for attempt in _until_stored():
             with attempt:
@@ -413,11 +393,14 @@ class RunPool:
         if taken is not None:
             await self._react(life, taken)
 
-    async def _react(self, life: _Life, taken: frames.Taken) -> None:
+    async def _react(self, life: Life, taken: frames.Taken) -> None:
         ids = {"group": life.run.folder, "turn": taken.turn.id, "run": life.run.id}
         if taken.is_acked:
             self._bus.publish("turn.acknowledged", **ids)
             await asyncio.to_thread(self._ties.forget_turn, life.run.folder, taken.turn.id)
+        if taken.is_left_out and life.muted_turn != taken.turn.id:
+            life.muted_turn = taken.turn.id
+            log.warning("result.left_out", **ids, reason="the turn has said enough")
         if taken.ended is None:
             return
         life.enter(RunState.IDLE, self._clock.steady_ms())
@@ -433,7 +416,7 @@ class RunPool:
 
     # The end
 
-    async def _settle_surely(self, life: _Life, ended: outcome.Outcome) -> None:
+    async def _settle_surely(self, life: Life, ended: outcome.Outcome) -> None:
         async for attempt in _until_stored():
             with attempt:
                 await self._settle(life.run, ended)
@@ -474,7 +457,7 @@ class RunPool:
             "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
         )
 
-    async def _ask_to_close(self, life: _Life, *, reason: str) -> None:
+    async def _ask_to_close(self, life: Life, *, reason: str) -> None:
         life.enter(RunState.CLOSING, self._clock.steady_ms())
         self._bus.publish("run.closing", group=life.run.folder, run=life.run.id, reason=reason)
         closing = [
@@ -515,18 +498,23 @@ class RunPool:
         if self._suspects:
             await self._end_suspects()
 
-    async def _end_life(self, life: _Life, verdict: reaper.Verdict) -> None:
+    async def _end_life(self, life: Life, verdict: reaper.Verdict) -> None:
+        self._condemn(life, verdict)
+        if life.container is not None and not await self._kill(life.container):
+            life.verdict = None  # the next look at it tries again
+
+    def _condemn(self, life: Life, verdict: reaper.Verdict) -> None:
         life.verdict = verdict
         log.warning("run.killed", run=life.run.id, group=life.run.folder, reason=verdict.reason)
         self._bus.publish("run.killed", group=life.run.folder, run=life.run.id, reason=verdict.reason)
-        if life.container is not None:
-            await self._kill(life.container)
 
-    async def _kill(self, container: RunningContainer) -> None:
+    async def _kill(self, container: RunningContainer) -> bool:
         try:
             await container.stop()
         except ContainerError as error:
             log.warning("container.left", run=container.run_id, reason=str(error))
+            return False
+        return True
 
     async def _end_suspects(self) -> None:
         try:
@@ -573,7 +561,12 @@ async def _waits(tx: Tx, turn: Turn) -> bool:
 
 
 def _until_stored() -> AsyncIterator[stamina.Attempt]:
-    return stamina.retry_context(on=StoreError, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
+    return stamina.retry_context(on=_passes, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
+
+
+def _passes(error: Exception) -> bool:
+    """A disk has room again some day; a damaged database does not mend itself."""
+    return isinstance(error, StoreError) and not isinstance(error, StoreCorrupt)
 
 
 def _word(state: TurnState) -> str:

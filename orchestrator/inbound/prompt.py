@@ -39,12 +39,15 @@ async def compose(
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=turn.prompt or "")
     cursor = await sessions.cursor_of(tx, turn.folder)
     context = await messages.since(tx, turn.chat_jid, cursor, turn.last_seq, limit=MAX_MESSAGES)
-    asked = await messages.requests_of(tx, turn.id)
+    left_out = 0
+    if len(context) == MAX_MESSAGES:
+        left_out = await messages.count_since(tx, turn.chat_jid, cursor, turn.last_seq) - MAX_MESSAGES
+    asked = _fitting(await messages.requests_of(tx, turn.id, limit=MAX_MESSAGES))
     return TurnOrder(
         run=run_id,
         turn=turn.id,
         kind=turn.kind.value,
-        prompt=render(context, zone=zone, now_ms=now_ms),
+        prompt=render(_with_requests(context, asked), zone=zone, now_ms=now_ms, left_out=max(0, left_out)),
         requests=tuple(
             Request(sender=one.sender_name, text=triggers.without_trigger(one.text, group, name=name))
             for one in asked
@@ -71,8 +74,31 @@ async def _compose_task(
     )
 
 
-def render(context: Sequence[Message], *, zone: ZoneInfo, now_ms: int) -> str:
-    """The messages as XML, oldest first, times in the group's zone; the oldest go when it gets too long."""
+def _fitting(asked: Sequence[Message]) -> list[Message]:
+    """The newest requests that a prompt has room for, oldest first."""
+    room = MAX_PROMPT_CHARS
+    fitting: list[Message] = []
+    for message in reversed(asked):
+        room -= len(message.text)
+        if room < 0 and fitting:
+            break
+        fitting.append(message)
+    return fitting[::-1]
+
+
+def _with_requests(context: Sequence[Message], asked: Sequence[Message]) -> list[Message]:
+    """At most `MAX_MESSAGES`, oldest first: other talk gives way, so that it crowds out no question."""
+    requests = {message.seq for message in asked}
+    other = [message for message in context if message.seq not in requests]
+    room = MAX_MESSAGES - len(asked)
+    return sorted([*asked, *(other[-room:] if room > 0 else [])], key=lambda message: message.seq)
+
+
+def render(context: Sequence[Message], *, zone: ZoneInfo, now_ms: int, left_out: int = 0) -> str:
+    """The messages as XML, oldest first, times in the group's zone; the oldest go when it gets too long.
+
+    How many were `left_out` before is said, and those are counted that go now.
+    """
     lines: list[str] = []
     room = MAX_PROMPT_CHARS
     for message in reversed(context):
@@ -81,7 +107,9 @@ def render(context: Sequence[Message], *, zone: ZoneInfo, now_ms: int) -> str:
         if room < 0 and lines:
             break
         lines.append(line)
-    return "\n".join([_header(zone, now_ms), "<messages>", *reversed(lines), "</messages>"])
+    left_out += len(context) - len(lines)
+    opening = f'<messages older_left_out="{left_out}">' if left_out else "<messages>"
+    return "\n".join([_header(zone, now_ms), opening, *reversed(lines), "</messages>"])
 
 
 def _header(zone: ZoneInfo, now_ms: int) -> str:

@@ -71,8 +71,16 @@ class Post:
             owner_uids=self._owner_uids(),
         )
         batch = await asyncio.to_thread(mailbox.take, BATCH)
-        for refused in batch.refusals:
-            log.warning("mailbox.refused", group=group.folder, file=refused.name, reason=refused.reason)
+        if batch.refusals:
+            # One line a batch: who floods a mailbox shall not flood the log. The quarantine has the rest.
+            first = batch.refusals[0]
+            log.warning(
+                "mailbox.refused",
+                group=group.folder,
+                file=first.name,
+                reason=first.reason,
+                count=len(batch.refusals),
+            )
         for letter in batch.letters:
             await self._answer(group, mailbox, letter)
         if batch.has_more:

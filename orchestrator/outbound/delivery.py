@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 FIRST_BACKOFF_MS = 5_000
 LONGEST_BACKOFF_MS = 3_600_000
 GIVE_UP_MS = 24 * 3_600_000
+GIVE_UP_ATTEMPTS = 10
+"""By the clock alone, a jump of it or a day off would end what was hardly tried."""
 SEND_SECONDS = 60.0
 SWEEP_SECONDS = 30.0
 
@@ -81,8 +83,9 @@ class Delivery:
         for head in heads:
             if head.chat_jid in self._busy:
                 continue
-            if head.next_attempt_ms > now_ms:
-                wait = min(wait, (head.next_attempt_ms - now_ms) / 1000)
+            ahead_ms = head.next_attempt_ms - now_ms
+            if 0 < ahead_ms <= LONGEST_BACKOFF_MS:  # further ahead is a clock that was set back since
+                wait = min(wait, ahead_ms / 1000)
                 continue
             self._busy.add(head.chat_jid)
             self._tasks.create_task(self._job(head), name=f"deliver:{head.id}")
@@ -149,7 +152,7 @@ class Delivery:
     async def _try_later(self, head: Outgoing, error: str) -> None:
         now_ms = self._clock.now_ms()
         attempts = head.attempts + 1
-        if now_ms - head.created_ms > GIVE_UP_MS:
+        if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
             await self._finish(head, OutboxState.DEAD, error=error)
             return
         at_ms = now_ms + backoff_ms(attempts)

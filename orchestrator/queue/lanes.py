@@ -9,6 +9,7 @@ from orchestrator.models import LiveRun, RunId, RunState, SessionCommand, Turn, 
 
 AGEING_MS = 5 * 60_000
 TELL_PLACE_AFTER_MS = 10_000
+LONGEST_PAUSE_MS = 3_600_000
 
 _RANK = {kind: rank for rank, kind in enumerate(TurnKind, start=1)}
 _AGED = 0
@@ -114,9 +115,7 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
     """The next turn of each group that has none running, in the order of their claim."""
     taken = {turn.folder for turn in turns if turn.state is TurnState.RUNNING}
     taken |= {run.folder for run in runs if run.state in (RunState.STARTING, RunState.BUSY)}
-    queued = [
-        t for t in turns if t.state is TurnState.QUEUED and t.not_before_ms <= now_ms and _is_next(t, turns)
-    ]
+    queued = [t for t in turns if t.state is TurnState.QUEUED and _is_time(t, now_ms) and _is_next(t, turns)]
     chosen: list[Turn] = []
     for turn in sorted(queued, key=lambda t: _claim(t, now_ms)):
         if turn.folder not in taken:
@@ -134,6 +133,11 @@ def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
         and other.id < turn.id
         for other in turns
     )
+
+
+def _is_time(turn: Turn, now_ms: int) -> bool:
+    """Whether it may run. No pause is as long as `LONGEST_PAUSE_MS`: the clock was set back then."""
+    return not 0 < turn.not_before_ms - now_ms <= LONGEST_PAUSE_MS
 
 
 def _claim(turn: Turn, now_ms: int) -> tuple[int, int, int]:

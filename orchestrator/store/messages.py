@@ -93,10 +93,27 @@ async def since(tx: Tx, chat_jid: ChatJid, cursor_seq: Seq, last_seq: Seq, *, li
     return [_from_row(row) for row in rows]
 
 
-async def requests_of(tx: Tx, turn_id: TurnId) -> list[Message]:
-    """The messages that made or joined a turn by asking something, oldest first."""
+async def count_since(tx: Tx, chat_jid: ChatJid, cursor_seq: Seq, last_seq: Seq) -> int:
+    """How many messages of others came after the cursor, up to `last_seq`."""
+    cursor = await tx.execute(
+        """
+        SELECT count(*) AS n FROM messages
+        WHERE chat_jid = ? AND seq > ? AND seq <= ? AND is_bot_message = 0
+        """,
+        (chat_jid, cursor_seq, last_seq),
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
+    """The newest messages that made or joined a turn by asking something, oldest first."""
     rows = await tx.execute_fetchall(
-        "SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq", (turn_id,)
+        """
+        SELECT * FROM (
+            SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq DESC LIMIT ?)
+        ORDER BY seq
+        """,
+        (turn_id, limit),
     )
     return [_from_row(row) for row in rows]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.models import Attachment, ChatJid, Folder, MessageId, OutboxState, Outgoing, TurnId
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, returned
 
 
 async def add(
@@ -63,6 +63,38 @@ async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
         (now_ms, turn_id),
     )
     return cursor.rowcount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How much lies there."""
+
+    count: int
+    chars: int
+
+
+async def held(tx: Tx, turn_id: TurnId) -> Amount:
+    """How much a turn has said that is held back."""
+    return await _amount(tx, "turn_id = ? AND state = 'held'", turn_id)
+
+
+async def said_in(tx: Tx, turn_id: TurnId) -> Amount:
+    """How much a turn has said that is not held back."""
+    return await _amount(tx, "turn_id = ? AND state <> 'held'", turn_id)
+
+
+async def waiting_of(tx: Tx, folder: Folder) -> Amount:
+    """How much of a group's is on its way."""
+    return await _amount(tx, "state IN ('pending', 'sending') AND group_folder = ?", folder)
+
+
+async def _amount(tx: Tx, where: str, value: object) -> Amount:
+    cursor = await tx.execute(
+        f"SELECT count(*) AS n, coalesce(sum(length(text)), 0) AS chars FROM outbox WHERE {where}",  # noqa: S608
+        (value,),
+    )
+    row = await returned(cursor)
+    return Amount(count=row["n"], chars=row["chars"])
 
 
 async def drop_held(tx: Tx, turn_id: TurnId) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.andy_process import AndyProcess, until
 from tests.fakes.mortal_andy import MortalAndy
 
-RANDOM_KILLS = int(os.environ.get("SOAK_KILLS", "260"))
+RANDOM_KILLS = int(os.environ.get("SOAK_KILLS", "45"))
 pytestmark = pytest.mark.timeout(1500 + 30 * RANDOM_KILLS)
 GROUPS = ("main", "one", "two", "three")
 

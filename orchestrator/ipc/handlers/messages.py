@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 
 from agent_runner.wire.mailbox import SendMessage
-from orchestrator.ipc.handlers import Answer, Caller
+from orchestrator.ipc.handlers import Answer, Caller, refused
 from orchestrator.models import ChatJid, Turn
 from orchestrator.store import chats, outbox, turns
 from orchestrator.store.database import Tx
 
+MAX_WAITING = 100
+MAX_A_TURN = 100
+
 
 async def send_message(tx: Tx, caller: Caller, command: SendMessage) -> Answer:
-    """Queue a text for the caller's chat or, from main, any chat."""
+    """Queue a text for the caller's chat or, from main, any chat; `too_many` when enough is on its way."""
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.group.jid
-    await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
     turn = await turns.running_of(tx, caller.group.folder)
+    if (why_not := await _too_many(tx, caller, turn)) is not None:
+        return refused("too_many", why_not)
+    await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
     is_new = await outbox.add(
         tx,
         chat_jid=jid,
@@ -28,6 +33,14 @@ async def send_message(tx: Tx, caller: Caller, command: SendMessage) -> Answer:
     if not is_new:
         return Answer(code="said_before", text="You have said this in this turn; it is not sent twice.")
     return Answer(text="The message is on its way.")
+
+
+async def _too_many(tx: Tx, caller: Caller, turn: Turn | None) -> str | None:
+    if (await outbox.waiting_of(tx, caller.group.folder)).count >= MAX_WAITING:
+        return f"{MAX_WAITING} messages are on their way already: wait until they are sent."
+    if turn is not None and (await outbox.said_in(tx, turn.id)).count >= MAX_A_TURN:
+        return f"You have sent {MAX_A_TURN} messages in this turn: say the rest in your answer."
+    return None
 
 
 def _key(caller: Caller, jid: ChatJid, text: str, turn: Turn | None) -> str:

@@ -1,0 +1,63 @@
+"""One container's life, as the pool keeps it in mind. What must outlive the host is in the store."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from orchestrator import group_config
+from orchestrator.container import reaper
+from orchestrator.container.pace import Pace
+from orchestrator.interfaces import RunningContainer
+from orchestrator.models import Group, Run, RunState
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """A container that holds a slot, from the decision to start it until its end is recorded."""
+
+    run: Run
+    state: RunState
+    started_ms: int
+    since_ms: int
+    heard_ms: int | None = None
+    container: RunningContainer | None = None
+    failure: str | None = None
+    verdict: reaper.Verdict | None = None
+    has_exited: bool = False
+    """Seen to have ended, as opposed to given up."""
+    pace: Pace
+    last_frame: int
+    config: dict[str, Any] = field(default_factory=dict)
+    """What its group had set when it began."""
+    turn_ms: int | None = None
+    is_retired: bool = False
+    """To end after the turn it has: its group is gone, or has another configuration."""
+    replays: int = 0
+    """How many frames may be heard again at no cost: as many as an earlier host or stream has heard."""
+    muted_turn: int | None = None
+    """The turn that has said enough."""
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def has_to_go(self) -> bool:
+        return self.verdict is not None and self.verdict.kill
+
+    def enter(self, state: RunState, now_ms: int) -> None:
+        self.state, self.since_ms = state, now_ms
+
+    def obey(self, group: Group) -> None:
+        self.config, self.turn_ms = group.container_config, group_config.of(group).timeout_ms
+
+    def limits(self, common: reaper.Limits) -> reaper.Limits:
+        return replace(common, turn_ms=self.turn_ms or common.turn_ms)
+
+    def vitals(self) -> reaper.Vitals:
+        return reaper.Vitals(
+            state=self.state,
+            is_isolated=self.run.is_isolated,
+            started_ms=self.started_ms,
+            heard_ms=self.heard_ms,
+            since_ms=self.since_ms,
+        )

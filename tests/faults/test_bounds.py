@@ -1,0 +1,190 @@
+"""How much one group may say, store and be asked: what goes beyond is left out or refused, and said so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agent_runner.wire.document import WireError
+from agent_runner.wire.frames import Result, TurnEnd, parse_frame
+from agent_runner.wire.mailbox import MAX_TEXT_CHARS, parse_command
+from orchestrator.container import pace as pacing
+from orchestrator.container.frames import MAX_RESULT_CHARS, MAX_RESULTS
+from orchestrator.container.pace import FRAMES_AT_ONCE, PATIENCE_MS, Pace
+from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
+from orchestrator.ipc.handlers import Caller, messages
+from orchestrator.models import OutboxState
+from orchestrator.store import groups, outbox, turns
+from orchestrator.store import messages as stored
+from tests.fakes.household import SEOUL, Household, a_message
+
+
+@pytest.fixture
+async def family(household: Household) -> Household:
+    await household.add_group()
+    return household
+
+
+async def test_a_turn_says_a_hundred_things_at_most(family):
+    await family.hear("@Andy hi")
+    turn, run, _ = await family.start_next()
+    taken = [await family.take(run, Result(n=n, turn=turn.id, result="x")) for n in range(1, MAX_RESULTS + 3)]
+
+    assert [one.is_left_out for one in taken] == [False] * MAX_RESULTS + [True, True]
+    await family.take(run, TurnEnd(n=MAX_RESULTS + 9, turn=turn.id))
+    assert len(await family.deliver_all()) == MAX_RESULTS
+
+
+async def test_a_turn_says_a_million_characters_at_most(family):
+    await family.hear("@Andy hi")
+    turn, run, _ = await family.start_next()
+    texts = ["x" * MAX_TEXT_CHARS] * (MAX_RESULT_CHARS // MAX_TEXT_CHARS) + ["one more"]
+    taken = [await family.take(run, Result(n=n, turn=turn.id, result=t)) for n, t in enumerate(texts, 1)]
+
+    assert [one.is_left_out for one in taken].count(True) == 1
+    assert sum(len(one.text) for one in await family.outgoing()) == MAX_RESULT_CHARS
+
+
+async def test_a_new_attempt_may_say_as_much_again(family):
+    await family.hear("@Andy hi")
+    turn, run, _ = await family.start_next()
+    for n in range(1, MAX_RESULTS + 2):
+        await family.take(run, Result(n=n, turn=turn.id, result="x"))
+    await family.lose(run)
+    await family.answer("second try")
+
+    assert await family.deliver_all() == ["second try"]
+
+
+async def send(family, text, number):
+    async with family.database.transaction() as tx:
+        caller = Caller(
+            group=await groups.known(tx, "family"),
+            request_id=f"r{number}",
+            now_ms=family.clock.now_ms(),
+            zone=SEOUL,
+            read_time=lambda *_, **__: 0,
+            times=None,  # a message has no time
+        )
+        command = parse_command(json.dumps({"type": "message", "text": text}))
+        return await messages.send_message(tx, caller, command)
+
+
+async def test_a_group_has_a_hundred_messages_on_their_way_at_most(family):
+    answers = [await send(family, f"text {n}", n) for n in range(messages.MAX_WAITING + 1)]
+
+    assert [one.code for one in answers] == ["ok"] * messages.MAX_WAITING + ["too_many"]
+    assert not answers[-1].ok
+    assert len(await family.outgoing()) == messages.MAX_WAITING
+    await family.deliver_all()
+    assert (await send(family, "later", 999)).ok
+
+
+async def test_a_turn_sends_a_hundred_messages_at_most_however_fast_they_leave(family):
+    await family.hear("@Andy hi")
+    turn, _, _ = await family.start_next()
+    for n in range(messages.MAX_A_TURN):
+        assert (await send(family, f"text {n}", n)).ok
+        await family.deliver_all()
+
+    assert (await send(family, "one more", 999)).code == "too_many"
+    async with family.database.reading() as tx:
+        assert (await outbox.said_in(tx, turn.id)).count == messages.MAX_A_TURN
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"newSessionId": "s" * 201}, {"model": "m" * 201}, {"input_tokens": 2**53}, {"output_tokens": -1}],
+)
+def test_a_frame_with_a_field_too_big_is_refused(field):
+    usage = {"v": 1, "n": 1, "kind": "usage", "turn": 1}
+    assert parse_frame(json.dumps(usage)).n == 1
+    with pytest.raises(WireError):
+        parse_frame(json.dumps(usage | field))
+
+
+def test_a_chat_address_too_long_is_refused():
+    with pytest.raises(WireError, match="chatJid"):
+        parse_command(json.dumps({"type": "message", "text": "x", "chatJid": "j" * 201}))
+
+
+async def test_who_keeps_talking_too_fast_overruns_the_patience(clock, monkeypatch):
+    async def let_pass(seconds):
+        clock.pass_ms(round(seconds * 1000))
+
+    monkeypatch.setattr(pacing.asyncio, "sleep", let_pass)
+    begun = clock.steady_ms()
+    pace = Pace(clock)
+    for _ in range(FRAMES_AT_ONCE):
+        await pace.wait()
+    assert clock.steady_ms() == begun
+
+    while not pace.is_overrun:
+        await pace.wait()
+    assert PATIENCE_MS <= clock.steady_ms() - begun < PATIENCE_MS + 1_000
+
+
+async def test_a_question_is_not_crowded_out_by_the_talk_that_follows_it(family):
+    await family.hear("@Andy what is for dinner?")
+    for number in range(MAX_MESSAGES + 50):
+        await family.hear(f"talk {number}.")
+    _, _, order = await family.start_next()
+
+    assert "what is for dinner?" in order.prompt
+    assert order.prompt.count("<message ") == MAX_MESSAGES
+    assert '<messages older_left_out="51">' in order.prompt
+    assert f"talk {MAX_MESSAGES + 49}." in order.prompt
+
+
+async def test_an_order_stays_small_however_much_was_asked(family):
+    for number in range(12):
+        await family.hear(f"@Andy {number} " + "x" * 60_000)
+    _, _, order = await family.start_next()
+
+    assert len(order.prompt) < MAX_PROMPT_CHARS + 1_000
+    assert sum(len(one.text) for one in order.requests) <= MAX_PROMPT_CHARS
+    assert order.requests[-1].text.startswith("11 ")
+
+
+async def test_ten_thousand_questions_at_once_are_one_turn_with_the_newest(family):
+    await family.hear("@Andy begin")
+    turn, run, _ = await family.start_next()
+    first = await family.hear("@Andy q00000.")
+    await more_questions(family, first.turn_id, 9_998)
+    last = await family.hear("@Andy q09999.")
+    await family.take(run, TurnEnd(n=1, turn=turn.id))
+
+    (queued,) = await family.queued()
+    assert queued.id == first.turn_id == last.turn_id
+    _, _, order = await family.start_next()
+    assert len(order.requests) == MAX_MESSAGES
+    assert [one.text for one in order.requests][-2:] == ["q09998.", "q09999."]
+    assert order.prompt.count("<message ") == MAX_MESSAGES
+    assert f'older_left_out="{10_000 - MAX_MESSAGES}"' in order.prompt
+    rows = await family.rows("SELECT count(*) AS n FROM messages WHERE turn_id = ?", queued.id)
+    assert rows[0]["n"] == 10_000
+
+
+async def more_questions(family, turn_id, count):
+    """Store them as the intake would, in one go."""
+    async with family.database.transaction() as tx:
+        for number in range(1, count + 1):
+            seq = await stored.add(
+                tx,
+                a_message(f"@Andy q{number:05}."),
+                received_ms=family.clock.now_ms(),
+                is_request=True,
+                turn_id=turn_id,
+                ignored_reason=None,
+            )
+        await turns.extend(tx, turn_id, seq)
+
+
+async def test_what_is_left_out_by_a_bound_is_not_half_there(family):
+    await family.hear("@Andy hi")
+    turn, run, _ = await family.start_next()
+    await family.take(run, Result(n=1, turn=turn.id, result="y" * (MAX_TEXT_CHARS + 5)))
+
+    (held,) = await family.outgoing()
+    assert (held.state, len(held.text)) == (OutboxState.HELD, MAX_TEXT_CHARS)
