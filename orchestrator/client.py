@@ -64,9 +64,18 @@ class Client:
     async def status(self) -> dict[str, Any]:
         return _content(await self._http.get("/status"))
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield what happens from now on; the first item is `{}`, once nothing can be missed."""
-        async with self._http.stream("GET", "/events") as response:
+    async def events(
+        self, *, group: str | None = None, recent: int = 0, follows: bool = True
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the latest `recent` events and, if it `follows`, what happens from now on.
+
+        The first item is `{}`, once nothing can be missed.
+        """
+        query = {"recent": str(recent), "follow": str(follows).lower(), **({"group": group} if group else {})}
+        async with self._http.stream("GET", "/events", params=query) as response:
+            if response.is_error:
+                await response.aread()
+                _content(response)
             yield {}
             async for line in response.aiter_lines():
                 if line.startswith("data: "):

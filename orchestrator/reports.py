@@ -90,7 +90,8 @@ def message_lines(rows: Rows) -> list[str]:
     if not rows:
         return ["No messages yet."]
     return [
-        f"{moment(row['at_ms'])}  {row['sender']}: {short(row['text'], 70)}  [{row['outcome']}]"
+        f"{row['seq']:>5}  {moment(row['at_ms'])}  "
+        f"{row['sender']}: {short(row['text'], 70)}  [{row['outcome']}]"
         for row in rows
     ]
 

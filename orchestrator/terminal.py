@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -261,6 +261,26 @@ async def retry(given: Path | None, number: int) -> None:
 
     if not await change(given, lambda tx, now_ms: outbox.revive(tx, number, now_ms=now_ms)):
         raise BadRequest(f"Message {number} is not dead: see 'andy outbox list'.")
+
+
+async def follow_message(given: Path | None, group: str, message_id: str) -> dict[str, Any]:
+    """All that befell one message, by the store and the logs, whether Andy runs or not."""
+    from orchestrator import trace
+
+    found = await read(given, lambda tx: trace.find(tx, group, message_id))
+    return await asyncio.to_thread(trace.with_attempts, found, home_of(given).logs)
+
+
+async def events(
+    given: Path | None, *, group: str | None, recent: int, follows: bool
+) -> AsyncIterator[dict[str, Any]]:
+    """What happened lately on a running Andy, and what happens from now on. Raises `NotRunning`."""
+    from orchestrator.client import Client
+
+    async with Client.of(home_of(given)) as client:
+        async for event in client.events(group=group, recent=recent, follows=follows):
+            if event:
+                yield event
 
 
 def logs(given: Path | None, group: str | None, *, run: str | None, lines: int) -> LogView:

@@ -64,6 +64,13 @@ async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | No
     return _from_row(row) if row else None
 
 
+async def at(tx: Tx, chat_jid: ChatJid, seq: int) -> Message | None:
+    """Find a message by its place in the store."""
+    cursor = await tx.execute("SELECT * FROM messages WHERE chat_jid = ? AND seq = ?", (chat_jid, seq))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
 async def by_id(tx: Tx, message_id: str) -> Message | None:
     """Find a message by its id alone; the newest where chats share one."""
     cursor = await tx.execute("SELECT * FROM messages WHERE id = ? ORDER BY seq DESC LIMIT 1", (message_id,))

@@ -176,6 +176,12 @@ async def acknowledge(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     await tx.execute("UPDATE turns SET acked_ms = ? WHERE id = ? AND state = 'running'", (now_ms, turn_id))
 
 
+async def acked_ms(tx: Tx, turn_id: TurnId) -> int | None:
+    """When the agent of its present attempt had it."""
+    cursor = await tx.execute("SELECT acked_ms FROM turns WHERE id = ?", (turn_id,))
+    return (await returned(cursor))["acked_ms"]  # type: ignore[no-any-return]
+
+
 async def settle(tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int) -> None:
     """Record the one outcome of a turn, `ANSWERED` or `FAILED`; a task's run ends with its turn."""
     await tx.execute(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,6 +20,7 @@ from orchestrator.registration import Registration
 from orchestrator.web.door import Door
 from orchestrator.web.groups import GroupDesk, group_routes
 from orchestrator.web.guard import Guard
+from orchestrator.web.stream import event_route
 from orchestrator.web.tasks import TaskDesk, task_routes
 
 MAX_BODY_BYTES = 512 * 1024
@@ -80,11 +80,6 @@ def web_app(
         place = await door.find(request.path_params["id"])
         return JSONResponse(place.to_json_dict())
 
-    async def events(request: Request) -> Response:
-        from sse_starlette import EventSourceResponse
-
-        return EventSourceResponse(_events(bus, request.query_params.get("group")), ping=15)
-
     async def registration_in(request: Request) -> Registration:
         return _parsed(Registration, await _body(request))
 
@@ -98,7 +93,7 @@ def web_app(
         routes=[
             Route("/chat", chat, methods=["POST"]),
             Route("/messages/{id}", message),
-            Route("/events", events),
+            event_route(bus),
             Route("/status", tell_status),
             Route("/healthz", healthz),
             *group_routes(desk, registration_in),
@@ -107,16 +102,6 @@ def web_app(
         middleware=[Middleware(Guard, token=token)],
         exception_handlers={AndyError: _explain},
     )
-
-
-async def _events(bus: Bus, group: str | None) -> AsyncIterator[dict[str, str]]:
-    with bus.listening() as queue:
-        # The first bytes tell the client that it misses nothing from here on.
-        yield {"comment": "listening"}
-        while True:
-            event = await queue.get()
-            if group is None or event.group in (group, None):
-                yield {"event": event.kind, "id": str(event.n), "data": json.dumps(event.to_json_dict())}
 
 
 async def _body(request: Request) -> bytes:

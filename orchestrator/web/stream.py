@@ -1,0 +1,72 @@
+"""`GET /events`: what happened lately, and what happens from now on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from orchestrator.errors import BadRequest
+from orchestrator.events import RING, Bus, Event
+
+PING_SECONDS = 15
+
+
+class Asked(BaseModel):
+    """The query."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    group: str | None = None
+    recent: int = Field(0, ge=0, le=RING)
+    """How many of the latest are told first."""
+    follow: bool = True
+
+    def wants(self, event: Event) -> bool:
+        return self.group is None or event.group in (self.group, None)
+
+
+class BadQuery(BadRequest):
+    """The query is not one of this shape."""
+
+    code = "bad_query"
+
+
+def event_route(bus: Bus) -> Route:
+    """Server-sent events, each with its kind, its number and `Event.to_json_dict`."""
+
+    async def events(request: Request) -> Response:
+        from sse_starlette import EventSourceResponse
+
+        return EventSourceResponse(_events(bus, _asked(request.query_params)), ping=PING_SECONDS)
+
+    return Route("/events", events)
+
+
+def _asked(query: Mapping[str, str]) -> Asked:
+    try:
+        return Asked.model_validate(dict(query))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise BadQuery(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
+
+
+async def _events(bus: Bus, asked: Asked) -> AsyncIterator[dict[str, str]]:
+    with bus.listening() as queue:
+        before = [event for event in bus.ring if asked.wants(event)]
+        # The first bytes tell the client that it misses nothing from here on.
+        yield {"comment": "listening"}
+        for event in before[-asked.recent :] if asked.recent else ():
+            yield _as_sent(event)
+        while asked.follow:
+            event = await queue.get()
+            if asked.wants(event):
+                yield _as_sent(event)
+
+
+def _as_sent(event: Event) -> dict[str, str]:
+    return {"event": event.kind, "id": str(event.n), "data": json.dumps(event.to_json_dict())}

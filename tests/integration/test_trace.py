@@ -1,0 +1,134 @@
+"""Where a message is, and all that befell it, told with nothing but the store and the logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.wire.frames import Ack, Result, TurnEnd
+from orchestrator import trace
+from orchestrator.container import log_files
+from orchestrator.models import OutboxState, Run
+from orchestrator.store import outbox
+from orchestrator.trace import NoMessage
+from tests.fakes.household import Household
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+async def traced(household: Household, logs: Path, asked: str, folder: str = "family") -> dict[str, Any]:
+    async with household.database.reading() as tx:
+        found = await trace.find(tx, folder, asked)
+    return trace.with_attempts(found, logs)
+
+
+def logged(household: Household, logs: Path, run: Run, kind: str, **facts: object) -> None:
+    path = log_files.path_of(logs, run.folder, run.id, run.started_ms)
+    log_files.append(path, log_files.event_line(household.clock.now_ms(), kind, facts), may_begin=True)
+
+
+def told(found: dict[str, Any]) -> str:
+    return "\n".join(line[16:] for line in trace.lines(found))
+
+
+async def test_an_answered_message_is_followed_to_its_reply(household, clock, logs):
+    await household.add_group("family", requires_trigger=False)
+    accepted = await household.hear("what is\nnew?", id="M-one")
+    clock.pass_ms(100)
+    turn, run, _ = await household.start_next()
+    clock.pass_ms(100)
+    for frame in (
+        Ack(n=1, turn=turn.id),
+        Result(n=2, turn=turn.id, result="nothing"),
+        TurnEnd(n=3, turn=turn.id),
+    ):
+        await household.take(run, frame)
+    (reply,) = await household.outgoing()
+    clock.pass_ms(100)
+    await household.deliver_all()
+    found = await traced(household, logs, "M-one")
+    assert found == await traced(household, logs, str(accepted.seq)), "by its number too"
+    assert (found["turn"]["state"], found["turn"]["run_frames"]) == ("answered", 3)
+    (attempt,) = found["attempts"]
+    assert (attempt["run"], attempt["outcome"]) == (run.id, "answered")
+    assert attempt["acked_ms"] - found["message"]["received_ms"] == 200
+    assert found["replies"][0]["sent_ms"] == clock.now_ms()
+    assert told(found).splitlines() == [
+        f"message {accepted.seq} (M-one), Jane: what is new?",
+        f"turn {turn.id} (chat) is queued",
+        f"try 1: given to run {run.id}",
+        "its agent has it",
+        "answered",
+        f"said ({reply.id}): nothing",
+        f"sent as {reply.message_id}, try 0",
+    ]
+    by_reply = await traced(household, logs, reply.message_id)
+    assert by_reply["turn"]["id"] == turn.id, "what Andy said leads to what it was asked"
+
+
+async def test_each_attempt_is_told_by_the_log_of_its_run(household, clock, logs):
+    await household.add_group("family", requires_trigger=False)
+    await household.hear("first", id="M1")
+    turn, first, _ = await household.start_next()
+    logged(household, logs, first, "turn.started", turn=turn.id, attempt=1)
+    logged(household, logs, first, "turn.acknowledged", turn=turn.id)
+    clock.pass_ms(500)
+    await household.lose(first)
+    logged(household, logs, first, "turn.put_back", turn=turn.id, attempt=1, reason="it broke.")
+    found = await traced(household, logs, "M1")
+    assert [(one["run"], one["outcome"], one["reason"]) for one in found["attempts"]] == [
+        (first.id, "put_back", "it broke.")
+    ]
+    assert "is to go on from here; place 1, try 2 after it broke." in told(found)
+
+    _, second, _ = await household.start_next()
+    logged(household, logs, second, "turn.started", turn=turn.id, attempt=2)
+    found = await traced(household, logs, "M1")
+    assert [(one["attempt"], one["run"], one["outcome"]) for one in found["attempts"]] == [
+        (1, first.id, "put_back"),
+        (2, second.id, None),
+    ]
+    assert f"the agent works on it; run {second.id} has sent 0 frames" in told(found)
+
+
+async def test_what_a_log_says_of_other_turns_is_not_told(household, clock, logs):
+    await household.add_group("family", requires_trigger=False)
+    await household.hear("first", id="M1")
+    turn, run, _ = await household.start_next()
+    logged(household, logs, run, "turn.started", turn=turn.id + 10, attempt=1)
+    path = log_files.path_of(logs, run.folder, run.id, run.started_ms)
+    forged = log_files.stderr_line(clock.now_ms(), 10, f"2026-05-28T20:26:40.000Z turn.failed turn={turn.id}")
+    log_files.append(path, forged, may_begin=False)
+    (attempt,) = (await traced(household, logs, "M1"))["attempts"]
+    assert (attempt["run"], attempt["outcome"]) == (run.id, None)
+
+
+async def test_an_ignored_message_says_why_and_a_stuck_reply_what_it_waits_for(household, clock, logs):
+    await household.add_group("family")
+    await household.hear("just talk", id="M1")
+    assert told(await traced(household, logs, "M1")).endswith("no turn: no trigger")
+    await household.hear("@Andy hello", id="M2")
+    await household.answer("hi")
+    async with household.database.transaction() as tx:
+        (one,) = await outbox.heads(tx)
+        await outbox.begin_attempt(tx, one.id)
+        await outbox.try_later(tx, one.id, at_ms=clock.now_ms() + 5_000, error="The channel is down.")
+    assert "on its way, 1 tries so far: The channel is down." in told(await traced(household, logs, "M2"))
+    async with household.database.transaction() as tx:
+        await outbox.finish(tx, one.id, OutboxState.DEAD, now_ms=clock.now_ms(), error="refused")
+    assert told(await traced(household, logs, "M2")).endswith("dead: refused")
+
+
+@pytest.mark.parametrize("asked", ["nothing", "99", "9" * 30, "", "٣"])
+async def test_a_message_that_is_not_there_is_said_not_to_be(household, logs, asked):
+    await household.add_group("family")
+    await household.add_group("work", requires_trigger=False)
+    elsewhere = await household.hear("secret", "work", id="M1")
+    for each in (asked, "M1", str(elsewhere.seq)):
+        with pytest.raises(NoMessage):
+            await traced(household, logs, each)
