@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import structlog
 
 from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
-from orchestrator import __version__, group_config, group_files, owner, registration
+from orchestrator import __version__, doors, group_config, group_files, owner, registration
 from orchestrator.channels.local import LocalChannel, written
 from orchestrator.channels.registry import Channels
 from orchestrator.clock import Clock, SystemClock
@@ -25,10 +25,8 @@ from orchestrator.container import allowlist, choice, mounts, reaper
 from orchestrator.container.run_log import RunLogs
 from orchestrator.container.runner import RunPool, Ties
 from orchestrator.credentials import tokens
-from orchestrator.credentials.gate import Gate
-from orchestrator.credentials.proxy import CredentialProxy
 from orchestrator.credentials.secrets import CredentialSource
-from orchestrator.credentials.server import ProxyServer, bind
+from orchestrator.doors import Doors
 from orchestrator.errors import AndyError, SettingError
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
@@ -52,20 +50,15 @@ from orchestrator.scheduler.when import point_ms
 from orchestrator.serve import Server, listen
 from orchestrator.status import Credential, Host, gather
 from orchestrator.store import database as store_database
-from orchestrator.store import groups, runs, turns
+from orchestrator.store import groups
 from orchestrator.store.database import Database, Tx
 from orchestrator.supervise import supervise
 from orchestrator.upkeep import Upkeep
-
-if TYPE_CHECKING:
-    from orchestrator.credentials.exchange import RunIdentity
 
 log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30.0
 """How long a shutdown waits for turns that run."""
-REQUESTS_A_TURN = 200
-"""Of the model; more is a loop that runs away."""
 DELIVER_SECONDS = 5.0
 """How long it waits for what they said to be sent."""
 HOST = "127.0.0.1"
@@ -152,30 +145,20 @@ class Orchestrator:
         *,
         leaves_containers: bool,
     ) -> None:
-        self._gate = Gate(
+        self._doors = Doors(
             self._database,
             clock=self._clock,
             zone=self._settings.zone,
-            requests_a_turn=REQUESTS_A_TURN,
+            credentials=self._credentials,
+            address=self._chosen.host_address,
+            data=self._home.data,
             on_told=self._hints.outbox.give,
             on_runaway=self._stop_run,
         )
-        stack.push_async_callback(self._gate.ledger.flush)
-        proxy = await stack.enter_async_context(
-            CredentialProxy(
-                self._credentials,
-                self._identify,
-                on_exchange=self._gate.ledger.exchanged,
-                on_denial=self._gate.ledger.denied,
-                admit=self._gate.admit,
-            )
-        )
-        proxy_server = ProxyServer(proxy.app, self._proxy_socket())
-        stack.callback(proxy_server.close)
-        self._proxy_port = proxy_server.port
+        await self._doors.open(stack)
         self._watcher = await stack.enter_async_context(MailboxWatcher(self._home.ipc))
         async with asyncio.TaskGroup() as tasks:
-            loops = self._loops(tasks, proxy_server, listener)
+            loops = self._loops(tasks, listener)
             await self._pool.adopt()
             running = [
                 tasks.create_task(supervise(name, loop, clock=self._clock), name=name)
@@ -206,9 +189,7 @@ class Orchestrator:
         """Whether whoever waits for a message waits in vain: the host ends before it gets any further."""
         return self._is_drained or (outcome == "queued" and not self._dispatcher.is_taking_work)
 
-    def _loops(
-        self, tasks: asyncio.TaskGroup, proxy_server: ProxyServer, listener: socket.socket
-    ) -> dict[str, Callable[[], Any]]:
+    def _loops(self, tasks: asyncio.TaskGroup, listener: socket.socket) -> dict[str, Callable[[], Any]]:
         settings, clock, hints, bus = self._settings, self._clock, self._hints, self.bus
         intake = Intake(
             self._database,
@@ -271,8 +252,7 @@ class Orchestrator:
                 self._database, lay=self._lay, live=self._pool.live, retire=self._pool.retire, bus=bus
             ).run,
             "post": self._post().run,
-            "proxy": proxy_server.serve,
-            "ledger": self._gate.ledger.run,
+            **self._doors.loops(),
             "web": partial(self._web, intake, listener),
             **{f"channel:{one.name}": partial(one.run, intake.receive) for one in channels.all},
             "dispatcher": self._dispatcher.run,
@@ -386,6 +366,8 @@ class Orchestrator:
             session_id=session_id,
             turn=turn,
             limits=Limits(turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000),
+            egress=doors.egress_of(config),
+            reachable=doors.reachable(config),
         )
 
     def _agent(self, group: Group) -> AgentName:
@@ -395,13 +377,7 @@ class Orchestrator:
         return "claude" if wanted == "claude" else "offline"
 
     def _environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
-        del group
-        environment = {"TZ": self._settings.tz}
-        if agent == "claude":
-            # The "key" is the token of this run: worth nothing elsewhere or after it.
-            environment["ANTHROPIC_BASE_URL"] = f"http://{self._chosen.host_address}:{self._proxy_port}"
-            environment["ANTHROPIC_API_KEY"] = token
-        return environment
+        return {"TZ": self._settings.tz, **self._doors.environment(group, agent, token)}
 
     async def _prepare(self, group: Group) -> Sequence[Mount]:
         made = await asyncio.to_thread(self._make_folders, group)
@@ -446,34 +422,8 @@ class Orchestrator:
         if name is not None:
             deposit.remove_turn(self._input(folder), name)
 
-    # The proxy's view of runs
-
-    async def _identify(self, token_hash: str) -> RunIdentity | None:
-        from orchestrator.credentials.exchange import RunIdentity
-
-        async with self._database.reading() as tx:
-            run = await runs.by_token(tx, token_hash)
-            turn = await turns.running_in(tx, run.id) if run else None
-        if run is None:
-            return None
-        return RunIdentity(
-            run_id=run.id,
-            folder=run.folder,
-            turn_id=turn.id if turn else None,
-            kind=turn.kind if turn else None,
-            task_id=turn.task_id if turn else None,
-        )
-
     async def _stop_run(self, run_id: RunId, reason: str) -> None:
         await self._pool.stop(run_id, reason)
-
-    def _proxy_socket(self) -> socket.socket:
-        """Listen where containers of an earlier start expect it, if that is free."""
-        kept = self._home.data / "proxy-port"
-        preferred = int(kept.read_text()) if kept.is_file() else 0
-        listener = bind(self._chosen.host_address, preferred)
-        kept.write_text(str(listener.getsockname()[1]))
-        return listener
 
     async def status(self) -> dict[str, Any]:
         """What runs, waits and is stuck: for `/status` and `andy status`."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator import __version__, cli_accounts, cli_backup, cli_events, cli_tasks
+from orchestrator import __version__, cli_accounts, cli_backup, cli_tasks
 from orchestrator.cli_options import (
     FAILED,
     GroupArgument,
@@ -38,7 +38,6 @@ outbox_app = app.command(App(name="outbox", help="What is on its way to a chat."
 app.command(cli_accounts.usage)
 app.command(cli_accounts.budget_app)
 app.command(cli_accounts.audit_app)
-app.command(cli_events.events)
 app.command(cli_backup.backup)
 app.command(cli_backup.restore)
 app.command(cli_tasks.tasks_app)
@@ -162,23 +161,13 @@ def messages(
     group: GroupArgument,
     /,
     *,
-    message_id: Annotated[
-        str | None, Parameter(name="--id", help="Follow this one, by its number or its id.")
-    ] = None,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List a group's newest messages with what became of each, or all that befell one. Works with Andy down.
+    """List a group's newest messages with what became of each. Works with Andy down."""
+    from orchestrator import reports
 
-    Example: `andy messages family --id 17`
-    """
-    from orchestrator import reports, terminal, trace
-
-    if message_id is not None:
-        found = asyncio.run(terminal.follow_message(home, group, message_id))
-        show(found, trace.lines, as_json=as_json)
-        return
     read(home, lambda tx: reports.messages(tx, group, limit=limit), reports.message_lines, as_json=as_json)
 
 
@@ -279,7 +268,8 @@ def config(
         Parameter(
             name="--set",
             help="Keys to change, as a JSON object; null takes one away. Known: mounts (a list of"
-            " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model.",
+            " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, egress (none, open, or"
+            ' {"allowlist": ["host:port"]}).',
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from orchestrator.errors import BadRequest
 from orchestrator.models import Group
+from orchestrator.targets import Target, parse_target
 
 log = structlog.get_logger(__name__)
 
 MAX_MOUNTS = 20
+MAX_TARGETS = 200
 
 
 class ConfigRefused(BadRequest):
@@ -35,6 +37,19 @@ class MountWish(_Strict):
     writable: StrictBool = False
 
 
+def _one_form(text: str) -> str:
+    return str(parse_target(text))
+
+
+class Allowlist(_Strict):
+    """The only places outside that a group reaches, each as `host:port`."""
+
+    allowlist: Annotated[
+        tuple[Annotated[str, Field(max_length=300), AfterValidator(_one_form)], ...],
+        Field(min_length=1, max_length=MAX_TARGETS),
+    ]
+
+
 class GroupConfig(_Strict):
     """What is not set follows the settings of the host."""
 
@@ -45,6 +60,14 @@ class GroupConfig(_Strict):
     cpus: Annotated[float, Field(ge=0.1, le=512)] | None = None
     agent: Literal["auto", "claude", "offline"] | None = None
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    egress: Literal["none", "open"] | Allowlist = "none"
+    """What is reached outside: nothing, a list of places through the proxy, or all of the internet."""
+
+    @property
+    def targets(self) -> frozenset[Target]:
+        """What the list allows; nothing when there is no list."""
+        listed = self.egress.allowlist if isinstance(self.egress, Allowlist) else ()
+        return frozenset(parse_target(text) for text in listed)
 
     def to_fields(self) -> dict[str, Any]:
         """What is set, as it is stored."""
@@ -77,7 +100,8 @@ def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explained(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
+    # Of a value that may be one of several things, the deepest look at it tells most.
+    first = max(error.errors(include_url=False, include_context=False), key=lambda each: len(each["loc"]))
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return f"'{place}' is no key of a group's configuration. Known: {', '.join(_known(place))}."
@@ -85,4 +109,9 @@ def _explained(error: ValidationError) -> str:
 
 
 def _known(place: str) -> list[str]:
-    return sorted((MountWish if place.startswith("mounts.") else GroupConfig).model_fields)
+    model: type[BaseModel] = GroupConfig
+    if place.startswith("mounts."):
+        model = MountWish
+    elif place.startswith("egress."):
+        model = Allowlist
+    return sorted(model.model_fields)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from orchestrator import group_config
 from orchestrator.models import LiveRun, Run, RunId, TaskStatus, Turn, TurnState
 from orchestrator.reports import short
 from orchestrator.store import groups, outbox, reminders, runs, tasks, turns
@@ -53,6 +54,7 @@ async def gather(tx: Tx, host: Host) -> dict[str, Any]:
     recorded = {run.id: run for run in await runs.live(tx)}
     unsettled = await turns.unsettled(tx)
     unsent = await outbox.unsent(tx, limit=1000)
+    registered = await groups.every(tx)
     return {
         "version": host.version,
         "home": host.home,
@@ -65,7 +67,8 @@ async def gather(tx: Tx, host: Host) -> dict[str, Any]:
         "agent": host.agent,
         "credential": host.credential.to_json_dict(),
         "disk_free_bytes": host.disk_free_bytes,
-        "groups": [group.folder for group in await groups.every(tx)],
+        "groups": [group.folder for group in registered],
+        "open": [group.folder for group in registered if group_config.of(group).egress == "open"],
         "containers": [_container(run, recorded, unsettled, host) for run in host.live],
         "slots": host.slots,
         "turns": await turns.counts(tx),
@@ -158,6 +161,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"credential  {_credential_told(found['credential'])}",
         f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
         f"groups      {', '.join(found['groups'])}",
+        *([f"OPEN        ⚠️ all of the internet: {', '.join(found['open'])}"] if found["open"] else []),
         f"containers  {len(found['containers'])} of {found['slots']}",
         *(f"  {_container_told(one)}" for one in found["containers"]),
         f"waiting     {len(found['waiting']) or 'nothing'}",

@@ -30,8 +30,6 @@ BUILT_IN_TOOLS = (
     "Edit",
     "Glob",
     "Grep",
-    "WebSearch",
-    "WebFetch",
     "Task",
     "TaskOutput",
     "TaskStop",
@@ -41,7 +39,8 @@ BUILT_IN_TOOLS = (
 )
 """What is left out schedules work inside the session, where it would die with the container, or asks a
 person at a terminal."""
-ALLOWED_TOOLS = (*BUILT_IN_TOOLS, f"mcp__{SERVER}")
+WEB_TOOLS = ("WebSearch", "WebFetch")
+"""Only where the internet is open: searching runs at the service, and fetching asks the service first."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -56,6 +55,11 @@ class CliSettings:
     model: str | None
     model_turns: int | None
     resume: str | None
+    tools: tuple[str, ...] = BUILT_IN_TOOLS
+
+    @property
+    def allowed_tools(self) -> tuple[str, ...]:
+        return (*self.tools, f"mcp__{SERVER}")
 
     @classmethod
     def of(cls, order: Mapping[str, Any], workspace: Workspace) -> CliSettings:
@@ -72,13 +76,14 @@ class CliSettings:
             model=order.get("model"),
             model_turns=(order.get("limits") or {}).get("model_turns"),
             resume=order.get("session_id"),
+            tools=(*BUILT_IN_TOOLS, *WEB_TOOLS) if order.get("egress") == "open" else BUILT_IN_TOOLS,
         )
 
     def command(self) -> list[str]:
         """Return the command line, argument by argument as the SDK builds it."""
         command = [str(self.cli), "--output-format", "stream-json", "--verbose"]
-        command += ["--append-system-prompt", self.append, "--tools", ",".join(BUILT_IN_TOOLS)]
-        command += ["--allowedTools", ",".join(ALLOWED_TOOLS)]
+        command += ["--append-system-prompt", self.append, "--tools", ",".join(self.tools)]
+        command += ["--allowedTools", ",".join(self.allowed_tools)]
         if self.model_turns:
             command += ["--max-turns", str(self.model_turns)]
         if self.model:

@@ -29,6 +29,15 @@ MAIN_RULES = """\
 refresh_groups; ../env/groups.json lists the chats that were seen."""
 
 
+CLOSED = """\
+- There is no internet here: nothing can be fetched, searched or installed from it. Say so when you are \
+asked to."""
+LISTED = """\
+- The internet is closed here but for these places, by https through the proxy in HTTPS_PROXY, which curl \
+and pip use by themselves: {reachable}. There is no web search."""
+MAX_REACHABLE_CHARS = 8_000
+
+
 def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
     """Return the text to append: the rules of the house, then the memory that all groups share.
 
@@ -37,10 +46,23 @@ def system_prompt(order: Mapping[str, Any], workspace: Workspace) -> str:
     rules = HOUSE_RULES.format(
         name=order.get("assistant_name") or "Andy", timezone=order.get("timezone") or "UTC"
     )
+    rules += _outside(order)
     if order.get("is_main"):
         return f"{rules}\n{MAIN_RULES}"
     shared = _shared_memory(workspace)
     return f"{rules}\n\n{shared}" if shared else rules
+
+
+def _outside(order: Mapping[str, Any]) -> str:
+    """What can be reached of the internet; an order that does not say so means nothing."""
+    match order.get("egress"):
+        case "open":
+            return ""
+        case "allowlist":
+            reachable = ", ".join(order.get("reachable") or ())[:MAX_REACHABLE_CHARS]
+            return f"\n{LISTED.format(reachable=reachable)}"
+        case _:
+            return f"\n{CLOSED}"
 
 
 def _shared_memory(workspace: Workspace) -> str:

@@ -17,8 +17,6 @@ from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 
 from agent_runner.agents.claude_cli import CliProcess
 from agent_runner.agents.claude_command import (
-    ALLOWED_TOOLS,
-    BUILT_IN_TOOLS,
     SERVER,
     SETTING_SOURCES,
     CliSettings,
@@ -43,8 +41,8 @@ def options(settings: CliSettings, order: RunOrder) -> sdk.ClaudeAgentOptions:
             "append": settings.append,
             "snapshot": False,  # a resumed session follows the rules of today
         },
-        tools=list(BUILT_IN_TOOLS),
-        allowed_tools=list(ALLOWED_TOOLS),
+        tools=list(settings.tools),
+        allowed_tools=list(settings.allowed_tools),
         max_turns=settings.model_turns,
         model=settings.model,
         permission_mode="bypassPermissions",

@@ -9,6 +9,7 @@ from pydantic import Field
 from agent_runner.wire.document import Document
 
 AgentName = Literal["claude", "offline"]
+Egress = Literal["none", "allowlist", "open"]
 TurnKind = Literal["chat", "task", "worker", "auto"]
 
 CLOSE_FILE = "_close"
@@ -56,6 +57,9 @@ class RunOrder(Document):
     session_id: str | None = None
     turn: TurnOrder
     limits: Limits = Limits()
+    egress: Egress = "none"
+    """What is reached outside: nothing, `reachable` through the proxy in HTTPS_PROXY, or the internet."""
+    reachable: tuple[str, ...] = ()
 
 
 class CloseOrder(Document):

@@ -68,6 +68,7 @@ async def _docker(install: str, tag: str, say: Say, *, on_log: OnLog) -> Chosen:
         install=install,
         image=tag,
         network=joined.name,
+        open_network=partial(network.open_network, install=install),
         user=f"{uid}:{os.getgid() or AGENT_UID}",
         on_log=on_log,
     )

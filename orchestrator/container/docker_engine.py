@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -65,7 +65,8 @@ class DockerEngine:
     """A `ContainerRuntime` on the Docker engine that the environment names.
 
     `install` tells its containers from those of other installs; `network` is the name of an existing
-    network (none: no network at all); `user` is `uid:gid`; `command` replaces the image's own entrypoint.
+    network (none: no network at all); `open_network` finds or makes the one that open containers join
+    besides, and returns its name; `user` is `uid:gid`; `command` replaces the image's own entrypoint.
     """
 
     name = "docker"
@@ -77,6 +78,7 @@ class DockerEngine:
         install: str,
         image: str,
         network: str | None,
+        open_network: Callable[[APIClient], str] | None = None,
         user: str,
         command: Sequence[str] | None = None,
         on_log: OnLog = _no_log,
@@ -84,6 +86,7 @@ class DockerEngine:
         self._install = install
         self._image = image
         self._network = network
+        self._open_network = open_network
         self._user = user
         self._command = command
         self._on_log = on_log
@@ -137,6 +140,8 @@ class DockerEngine:
         try:
             wires = Wires(client, ref)
             _go_on(abandoned)
+            if spec.is_open:
+                self._join_open(client, ref)
             client.start(ref)
             wires.write_order(order, name=f"order-{spec.run_id}")
             _go_on(abandoned)
@@ -146,6 +151,11 @@ class DockerEngine:
             _remove_quietly(client, ref)
             raise
         return _Launched(ref, wires)
+
+    def _join_open(self, client: APIClient, ref: str) -> None:
+        if self._open_network is None:
+            raise ContainerError("This engine has no open network: set 'egress' to \"none\" or a list.")
+        client.connect_container_to_network(ref, self._open_network(client))
 
     async def _discard(self, launch: asyncio.Future[_Launched]) -> None:
         """Remove what a cancelled start has made. Its thread does, unless it was done already."""
@@ -209,7 +219,7 @@ class DockerEngine:
             nano_cpus=round(spec.cpus * 1e9),
             pids_limit=spec.pids,
             network_mode=self._network or "none",
-            dns=list(NO_NAMES),
+            dns=None if spec.is_open else list(NO_NAMES),
             log_config=LogConfig(type=LOG_DRIVER, config=LOG_LIMITS),
         )
 

@@ -43,17 +43,30 @@ async def remove_network(install: str) -> None:
     await asyncio.to_thread(_remove, install)
 
 
+def open_network(client: APIClient, *, install: str) -> str:
+    """Find or make `andy-{install}-open`, which leads to the internet but not to other containers. Blocks.
+
+    Raises what docker-py raises, and `ContainerError` when a network of that name is another's.
+    """
+    name = f"{_name(install)}-open"
+    found = _named(client, name) or _made(client, name, install, is_internal=False)
+    _refuse_others(found, install, is_internal=False)
+    return name
+
+
 def _ensure(install: str) -> NetworkInfo:
     name = _name(install)
     with _client() as client:
-        found = _named(client, name) or _made(client, name, install)
-    _refuse_open(found, install)
+        found = _named(client, name) or _made(client, name, install, is_internal=True)
+    _refuse_others(found, install, is_internal=True)
     return NetworkInfo(name=name, gateway=_gateway(found))
 
 
 def _remove(install: str) -> None:
-    with _client() as client, docker_client.already_so():
-        client.remove_network(_name(install))
+    with _client() as client:
+        for name in (_name(install), f"{_name(install)}-open"):
+            with docker_client.already_so():
+                client.remove_network(name)
 
 
 @contextmanager
@@ -72,13 +85,13 @@ def _named(client: APIClient, name: str) -> dict[str, Any] | None:
     return min(found, key=_age) if found else None
 
 
-def _made(client: APIClient, name: str, install: str) -> dict[str, Any]:
+def _made(client: APIClient, name: str, install: str, *, is_internal: bool) -> dict[str, Any]:
     made = ""
     with docker_client.already_so():  # another was faster
         made = client.create_network(
             name,
             driver="bridge",
-            internal=True,
+            internal=is_internal,
             check_duplicate=True,
             labels={INSTALL_LABEL: install},
             options={NO_NEIGHBOURS: "false"},
@@ -95,12 +108,12 @@ def _age(network: dict[str, Any]) -> tuple[str, str]:
     return network["Created"], network["Id"]
 
 
-def _refuse_open(seen: dict[str, Any], install: str) -> None:
+def _refuse_others(seen: dict[str, Any], install: str, *, is_internal: bool) -> None:
     is_ours = (seen["Labels"] or {}).get(INSTALL_LABEL) == install
-    is_closed = seen["Internal"] and (seen["Options"] or {}).get(NO_NEIGHBOURS) == "false"
-    if not (is_ours and is_closed):
-        name = seen["Name"]
-        raise ContainerError(f"The network '{name}' is not a closed one of Andy: 'docker network rm {name}'.")
+    is_as_made = seen["Internal"] == is_internal and (seen["Options"] or {}).get(NO_NEIGHBOURS) == "false"
+    if not (is_ours and is_as_made):
+        name, kind = seen["Name"], "a closed one" if is_internal else "an open one"
+        raise ContainerError(f"The network '{name}' is not {kind} of Andy: 'docker network rm {name}'.")
 
 
 def _gateway(seen: dict[str, Any]) -> str:

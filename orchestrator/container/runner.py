@@ -289,6 +289,8 @@ class RunPool:
             self._logs.note(life.run.id, "run.mounts", _seen(mounts))
             await self._ties.watch(group.folder)
             spec = _spec(life.run, group, mounts, environment)
+            if spec.is_open:
+                log.warning("run.reaches_the_internet", run=life.run.id, group=group.folder)
             container = await self._runtime.start(spec, order.to_json())
         except (ContainerError, OSError) as error:
             return outcome.classify(error)
@@ -580,6 +582,7 @@ def _spec(run: Run, group: Group, mounts: Sequence[Mount], environment: dict[str
         spec,
         memory_bytes=config.memory_mb * 1024**2 if config.memory_mb else spec.memory_bytes,
         cpus=config.cpus or spec.cpus,
+        is_open=config.egress == "open",
     )
 
 
@@ -590,6 +593,7 @@ def _facts(run: Run, order: RunOrder) -> dict[str, object]:
         "agent": order.agent,
         "model": order.model,
         "session": order.session_id or "new",
+        "egress": order.egress,
         "isolated": "yes" if run.is_isolated else None,
         "turn_seconds": order.limits.turn_seconds,
     }

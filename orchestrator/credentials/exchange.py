@@ -12,8 +12,8 @@ import structlog
 from orchestrator.credentials.refusals import Refusal, Refused
 from orchestrator.credentials.secrets import Credential
 from orchestrator.credentials.tap import Seen
-from orchestrator.credentials.throttle import Throttle
 from orchestrator.models import Folder, RunId, TurnId, TurnKind
+from orchestrator.throttle import Throttle
 
 _log = structlog.get_logger(__name__)
 

@@ -6,8 +6,8 @@ import pytest
 
 from orchestrator.credentials.refusals import Refused
 from orchestrator.credentials.slots import Slots
-from orchestrator.credentials.throttle import Throttle
 from orchestrator.models import Folder
+from orchestrator.throttle import Throttle
 
 A, B, C = Folder("a"), Folder("b"), Folder("c")
 

@@ -1,0 +1,148 @@
+"""What containers reach of the host: the model through the proxy that holds the key, and the way out."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from agent_runner.wire.order import AgentName, Egress
+from orchestrator import group_config
+from orchestrator.clock import Clock
+from orchestrator.credentials.exchange import RunIdentity
+from orchestrator.credentials.gate import Gate, OnRunaway
+from orchestrator.credentials.proxy import CredentialProxy
+from orchestrator.credentials.secrets import CredentialSource
+from orchestrator.credentials.server import ProxyServer, bind
+from orchestrator.credentials.tokens import token_hash
+from orchestrator.egress.proxy import Caller, EgressProxy
+from orchestrator.group_config import Allowlist, GroupConfig
+from orchestrator.models import Group
+from orchestrator.store import groups, runs, turns
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+REQUESTS_A_TURN = 200
+"""Of the model; more is a loop that runs away."""
+
+
+class Doors:
+    """Enter it to listen; its `loops` serve. Each run shows its own token at either door."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        zone: ZoneInfo,
+        credentials: CredentialSource,
+        address: str,
+        data: Path,
+        on_told: Callable[[], None],
+        on_runaway: OnRunaway,
+    ) -> None:
+        """`address` is the host's, as containers see it; `data` keeps the ports for the next start."""
+        self._database = database
+        self._clock = clock
+        self._credentials = credentials
+        self._address = address
+        self._data = data
+        self.gate = Gate(
+            database,
+            clock=clock,
+            zone=zone,
+            requests_a_turn=REQUESTS_A_TURN,
+            on_told=on_told,
+            on_runaway=on_runaway,
+        )
+        self.proxy = CredentialProxy(
+            credentials,
+            self._identify,
+            on_exchange=self.gate.ledger.exchanged,
+            on_denial=self.gate.ledger.denied,
+            admit=self.gate.admit,
+        )
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Listen until `stack` unwinds; then what is noted is stored. Raises `AndyError`."""
+        stack.push_async_callback(self.gate.ledger.flush)
+        await stack.enter_async_context(self.proxy)
+        self._server = ProxyServer(self.proxy.app, self._listen("proxy-port"))
+        stack.callback(self._server.close)
+        self._egress = EgressProxy(
+            self._listen("egress-port"),
+            identify=self._caller,
+            note=self.gate.ledger.note,
+            clock=self._clock,
+        )
+        stack.callback(self._egress.close)
+
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {
+            "proxy": self._server.serve,
+            "ledger": self.gate.ledger.run,
+            "egress": self._egress.serve,
+        }
+
+    def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
+        """What a container is told of the doors. Its "key" is its run's token: worth nothing elsewhere."""
+        told: dict[str, str] = {}
+        if agent == "claude":
+            told["ANTHROPIC_BASE_URL"] = f"http://{self._address}:{self._server.port}"
+            told["ANTHROPIC_API_KEY"] = token
+        if isinstance(group_config.of(group).egress, Allowlist):
+            proxy = f"http://run:{token}@{self._address}:{self._egress.port}"
+            around = f"{self._address},localhost,127.0.0.1"
+            told |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
+        return told
+
+    def _listen(self, name: str) -> socket.socket:
+        """Listen where containers of an earlier start expect it, if that is free."""
+        kept = self._data / name
+        preferred = int(kept.read_text()) if kept.is_file() else 0
+        listener = bind(self._address, preferred)
+        kept.write_text(str(listener.getsockname()[1]))
+        return listener
+
+    async def _identify(self, hashed: str) -> RunIdentity | None:
+        async with self._database.reading() as tx:
+            run = await runs.by_token(tx, hashed)
+            turn = await turns.running_in(tx, run.id) if run else None
+        if run is None:
+            return None
+        return RunIdentity(
+            run_id=run.id,
+            folder=run.folder,
+            turn_id=turn.id if turn else None,
+            kind=turn.kind if turn else None,
+            task_id=turn.task_id if turn else None,
+        )
+
+    async def _caller(self, token: str) -> Caller | None:
+        """Whose token it is, and what the group's list allows at this moment."""
+        identity = await self._identify(token_hash(token))
+        if identity is None:
+            return None
+        async with self._database.reading() as tx:
+            group = await groups.by_folder(tx, identity.folder)
+        config = group_config.of(group) if group else GroupConfig()
+        return Caller(
+            run_id=identity.run_id,
+            folder=identity.folder,
+            turn_id=identity.turn_id,
+            allowed=config.targets,
+        )
+
+
+def egress_of(config: GroupConfig) -> Egress:
+    """How the order says it."""
+    return "allowlist" if isinstance(config.egress, Allowlist) else config.egress
+
+
+def reachable(config: GroupConfig) -> tuple[str, ...]:
+    return tuple(str(target) for target in sorted(config.targets))

@@ -1,0 +1,232 @@
+"""The proxy itself: asks whose token it is and whether the place is on its list, then carries bytes.
+
+Containers are hostile here: heads are bounded in size and time, connections in number, and what they may
+reach is decided by the host's own list and lookup, never by what they say of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from orchestrator.clock import Clock
+from orchestrator.egress import names
+from orchestrator.egress.head import BadHead, Connect, Gone, read_connect
+from orchestrator.egress.names import Internet, Line, Unreachable
+from orchestrator.egress.tunnel import Carried, Tunnel
+from orchestrator.models import Folder, RunId, TurnId
+from orchestrator.store.audit import Event
+from orchestrator.targets import Target
+from orchestrator.throttle import Throttle
+
+log = structlog.get_logger(__name__)
+
+LINGER_SECONDS = 2.0
+_REASONS = {
+    400: "Bad Request",
+    403: "Forbidden",
+    405: "Method Not Allowed",
+    407: "Proxy Authentication Required",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of the proxy. Times are seconds."""
+
+    connections_a_group: int = 64
+    connections: int = 512
+    head_seconds: float = 10.0
+    connect_seconds: float = 10.0
+    idle_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whose token it is, and what its group may reach now."""
+
+    run_id: RunId
+    folder: Folder
+    turn_id: TurnId | None
+    allowed: frozenset[Target]
+
+
+Identify = Callable[[str], Awaitable[Caller | None]]
+"""Tell whose token this is; None for an unknown one and for that of a run that has ended."""
+Note = Callable[[Event], None]
+"""Take a row for the audit. Must be quick and must not raise."""
+
+
+class EgressProxy:
+    """Serves CONNECT on a listening socket, which it owns."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        identify: Identify,
+        note: Note,
+        clock: Clock,
+        internet: Internet | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._listener = listener
+        self._identify = identify
+        self._note = note
+        self._clock = clock
+        self._internet = internet or Internet()
+        self._limits = limits or Limits()
+        self._open: Counter[Folder] = Counter()
+        self._served = 0
+        self._throttle = Throttle()
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._listener.close()
+
+    async def serve(self) -> None:
+        """Serve until cancelled, which cuts what is open. May be called again, until `close`."""
+        async with asyncio.TaskGroup() as connections:
+
+            def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                connections.create_task(self._serve(reader, writer), name="egress")
+
+            server = await asyncio.start_server(accept, sock=self._listener.dup())
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One job: whatever goes wrong in it ends this connection alone."""
+        self._served += 1
+        try:
+            if self._served <= self._limits.connections:
+                await self._answer(reader, writer)
+        except (Gone, OSError, TimeoutError):
+            log.debug("egress.broke_off")
+        except Exception:
+            log.exception("egress.failed")
+        finally:
+            self._served -= 1
+            await _hang_up(writer)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        caller: Caller | None = None
+        target: Target | None = None
+        try:
+            async with asyncio.timeout(self._limits.head_seconds):
+                asked = await read_connect(reader)
+            target = asked.target
+            caller = await self._identify(asked.token)
+            line = await self._reach(caller, target)
+        except (BadHead, Unreachable) as error:
+            status = error.status if isinstance(error, BadHead) else 403
+            self._refused(caller, target, _peer(writer), str(error))
+            await _refuse(writer, status, str(error))
+            return
+        assert caller is not None
+        await self._carry(caller, asked, (reader, writer), line)
+
+    async def _reach(self, caller: Caller | None, target: Target) -> Line:
+        if caller is None:
+            raise BadHead(407, "this token belongs to no run that is alive")
+        if target not in caller.allowed:
+            raise Unreachable("it is not on the list of this group")
+        if self._open[caller.folder] >= self._limits.connections_a_group:
+            raise Unreachable("this group has too many connections open")
+        try:
+            async with asyncio.timeout(self._limits.connect_seconds):
+                return await names.connect(self._internet, target)
+        except TimeoutError:
+            raise Unreachable("nothing answers there in time") from None
+
+    async def _carry(
+        self,
+        caller: Caller,
+        asked: Connect,
+        inside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        line: Line,
+    ) -> None:
+        tunnel = Tunnel(idle_seconds=self._limits.idle_seconds)
+        began = time.monotonic()
+        self._open[caller.folder] += 1
+        try:
+            inside[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await tunnel.carry(inside, (line.reader, line.writer), asked.early)
+        finally:
+            self._open[caller.folder] -= 1
+            self._open += Counter()  # forgets groups that have none
+            line.writer.transport.abort()
+            self._ended(caller, asked.target, line.address, tunnel.carried, time.monotonic() - began)
+
+    def _ended(self, caller: Caller, target: Target, address: str, carried: Carried, seconds: float) -> None:
+        detail = {
+            "target": str(target),
+            "address": address,
+            "bytes_out": carried.bytes_out,
+            "bytes_in": carried.bytes_in,
+            "ms": round(seconds * 1000),
+        }
+        log.info("egress.connection", group=caller.folder, run=caller.run_id, **detail)
+        self._note(self._event("egress.connection", caller, detail))
+
+    def _refused(self, caller: Caller | None, target: Target | None, peer: str, reason: str) -> None:
+        key = (caller.folder if caller else peer, reason)
+        if not self._throttle.passes(key):
+            return
+        detail = {
+            "target": str(target) if target else None,
+            "peer": peer,
+            "reason": reason,
+            "unlogged": self._throttle.take_held(key),
+        }
+        log.warning("egress.refused", group=caller.folder if caller else None, **detail)
+        self._note(self._event("egress.refused", caller, detail))
+
+    def _event(self, kind: str, caller: Caller | None, detail: dict[str, Any]) -> Event:
+        return Event(
+            at_ms=self._clock.now_ms(),
+            kind=kind,
+            folder=caller.folder if caller else None,
+            run_id=caller.run_id if caller else None,
+            turn_id=caller.turn_id if caller else None,
+            detail=detail,
+        )
+
+
+def _peer(writer: asyncio.StreamWriter) -> str:
+    address = writer.get_extra_info("peername")
+    return str(address[0]) if address else "?"
+
+
+async def _hang_up(writer: asyncio.StreamWriter) -> None:
+    """Let what was written arrive, for a moment."""
+    writer.close()
+    try:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                await writer.wait_closed()
+    finally:
+        writer.transport.abort()
+
+
+async def _refuse(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+    body = f"Andy refuses this connection: {text}.\n".encode()
+    proof = b'proxy-authenticate: Basic realm="andy"\r\n' if status == 407 else b""
+    head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
+    writer.write(head.encode() + proof + b"content-type: text/plain\r\n\r\n" + body)
+    await writer.drain()

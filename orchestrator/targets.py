@@ -1,0 +1,49 @@
+"""Where a container may want to go: a host and a port, each in the one form that is compared."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+_PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+MAX_HOST_CHARS = 253
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """A name in lower case or an address as `ipaddress` writes it, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_target(text: str) -> Target:
+    """Read `example.com:443`, `93.184.215.14:443` or `[2606:2800::1]:443`.
+
+    What is read in more than one way elsewhere, such as `127.1` or `0x7f000001`, is none.
+
+    Raises:
+        ValueError: it is no host and port; the text says what one is.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
+        raise ValueError("write host:port, such as example.com:443")
+    return Target(_host(host), int(port))
+
+
+def _host(text: str) -> str:
+    if text.startswith("[") and text.endswith("]"):
+        return str(ipaddress.IPv6Address(text[1:-1]))
+    name = text.lower().removesuffix(".")
+    labels = name.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        return str(ipaddress.IPv4Address(name))
+    if len(name) > MAX_HOST_CHARS or not all(_LABEL.fullmatch(label) for label in labels):
+        raise ValueError("write a host name in ASCII, without a scheme, a path or a wildcard")
+    return name
