@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator import __version__, cli_accounts, cli_backup, cli_tasks
+from orchestrator import __version__, cli_accounts, cli_backup, cli_events, cli_tasks
 from orchestrator.cli_options import (
     FAILED,
     GroupArgument,
@@ -38,6 +38,7 @@ outbox_app = app.command(App(name="outbox", help="What is on its way to a chat."
 app.command(cli_accounts.usage)
 app.command(cli_accounts.budget_app)
 app.command(cli_accounts.audit_app)
+app.command(cli_events.events)
 app.command(cli_backup.backup)
 app.command(cli_backup.restore)
 app.command(cli_tasks.tasks_app)
@@ -161,13 +162,23 @@ def messages(
     group: GroupArgument,
     /,
     *,
+    message_id: Annotated[
+        str | None, Parameter(name="--id", help="Follow this one, by its number or its id.")
+    ] = None,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List a group's newest messages with what became of each. Works with Andy down."""
-    from orchestrator import reports
+    """List a group's newest messages with what became of each, or all that befell one. Works with Andy down.
 
+    Example: `andy messages family --id 17`
+    """
+    from orchestrator import reports, terminal, trace
+
+    if message_id is not None:
+        found = asyncio.run(terminal.follow_message(home, group, message_id))
+        show(found, trace.lines, as_json=as_json)
+        return
     read(home, lambda tx: reports.messages(tx, group, limit=limit), reports.message_lines, as_json=as_json)
 
 
