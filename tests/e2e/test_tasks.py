@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_runner.wire.files import unique_name, write_whole
+from agent_runner.wire.files import unique_name
 from tests.fakes.andy_process import AndyProcess, until
 
 pytestmark = pytest.mark.timeout(240)
@@ -19,7 +20,11 @@ def ask(andy: AndyProcess, command: str, *, group: str = "main", **fields: Any) 
     ipc = andy.home / "data" / "ipc" / group
     request_id = unique_name().removesuffix(".json")
     body = {"v": 1, "type": command, "requestId": request_id, **fields}
-    write_whole(ipc / "tasks" / unique_name(), json.dumps(body))
+    letter = andy.home / request_id
+    letter.write_text(json.dumps(body))
+    owner = (ipc / "tasks").stat()
+    os.chown(letter, owner.st_uid, owner.st_gid)  # the container's own user, as its tools would write it
+    letter.rename(ipc / "tasks" / unique_name())
     reply = ipc / "replies" / f"{request_id}.json"
     until(reply.exists, what=f"{command} is answered")
     answer: dict[str, Any] = json.loads(reply.read_text())
@@ -156,3 +161,19 @@ def test_the_command_line_rules_tasks_with_andy_up_and_down(tmp_path: Path) -> N
         assert missing.returncode == 1
         assert "no task" in missing.stderr
         assert said(andy, "news") == 1
+
+
+def test_a_kill_in_the_middle_of_a_run_leaves_one_run_and_one_answer(tmp_path: Path) -> None:
+    with AndyProcess(tmp_path / "home") as andy:
+        andy.say("echo hello")
+        script = "date >> began; sleep 2; echo '{\"wakeAgent\": true}'"
+        once(andy, "echo in the end", "1s", check=script)
+        began = andy.home / "groups" / "main" / "began"
+        until(began.exists, what="the check runs")
+        andy.kill()
+        andy.start()
+        until(lambda: said(andy, "in the end"), what="the answer is sent")
+        assert len(began.read_text().splitlines()) == 2, "it was begun again"
+        (run,) = andy.rows("SELECT status FROM task_run_logs")
+        assert run["status"] == "success"
+        assert said(andy, "in the end") == 1
