@@ -33,7 +33,7 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, Parameter(help="What 'andy backup' wrote, or a copy of the database (.db).")],
+    file: Annotated[Path, Parameter(help="What 'andy backup FILE' wrote, or a copy of the database (.db).")],
     /,
     *,
     force: Annotated[

@@ -150,7 +150,7 @@ def _damaged(path: Path, found: object) -> str:
     newest = f", or {copies[-1]}, made before the last upgrade" if copies else ""
     reason = " ".join(str(found).split())
     return (
-        f"The database {path} is damaged ({reason}). It was left as it is. Restore a file that 'andy backup'"
+        f"The database {path} is damaged ({reason}). It was left as it is. Restore what 'andy backup FILE'"
         f" wrote{newest}: andy restore FILE --force"
     )
 
