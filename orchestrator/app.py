@@ -264,6 +264,7 @@ class Orchestrator:
         from orchestrator.web.api import web_app
         from orchestrator.web.door import Door
         from orchestrator.web.groups import GroupDesk
+        from orchestrator.web.metrics import Metrics
         from orchestrator.web.tasks import TaskDesk
 
         door = Door(
@@ -287,6 +288,9 @@ class Orchestrator:
             tasks=tasks,
             write=written,
             status=self.status,
+            metrics=Metrics(
+                self._database, live=self._pool.live, refusals=lambda: self._doors.proxy.refusals
+            ),
             bus=self.bus,
             token=self._token,
         )

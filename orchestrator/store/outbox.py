@@ -214,6 +214,12 @@ async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
     return [_from_row(row) for row in rows]
 
 
+async def counts(tx: Tx) -> dict[str, int]:
+    """How many messages are in each state."""
+    rows = await tx.execute_fetchall("SELECT state, count(*) AS n FROM outbox GROUP BY state")
+    return {row["state"]: row["n"] for row in rows}
+
+
 def _from_row(row: sqlite3.Row) -> Outgoing:
     return Outgoing(
         id=row["id"],

@@ -72,6 +72,14 @@ class Sums:
         return Sums(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A group's use for one kind of turn; None for what no turn asked."""
+
+    folder: Folder
+    kind: str | None
+
+
 def is_background(kind: TurnKind | None) -> bool:
     """Whether nobody waits for it; so it is with what a container asks outside of any turn."""
     return kind is not TurnKind.CHAT
@@ -142,6 +150,14 @@ async def summed_by_time(tx: Tx, *, folder: Folder | None = None) -> dict[int, S
     """Add up by quarter of an hour, told as epoch ms of its begin."""
     rows = await _grouped(tx, f"at_ms / {BUCKET_MS} * {BUCKET_MS}", folder)
     return {row["key"]: _sums(row) for row in rows}
+
+
+async def shares(tx: Tx) -> dict[Share, Sums]:
+    """Add up by group and kind."""
+    rows = await tx.execute_fetchall(
+        f"SELECT group_folder, kind, {_SUMS} FROM usage GROUP BY group_folder, kind"  # noqa: S608 - ours
+    )
+    return {Share(Folder(row["group_folder"]), row["kind"]): _sums(row) for row in rows}
 
 
 async def _grouped(tx: Tx, expression: str, folder: Folder | None) -> list[sqlite3.Row]:

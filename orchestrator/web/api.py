@@ -20,6 +20,7 @@ from orchestrator.registration import Registration
 from orchestrator.web.door import Door
 from orchestrator.web.groups import GroupDesk, group_routes
 from orchestrator.web.guard import Guard
+from orchestrator.web.metrics import Metrics, metrics_route
 from orchestrator.web.stream import event_route
 from orchestrator.web.tasks import TaskDesk, task_routes
 
@@ -62,6 +63,7 @@ def web_app(
     tasks: TaskDesk,
     write: Write,
     status: Callable[[], Awaitable[dict[str, Any]]],
+    metrics: Metrics,
     bus: Bus,
     token: str,
 ) -> Starlette:
@@ -95,6 +97,7 @@ def web_app(
             Route("/messages/{id}", message),
             event_route(bus),
             Route("/status", tell_status),
+            metrics_route(metrics),
             Route("/healthz", healthz),
             *group_routes(desk, registration_in),
             *task_routes(tasks),

@@ -124,7 +124,7 @@ def published(path: Path) -> Iterator[str]:
 
 
 def test_every_route_is_documented():
-    app = web_app(None, desk=None, tasks=None, write=None, status=None, bus=None, token="")  # type: ignore[arg-type]
+    app = web_app(None, desk=None, tasks=None, write=None, status=None, metrics=None, bus=None, token="")  # type: ignore[arg-type]
     routes = [f"{min(route.methods - {'HEAD'})} {route.path}" for route in app.routes]
     assert [route for route in routes if f"`{route}`" not in HAND_WRITTEN] == []
 

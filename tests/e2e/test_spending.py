@@ -113,3 +113,21 @@ def test_the_accounts_are_told_with_andy_down(andy: AndyProcess, api: ScriptedMe
     assert andy.cli("audit", "verify").returncode == 0
     unknown = andy.cli("budget", "set", "5usd", "--per", "day", "--group", "nobody")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("runtime", ["process"], indirect=True)
+def test_the_counts_are_told_to_prometheus(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+    api.then(Say("One."))
+    andy.say("first")
+    until(lambda: len(andy.rows("SELECT 1 FROM usage")) == asked(api), what="all is written down")
+    with andy.http() as http:
+        told = http.get("/metrics")
+        assert told.headers["content-type"].startswith("text/plain")
+        lines = told.text.splitlines()
+    with andy.http(Authorization="") as stranger:
+        assert stranger.get("/metrics").status_code == 401
+    tokens = 'andy_tokens_total{direction="cache_read",group="main",kind="chat"}'
+    assert f"{tokens} {asked(api) * 5000:.1f}" in lines
+    assert 'andy_turns_total{outcome="answered"} 1.0' in lines
+    assert 'andy_containers{state="idle"} 1.0' in lines
+    assert 'andy_outbox{state="sent"} 1.0' in lines

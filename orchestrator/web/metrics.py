@@ -1,0 +1,156 @@
+"""`GET /metrics`: counts for Prometheus, read off the store when asked, so that they outlive restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from orchestrator.models import LiveRun
+from orchestrator.store import outbox, turns, usage
+from orchestrator.store.database import Database
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+ENDED, OPEN = ("answered", "failed"), ("queued", "running")
+NO_TURN = "none"
+DIRECTIONS = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "cache_read": "cache_read_tokens",
+    "cache_write": "cache_write_tokens",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All that is told, at one moment. `refusals` are by status, since the start."""
+
+    used: Mapping[usage.Share, usage.Sums]
+    turns: Mapping[str, int]
+    outbox: Mapping[str, int]
+    containers: Mapping[str, int]
+    refusals: Mapping[str, int]
+
+
+class Metrics:
+    """Looks at the store, the pool and the proxy."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        live: Callable[[], Sequence[LiveRun]],
+        refusals: Callable[[], Mapping[int, int]],
+    ) -> None:
+        self._database = database
+        self._live = live
+        self._refusals = refusals
+
+    async def gather(self) -> Figures:
+        async with self._database.reading() as tx:
+            return Figures(
+                used=await usage.shares(tx),
+                turns=await turns.counts(tx),
+                outbox=await outbox.counts(tx),
+                containers=Counter(run.state.value for run in self._live()),
+                refusals={str(status): count for status, count in self._refusals().items()},
+            )
+
+
+def metrics_route(metrics: Metrics) -> Route:
+    async def tell(_: Request) -> Response:
+        figures = await metrics.gather()
+        # The library takes a moment to load, the first time.
+        text = await asyncio.to_thread(exposition, figures)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return Route("/metrics", tell)
+
+
+def exposition(figures: Figures) -> bytes:
+    """Write figures as Prometheus reads them. Blocks for the import, the first time."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry()
+    registry.register(_Collected(_families(figures)))
+    return generate_latest(registry)
+
+
+def _families(figures: Figures) -> list[Metric]:
+    ended = {state: figures.turns.get(state, 0) for state in ENDED}
+    still_open = {state: figures.turns.get(state, 0) for state in OPEN}
+    return [
+        _tokens(figures),
+        _answers(figures),
+        _cost(figures),
+        _counted("andy_model_refusals", "Requests the proxy refused.", "status", figures.refusals),
+        _counted("andy_turns", "Turns that have ended.", "outcome", ended),
+        _standing("andy_turns_open", "Turns that have not.", still_open),
+        _standing("andy_outbox", "Messages to chats.", figures.outbox),
+        _standing("andy_containers", "Containers that live.", figures.containers),
+    ]
+
+
+def _counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, number in numbers.items():
+        family.add_metric([value], number)
+    return family
+
+
+def _standing(name: str, text: str, numbers: Mapping[str, int]) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(name, text, labels=["state"])
+    for value, number in numbers.items():
+        family.add_metric([value], number)
+    return family
+
+
+def _tokens(figures: Figures) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    labels = ["group", "kind", "direction"]
+    family = CounterMetricFamily("andy_tokens", "Tokens the model read or wrote.", labels=labels)
+    for share, sums in figures.used.items():
+        for direction, name in DIRECTIONS.items():
+            family.add_metric([share.folder, share.kind or NO_TURN, direction], getattr(sums, name))
+    return family
+
+
+def _answers(figures: Figures) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily("andy_model_answers", "Answers of the model.", labels=["group", "kind"])
+    for share, sums in figures.used.items():
+        family.add_metric([share.folder, share.kind or NO_TURN], sums.requests)
+    return family
+
+
+def _cost(figures: Figures) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily("andy_model_cost_usd", "What they cost, about.", labels=["group", "kind"])
+    for share, sums in figures.used.items():
+        family.add_metric([share.folder, share.kind or NO_TURN], sums.cost_nano_usd / 1e9)
+    return family
+
+
+class _Collected:
+    """What the library asks of a collector."""
+
+    def __init__(self, found: Sequence[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> Sequence[Metric]:
+        return self._found

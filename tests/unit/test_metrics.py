@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from orchestrator.models import Folder
+from orchestrator.store.usage import Share, Sums
+from orchestrator.web.metrics import Figures, exposition
+
+
+def samples(figures: Figures) -> dict[frozenset[str], float]:
+    """Every sample as the library itself reads it: name and label values → number."""
+    return {
+        frozenset({sample.name, *sample.labels.values()}): sample.value
+        for family in text_string_to_metric_families(exposition(figures).decode())
+        for sample in family.samples
+    }
+
+
+def test_what_is_counted_is_told_as_prometheus_reads_it() -> None:
+    sums = Sums(
+        requests=3,
+        input_tokens=10,
+        output_tokens=20,
+        cache_read_tokens=30,
+        cache_write_tokens=40,
+        cost_nano_usd=1_500_000_000,
+    )
+    told = samples(
+        Figures(
+            used={Share(Folder("family"), "chat"): sums, Share(Folder("main"), None): Sums(requests=1)},
+            turns={"answered": 5, "running": 1},
+            outbox={"sent": 7, "dead": 1},
+            containers={"idle": 2},
+            refusals={"402": 4},
+        )
+    )
+    assert told[frozenset({"andy_tokens_total", "family", "chat", "input"})] == 10
+    assert told[frozenset({"andy_tokens_total", "family", "chat", "cache_write"})] == 40
+    assert told[frozenset({"andy_model_answers_total", "family", "chat"})] == 3
+    assert told[frozenset({"andy_model_answers_total", "main", "none"})] == 1
+    assert told[frozenset({"andy_model_cost_usd_total", "family", "chat"})] == 1.5
+    assert told[frozenset({"andy_model_refusals_total", "402"})] == 4
+    assert told[frozenset({"andy_turns_total", "answered"})] == 5
+    assert told[frozenset({"andy_turns_total", "failed"})] == 0
+    assert told[frozenset({"andy_turns_open", "running"})] == 1
+    assert told[frozenset({"andy_outbox", "dead"})] == 1
+    assert told[frozenset({"andy_containers", "idle"})] == 2
+
+
+def test_nothing_yet_is_no_error() -> None:
+    told = samples(Figures(used={}, turns={}, outbox={}, containers={}, refusals={}))
+    assert told[frozenset({"andy_turns_total", "answered"})] == 0
