@@ -10,6 +10,7 @@ import pytest
 from agent_runner.wire.document import WireError
 from orchestrator.events import Bus
 from orchestrator.ipc.reception import HANDLERS, Reception
+from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
 from tests.fakes.household import SEOUL, Household
@@ -27,6 +28,7 @@ class Desk:
             household.database,
             clock=household.clock,
             read_time=point_ms,
+            times=times_for(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
             hints=household.hints,
             bus=self.bus,
@@ -58,6 +60,7 @@ async def desk(household):
 
 MESSAGE = {"type": "message", "text": "hello"}
 REMIND = {"type": "set_reminder", "text": "pill", "at": "30m"}
+TASK = {"type": "schedule_task", "prompt": "water", "schedule_type": "interval", "schedule_value": "1h"}
 REGISTER = {"type": "register_group", "jid": "new@g.us", "name": "New", "folder": "new", "trigger": "@Andy"}
 
 
@@ -73,6 +76,10 @@ REGISTER = {"type": "register_group", "jid": "new@g.us", "name": "New", "folder"
         (REGISTER, True, False),
         ({"type": "unregister_group", "folder": "work"}, True, False),
         ({"type": "refresh_groups"}, True, False),
+        (TASK, True, True),
+        ({**TASK, "targetFolder": "family"}, True, True),
+        ({**TASK, "targetFolder": "work"}, True, False),
+        ({"type": "list_tasks"}, True, True),
     ],
 )
 async def test_main_may_do_everything_and_others_what_is_theirs(desk, command, main_may, others_may):

@@ -99,16 +99,16 @@ async def test_main_cannot_be_removed_and_others_can(family):
     async with family.database.transaction() as tx:
         await registration.register(tx, a_group("main", is_main=True))
         with pytest.raises(BadRequest, match="main group"):
-            await registration.unregister(tx, "main")
-        assert (await registration.unregister(tx, "family")).folder == "family"
+            await registration.unregister(tx, "main", now_ms=1)
+        assert (await registration.unregister(tx, "family", now_ms=1)).group.folder == "family"
         with pytest.raises(UnknownGroup, match="Registered: main"):
-            await registration.unregister(tx, "family")
+            await registration.unregister(tx, "family", now_ms=1)
 
 
 async def test_a_group_may_come_back_after_it_was_removed(family):
     await family.hear("@Andy hi")
     async with family.database.transaction() as tx:
-        await registration.unregister(tx, "family")
+        await registration.unregister(tx, "family", now_ms=1)
     await family.add_group()
 
     assert [one.text for one in await family.messages()] == ["@Andy hi"]

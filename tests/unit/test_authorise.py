@@ -13,12 +13,22 @@ from orchestrator.models import ChatJid, Folder, Group
 MAIN = Group(jid=ChatJid("local:main"), name="Main", folder=Folder("main"), is_main=True)
 FAMILY = Group(jid=ChatJid("local:family"), name="Family", folder=Folder("family"))
 
+A_TASK = mailbox.ScheduleTask(prompt="water", schedule_type="interval", schedule_value="1h")
+
 OF_A_GROUP = (
     mailbox.SendMessage(text="hi"),
     mailbox.SendMessage(text="hi", chat_jid=FAMILY.jid),
     mailbox.SetReminder(text="hi", at="5m"),
     mailbox.CancelReminder(reminder_id=1),
     mailbox.ListReminders(),
+    A_TASK,
+    A_TASK.model_copy(update={"target_folder": FAMILY.folder}),
+    mailbox.UpdateTask(task_id="t1"),
+    mailbox.PauseTask(task_id="t1"),
+    mailbox.ResumeTask(task_id="t1"),
+    mailbox.CancelTask(task_id="t1"),
+    mailbox.RunTask(task_id="t1"),
+    mailbox.ListTasks(),
 )
 OF_MAIN = (
     mailbox.RegisterGroup(jid="local:x", name="X", folder="x"),
@@ -45,6 +55,11 @@ def test_groups_are_administered_from_main_alone(command):
 @pytest.mark.parametrize("jid", [MAIN.jid, "local:work", "", "LOCAL:family"])
 def test_a_group_does_not_write_in_another_chat(jid):
     assert refusal(FAMILY, mailbox.SendMessage(text="hi", chat_jid=jid)) is not None
+
+
+@pytest.mark.parametrize("folder", [MAIN.folder, "work", "Family", ""])
+def test_a_group_does_not_schedule_for_another(folder):
+    assert refusal(FAMILY, A_TASK.model_copy(update={"target_folder": folder})) is not None
 
 
 def test_every_command_of_the_wire_is_tried_here():
