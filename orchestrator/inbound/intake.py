@@ -14,7 +14,8 @@ from orchestrator.clock import Clock
 from orchestrator.errors import TextEmpty, TextTooLong
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.inbound import senders, session_commands, triggers
+from orchestrator.inbound import amendments, senders, session_commands, triggers
+from orchestrator.inbound.amendments import Amended
 from orchestrator.inbound.senders import SenderRules, Verdict
 from orchestrator.models import Group, Inbound, Seq, SessionCommand, TurnId
 from orchestrator.owner import Found
@@ -32,7 +33,7 @@ DAY_MS = 24 * 3_600_000
 class Accepted:
     """What became of a message."""
 
-    outcome: Literal["queued", "ignored", "duplicate", "unregistered", "dropped"]
+    outcome: Literal["queued", "ignored", "duplicate", "unregistered", "dropped", "amended"]
     seq: Seq | None = None
     turn_id: TurnId | None = None
     reason: str | None = None
@@ -112,10 +113,22 @@ class Intake:
             return Accepted(outcome="duplicate", reason=messages.OWN_MESSAGE)
         if verdict is Verdict.DROPPED:
             return Accepted(outcome="dropped", reason=senders.NOT_ALLOWED)
+        return await self._take_words(tx, message, group, may_ask=verdict is Verdict.ALLOWED)
+
+    async def _take_words(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
+        """A message of a registered chat that is not known yet."""
+        if message.deletes is not None:
+            return _amended(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
+        if message.edits is not None:
+            is_request = may_ask and await self._why_ignored(tx, message, group) is None
+            left = await amendments.edit(tx, message, group, is_request=is_request)
+            if isinstance(left, Amended):
+                return _amended(left)
+            message = left
         command = session_commands.asked(message.text, group, name=self._name)
-        if command is not None and verdict is Verdict.ALLOWED:
+        if command is not None and may_ask and message.ignored is None:
             return await self._obey(tx, message, group, command)
-        return await self._store(tx, message, group, may_ask=verdict is Verdict.ALLOWED)
+        return await self._store(tx, message, group, may_ask=may_ask)
 
     async def _obey(self, tx: Tx, message: Inbound, group: Group, command: SessionCommand) -> Accepted:
         """Queue a turn of its own for a command, or say why not."""
@@ -162,7 +175,7 @@ class Intake:
 
     async def _store(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
         now_ms = self._clock.now_ms()
-        reason = await self._why_ignored(tx, message, group)
+        reason = message.ignored or await self._why_ignored(tx, message, group)
         if reason is None and not may_ask:
             reason = senders.NOT_ALLOWED
         turn_id = await self._turn_for(tx, group, is_request=reason is None, now_ms=now_ms)
@@ -196,8 +209,16 @@ class Intake:
             self._hints.lanes.give()
 
 
+def _amended(amended: Amended) -> Accepted:
+    if amended.message is None:
+        return Accepted(outcome="dropped", reason=amended.reason)
+    return Accepted(
+        outcome="amended", seq=amended.message.seq, turn_id=amended.turn_id, reason=amended.reason
+    )
+
+
 def _check(message: Inbound) -> None:
-    if not message.text.strip():
+    if not message.text.strip() and message.deletes is None:
         raise TextEmpty
     if len(message.text) > MAX_TEXT_CHARS:
         raise TextTooLong(len(message.text), MAX_TEXT_CHARS)

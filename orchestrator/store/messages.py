@@ -58,6 +58,39 @@ async def add_own(tx: Tx, sent: Outgoing, *, text: str, name: str, now_ms: int) 
     )
 
 
+async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
+    """Give a message other words; one that asked before still asks."""
+    await tx.execute(
+        "UPDATE messages SET content = ?, is_request = max(is_request, ? AND turn_id IS NOT NULL)"
+        " WHERE seq = ?",
+        (text, is_request, seq),
+    )
+
+
+async def blank(tx: Tx, message: Message) -> None:
+    """Take a message's words out of the store, also where others quote them. The row and its outcome stay."""
+    await tx.execute("UPDATE messages SET content = '' WHERE seq = ?", (message.seq,))
+    await tx.execute(
+        "UPDATE messages SET quoted_content = '' WHERE chat_jid = ? AND quoted_id = ?",
+        (message.chat_jid, message.id),
+    )
+
+
+async def release(tx: Tx, seq: Seq, *, reason: str) -> None:
+    """Take a message out of its turn, with the reason why it has none."""
+    await tx.execute(
+        "UPDATE messages SET turn_id = NULL, is_request = 0, ignored_reason = ? WHERE seq = ?", (reason, seq)
+    )
+
+
+async def release_all(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
+    """Take all messages out of a turn."""
+    await tx.execute(
+        "UPDATE messages SET turn_id = NULL, is_request = 0, ignored_reason = ? WHERE turn_id = ?",
+        (reason, turn_id),
+    )
+
+
 async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | None:
     cursor = await tx.execute("SELECT * FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id))
     row = await cursor.fetchone()

@@ -1,0 +1,89 @@
+"""What an edit or a deletion does to a message that came in before.
+
+Not read yet: while its turn is queued, or as talk that no agent has seen, the words are replaced or gone. A
+turn that nobody asks for any more is withdrawn. Read already, while its turn runs or afterwards, nothing is
+asked again: an edit is kept as a note that the agent reads with the next question; deleted words are gone
+from the store, though what the agent made of them stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.models import Group, Inbound, Message, Quote, TurnId, TurnKind, TurnState
+from orchestrator.store import messages, sessions, turns
+from orchestrator.store.database import Tx
+
+NOT_ITS_SENDER = "not by its sender"
+UNKNOWN = "of a message that is not known"
+DELETED = "deleted by its sender"
+WITHDRAWN = "withdrawn: every message that asked was deleted"
+EDIT_OF_READ = "edit of a message that was read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amended:
+    """It is done. `turn_id` is the turn that has changed, if one has."""
+
+    reason: str
+    message: Message | None = None
+    turn_id: TurnId | None = None
+
+
+async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amended:
+    """Take the words of a message out of the store, and a turn back that nobody else asks for."""
+    assert message.deletes is not None
+    target = await messages.find(tx, message.chat_jid, message.deletes)
+    if target is None:
+        return Amended(reason=UNKNOWN)
+    if target.sender != message.sender:
+        return Amended(reason=NOT_ITS_SENDER)
+    await messages.blank(tx, target)
+    turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
+    if turn is None or turn.state is not TurnState.QUEUED or turn.kind is not TurnKind.CHAT:
+        return Amended(reason=DELETED, message=target)
+    await messages.release(tx, target.seq, reason=DELETED)
+    if not await messages.requests_of(tx, turn.id, limit=1):
+        await messages.release_all(tx, turn.id, reason=WITHDRAWN)
+        await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=WITHDRAWN, now_ms=now_ms)
+    return Amended(reason=DELETED, message=target, turn_id=turn.id)
+
+
+async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> Amended | Inbound:
+    """Replace the words where that is all there is to do; else give the message to store in its place.
+
+    `is_request` tells whether the new words ask for something by themselves.
+    """
+    assert message.edits is not None
+    target = await messages.find(tx, message.chat_jid, message.edits)
+    if target is None:
+        return message
+    if target.sender != message.sender:
+        return Amended(reason=NOT_ITS_SENDER)
+    turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
+    if turn is not None and turn.state is TurnState.QUEUED:
+        await messages.rewrite(tx, target.seq, message.text, is_request=is_request)
+        return Amended(reason="edited", message=target, turn_id=turn.id)
+    if turn is None and not await _is_read(tx, target, group):
+        if is_request:
+            await messages.blank(tx, target)
+            return message
+        await messages.rewrite(tx, target.seq, message.text, is_request=False)
+        return Amended(reason="edited", message=target)
+    return _note(message, target, asked=turn is not None)
+
+
+async def _is_read(tx: Tx, target: Message, group: Group) -> bool:
+    """Whether an agent has seen a message that no turn has."""
+    if target.seq <= await sessions.cursor_of(tx, group.folder):
+        return True
+    running = await turns.running_of(tx, group.folder)
+    return running is not None and running.last_seq is not None and target.seq <= running.last_seq
+
+
+def _note(message: Inbound, target: Message, *, asked: bool) -> Inbound:
+    """The edit as a message of its own, with what it was before. Pure."""
+    before = Quote(message_id=target.id, sender=target.sender_name, text=target.text)
+    if asked:
+        return replace(message, text=f"[edited] {message.text}", quote=before, ignored=EDIT_OF_READ)
+    return replace(message, quote=before)

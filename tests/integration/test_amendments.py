@@ -1,0 +1,261 @@
+"""Edits and deletions of messages, before and after an agent has read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.inbound import amendments
+from orchestrator.inbound.triggers import NO_TRIGGER
+from orchestrator.models import Inbound, MessageId, Quote, TurnState
+from tests.fakes.household import Household, a_message
+
+
+@pytest.fixture
+async def family(household: Household) -> Household:
+    await household.add_group()
+    return household
+
+
+def edited(original: Inbound, text: str, **changes: Any) -> Inbound:
+    return a_message(text, edits=original.id, sender=changes.pop("sender", original.sender), **changes)
+
+
+def deleted(original: Inbound, **changes: Any) -> Inbound:
+    return a_message("", deletes=original.id, sender=changes.pop("sender", original.sender), **changes)
+
+
+async def texts(family: Household) -> list[str]:
+    return [one.text for one in await family.messages() if one.text]
+
+
+# While the turn is queued
+
+
+async def test_an_edit_of_a_queued_question_is_what_the_agent_reads(family):
+    question = a_message("@Andy buy milk")
+    await family.intake.accept(question)
+
+    accepted = await family.intake.accept(edited(question, "@Andy buy bread"))
+
+    assert accepted.outcome == "amended"
+    _, _, order = await family.start_next()
+    assert "bread" in order.prompt
+    assert "milk" not in order.prompt
+    assert [one.text for one in order.requests] == ["buy bread"]
+
+
+async def test_a_deleted_question_withdraws_the_turn_that_nobody_else_asks_for(family):
+    await family.hear("other talk")
+    question = a_message("@Andy never mind")
+    first = await family.intake.accept(question)
+    await family.hear("talk that joined")
+
+    accepted = await family.intake.accept(deleted(question))
+
+    assert (accepted.outcome, accepted.turn_id) == ("amended", first.turn_id)
+    assert await family.queued() == []
+    turn = await family.turn(first.turn_id)
+    assert (turn.state, turn.reason) == (TurnState.ANSWERED, amendments.WITHDRAWN)
+    assert {one.ignored_reason for one in await family.messages()} == {
+        NO_TRIGGER,
+        amendments.DELETED,
+        amendments.WITHDRAWN,
+    }
+    # The talk is still there for the next question; the deleted words are not.
+    await family.hear("@Andy hello")
+    _, _, order = await family.start_next()
+    assert "talk that joined" in order.prompt
+    assert "never mind" not in order.prompt
+
+
+async def test_a_deleted_question_leaves_the_turn_to_who_else_asks(family):
+    one, two = a_message("@Andy one"), a_message("@Andy two")
+    await family.intake.accept(one)
+    await family.intake.accept(two)
+
+    await family.intake.accept(deleted(one))
+
+    _, _, order = await family.start_next()
+    assert "two" in order.prompt
+    assert "one" not in order.prompt.replace("timezone", "")
+    assert [request.text for request in order.requests] == ["two"]
+
+
+async def test_talk_in_a_queued_turn_that_is_edited_into_a_question_asks(family):
+    await family.hear("@Andy first")
+    talk = a_message("second")
+    await family.intake.accept(talk)
+
+    await family.intake.accept(edited(talk, "@Andy second"))
+
+    _, _, order = await family.start_next()
+    assert [request.text for request in order.requests] == ["first", "second"]
+
+
+# Talk that nobody has read
+
+
+async def test_talk_that_nobody_has_read_is_replaced(family):
+    talk = a_message("lunch at 12")
+    await family.intake.accept(talk)
+
+    await family.intake.accept(edited(talk, "lunch at 13"))
+
+    assert await texts(family) == ["lunch at 13"]
+    assert await family.queued() == []
+
+
+async def test_talk_that_is_edited_into_a_question_is_asked(family):
+    talk = a_message("@Any what's on?")
+    await family.intake.accept(talk)
+
+    accepted = await family.intake.accept(edited(talk, "@Andy what's on?"))
+
+    assert accepted.outcome == "queued"
+    assert await texts(family) == ["@Andy what's on?"]
+    _, _, order = await family.start_next()
+    assert [request.text for request in order.requests] == ["what's on?"]
+
+
+async def test_talk_that_is_deleted_is_in_no_prompt(family):
+    talk = a_message("a secret")
+    await family.intake.accept(talk)
+    await family.intake.accept(deleted(talk))
+    await family.hear("@Andy hello")
+
+    _, _, order = await family.start_next()
+    assert "secret" not in order.prompt
+
+
+# Once it was read
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_an_edit_of_a_question_that_was_read_is_a_note_and_asks_nothing(family, has_ended):
+    question = a_message("@Andy buy milk")
+    await family.intake.accept(question)
+    if has_ended:
+        await family.answer("done")
+    else:
+        await family.start_next()
+
+    accepted = await family.intake.accept(edited(question, "@Andy buy bread"))
+
+    assert (accepted.outcome, accepted.reason) == ("ignored", amendments.EDIT_OF_READ)
+    assert await family.queued() == []
+    assert await texts(family) == ["@Andy buy milk", "[edited] @Andy buy bread"]
+
+
+async def test_the_next_question_brings_the_note_of_the_edit(family):
+    question = a_message("@Andy buy milk")
+    await family.intake.accept(question)
+    await family.answer("done")
+    await family.intake.accept(edited(question, "@Andy buy bread"))
+    await family.hear("@Andy what was it?")
+
+    _, _, order = await family.start_next()
+
+    assert "[edited] @Andy buy bread" in order.prompt
+    assert "buy milk</quoted_message>" in order.prompt
+    assert [request.text for request in order.requests] == ["what was it?"]
+
+
+async def test_talk_that_was_read_can_still_be_edited_into_a_question(family):
+    talk = a_message("@Any what's on?")
+    await family.intake.accept(talk)
+    await family.hear("@Andy hello")
+    await family.answer("hi")
+
+    accepted = await family.intake.accept(edited(talk, "@Andy what's on?"))
+
+    assert accepted.outcome == "queued"
+    _, _, order = await family.start_next()
+    assert [request.text for request in order.requests] == ["what's on?"]
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_talk_that_was_read_keeps_its_words_and_the_edit_stands_beside_them(family, has_ended):
+    talk = a_message("lunch at 12")
+    await family.intake.accept(talk)
+    await family.hear("@Andy hello")
+    if has_ended:
+        await family.answer("hi")
+    else:
+        await family.start_next()
+
+    accepted = await family.intake.accept(edited(talk, "lunch at 13"))
+
+    assert (accepted.outcome, accepted.reason) == ("ignored", NO_TRIGGER)
+    assert await texts(family) == ["lunch at 12", "@Andy hello", "lunch at 13"]
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_a_deletion_of_what_was_read_asks_nothing_and_its_words_leave_the_store(family, has_ended):
+    question = a_message("@Andy my pin is 1234")
+    await family.intake.accept(question)
+    await family.hear("what?", quote=Quote(message_id=question.id, sender="Jane", text="my pin is 1234"))
+    turn = await family.answer("ok") if has_ended else (await family.start_next())[0]
+
+    accepted = await family.intake.accept(deleted(question))
+
+    assert (accepted.outcome, accepted.turn_id) == ("amended", None)
+    assert not [one for one in await family.messages() if "1234" in f"{one.text} {one.quote}"]
+    state = TurnState.ANSWERED if has_ended else TurnState.RUNNING
+    assert (await family.turn(turn.id)).state is state
+    assert await family.queued() == []
+
+
+# Who may
+
+
+async def test_nobody_amends_what_somebody_else_wrote(family):
+    question = a_message("@Andy buy milk")
+    await family.intake.accept(question)
+
+    for amendment in (
+        edited(question, "@Andy buy a car", sender="local:bob"),
+        deleted(question, sender="local:bob"),
+    ):
+        accepted = await family.intake.accept(amendment)
+        assert (accepted.outcome, accepted.reason) == ("dropped", amendments.NOT_ITS_SENDER)
+
+    assert await texts(family) == ["@Andy buy milk"]
+    assert len(await family.queued()) == 1
+
+
+async def test_an_edit_of_a_message_that_never_came_is_a_message(family):
+    accepted = await family.intake.accept(a_message("@Andy hello", edits=MessageId("never")))
+
+    assert accepted.outcome == "queued"
+
+
+async def test_a_deletion_of_a_message_that_never_came_does_nothing(family):
+    accepted = await family.intake.accept(a_message("", deletes=MessageId("never")))
+
+    assert (accepted.outcome, accepted.reason) == ("dropped", amendments.UNKNOWN)
+
+
+async def test_the_same_edit_twice_is_done_once(family):
+    question = a_message("@Andy buy milk")
+    await family.intake.accept(question)
+    await family.answer("done")
+    edit = edited(question, "@Andy buy bread")
+
+    await family.intake.accept(edit)
+    again = await family.intake.accept(edit)
+
+    assert again.outcome == "duplicate"
+
+
+# What asks for nothing by its nature
+
+
+async def test_a_reaction_is_kept_with_its_reason_and_asks_nothing_even_in_main(household):
+    await household.add_group("main", is_main=True, requires_trigger=False)
+
+    accepted = await household.hear("[reacted 👍]", "main", ignored="reaction")
+
+    assert (accepted.outcome, accepted.reason) == ("ignored", "reaction")
+    assert await household.queued("main") == []
