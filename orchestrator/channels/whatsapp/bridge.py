@@ -15,9 +15,10 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 ENDED, TAKEN_BY_OTHER, NO_LIBRARY = 1, 4, 5
 THREADS = 16
 """Each call of the library holds one; sends queue on one of them."""
+
+Job = Callable[[], Coroutine[Any, Any, int]]
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
@@ -123,11 +126,11 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-async def _until_either(serve: Callable[[], Awaitable[int]], listen: Callable[[], Awaitable[int]]) -> int:
+async def _until_either(serve: Job, listen: Job) -> int:
     """Run both until one ends; the other is cancelled. Gives what the first to end gave."""
     tasks = [
-        asyncio.ensure_future(serve()),
-        asyncio.ensure_future(listen()),
+        asyncio.create_task(serve(), name="bridge-serve"),
+        asyncio.create_task(listen(), name="bridge-listen"),
     ]
     done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in rest:
