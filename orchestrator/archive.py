@@ -19,6 +19,7 @@ SETTINGS, SECRETS = "andy.toml", ".env"
 LEFT_OUT = frozenset(
     {
         "address",
+        "egress-port",
         "env",
         "install",
         "ipc",
