@@ -64,7 +64,7 @@ def _bare_turn(session: engine.BareContainer, api: ScriptedMessagesApi) -> float
     before = len(api.turns)
     session.write("go on")
     asked_at = float(session.line())
-    return 1000 * (api.turns[before].at - asked_at)
+    return float(1000 * (api.turns[before].at - asked_at))
 
 
 def _figure(hot: list[float], floor: list[float]) -> Figure:

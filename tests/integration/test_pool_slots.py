@@ -12,10 +12,9 @@ from agent_runner.wire.order import RunOrder
 from orchestrator.container import reaper
 from orchestrator.container.run_log import RunLogs
 from orchestrator.container.runner import RunPool, Ties
-from orchestrator.errors import EngineGone
 from orchestrator.inbound import prompt
-from orchestrator.interfaces import ContainerSpec, Exit
-from orchestrator.models import RunId
+from orchestrator.interfaces import ContainerSpec, Exit, Mount
+from orchestrator.models import Group, RunId
 from orchestrator.queue.retries import give_back
 from tests.fakes.household import SEOUL, Household
 from tests.fakes.until import until
@@ -49,22 +48,14 @@ class ToldContainer:
         self.is_removed = True
 
 
-class LostContainer(ToldContainer):
-    """The engine breaks off, and does not know it afterwards."""
-
-    async def wait(self) -> Exit:
-        raise EngineGone
-
-
 class ToldRuntime:
     name, is_isolated = "told", True
 
-    def __init__(self, kind: type[ToldContainer]) -> None:
-        self._kind = kind
+    def __init__(self) -> None:
         self.started: list[ToldContainer] = []
 
     async def start(self, spec: ContainerSpec, order: str) -> ToldContainer:
-        self.started.append(self._kind(spec))
+        self.started.append(ToldContainer(spec))
         return self.started[-1]
 
     async def adopt(self) -> list[ToldContainer]:
@@ -76,6 +67,10 @@ class ToldRuntime:
 
 async def nothing(*_: Any) -> None:
     pass
+
+
+async def no_mounts(_: Group) -> tuple[Mount, ...]:
+    return ()
 
 
 def ties() -> Ties:
@@ -91,7 +86,7 @@ def ties() -> Ties:
         ),
         token=lambda: ("token", "hash"),
         environment=lambda *_: {},
-        prepare=lambda _: (),
+        prepare=no_mounts,
         watch=nothing,
         unwatch=nothing,
         deposit_turn=lambda *_: None,
@@ -127,7 +122,7 @@ async def start_one(
 async def test_a_slot_is_free_once_its_container_has_ended_though_the_engine_still_removes_it(
     household: Household, tmp_path: Path
 ) -> None:
-    runtime = ToldRuntime(ToldContainer)
+    runtime = ToldRuntime()
     async with asyncio.TaskGroup() as tasks:
         pool = await start_one(household, runtime, tasks, tmp_path)
         assert len(pool.live()) == 1
@@ -139,19 +134,3 @@ async def test_a_slot_is_free_once_its_container_has_ended_though_the_engine_sti
         assert pool.live() == []
         container.may_be_removed.set()
     assert container.is_removed
-
-
-async def test_a_container_that_nobody_saw_end_keeps_its_slot_until_it_is_stopped(
-    household: Household, tmp_path: Path
-) -> None:
-    runtime = ToldRuntime(LostContainer)
-    async with asyncio.TaskGroup() as tasks:
-        pool = await start_one(household, runtime, tasks, tmp_path)
-        (container,) = runtime.started
-
-        container.may_end.set()
-        await container.is_stopping.wait()
-
-        assert len(pool.live()) == 1
-        container.may_be_removed.set()
-    assert pool.live() == []
