@@ -13,7 +13,7 @@ from benchmarks import report
 from benchmarks.figures import Figure
 from benchmarks.places import Effort, progress
 
-NAMES = ("start_up", "idle", "hot_path", "hot_claude", "cold_start", "fan_out")
+NAMES = ("start_up", "idle", "hot_path", "hot_claude", "cold_start", "due_task", "fan_out", "model_proxy")
 QUICK = 0.2
 
 

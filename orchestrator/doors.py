@@ -22,7 +22,7 @@ from orchestrator.credentials.tokens import token_hash
 from orchestrator.egress.proxy import Caller, EgressProxy
 from orchestrator.group_config import Allowlist, GroupConfig
 from orchestrator.models import Group
-from orchestrator.store import groups, runs, turns
+from orchestrator.store import groups, runs
 from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
@@ -111,16 +111,16 @@ class Doors:
 
     async def _identify(self, hashed: str) -> RunIdentity | None:
         async with self._database.reading() as tx:
-            run = await runs.by_token(tx, hashed)
-            turn = await turns.running_in(tx, run.id) if run else None
-        if run is None:
+            bearer = await runs.bearer_of(tx, hashed)
+        if bearer is None:
             return None
         return RunIdentity(
-            run_id=run.id,
-            folder=run.folder,
-            turn_id=turn.id if turn else None,
-            kind=turn.kind if turn else None,
-            task_id=turn.task_id if turn else None,
+            run_id=bearer.run_id,
+            folder=bearer.folder,
+            turn_id=bearer.turn_id,
+            kind=bearer.kind,
+            task_id=bearer.task_id,
+            is_main=bearer.is_main,
         )
 
     async def _caller(self, token: str) -> Caller | None:

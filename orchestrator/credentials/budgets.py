@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -81,36 +81,39 @@ def stops(budget: Budget, asker: Asker) -> bool:
     return concerns(budget, asker) and not (is_owners_chat and budget.folder is None)
 
 
-async def standings(
-    tx: Tx,
-    budgets: Iterable[Budget],
-    *,
-    now_ms: int,
-    zone: ZoneInfo,
-    waiting: Sequence[usage.Entry] = (),
-) -> list[Standing]:
-    """Look up what is used of each budget; `waiting` is not stored yet and counts too."""
-    return [await _standing(tx, budget, span_of(budget.period, now_ms, zone), waiting) for budget in budgets]
-
-
-async def _standing(tx: Tx, budget: Budget, span: Span, waiting: Sequence[usage.Entry]) -> Standing:
-    stored = await usage.spent(
-        tx, folder=budget.folder, since_ms=span.start_ms, only_background=budget.is_background
-    )
-    total = stored + usage.sums_of(one for one in waiting if _counts(budget, span, one))
+def standing_of(budget: Budget, span: Span, sums: usage.Sums) -> Standing:
+    """Judge what a budget counts."""
+    is_tokens = budget.unit is Unit.TOKENS
     return Standing(
         budget=budget,
         span=span,
-        used=total.tokens if budget.unit is Unit.TOKENS else total.cost_nano_usd,
-        unpriced=total.unpriced if budget.unit is Unit.USD else 0,
+        used=sums.tokens if is_tokens else sums.cost_nano_usd,
+        unpriced=0 if is_tokens else sums.unpriced,
     )
 
 
-def _counts(budget: Budget, span: Span, entry: usage.Entry) -> bool:
+async def standings(tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo) -> list[Standing]:
+    """Look up what is used of each budget."""
+    found = []
+    for budget in budgets:
+        span = span_of(budget.period, now_ms, zone)
+        found.append(standing_of(budget, span, await spent_of(tx, budget, span)))
+    return found
+
+
+async def spent_of(tx: Tx, budget: Budget, span: Span) -> usage.Sums:
+    """Add up what is stored of what a budget counts."""
+    return await usage.spent(
+        tx, folder=budget.folder, since_ms=span.start_ms, only_background=budget.is_background
+    )
+
+
+def counts(budget: Budget, span: Span, entry: usage.Entry) -> bool:
+    """Whether `budget` counts this one answer in this period."""
     return (
         budget.folder in (None, entry.folder)
         and (entry.is_background or not budget.is_background)
-        and entry.at_ms >= span.start_ms
+        and span.start_ms <= entry.at_ms < span.end_ms
     )
 
 

@@ -27,6 +27,7 @@ class RunIdentity:
     turn_id: TurnId | None = None
     kind: TurnKind | None = None
     task_id: str | None = None
+    is_main: bool = False
 
 
 class Ending(StrEnum):

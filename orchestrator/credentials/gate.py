@@ -14,6 +14,7 @@ from orchestrator.credentials import refusals
 from orchestrator.credentials.exchange import RunIdentity
 from orchestrator.credentials.ledger import Ledger
 from orchestrator.credentials.refusals import Refused
+from orchestrator.credentials.tally import Tally
 from orchestrator.models import ChatJid, Folder, Group, RunId, TurnId
 from orchestrator.store import budgets, groups, outbox, stops, usage
 from orchestrator.store.database import Database, Tx
@@ -46,7 +47,8 @@ class Gate:
         self._on_told = on_told
         self._on_runaway = on_runaway
         self._asked: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
-        self.ledger = Ledger(database, clock=clock, settle=self._settle)
+        self.ledger = Ledger(database, clock=clock, on_entry=self._count, settle=self._settle)
+        self._tally = Tally(clock=clock, zone=zone, waiting=lambda: self.ledger.waiting)
 
     async def admit(self, identity: RunIdentity) -> None:
         """Let a request pass. What refuses it is recorded before the container hears of it.
@@ -80,9 +82,9 @@ class Gate:
         found = await budgets.every(tx)
         if not found:
             return None
-        asker = await _asker(tx, identity)
+        asker = _asker(identity)
         stopping = [budget for budget in found if rules.stops(budget, asker)]
-        standings = await self._standings(tx, stopping, self.ledger.waiting)
+        standings = await self._tally.standings(tx, stopping)
         return next((standing for standing in standings if standing.is_spent), None)
 
     async def _refuse(self, identity: RunIdentity, spent: rules.Standing) -> None:
@@ -103,21 +105,18 @@ class Gate:
                     tx, identity.turn_id, code=code, reason=reason, now_ms=self._clock.now_ms()
                 )
 
-    async def _settle(self, tx: Tx, entries: Sequence[usage.Entry]) -> None:
-        """Tell of the budgets that new entries have brought near their end, or to it."""
-        found = await budgets.every(tx)
-        if not found:
-            return
-        for folder in dict.fromkeys(entry.folder for entry in entries):
-            theirs = [budget for budget in found if budget.folder in (None, folder)]
-            for standing in await self._standings(tx, theirs, ()):
-                await self._tell(tx, standing, folder)
-        self._on_told()
+    def _count(self, entry: usage.Entry) -> None:
+        self._tally.count(entry)
 
-    async def _standings(
-        self, tx: Tx, found: Sequence[budgets.Budget], waiting: Sequence[usage.Entry]
-    ) -> list[rules.Standing]:
-        return await rules.standings(tx, found, now_ms=self._clock.now_ms(), zone=self._zone, waiting=waiting)
+    async def _settle(self, entries: Sequence[usage.Entry]) -> None:
+        """Tell of the budgets that new entries have brought near their end, or to it."""
+        async with self._database.transaction() as tx:
+            found = await budgets.every(tx)
+            for folder in dict.fromkeys(entry.folder for entry in entries):
+                theirs = [budget for budget in found if budget.folder in (None, folder)]
+                for standing in await self._tally.standings(tx, theirs):
+                    await self._tell(tx, standing, folder)
+        self._on_told()
 
     async def _tell(self, tx: Tx, standing: rules.Standing, folder: Folder) -> None:
         """Tell the owner, and the group if it is its own affair; each once a period, and once a limit."""
@@ -142,10 +141,9 @@ class Gate:
         )
 
 
-async def _asker(tx: Tx, identity: RunIdentity) -> rules.Asker:
-    group = await groups.by_folder(tx, identity.folder)
+def _asker(identity: RunIdentity) -> rules.Asker:
     return rules.Asker(
         folder=identity.folder,
-        is_main=group is not None and group.is_main,
+        is_main=identity.is_main,
         is_background=usage.is_background(identity.kind),
     )

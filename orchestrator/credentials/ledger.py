@@ -17,8 +17,8 @@ MAX_WAITING = 5_000
 """So many rows may wait for the database before requests are refused: what is not counted does not pass."""
 SWEEP_SECONDS = 30.0
 
-Settle = Callable[[Tx, Sequence[usage.Entry]], Awaitable[None]]
-"""Do what follows of new entries, in the transaction that writes them."""
+Settle = Callable[[Sequence[usage.Entry]], Awaitable[None]]
+"""Do what follows of entries that are stored now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,25 @@ class _Row:
     entry: usage.Entry | None = None
 
 
+def _heed_nothing(entry: usage.Entry) -> None:
+    """Entries are only stored."""
+
+
 class Ledger:
     """Takes notes at once and stores them a moment later. `waiting` are those not stored yet."""
 
-    def __init__(self, database: Database, *, clock: Clock, settle: Settle | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        on_entry: Callable[[usage.Entry], None] = _heed_nothing,
+        settle: Settle | None = None,
+    ) -> None:
+        """`on_entry` hears of each entry as it is noted."""
         self._database = database
         self._clock = clock
+        self._on_entry = on_entry
         self._settle = settle
         self._rows: list[_Row] = []
         self._hint = Hint()
@@ -60,6 +73,8 @@ class Ledger:
         }
         entry = _entry(identity, exchange, now_ms)
         self._put(_Row(_event("api.request", identity, detail, now_ms), entry))
+        if entry is not None:
+            self._on_entry(entry)
 
     def denied(self, identity: RunIdentity | None, denial: Denial) -> None:
         """Note a request that was refused here."""
@@ -90,21 +105,22 @@ class Ledger:
             if not batch:
                 return
             async with self._database.transaction() as tx:
-                await self._write(tx, batch)
+                await _write(tx, batch)
             del self._rows[: len(batch)]
-
-    async def _write(self, tx: Tx, batch: Sequence[_Row]) -> None:
         entries = [row.entry for row in batch if row.entry is not None]
-        for row in batch:
-            await audit.append(tx, row.event)
-        for entry in entries:
-            await usage.add(tx, entry)
         if entries and self._settle is not None:
-            await self._settle(tx, entries)
+            await self._settle(entries)
 
     def _put(self, row: _Row) -> None:
         self._rows.append(row)
         self._hint.give()
+
+
+async def _write(tx: Tx, batch: Sequence[_Row]) -> None:
+    for row in batch:
+        await audit.append(tx, row.event)
+        if row.entry is not None:
+            await usage.add(tx, row.entry)
 
 
 def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_ms: int) -> audit.Event:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.models import Folder, Run, RunId
+from orchestrator.models import Folder, Run, RunId, TurnId, TurnKind
 from orchestrator.store.database import Tx
 
 
@@ -58,6 +59,43 @@ async def by_token(tx: Tx, token_hash: str) -> Run | None:
     cursor = await tx.execute("SELECT * FROM runs WHERE token_hash = ? AND ended_ms IS NULL", (token_hash,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """Whose token it is: a live run, the turn that it works on, if any, and its group."""
+
+    run_id: RunId
+    folder: Folder
+    turn_id: TurnId | None
+    kind: TurnKind | None
+    task_id: str | None
+    is_main: bool
+
+
+async def bearer_of(tx: Tx, token_hash: str) -> Bearer | None:
+    """Find the bearer of the token that has this hash; one statement, for it is asked at each request."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT runs.id AS run_id, runs.group_folder, turns.id AS turn_id, turns.kind, turns.task_id,
+               coalesce(registered_groups.is_main, 0) AS is_main
+        FROM runs
+        LEFT JOIN turns ON turns.run_id = runs.id AND turns.state = 'running'
+        LEFT JOIN registered_groups ON registered_groups.folder = runs.group_folder COLLATE NOCASE
+        WHERE runs.token_hash = ? AND runs.ended_ms IS NULL
+        """,
+        (token_hash,),
+    )
+    for row in rows:
+        return Bearer(
+            run_id=RunId(row["run_id"]),
+            folder=Folder(row["group_folder"]),
+            turn_id=row["turn_id"],
+            kind=TurnKind(row["kind"]) if row["kind"] else None,
+            task_id=row["task_id"],
+            is_main=bool(row["is_main"]),
+        )
+    return None
 
 
 async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:

@@ -48,7 +48,11 @@ class House:
 
     def works_for(self, folder: str, *, turn: Turn | None = None, kind: TurnKind = TurnKind.CHAT) -> None:
         self.served.runs[token_hash(self.served.token)] = RunIdentity(
-            run_id=RunId("run-1"), folder=Folder(folder), turn_id=turn.id if turn else None, kind=kind
+            run_id=RunId("run-1"),
+            folder=Folder(folder),
+            turn_id=turn.id if turn else None,
+            kind=kind,
+            is_main=folder == "main",
         )
 
     async def ask(self) -> httpx.Response:
@@ -197,6 +201,16 @@ async def test_the_warning_comes_before_the_end(house: House) -> None:
     await house.statuses(1)
     told = await house.told()
     assert [chat for chat, _ in told] == ["main", "main", "family"]
+
+
+async def test_an_answer_is_counted_once_while_it_is_stored(house: House) -> None:
+    await house.allow(240)
+    house.works_for("main")
+    await house.statuses(1)
+    assert await house.told() == [], "100 of 240, which no request has looked at"
+    await house.statuses(1)
+    (told,) = await house.told()
+    assert told[1].startswith("⚠️ 83 % of the budget of all groups")
 
 
 async def test_a_budget_set_below_what_is_used_is_told_at_the_next_request(house: House) -> None:
