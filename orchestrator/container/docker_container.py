@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from orchestrator.clock import SystemClock
 from orchestrator.container import docker_streams
 from orchestrator.container.docker_client import EngineCalls, NotThere, already_so, translated
-from orchestrator.container.pace import BYTES_A_SECOND, BYTES_AT_ONCE, Pace
 from orchestrator.container.streams import Demultiplexer, Pump, Source, Tail
 from orchestrator.errors import EngineGone
 from orchestrator.interfaces import Exit
 from orchestrator.models import Folder, RunId
+from orchestrator.pace import BYTES_A_SECOND, BYTES_AT_ONCE, Pace
 
 if TYPE_CHECKING:
     from docker import APIClient

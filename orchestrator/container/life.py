@@ -8,9 +8,9 @@ from typing import Any
 
 from orchestrator import group_config
 from orchestrator.container import reaper
-from orchestrator.container.pace import Pace
 from orchestrator.interfaces import RunningContainer
 from orchestrator.models import Group, Run, RunState
+from orchestrator.pace import Pace
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,6 +36,8 @@ class Life:
     """To end after the turn it has: its group is gone, or has another configuration."""
     replays: int = 0
     """How many frames may be heard again at no cost: as many as an earlier host or stream has heard."""
+    refused: int = 0
+    """How many frames could not be read."""
     muted_turn: int | None = None
     """The turn that has said enough."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)

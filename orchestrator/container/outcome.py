@@ -9,6 +9,7 @@ from orchestrator.errors import ContainerError, EngineGone, ImageMissing
 from orchestrator.interfaces import Exit
 
 SIGTERM_CODE, SIGKILL_CODE = 143, 137
+MAX_DETAIL_CHARS = 500
 
 
 class Kind(StrEnum):
@@ -85,4 +86,4 @@ def _outcome(kind: Kind, reason: str, error: Exception, *, is_retryable: bool = 
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1] if lines else ""
+    return lines[-1][-MAX_DETAIL_CHARS:] if lines else ""

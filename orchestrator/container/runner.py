@@ -25,13 +25,13 @@ from orchestrator import group_config
 from orchestrator.clock import Clock
 from orchestrator.container import frames, outcome, reaper
 from orchestrator.container.life import Life
-from orchestrator.container.pace import Pace
 from orchestrator.container.run_log import RunLogs
 from orchestrator.errors import ContainerError, EngineGone, StoreCorrupt, StoreError
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.interfaces import ContainerRuntime, ContainerSpec, Exit, Mount, RunningContainer
 from orchestrator.models import Folder, Group, LiveRun, Run, RunId, RunState, Turn, TurnState
+from orchestrator.pace import Pace
 from orchestrator.store import groups, runs, sessions, turns
 from orchestrator.store.database import Database, Tx
 
@@ -41,6 +41,7 @@ REAP_SECONDS = 2.0
 REJOIN_SECONDS = 60.0
 CHANGED = "its group is gone or has changed"
 NO_GROUP = "this group is no longer registered."
+REFUSALS_TOLD = 10
 TALKS_WITHOUT_END = reaper.Verdict(kill=True, reason="it talked without end.", is_retryable=False)
 
 
@@ -362,7 +363,10 @@ class RunPool:
             frame = parse_frame(line)
         except WireError as error:
             await self._keep_pace(life)
-            log.warning("frame.refused", run=life.run.id, group=life.run.folder, reason=str(error))
+            life.refused += 1
+            if life.refused <= REFUSALS_TOLD or life.refused % 1000 == 0:
+                ids = {"run": life.run.id, "group": life.run.folder}
+                log.warning("frame.refused", **ids, reason=str(error), count=life.refused)
             return
         life.heard_ms = self._clock.steady_ms()
         is_new = frame.n > life.last_frame  # else it was heard before, by an earlier host or stream

@@ -18,6 +18,8 @@ MAX_ENTRIES = 10_000
 """How many entries one pass looks at. Where there are more, the oldest of these come first."""
 MAX_PASS_BYTES = 8 * 1024 * 1024
 """A pass that holds as much takes no further letter."""
+MAX_REFUSALS = 1_000
+"""How much a pass removes unread."""
 SETTLE_MS = 1_000
 """How long a file whose name no writer of ours makes must be at rest: it may be written in place."""
 UNFINISHED_MS = 3_600_000
@@ -114,7 +116,7 @@ class Mailbox:
         held_bytes = 0
         has_more = False
         for name in survey.names:
-            if len(letters) + len(refusals) >= limit or held_bytes >= MAX_PASS_BYTES:
+            if len(letters) >= limit or len(refusals) >= MAX_REFUSALS or held_bytes >= MAX_PASS_BYTES:
                 has_more = True
                 break
             found = self._find(directory, name, has_grace=not survey.is_cut)

@@ -11,16 +11,20 @@ import structlog
 
 from agent_runner.wire.document import WireError
 from agent_runner.wire.mailbox import Reply
+from orchestrator.clock import Clock, SystemClock
 from orchestrator.ipc import deposit
 from orchestrator.ipc.mailbox import Letter, Mailbox
 from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.models import Folder, Group
+from orchestrator.pace import Pace
 from orchestrator.store import groups
 from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
 
+REFUSAL_COST = 5
+"""A batch with something to refuse costs a group as many letters."""
 BATCH = 20
 """How many letters of one directory are handled before the other groups have their turn."""
 DIRECTORIES = ("messages", "tasks")
@@ -37,19 +41,23 @@ class Post:
         reception: Reception,
         watcher: MailboxWatcher,
         owner_uids: Callable[[], frozenset[int]],
+        clock: Clock | None = None,
     ) -> None:
         self._root = root
         self._database = database
         self._reception = reception
         self._watcher = watcher
         self._owner_uids = owner_uids
+        self._clock = clock or SystemClock()
+        self._paces: dict[Folder, Pace] = {}
+        self._resting: set[Folder] = set()
 
     async def run(self) -> None:
         async with self._database.reading() as tx:
             for group in await groups.every(tx):
                 self._watcher.hint(group.folder)  # what came while the host was down
         while True:
-            for folder in await self._watcher.hinted():
+            for folder in await self._watcher.hinted() - self._resting:
                 await self._round(folder)
 
     async def _round(self, folder: Folder) -> None:
@@ -85,6 +93,21 @@ class Post:
             await self._answer(group, mailbox, letter)
         if batch.has_more:
             self._watcher.hint(group.folder)
+        self._charge(group.folder, len(batch.letters) + REFUSAL_COST * bool(batch.refusals))
+
+    def _charge(self, folder: Folder, cost: int) -> None:
+        """Have a group rest that asks faster than it may; the others go on."""
+        if not cost:
+            return
+        pace = self._paces.setdefault(folder, Pace(self._clock))
+        seconds = pace.take(cost)
+        if seconds > 0 and folder not in self._resting:
+            self._resting.add(folder)
+            asyncio.get_running_loop().call_later(seconds, self._wake, folder)
+
+    def _wake(self, folder: Folder) -> None:
+        self._resting.discard(folder)
+        self._watcher.hint(folder)
 
     async def _answer(self, group: Group, mailbox: Mailbox, letter: Letter) -> None:
         """Handled, answered, removed, in this order: a crash between repeats only what has no effect."""

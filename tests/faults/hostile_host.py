@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator import pace
 from orchestrator.cli import main
-from orchestrator.container import pace, reaper
+from orchestrator.container import reaper
 from orchestrator.container.docker_engine import DockerEngine
 from orchestrator.container.running_process import RunningProcess
 

@@ -9,12 +9,12 @@ import pytest
 from agent_runner.wire.document import WireError
 from agent_runner.wire.frames import Result, TurnEnd, parse_frame
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS, parse_command
-from orchestrator.container import pace as pacing
+from orchestrator import pace as pacing
 from orchestrator.container.frames import MAX_RESULT_CHARS, MAX_RESULTS
-from orchestrator.container.pace import FRAMES_AT_ONCE, PATIENCE_MS, Pace
 from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
 from orchestrator.ipc.handlers import Caller, messages
 from orchestrator.models import OutboxState
+from orchestrator.pace import FRAMES_AT_ONCE, PATIENCE_MS, Pace
 from orchestrator.store import groups, outbox, turns
 from orchestrator.store import messages as stored
 from tests.fakes.household import SEOUL, Household, a_message

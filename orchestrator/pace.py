@@ -1,4 +1,4 @@
-"""How fast a container may speak: each frame is a transaction, and the database is everybody's."""
+"""How fast a container may speak and ask: each frame and letter is a transaction of everybody's database."""
 
 from __future__ import annotations
 
@@ -31,11 +31,15 @@ class Pace:
 
     async def wait(self, cost: int = 1) -> None:
         """Take `cost` tokens, waiting for them when there are none."""
+        seconds = self.take(cost)
+        if seconds > 0:
+            self._waited_ms += seconds * 1000
+            await asyncio.sleep(seconds)
+
+    def take(self, cost: int) -> float:
+        """Take `cost` tokens; gives in how many seconds they are there."""
         now_ms = self._clock.steady_ms()
         more = (now_ms - self._at_ms) / 1000 * self._a_second
         self._left = min(self._at_once, self._left + more) - cost
         self._at_ms = now_ms
-        if self._left < 0:
-            seconds = -self._left / self._a_second
-            self._waited_ms += seconds * 1000
-            await asyncio.sleep(seconds)
+        return max(0.0, -self._left / self._a_second)
