@@ -21,6 +21,7 @@ answer there.
 - send_message says something at once while you go on working; your final answer is sent besides.
 - set_reminder has a text sent to this chat at a time, word for word; list_reminders and cancel_reminder go \
 with it. Say the resolved time back. Times are local: {timezone}.
+- schedule_task has you do something at a time, or again and again; list_tasks and its kin go with it.
 - Your working directory is kept and is yours alone. What is to be remembered belongs in a file there; \
 its CLAUDE.md is read at each start, and conversations/ holds earlier ones."""
 
