@@ -176,6 +176,16 @@ async def test_background_work_cannot_eat_what_is_left_for_chat(house: House) ->
     assert await house.statuses(3) == [200, 200, 402], "background work counts for all"
 
 
+async def test_chat_does_not_use_up_what_background_work_has(house: House) -> None:
+    await house.allow(150, is_background=True)
+    house.works_for("family", kind=TurnKind.TASK)
+    assert await house.statuses(1) == [200]
+    house.works_for("family")
+    assert await house.statuses(2) == [200, 200]
+    house.works_for("family", kind=TurnKind.TASK)
+    assert await house.statuses(2) == [200, 402]
+
+
 async def test_owner_and_group_are_warned_once_and_told_once(house: House) -> None:
     await house.allow(400, "family")
     await house.statuses(3)

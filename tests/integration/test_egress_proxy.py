@@ -60,8 +60,8 @@ class Served:
             return int((await reader.readline()).split()[1])
 
 
-def connect(target: str, token: str = TOKEN, *lines: str) -> bytes:
-    proof = base64.b64encode(f"run:{token}".encode()).decode()
+def connect(target: str, token: str = TOKEN, *lines: str, user: str = "run") -> bytes:
+    proof = base64.b64encode(f"{user}:{token}".encode()).decode()
     own = (f"CONNECT {target} HTTP/1.1", f"Host: {target}", f"Proxy-Authorization: Basic {proof}")
     return "\r\n".join([*own, *lines, "", ""]).encode("latin-1")
 
@@ -238,6 +238,8 @@ async def test_a_stranger_is_refused(token: str) -> None:
             407,
         ),
         (connect("good.example:443", TOKEN, "Proxy-Authorization: Basic cnVuOng="), 407),
+        (connect("good.example:443").replace(b"Basic", b"Bearer"), 407),
+        (connect("good.example:443", user="andy"), 407),
         (connect("good.example:443", TOKEN, "Content-Length: 5") + b"hello", 400),
         (connect("good.example:443", TOKEN, "Transfer-Encoding: chunked"), 400),
         (b"GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", 405),
@@ -266,6 +268,17 @@ async def test_a_silent_tunnel_is_closed_and_counted() -> None:
             assert await reader.read() == b""
         (event,) = await served.until_noted()
     assert event.kind == "egress.connection"
+
+
+async def test_a_tunnel_in_use_stays_open() -> None:
+    loop = asyncio.get_running_loop()
+    async with serving(limits=Limits(idle_seconds=1.0)) as served, served.socket() as (reader, writer):
+        writer.write(connect("good.example:443"))
+        await reader.readuntil(b"\r\n\r\n")
+        end = loop.time() + 1.5
+        while loop.time() < end:
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
 
 
 async def test_a_group_has_a_bounded_number_of_connections() -> None:
