@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from orchestrator import errands
+from orchestrator.errors import AndyError
 from orchestrator.models import Cause, Group, ScheduleKind, Task, TurnId
 from orchestrator.scheduler import due, timing
 from orchestrator.store import groups, task_runs, tasks
@@ -73,6 +74,21 @@ async def _stop(tx: Tx, task: Task, reason: str, *, now_ms: int) -> Fired:
 
 def _cause(due_ms: int, now_ms: int) -> Cause:
     return Cause.CATCH_UP if due.is_late(due_ms, now_ms=now_ms) else Cause.SCHEDULE
+
+
+async def follow_clock(tx: Tx, *, now_ms: int) -> None:
+    """Bring closer what a clock that was set back has put further off than a schedule ever is."""
+    for task in await tasks.every(tx):
+        if task.next_ms is None or task.schedule.kind is ScheduleKind.ONCE:
+            continue
+        schedule = task.schedule
+        try:
+            zone = ZoneInfo(schedule.timezone)
+            planned = timing.plan(schedule.kind, schedule.value, dst=schedule.dst, now_ms=now_ms, zone=zone)
+        except (AndyError, ValueError, LookupError):
+            continue  # it is stopped, and said to be, when it is due
+        if planned.next_ms < task.next_ms:
+            await tasks.replan(tx, task.id, timezone=schedule.timezone, next_ms=planned.next_ms)
 
 
 async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: int) -> None:

@@ -14,6 +14,7 @@ from orchestrator.store import outbox, reminders, tasks
 from orchestrator.store.database import Database, Tx
 
 SWEEP_SECONDS = 60.0
+SET_BACK_MS = 60_000
 
 
 class Scheduler:
@@ -36,6 +37,8 @@ class Scheduler:
         self._hints = hints
         self._bus = bus
         self._zone_of = zone_of
+        self._ahead_ms: int | None = None
+        """How far the wall clock is ahead of the steady one."""
 
     async def run(self) -> None:
         wait_seconds = await self.fire_due()
@@ -50,6 +53,8 @@ class Scheduler:
         """Do all that is due now; tells in how many seconds to look again."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
+            if self._was_set_back(now_ms):
+                await firing.follow_clock(tx, now_ms=now_ms)
             sent = await _send_reminders(tx, now_ms=now_ms)
             fired = await firing.fire_due(tx, now_ms=now_ms)
             coming = [await reminders.next_due_ms(tx), await tasks.next_due_ms(tx)]
@@ -61,6 +66,11 @@ class Scheduler:
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
+
+    def _was_set_back(self, now_ms: int) -> bool:
+        """Whether the clock went back since the last look; at the first, nobody knows."""
+        before, self._ahead_ms = self._ahead_ms, now_ms - self._clock.steady_ms()
+        return before is None or self._ahead_ms < before - SET_BACK_MS
 
     def _tell(self, fired: list[firing.Fired]) -> None:
         for one in fired:

@@ -1,0 +1,216 @@
+"""A full disk, a closed or damaged store, no image, ten thousand messages: said plainly, and got over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+import pytest
+
+from orchestrator import supervise as supervising
+from orchestrator.errors import StoreCorrupt, StoreError
+from orchestrator.home import Home
+from orchestrator.inbound.prompt import MAX_MESSAGES
+from orchestrator.models import TurnId
+from orchestrator.store import groups, messages, turns
+from orchestrator.store.database import Database
+from tests.fakes.andy_process import AndyProcess, until
+from tests.fakes.clock import FakeClock
+from tests.fakes.furnished import furnish
+from tests.fakes.household import a_group, a_message
+
+pytestmark = pytest.mark.timeout(300)
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+
+
+@contextmanager
+def mounted(place: Path, *options: str) -> Iterator[Path]:
+    place.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["mount", *options, str(place)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave not a byte."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (2**20, 2**12, 1):
+            while True:
+                try:
+                    file.write(b"x" * size)
+                except OSError:
+                    break
+    return ballast
+
+
+@only_root
+def test_a_full_disk_loses_nothing_and_is_said(tmp_path: Path) -> None:
+    with (
+        mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=32m", "tmpfs") as disk,
+        AndyProcess(disk / "home") as andy,
+    ):
+        assert andy.say("echo before")["reply"] == "before"
+        andy.say("remind me in 1 second to breathe")
+        running = andy.say("echo meanwhile", wait=0)["id"]
+        ballast = fill(disk)
+        refused = _refusal_of(andy, "echo refused")
+        assert (refused["code"], "free disk space" in refused["message"]) == ("unavailable", True)
+        with andy.http() as http:
+            assert http.get("/healthz").status_code == 200
+            assert http.get("/status").status_code == 200
+        ballast.unlink()
+
+        assert andy.until_settled(running)["reply"] == "meanwhile"
+        reminded = "SELECT 1 FROM messages WHERE content LIKE '%breathe%' AND sender = 'andy'"
+        until(lambda: andy.rows(reminded), what="the reminder is sent")
+        assert andy.say("echo after")["reply"] == "after"
+        said = [row["content"] for row in andy.rows("SELECT content FROM messages")]
+        assert said.count("meanwhile") == said.count("after") == 1
+        assert "echo refused" not in said
+        assert "loop.gave_up" not in andy.events()
+        andy.kill()
+        andy.start()
+        assert andy.say("echo again")["reply"] == "again"
+
+
+def _refusal_of(andy: AndyProcess, text: str) -> dict[str, str]:
+    """Say it until it is refused: the last pages that the store has may take one more."""
+
+    def said() -> dict[str, str] | None:
+        with andy.http() as http:
+            response = http.post("/chat", json={"group": "main", "text": text, "wait": 0})
+        return response.json()["error"] if response.status_code == 503 else None
+
+    return until(said, what="a message is refused")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_waited_out"),
+    [
+        (StoreError("The database cannot be written (database or disk is full)"), True),
+        (StoreCorrupt(), False),
+    ],
+)
+async def test_a_full_disk_is_waited_out_and_a_damaged_store_ends_the_host(
+    monkeypatch: pytest.MonkeyPatch, error: StoreError, is_waited_out: bool
+) -> None:
+    async def no_time(_: float) -> None:
+        """Passes."""
+
+    times = 0
+
+    async def loop() -> None:
+        nonlocal times
+        times += 1
+        if times <= supervising.MAX_FAILURES + 2:
+            raise error
+
+    monkeypatch.setattr(supervising.asyncio, "sleep", no_time)
+    monkeypatch.setattr(supervising.log, "exception", lambda *_, **__: None)
+    if is_waited_out:
+        await supervising.supervise("x", loop, clock=FakeClock())
+        return
+    with pytest.raises(StoreCorrupt):
+        await supervising.supervise("x", loop, clock=FakeClock())
+
+
+@only_root
+def test_a_store_that_is_read_only_is_named_at_the_start(tmp_path: Path) -> None:
+    andy = AndyProcess(tmp_path / "home")
+    furnish(andy.home, [])
+    store = andy.home / "store"
+    with mounted(store, "--bind", str(store)):
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(store)], check=True)
+        refused = andy.cli("up", "--runtime", "process", "--port", "0")
+    assert refused.returncode == 1
+    (line,) = [line for line in refused.stderr.splitlines() if line.startswith("andy:")]
+    assert str(andy.home) in line
+    assert "ermission" in line
+
+
+@pytest.mark.parametrize("offset", [0, 4096, -4096])
+def test_a_damaged_store_is_named_at_the_start_and_left_alone(tmp_path: Path, offset: int) -> None:
+    andy = AndyProcess(tmp_path / "home")
+    furnish(andy.home, [a_group()])
+    store = andy.home / "store" / "messages.db"
+    body = bytearray(store.read_bytes())
+    place = offset % len(body)
+    body[place : place + 2000] = b"\xa5" * 2000
+    store.write_bytes(body)
+    refused = andy.cli("up", "--runtime", "process", "--port", "0")
+    assert refused.returncode == 1
+    (line,) = [line for line in refused.stderr.splitlines() if line.startswith("andy:")]
+    assert "damaged" in line
+    assert "andy restore" in line
+    assert store.read_bytes() == body
+
+
+@pytest.mark.docker
+def test_a_missing_image_is_told_once_and_tried_again_by_the_next_message(
+    tmp_path: Path, docker_client: docker.APIClient, agent_image: str
+) -> None:
+    tag = f"andy-gone:{secrets.token_hex(4)}"
+    docker_client.tag(agent_image, tag)
+    with AndyProcess(tmp_path / "home", runtime="docker", environment={"ANDY_IMAGE": tag}) as andy:
+        docker_client.remove_image(tag)
+        told = andy.say("echo hello")
+        assert told["outcome"] == "failed"
+        assert "my container image is missing" in told["reply"]
+        (turn,) = andy.rows("SELECT attempt FROM turns")
+        assert turn["attempt"] == 1, "what no wait mends is not tried again"
+        assert len(andy.rows("SELECT 1 FROM outbox")) == 1
+        docker_client.tag(agent_image, tag)
+        try:
+            assert andy.say("echo again")["reply"] == "again"
+        finally:
+            andy.kill()
+            andy._remove_containers()
+            docker_client.remove_image(tag)
+
+
+def test_ten_thousand_messages_that_came_meanwhile_are_one_turn(tmp_path: Path) -> None:
+    andy = AndyProcess(tmp_path / "home")
+    busy, calm = (a_group(name, requires_trigger=False) for name in ("busy", "calm"))
+    furnish(andy.home, [busy, calm])
+    asyncio.run(_store_messages(andy.home, 10_000))
+    with andy:
+        assert andy.say("echo calm", group="calm", wait=30)["reply"] == "calm"
+        until(lambda: andy.rows("SELECT 1 FROM turns WHERE group_folder = 'busy' AND state = 'answered'"))
+        until(lambda: andy.rows("SELECT 1 FROM messages WHERE chat_jid = 'local:busy' AND sender = 'andy'"))
+        (count,) = andy.rows("SELECT count(*) AS n FROM turns WHERE group_folder = 'busy'")
+        assert count["n"] == 1
+        (reply,) = andy.rows("SELECT content FROM messages WHERE chat_jid = 'local:busy' AND sender = 'andy'")
+        answered = reply["content"].split()
+        assert answered[-1] == "q09999"
+        assert len(answered) == MAX_MESSAGES
+        assert andy.say("echo more", group="busy", wait=30)["reply"] == "more"
+
+
+async def _store_messages(root: Path, count: int) -> None:
+    """As the intake stores what comes while a turn waits."""
+    database = await Database.open(Home(root).database)
+    async with database.transaction() as tx:
+        group = await groups.known(tx, "busy")
+        turn = TurnId(await turns.join_chat(tx, group, now_ms=0))
+        for number in range(count):
+            seq = await messages.add(
+                tx,
+                a_message(f"echo q{number:05}", "busy"),
+                received_ms=0,
+                is_request=True,
+                turn_id=turn,
+                ignored_reason=None,
+            )
+        await turns.extend(tx, turn, seq)
+    await database.close()
