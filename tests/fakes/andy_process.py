@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -189,13 +189,16 @@ class AndyProcess:
         if self._runtime != "docker":
             return
         import docker
+        from docker.utils import kwargs_from_env
 
-        client = docker.from_env()
+        client = docker.APIClient(**kwargs_from_env())
         try:
-            label = f"andy.install={self.install}"
-            for container in client.containers.list(all=True, filters={"label": label}):
-                container.remove(force=True)
-            for network in client.networks.list(filters={"label": label}):
-                network.remove()
+            label = {"label": f"andy.install={self.install}"}
+            for container in client.containers(all=True, filters=label):
+                with suppress(docker.errors.APIError):  # it was going already
+                    client.remove_container(container["Id"], force=True)
+            for network in client.networks(filters=label):
+                with suppress(docker.errors.NotFound):
+                    client.remove_network(network["Id"])
         finally:
             client.close()
