@@ -17,9 +17,9 @@ from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
     ProtocolMessage,
 )
 
-JANE, OWNER, ANDY = "4915100000001", "4917000000000", "4916000000009"
-JANE_LID, ANDY_LID = "199900000000001", "199900000000009"
-FAMILY = "120363000000000001"
+from tests.fakes.whatsapp_names import ANDY, ANDY_LID, FAMILY, JANE, JANE_LID, OWNER
+
+__all__ = ["ANDY", "ANDY_LID", "FAMILY", "JANE", "JANE_LID", "OWNER"]
 
 
 def jid(user: str, server: str = "s.whatsapp.net", device: int = 0) -> JID:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("neonize.aioze.client", exc_type=ImportError)
+pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
 
 from neonize.aioze import events
 from neonize.exc import NeonizeError, SendMessageError
@@ -18,7 +18,7 @@ from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from orchestrator.channels.whatsapp import contents, sending
+from orchestrator.channels.whatsapp import contents, marks, sending
 from orchestrator.channels.whatsapp.addresses import Address
 from orchestrator.channels.whatsapp.pairing_session import PairingSession
 from orchestrator.channels.whatsapp.protocol import (
@@ -170,7 +170,7 @@ async def test_a_message_is_sent_with_the_hosts_mark_in_its_secret(bridge, whats
     assert (answer.ok, answer.text) == (True, "3EBFAKE0")
     ((chat, _, message),) = whatsapp.shown
     assert (chat, message.conversation) == (FAMILY, "hello")
-    assert sending.mark_in(message.messageContextInfo.messageSecret) == "3EB0AA"
+    assert marks.mark_in(message.messageContextInfo.messageSecret) == "3EB0AA"
     assert len(message.messageContextInfo.messageSecret) == 32
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("neonize.aioze.client", exc_type=ImportError)
+pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
 
 from google.protobuf.descriptor import FieldDescriptor
 from neonize.proto.Neonize_pb2 import JID, MessageInfo, MessageSource

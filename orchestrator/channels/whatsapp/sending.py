@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.channels.whatsapp import addresses
+from orchestrator.channels.whatsapp import addresses, marks
 from orchestrator.channels.whatsapp.addresses import Address
 from orchestrator.channels.whatsapp.people import jid_of
 from orchestrator.channels.whatsapp.protocol import Answer, Send
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PROOF_SECONDS = 10.0
+PROOF_SECONDS = 6.0
 """How long a receipt may take for what was sent in an earlier life."""
 _NEVER = (
     "not participating in that group",
@@ -86,7 +85,7 @@ class Sender:
         for one in ask.earlier:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), one)
         message = await compose(self._client, ask)
-        message.messageContextInfo.messageSecret = secret_of(ask.mark)
+        message.messageContextInfo.messageSecret = marks.secret_of(ask.mark)
         response = await self._client.send_message(jid_of(chat), message)
         return str(response.ID)
 
@@ -139,31 +138,3 @@ def file_message(ask: Send, uploaded: Any, *, size: int) -> Message:
             return Message(audioMessage=AudioMessage(**common))
     document = DocumentMessage(**common, caption=ask.text, fileName=ask.file_name, title=ask.file_name)
     return Message(documentMessage=document)
-
-
-# The host's mark in a message's secret
-
-SECRET_BYTES = 32
-SECRET_PREFIX = b"andy:"
-MAX_MARK_BYTES = SECRET_BYTES - len(SECRET_PREFIX) - 1
-
-
-def secret_of(mark: str) -> bytes:
-    """A message secret that tells the mark to who may read the library's store. Raises `ValueError`."""
-    told = marked(mark)
-    return told + secrets.token_bytes(SECRET_BYTES - len(told))
-
-
-def marked(mark: str) -> bytes:
-    """What the secret of `mark` begins with."""
-    told = SECRET_PREFIX + mark.encode("ascii") + b"\0"
-    if len(told) > SECRET_BYTES or "\0" in mark:
-        raise ValueError(f"a mark has at most {MAX_MARK_BYTES} ASCII characters")
-    return told
-
-
-def mark_in(secret: bytes) -> str | None:
-    """The mark in a secret; None when it is somebody else's."""
-    if not secret.startswith(SECRET_PREFIX) or b"\0" not in secret:
-        return None
-    return secret[len(SECRET_PREFIX) :].split(b"\0")[0].decode("ascii", "replace")

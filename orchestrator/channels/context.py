@@ -1,0 +1,27 @@
+"""What a channel is given of the host: enough to write one without knowing any other stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.clock import Clock
+from orchestrator.events import Bus
+from orchestrator.store.database import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelContext:
+    """One for all channels of a host."""
+
+    home: Path
+    database: Database
+    clock: Clock
+    bus: Bus
+    assistant: str
+    has_own_number: bool
+    """Whether the account is the assistant's alone; else people read it beside its owner's own words."""
+    attachment_bytes: int
+    """How large a file may be that is fetched; 0 fetches none."""
+    wake_outbox: Callable[[], None]

@@ -1,0 +1,77 @@
+"""When to try again after a login ended, and what that end means. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.channels.whatsapp.protocol import State, StateTold
+
+FIRST_SECONDS = 2.0
+LONGEST_SECONDS = 300.0
+START_SECONDS = 90.0
+"""How long a login may take: a small machine loads the library for 20 s."""
+GRACE_SECONDS = 30.0
+"""How long the library may take to mend a broken connection by itself."""
+REPLACED_SECONDS = 600.0
+"""Two hosts with one login throw each other out: at least slowly."""
+OUTDATED_SECONDS = 6 * 3600.0
+UNUSABLE_SECONDS = 600.0
+LEAST_BAN_SECONDS = 600.0
+LOGGED_OUT_SECONDS = 600.0
+
+FINAL: frozenset[State] = frozenset({"logged_out", "banned", "replaced", "outdated", "unusable"})
+"""The library does not come back from these by itself."""
+
+
+def pause_seconds(failures: int, *, chance: float) -> float:
+    """2 s, 4 s … 5 min, each shortened by up to half: many hosts do not come back at once.
+
+    `failures` counts from 1, `chance` is from [0, 1).
+    """
+    whole = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
+    return float(whole * (1 - chance / 2))
+
+
+def rest_seconds(end: StateTold, *, failures: int, now_ms: int, chance: float) -> float:
+    """How long to leave WhatsApp alone after a login ended, unless someone pairs it anew."""
+    match end.state:
+        case "logged_out":
+            return LOGGED_OUT_SECONDS
+        case "banned":
+            return max(LEAST_BAN_SECONDS, (end.until_ms - now_ms) / 1000)
+        case "replaced":
+            return REPLACED_SECONDS
+        case "outdated":
+            return OUTDATED_SECONDS
+        case "unusable":
+            return UNUSABLE_SECONDS
+        case _:
+            return pause_seconds(failures, chance=chance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What the owner is told of a state."""
+
+    text: str
+    is_grave: bool = True
+
+
+def advice(end: StateTold) -> Advice:
+    """One sentence of what happened and one of what to do."""
+    match end.state:
+        case "logged_out":
+            return Advice(text=f"WhatsApp logged this device out ({end.reason}): pair it again with"
+                          " 'andy whatsapp pair'.")  # fmt: skip
+        case "banned":
+            return Advice(text=f"WhatsApp has banned this account for a while ({end.reason}): nothing is sent"
+                          " until the ban is over; write less, and to fewer people.")  # fmt: skip
+        case "replaced":
+            return Advice(text=f"WhatsApp is in use elsewhere with this login ({end.reason}): stop the other"
+                          " one.")  # fmt: skip
+        case "outdated":
+            return Advice(text=f"{end.reason}: upgrade Andy (pip install --upgrade neonize).")
+        case "unusable":
+            return Advice(text=end.reason)
+        case _:
+            return Advice(text=f"WhatsApp is not connected: {end.reason}", is_grave=False)
