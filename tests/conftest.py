@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,6 +26,9 @@ with warnings.catch_warnings():
         collect_ignore_glob += ["*/test_whatsapp*", "*/test_channel_contract*"]
         _without.append(f"the tests of WhatsApp are left out: {error} (Debian: apt-get install libmagic1)")
     gc.collect()
+    for left in subprocess._active[:]:  # type: ignore[attr-defined]
+        left.wait()
+        left.stdout.close()
 
 
 def pytest_report_header() -> list[str]:

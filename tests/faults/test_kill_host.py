@@ -28,6 +28,8 @@ def test_no_point_of_a_turn_is_a_bad_one_to_die_at(tmp_path: Path) -> None:
             word = f"w{point:03d}"
             if not andy.is_dead():
                 said[f"echo {word}"] = andy.try_to_say(f"echo {word}")
+                if said[f"echo {word}"] is None:
+                    until(andy.is_dead, what="whoever does not answer is dead")
             until(lambda: andy.is_dead() or andy.unsettled() == 0, what=f"dead or done at point {point}")
             if not andy.is_dead():
                 break
