@@ -391,7 +391,7 @@ async def test_a_login_that_is_refused_waits_longer_each_time_and_harms_nothing(
 @pytest.mark.parametrize(
     ("event", "state", "advice"),
     [
-        (events.LoggedOutEv(OnConnect=True, Reason=1), "logged_out", "andy whatsapp pair"),
+        (events.LoggedOutEv(OnConnect=True, Reason=1), "logged_out", "pair it with the phone again"),
         (events.TemporaryBanEv(Code=1, Expire=3600), "banned", "nothing is sent"),
         (events.StreamReplacedEv(), "replaced", "stop the other one"),
     ],

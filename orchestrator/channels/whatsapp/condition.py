@@ -1,4 +1,4 @@
-"""How WhatsApp is: kept in a file, so that `andy whatsapp status` can tell it with Andy down."""
+"""How WhatsApp is: kept in a file, so that it can be told with Andy down."""
 
 from __future__ import annotations
 

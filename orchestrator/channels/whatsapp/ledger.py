@@ -89,7 +89,7 @@ class Ledger:
         except sqlite3.DatabaseError as error:
             raise ChannelDown(
                 f"The WhatsApp login {self._path} is damaged ({error}): put a backup in its place, or remove"
-                " it and pair again with 'andy whatsapp pair'."
+                " it and pair this host with the phone again."
             ) from error
 
     @contextmanager

@@ -61,8 +61,8 @@ def advice(end: StateTold) -> Advice:
     """One sentence of what happened and one of what to do."""
     match end.state:
         case "logged_out":
-            return Advice(text=f"WhatsApp logged this device out ({end.reason}): pair it again with"
-                          " 'andy whatsapp pair'.")  # fmt: skip
+            return Advice(text=f"WhatsApp logged this device out ({end.reason}): pair it"
+                          " with the phone again.")  # fmt: skip
         case "banned":
             return Advice(text=f"WhatsApp has banned this account for a while ({end.reason}): nothing is sent"
                           " until the ban is over; write less, and to fewer people.")  # fmt: skip
