@@ -19,6 +19,7 @@ from benchmarks.places import PROJECT, Effort, progress
 
 FIRST_BYTES = 300
 FIRST_BYTE_MS = 3.0
+APART_SECONDS = 0.03
 STREAMS = 50
 EVENTS_A_SECOND = 40
 """Of each stream: what a fast model sends."""
@@ -66,11 +67,12 @@ async def measure(effort: Effort) -> list[Figure]:
 
 
 async def _first_byte(sides: Sides, times: int) -> Figure:
-    """In turns, each on a warm connection of its own."""
+    """In turns, each on a warm connection of its own, as far apart as an agent sends them at least."""
     values: dict[str, list[float]] = {"proxied": [], "direct": []}
     lines = {way.name: await asyncio.open_connection("127.0.0.1", way.port) for way in sides.each()}
     for number in range(times + 5):
         for way in sides.each():
+            await asyncio.sleep(APART_SECONDS)
             took = await _until_first_byte(*lines[way.name], way.request(events=1, a_second=0))
             if number >= 5:
                 values[way.name].append(took)

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from orchestrator import accounts, registration
+from orchestrator import accounts, logs, registration
 from orchestrator.clock import SystemClock
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.tokens import token_hash
@@ -93,14 +93,18 @@ async def _stream(writer: asyncio.StreamWriter, asked: dict[str, float]) -> None
 
 
 async def host(service: str, token: str) -> None:
+    logs.configure("info")
     data = Path(tempfile.mkdtemp(prefix="andy-bench-"))
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         database = await Database.open(data / "messages.db")
         stack.push_async_callback(database.close)
         await _prepare(database, token, clock.now_ms())
+        reader = await Database.open_readonly(data / "messages.db")
+        stack.push_async_callback(reader.close)
         doors = Doors(
             database,
+            reader=reader,
             clock=clock,
             zone=ZoneInfo("UTC"),
             credentials=CredentialSource(

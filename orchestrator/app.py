@@ -145,8 +145,11 @@ class Orchestrator:
         *,
         leaves_containers: bool,
     ) -> None:
+        reader = await Database.open_readonly(self._home.database)
+        stack.push_async_callback(reader.close)
         self._doors = Doors(
             self._database,
+            reader=reader,
             clock=self._clock,
             zone=self._settings.zone,
             credentials=self._credentials,

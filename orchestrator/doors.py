@@ -38,6 +38,7 @@ class Doors:
         self,
         database: Database,
         *,
+        reader: Database,
         clock: Clock,
         zone: ZoneInfo,
         credentials: CredentialSource,
@@ -46,8 +47,11 @@ class Doors:
         on_told: Callable[[], None],
         on_runaway: OnRunaway,
     ) -> None:
-        """`address` is the host's, as containers see it; `data` keeps the ports for the next start."""
-        self._database = database
+        """`address` is the host's, as containers see it; `data` keeps the ports for the next start.
+
+        `reader` is a connection of its own to `database`: who knocks does not wait for others' commits.
+        """
+        self._reader = reader
         self._clock = clock
         self._credentials = credentials
         self._address = address
@@ -110,7 +114,7 @@ class Doors:
         return listener
 
     async def _identify(self, hashed: str) -> RunIdentity | None:
-        async with self._database.reading() as tx:
+        async with self._reader.reading() as tx:
             bearer = await runs.bearer_of(tx, hashed)
         if bearer is None:
             return None
@@ -121,6 +125,7 @@ class Doors:
             kind=bearer.kind,
             task_id=bearer.task_id,
             is_main=bearer.is_main,
+            budgets=bearer.budgets,
         )
 
     async def _caller(self, token: str) -> Caller | None:
@@ -128,7 +133,7 @@ class Doors:
         identity = await self._identify(token_hash(token))
         if identity is None:
             return None
-        async with self._database.reading() as tx:
+        async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, identity.folder)
         config = group_config.of(group) if group else GroupConfig()
         return Caller(

@@ -13,6 +13,7 @@ from orchestrator.credentials.refusals import Refusal, Refused
 from orchestrator.credentials.secrets import Credential
 from orchestrator.credentials.tap import Seen
 from orchestrator.models import Folder, RunId, TurnId, TurnKind
+from orchestrator.store.budgets import Budget
 from orchestrator.throttle import Throttle
 
 _log = structlog.get_logger(__name__)
@@ -20,7 +21,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """Whose token it is. `turn_id` is the turn the run is in, if any; `kind` and `task_id` are its."""
+    """Whose token it is. `turn_id` is the turn the run is in, if any; `kind` and `task_id` are its.
+
+    `budgets` are all that are set at this moment.
+    """
 
     run_id: RunId
     folder: Folder
@@ -28,6 +32,7 @@ class RunIdentity:
     kind: TurnKind | None = None
     task_id: str | None = None
     is_main: bool = False
+    budgets: tuple[Budget, ...] = ()
 
 
 class Ending(StrEnum):

@@ -48,7 +48,7 @@ class Gate:
         self._on_runaway = on_runaway
         self._asked: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
         self.ledger = Ledger(database, clock=clock, on_entry=self._count, settle=self._settle)
-        self._tally = Tally(clock=clock, zone=zone, waiting=lambda: self.ledger.waiting)
+        self._tally = Tally(zone=zone, waiting=lambda: self.ledger.waiting)
 
     async def admit(self, identity: RunIdentity) -> None:
         """Let a request pass. What refuses it is recorded before the container hears of it.
@@ -59,8 +59,7 @@ class Gate:
         if self.ledger.is_behind:
             raise Refused(refusals.UNRECORDED)
         await self._check_count(identity)
-        async with self._database.reading() as tx:
-            spent = await self._spent(tx, identity)
+        spent = await self._spent(identity)
         if spent is not None:
             await self._refuse(identity, spent)
 
@@ -78,14 +77,18 @@ class Gate:
             await self._on_runaway(identity.run_id, reason)
         raise Refused(refusals.ran_away(self._requests_a_turn))
 
-    async def _spent(self, tx: Tx, identity: RunIdentity) -> rules.Standing | None:
-        found = await budgets.every(tx)
-        if not found:
-            return None
+    async def _spent(self, identity: RunIdentity) -> rules.Standing | None:
         asker = _asker(identity)
-        stopping = [budget for budget in found if rules.stops(budget, asker)]
-        standings = await self._tally.standings(tx, stopping)
+        stopping = [budget for budget in identity.budgets if rules.stops(budget, asker)]
+        standings = await self._standings(stopping)
         return next((standing for standing in standings if standing.is_spent), None)
+
+    async def _standings(self, found: Sequence[budgets.Budget]) -> list[rules.Standing]:
+        now_ms = self._clock.now_ms()
+        if not self._tally.knows(found, now_ms):
+            async with self._database.reading() as tx:
+                await self._tally.learn(tx, found, now_ms)
+        return self._tally.standings(found, now_ms)
 
     async def _refuse(self, identity: RunIdentity, spent: rules.Standing) -> None:
         reason = rules.spent_in_words(spent, self._zone)
@@ -110,11 +113,13 @@ class Gate:
 
     async def _settle(self, entries: Sequence[usage.Entry]) -> None:
         """Tell of the budgets that new entries have brought near their end, or to it."""
+        now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             found = await budgets.every(tx)
             for folder in dict.fromkeys(entry.folder for entry in entries):
                 theirs = [budget for budget in found if budget.folder in (None, folder)]
-                for standing in await self._tally.standings(tx, theirs):
+                await self._tally.learn(tx, theirs, now_ms)
+                for standing in self._tally.standings(theirs, now_ms):
                     await self._tell(tx, standing, folder)
         self._on_told()
 

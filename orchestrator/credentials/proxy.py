@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from orchestrator.credentials import headers as rules
 from orchestrator.credentials import refusals
@@ -35,6 +35,9 @@ from orchestrator.errors import SettingError
 if TYPE_CHECKING:
     from orchestrator.credentials.relay import Supply
     from orchestrator.credentials.upstream import Upstream
+
+
+T = TypeVar("T")
 
 
 class CredentialProxy:
@@ -85,12 +88,14 @@ class CredentialProxy:
         identity: RunIdentity | None = None
         try:
             _check(client, self._limits)
-            identity = await self._identity(client)
-            supply = await self._supply()
+            known, supply = await asyncio.gather(
+                self._identity(client), self._supply(), return_exceptions=True
+            )
+            identity = _or_raise(known)
             with self._slots.hold(identity.folder):
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
-                await self._exchange(path, client, identity, supply)
+                await self._exchange(path, client, identity, _or_raise(supply))
         except Refused as error:
             self._note_refusal(error.refusal, path, client, identity)
             await client.refuse(error.refusal)
@@ -169,6 +174,12 @@ class CredentialProxy:
         async with self._upstream.send(order) as answer:
             self._log.answered(answer.status, supply.credential)
             await relay.pass_back(answer, client, supply.credential, tap=tap, on_quote=self._log.quoted)
+
+
+def _or_raise(found: T | BaseException) -> T:
+    if isinstance(found, BaseException):
+        raise found
+    return found
 
 
 def _open_upstream(limits: Limits) -> Upstream:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
+from urllib.request import getproxies
 
 import httpx
 
@@ -54,16 +55,19 @@ class Upstream:
         self._timeout = httpx.Timeout(
             limits.answer_seconds, connect=limits.connect_seconds, write=limits.write_seconds
         )
-        self._client = httpx.AsyncClient(
-            trust_env=True,
-            http2=False,
-            follow_redirects=False,
-            limits=httpx.Limits(
-                max_connections=limits.requests,
-                max_keepalive_connections=32,
-                keepalive_expiry=limits.pool_seconds,
-            ),
+        pool = httpx.Limits(
+            max_connections=limits.requests,
+            max_keepalive_connections=32,
+            keepalive_expiry=limits.pool_seconds,
         )
+        # A client knows the proxies of the environment. Where there are none, its cookies, redirects and
+        # hooks would cost each first byte half a millisecond for nothing.
+        self._client = (
+            httpx.AsyncClient(trust_env=True, http2=False, follow_redirects=False, limits=pool)
+            if getproxies()
+            else None
+        )
+        self._transport = httpx.AsyncHTTPTransport(trust_env=True, http2=False, limits=pool)
 
     @asynccontextmanager
     async def send(self, order: Order) -> AsyncIterator[Answer]:
@@ -90,12 +94,16 @@ class Upstream:
             extensions={"timeout": self._timeout.as_dict()},
         )
         try:
-            return await self._client.send(request, stream=True, auth=httpx.Auth())
+            if self._client is not None:
+                return await self._client.send(request, stream=True, auth=httpx.Auth())
+            return await self._transport.handle_async_request(request)
         except httpx.HTTPError as error:
             raise Refused(_refusal(error), cause=_cause(error)) from None
 
     async def close(self) -> None:
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
+        await self._transport.aclose()
 
 
 def _cause(error: httpx.HTTPError) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from orchestrator.models import Folder
 from orchestrator.store.database import Tx, returned
@@ -37,6 +40,19 @@ class Budget:
     period: Period
     unit: Unit
     amount: int
+
+
+AS_JSON = """
+    (SELECT json_group_array(json_object(
+         'id', id, 'group_folder', group_folder, 'is_background', is_background, 'period', period,
+         'unit', unit, 'amount', amount)) FROM budgets)
+"""
+"""All budgets as one value, for a statement that is asked at each request."""
+
+
+def from_json(text: str) -> tuple[Budget, ...]:
+    """Read what `AS_JSON` gave."""
+    return tuple(_from_row(row) for row in json.loads(text))
 
 
 async def put(
@@ -74,7 +90,7 @@ async def every(tx: Tx) -> list[Budget]:
     return [_from_row(row) for row in rows]
 
 
-def _from_row(row: sqlite3.Row) -> Budget:
+def _from_row(row: sqlite3.Row | Mapping[str, Any]) -> Budget:
     folder = row["group_folder"]
     return Budget(
         id=row["id"],

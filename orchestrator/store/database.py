@@ -24,8 +24,9 @@ BUSY_MS = 5_000
 class Database:
     """One connection. Every transaction is `BEGIN IMMEDIATE` behind one lock."""
 
-    def __init__(self, connection: aiosqlite.Connection) -> None:
+    def __init__(self, connection: aiosqlite.Connection, *, only_reads: bool = False) -> None:
         self._connection = connection
+        self._only_reads = only_reads
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -50,7 +51,7 @@ class Database:
         connection = await aiosqlite.connect(uri, uri=True, isolation_level=None)
         connection.row_factory = sqlite3.Row
         await connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        return cls(connection)
+        return cls(connection, only_reads=True)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
@@ -68,7 +69,10 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Tx]:
-        """Look at committed rows only: waits for a transaction that is open."""
+        """Look at committed rows only: waits for a transaction that is open, where there can be one."""
+        if self._only_reads:
+            yield self._connection
+            return
         async with self._lock:
             yield self._connection
 

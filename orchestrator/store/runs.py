@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.models import Folder, Run, RunId, TurnId, TurnKind
+from orchestrator.store import budgets
+from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
 
 
@@ -63,7 +65,7 @@ async def by_token(tx: Tx, token_hash: str) -> Run | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """Whose token it is: a live run, the turn that it works on, if any, and its group."""
+    """Whose token it is: a live run, the turn that it works on, if any, its group, and all budgets."""
 
     run_id: RunId
     folder: Folder
@@ -71,19 +73,20 @@ class Bearer:
     kind: TurnKind | None
     task_id: str | None
     is_main: bool
+    budgets: tuple[Budget, ...]
 
 
 async def bearer_of(tx: Tx, token_hash: str) -> Bearer | None:
     """Find the bearer of the token that has this hash; one statement, for it is asked at each request."""
     rows = await tx.execute_fetchall(
-        """
+        f"""
         SELECT runs.id AS run_id, runs.group_folder, turns.id AS turn_id, turns.kind, turns.task_id,
-               coalesce(registered_groups.is_main, 0) AS is_main
+               coalesce(registered_groups.is_main, 0) AS is_main, {budgets.AS_JSON} AS budgets
         FROM runs
         LEFT JOIN turns ON turns.run_id = runs.id AND turns.state = 'running'
         LEFT JOIN registered_groups ON registered_groups.folder = runs.group_folder COLLATE NOCASE
         WHERE runs.token_hash = ? AND runs.ended_ms IS NULL
-        """,
+        """,  # noqa: S608 - our own text
         (token_hash,),
     )
     for row in rows:
@@ -94,6 +97,7 @@ async def bearer_of(tx: Tx, token_hash: str) -> Bearer | None:
             kind=TurnKind(row["kind"]) if row["kind"] else None,
             task_id=row["task_id"],
             is_main=bool(row["is_main"]),
+            budgets=budgets.from_json(row["budgets"]),
         )
     return None
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -18,6 +18,7 @@ from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.server import ProxyServer, bind
 from orchestrator.credentials.tokens import new_token, token_hash
 from orchestrator.models import Folder, RunId
+from orchestrator.store.budgets import Budget
 from tests.fakes.odd_upstream import OddUpstream
 
 REAL_KEY = "sk-ant-api03-the-real-key"
@@ -98,6 +99,7 @@ async def proxied(
     settings: Iterable[str] = (f"ANTHROPIC_API_KEY={REAL_KEY}",),
     ledger: Ledger | None = None,
     admit: Admit | None = None,
+    budgets: Callable[[], Awaitable[tuple[Budget, ...]]] | None = None,
 ) -> AsyncIterator[Proxied]:
     async with OddUpstream() as upstream:
         (home / ".env").write_text("\n".join([*settings, ""]))
@@ -124,7 +126,8 @@ async def proxied(
         async def identify(hashed: str) -> RunIdentity | None:
             if served.fault is not None:
                 raise served.fault
-            return runs.get(hashed)
+            found = runs.get(hashed)
+            return replace(found, budgets=await budgets()) if found and budgets else found
 
         async with CredentialProxy(
             source,

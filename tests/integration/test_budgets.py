@@ -20,7 +20,7 @@ from orchestrator.credentials.gate import Gate
 from orchestrator.credentials.tokens import token_hash
 from orchestrator.models import Folder, Run, RunId, Turn, TurnKind, TurnState
 from orchestrator.store import budgets
-from orchestrator.store.budgets import Period, Unit
+from orchestrator.store.budgets import Budget, Period, Unit
 from tests.fakes.household import Household
 from tests.fakes.messages_api import Say, ScriptedMessagesApi, Tokens
 from tests.fakes.proxied import Proxied, proxied
@@ -94,9 +94,14 @@ async def a_house(household: Household, home: Path, *, requests_a_turn: int = 20
         on_told=household.hints.outbox.give,
         on_runaway=end,
     )
+
+    async def all_budgets() -> tuple[Budget, ...]:
+        async with household.database.reading() as tx:
+            return tuple(await budgets.every(tx))
+
     tokens = Tokens(input_tokens=60, output_tokens=40)
     with ScriptedMessagesApi(default=Say("ok"), tokens=tokens) as api:
-        async with proxied(home, ledger=gate.ledger, admit=gate.admit) as served:
+        async with proxied(home, ledger=gate.ledger, admit=gate.admit, budgets=all_budgets) as served:
             served.environment["ANTHROPIC_BASE_URL"] = api.url
             house = House(household, served, gate, ended)
             house.works_for("family")
