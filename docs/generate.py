@@ -71,6 +71,8 @@ def _takes(field: FieldInfo) -> str:
     choices = get_args(field.annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
         return ", ".join(f"`{choice}`" for choice in choices)
+    if field.annotation is bool:
+        return "`true`, `false`"
     if field.annotation is not int:
         return "text"
     least, most = _bound(field, "ge"), _bound(field, "le")

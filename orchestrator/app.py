@@ -17,7 +17,9 @@ import structlog
 
 from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
 from orchestrator import __version__, doors, group_config, group_files, owner, registration
-from orchestrator.channels.local import LocalChannel, written
+from orchestrator.channels import registry
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.local import written
 from orchestrator.channels.registry import Channels
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.config import Settings
@@ -205,7 +207,7 @@ class Orchestrator:
         self._snapshots = Snapshots(
             self._home.data / "env", self._database, clock=clock, bus=bus, zone_of=self._zone_of
         )
-        channels = Channels([LocalChannel()])
+        self._channels = channels = Channels(registry.build(self._channel_context()))
         self._pool = RunPool(
             self._database,
             self._chosen.runtime,
@@ -260,6 +262,18 @@ class Orchestrator:
             **{f"channel:{one.name}": partial(one.run, intake.receive) for one in channels.all},
             "dispatcher": self._dispatcher.run,
         }
+
+    def _channel_context(self) -> ChannelContext:
+        return ChannelContext(
+            home=self._home.root,
+            database=self._database,
+            clock=self._clock,
+            bus=self.bus,
+            assistant=self._settings.assistant_name,
+            has_own_number=self._settings.assistant_has_own_number,
+            attachment_bytes=self._settings.andy_attachment_mb * 1024 * 1024,
+            wake_outbox=self._hints.outbox.give,
+        )
 
     async def _web(self, intake: Intake, listener: socket.socket) -> None:
         import uvicorn
@@ -453,6 +467,7 @@ class Orchestrator:
                 now_ms=self._clock.now_ms(),
                 steady_ms=self._clock.steady_ms(),
                 disk_free_bytes=free_bytes,
+                channels={one.name: told for one in self._channels.all if (told := one.condition())},
             )
             return await gather(tx, host)
 

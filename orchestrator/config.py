@@ -74,6 +74,13 @@ class Settings(BaseSettings):
         8700, ge=0, le=65535, description="The port of the HTTP door on 127.0.0.1; 0 picks one."
     )
     andy_image: str = Field("andy-agent:latest", min_length=1, description="The agent image.")
+    assistant_has_own_number: bool = Field(
+        default=False,
+        description="Whether the WhatsApp account is the assistant's alone: on yours it signs its messages.",
+    )
+    andy_attachment_mb: int = Field(
+        25, ge=0, le=100, description="How large a file from or to a chat may be, in MB; 0 takes none."
+    )
     andy_log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="How much is logged; never the text of a message."
     )

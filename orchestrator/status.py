@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -47,6 +47,8 @@ class Host:
     now_ms: int
     steady_ms: int
     disk_free_bytes: int
+    channels: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """How each is that has a connection."""
 
 
 async def gather(tx: Tx, host: Host) -> dict[str, Any]:
@@ -67,6 +69,7 @@ async def gather(tx: Tx, host: Host) -> dict[str, Any]:
         "agent": host.agent,
         "credential": host.credential.to_json_dict(),
         "disk_free_bytes": host.disk_free_bytes,
+        "channels": dict(host.channels),
         "groups": [group.folder for group in registered],
         "open": [group.folder for group in registered if group_config.of(group).egress == "open"],
         "containers": [_container(run, recorded, unsettled, host) for run in host.live],

@@ -1,11 +1,22 @@
-"""Which channel owns an address. A new messenger is one module and one line in `app`."""
+"""Which channel owns an address. A new messenger is one module and one line in `build`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.local import LocalChannel
+from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.interfaces import Channel
 from orchestrator.models import ChatJid
+
+
+def build(context: ChannelContext) -> tuple[Channel, ...]:
+    """Make every channel of a host. None connects before it is run."""
+    return (
+        LocalChannel(),
+        WhatsAppChannel(context),
+    )
 
 
 class Channels:

@@ -40,6 +40,7 @@ ALTERING = frozenset(
         "refresh_groups",
     )
 ) | {
+    "chats.seen",
     "group.registered",
     "group.unregistered",
     "task.changed",

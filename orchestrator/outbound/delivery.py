@@ -104,6 +104,9 @@ class Delivery:
     async def _deliver(self, head: Outgoing) -> None:
         channel = self._channel_for(head.chat_jid)
         parts = _parts(head, channel.max_text_chars if channel else None)
+        if head.attachment is not None:
+            # What stands under a file is short, and may be nothing.
+            parts = parts[:1] or ("",)
         if not parts:
             await self._finish(head, OutboxState.SKIPPED, error="nothing in it was for people")
             return
@@ -126,7 +129,7 @@ class Delivery:
             raise ChannelDown(f"No channel is connected for {head.chat_jid}.")
         try:
             async with asyncio.timeout(SEND_SECONDS):
-                await channel.send(head.chat_jid, text, head.message_id)
+                await channel.send(head.chat_jid, text, head.message_id, attachment=head.attachment)
         except (ChannelDown, ChannelRefused):
             raise
         except TimeoutError as error:
@@ -140,7 +143,9 @@ class Delivery:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
-            await messages.add_own(tx, head, text=text, name=self._name, now_ms=now_ms)
+            await messages.add_own(tx, head, text=_seen(head, text), name=self._name, now_ms=now_ms)
+        if head.attachment is not None:
+            await asyncio.to_thread(head.attachment.path.unlink, missing_ok=True)
         self._bus.publish(
             "message.sent",
             group=head.folder,
@@ -166,6 +171,13 @@ class Delivery:
         if state is OutboxState.DEAD:
             log.error("delivery.dead", outgoing=head.id, chat=head.chat_jid, reason=error)
         self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)
+
+
+def _seen(head: Outgoing, text: str) -> str:
+    """What the chat saw, in words."""
+    if head.attachment is None:
+        return text
+    return "\n".join(part for part in (text, f"[file {head.attachment.name}]") if part)
 
 
 def _parts(head: Outgoing, limit: int | None) -> tuple[str, ...]:

@@ -68,6 +68,12 @@ def text_of(root: Path, run: Run) -> str:
     return log_files.path_of(root, run.folder, run.id, run.started_ms).read_text()
 
 
+async def taken_up(logs: RunLogs, run: Run) -> None:
+    """Wait until the writing thread has what was said so far."""
+    while logs._logs[run.id].pending:
+        await asyncio.sleep(0)
+
+
 def said_in(text: str) -> list[str]:
     return re.findall(r"stderr@\d+\| (.*)", text)
 
@@ -114,7 +120,7 @@ async def test_a_gigabyte_of_stderr_fills_neither_memory_nor_disk(root, bus, clo
             assert logs._logs[run.id].pending_bytes <= PENDING_BYTES
             if number % 64 == 0:
                 clock.pass_ms(500)
-                await asyncio.sleep(0)
+                await taken_up(logs, run)
         logs.take_stderr(run.id, b"x" * 100_000 + b"\nthe very last words\n")
         bus.publish("run.ended", run=run.id, detail="crashed")
     text = text_of(root, run)

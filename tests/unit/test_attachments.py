@@ -116,7 +116,7 @@ def test_a_path_that_leads_out_is_refused(home, path):
 
 def test_links_pipes_and_directories_are_refused(home):
     folder = home / "groups/family"
-    (folder / "link").symlink_to(home / "secret")
+    (folder / "link").symlink_to(home / "in.bin")
     os.link(home / "secret", folder / "hard")
     os.mkfifo(folder / "pipe")
     (folder / "dir").mkdir()

@@ -41,7 +41,8 @@ log = structlog.get_logger(__name__)
 MAX_TEXT_CHARS = 4_000
 MAX_WAIT_MS = 20_000
 """A message whose turn is further away is asked for again later."""
-UNPAIRED_SECONDS = 30.0
+UNPAIRED_SECONDS = 5.0
+"""How often a login is looked for where there is none: one look at one file."""
 DAY_SECONDS = 24 * 3600.0
 TAKE_TRIES = 5
 TAKE_PAUSE_SECONDS = 5.0
@@ -87,7 +88,7 @@ class WhatsAppChannel:
         self._failures = 0
 
     def owns(self, jid: ChatJid) -> bool:
-        return jid.endswith((f"@{addresses.GROUP}", f"@{addresses.PHONE}", f"@{addresses.LID}"))
+        return str(addresses.parse(jid)) == jid
 
     def condition(self) -> dict[str, Any]:
         return self._condition.model_dump(exclude_defaults=True, exclude={"state"}) | {
