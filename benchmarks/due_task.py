@@ -14,9 +14,9 @@ from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, excess_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
+from orchestrator.cli.terminal import change
 from orchestrator.models import ContextMode, Schedule, ScheduleKind, Task, TaskStatus
 from orchestrator.store import groups, tasks
-from orchestrator.terminal import change
 
 PAIRS = 9
 ABOVE_A_COLD_START_MS = 50

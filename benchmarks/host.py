@@ -21,11 +21,11 @@ import httpx
 import psutil
 
 from benchmarks.places import IMAGE, PROJECT
-from orchestrator.client import Client
+from orchestrator.cli.client import Client
+from orchestrator.cli.terminal import change
 from orchestrator.home import Home
 from orchestrator.models import ChatJid, Folder, Group
 from orchestrator.registration import ensure_main, register
-from orchestrator.terminal import change
 
 START_SECONDS = 120.0
 STOP_SECONDS = 45.0

@@ -15,7 +15,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from orchestrator import accounts, logs, registration
+from orchestrator import logs, registration
+from orchestrator.cli import account_reports
 from orchestrator.clock import SystemClock
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.tokens import token_hash
@@ -125,13 +126,13 @@ async def host(service: str, token: str) -> None:
 
 async def _prepare(database: Database, token: str, now_ms: int) -> None:
     """As many groups as it takes, each with budgets and a run whose token is `token` and its number."""
-    amount = accounts.parse_amount("1000000M")
+    amount = account_reports.parse_amount("1000000M")
     async with database.transaction() as tx:
         await registration.ensure_main(tx, now_ms=now_ms)
         for number in range(GROUPS):
             await runs.begin(tx, _run(number, f"{token}{number}", now_ms))
         for period in Period:
-            await accounts.set_budget(
+            await account_reports.set_budget(
                 tx, amount, period=period, folder=None, is_background=False, now_ms=now_ms
             )
 

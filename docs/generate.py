@@ -12,7 +12,8 @@ from typing import get_args
 
 from pydantic.fields import FieldInfo
 
-from orchestrator import cli, config
+from orchestrator import config
+from orchestrator.cli import main as cli
 from orchestrator.credentials import secrets
 
 DOCS = Path(__file__).resolve().parent

@@ -11,7 +11,7 @@ def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]):
         sys.stdout.write(f"{__version__}\n")
         return
-    from orchestrator import cli
+    from orchestrator.cli import main as cli
 
     cli.main()
 

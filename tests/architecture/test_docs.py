@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from docs import generate
-from orchestrator import cli, config, demo
+from orchestrator import config
+from orchestrator.cli import demo
+from orchestrator.cli import main as cli
 from orchestrator.credentials import secrets
 from orchestrator.ipc.reception import HANDLERS
 from orchestrator.store.database import migrations

@@ -9,7 +9,7 @@ import os
 
 from small_internet import PUBLIC, SmallInternet
 
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.egress import proxy
 
 PORT = int(os.environ.pop("INTERNET_PORT"))

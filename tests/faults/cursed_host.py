@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.channels.local import LocalChannel
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.container import frames
 from orchestrator.interfaces import Receive
 

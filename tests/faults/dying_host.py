@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.channels.local import LocalChannel
-from orchestrator.cli import main
-from orchestrator.container import runner
+from orchestrator.cli.main import main
+from orchestrator.container import hearing
 from orchestrator.container.docker_engine import DockerEngine
 from orchestrator.container.local_process import LocalProcess
 from orchestrator.ipc import deposit
@@ -79,7 +79,7 @@ LocalChannel.send = with_points_around(send)  # type: ignore[method-assign]
 LocalProcess.start = with_points_around(LocalProcess.start)  # type: ignore[method-assign]
 DockerEngine.start = with_points_around(DockerEngine.start)  # type: ignore[method-assign]
 DockerEngine.adopt = with_points_around(DockerEngine.adopt)  # type: ignore[method-assign]
-runner.REJOIN_SECONDS = float(os.environ.pop("REJOIN_SECONDS", runner.REJOIN_SECONDS))
+hearing.REJOIN_SECONDS = float(os.environ.pop("REJOIN_SECONDS", hearing.REJOIN_SECONDS))
 deposit.write_turn = with_points(deposit.write_turn)
 deposit.write_close = with_points(deposit.write_close)
 deposit.write_reply = with_points(deposit.write_reply)

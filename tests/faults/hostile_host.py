@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import pace
-from orchestrator.cli import main
+from orchestrator.cli.main import main
 from orchestrator.container import reaper
 from orchestrator.container.docker_engine import DockerEngine
 from orchestrator.container.running_process import RunningProcess

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import archive, backup, restore
-from orchestrator.backup import Made
+from orchestrator.backup import archive, restore
+from orchestrator.backup import make as backup
+from orchestrator.backup.make import Made
+from orchestrator.backup.restore import Restored
 from orchestrator.errors import BackupError, HomeError, StoreCorrupt, StoreTooNew
 from orchestrator.home import Home
-from orchestrator.restore import Restored
 from orchestrator.store import database
 from orchestrator.store.database import Database
 from tests.fakes.clock import FakeClock

@@ -21,6 +21,7 @@ from orchestrator.events import Bus
 from orchestrator.models import Folder, Run, RunId
 from tests.fakes.clock import FakeClock
 from tests.fakes.runtimes import eventually
+from tests.fakes.until import until
 
 MEBIBYTE = 1024 * 1024
 
@@ -70,8 +71,7 @@ def text_of(root: Path, run: Run) -> str:
 
 async def taken_up(logs: RunLogs, run: Run) -> None:
     """Wait until the writing thread has what was said so far."""
-    while logs._logs[run.id].pending:
-        await asyncio.sleep(0)
+    await until(lambda: not logs._logs[run.id].pending, "what was said is on its way to the disk")
 
 
 def said_in(text: str) -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from orchestrator import trace
+from orchestrator.cli import trace
+from orchestrator.cli.trace import NoMessage
 from orchestrator.container import log_files
 from orchestrator.models import OutboxState, Run
 from orchestrator.store import outbox
-from orchestrator.trace import NoMessage
 from tests.fakes.household import Household
 
 

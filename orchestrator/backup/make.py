@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator import __version__, archive
-from orchestrator.archive import Contents, Manifest, Progress
+from orchestrator import __version__
+from orchestrator.backup import archive
+from orchestrator.backup.archive import Contents, Manifest, Progress
 from orchestrator.clock import Clock
 from orchestrator.container.log_files import printable
 from orchestrator.errors import BackupError

@@ -30,7 +30,7 @@ def read(
     as_json: bool,
 ) -> None:
     """Look into the store and show what `query` finds."""
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     show(asyncio.run(terminal.read(home, query)), lines, as_json=as_json)
 

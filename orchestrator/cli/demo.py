@@ -11,14 +11,14 @@ from typing import Any
 
 from orchestrator import config, logs
 from orchestrator.app import Orchestrator
-from orchestrator.client import Client
+from orchestrator.cli.client import Client
+from orchestrator.cli.terminal import FAILED, read_home, register
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.errors import AndyError, leaves
 from orchestrator.events import Event
 from orchestrator.home import Home
 from orchestrator.registration import Registration
 from orchestrator.store import messages, reminders
-from orchestrator.terminal import FAILED, read_home, register
 
 GROUP = "family"
 REMINDER_SECONDS = 5

@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError
 
-from orchestrator import archive
-from orchestrator.archive import Contents, Manifest, Progress
+from orchestrator.backup import archive
+from orchestrator.backup.archive import Contents, Manifest, Progress
 from orchestrator.clock import Clock
 from orchestrator.container.choice import AGENT_UID
 from orchestrator.errors import BackupError, StoreTooNew

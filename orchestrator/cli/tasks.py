@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli_options import GroupOption, HomeOption, JsonOption, show
+from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, show
 
 tasks_app = App(name="tasks", help="What agents are asked at a time, or again and again.")
 
@@ -33,7 +33,8 @@ def list_tasks(
     home: HomeOption = None,
 ) -> None:
     """List tasks with their next times. Works with Andy down."""
-    from orchestrator import task_reports, terminal
+    from orchestrator import task_reports
+    from orchestrator.cli import terminal
 
     found = asyncio.run(terminal.read(home, lambda tx: task_reports.every(tx, group, with_over=with_over)))
     if as_json:
@@ -45,7 +46,8 @@ def list_tasks(
 @tasks_app.command(name="show")
 def show_task(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Show a task and its newest runs: due, how they ended, what came of them. Works with Andy down."""
-    from orchestrator import task_reports, terminal
+    from orchestrator import task_reports
+    from orchestrator.cli import terminal
 
     found = asyncio.run(terminal.read(home, lambda tx: task_reports.one(tx, task)))
     show(found, task_reports.show_lines, as_json=as_json)
@@ -76,7 +78,7 @@ def run(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption 
 
 
 def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     is_running = asyncio.run(terminal.act_on_task(home, task, action))
     if as_json:

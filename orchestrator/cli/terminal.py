@@ -80,7 +80,7 @@ async def say(
     given: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
 ) -> int:
     """Say one thing and print what came of it."""
-    from orchestrator.client import Client
+    from orchestrator.cli.client import Client
 
     async with Client.of(home_of(given)) as client:
         place = await client.say(group, text, sender=sender, wait_seconds=wait_seconds)
@@ -104,7 +104,7 @@ def _told(place: dict[str, Any]) -> str:
 
 async def converse(given: Path | None, group: str, *, sender: str) -> int:
     """Read lines, show replies and what Andy says by itself, until Ctrl-D."""
-    from orchestrator.client import Client
+    from orchestrator.cli.client import Client
 
     if not sys.stdin.isatty():
         return await _say_each(given, group, sender=sender)
@@ -157,7 +157,7 @@ async def text_of(home: Home, message_id: str) -> str:
 
 
 async def status(given: Path | None) -> dict[str, Any]:
-    from orchestrator.client import Client
+    from orchestrator.cli.client import Client
 
     async with Client.of(home_of(given)) as client:
         return await client.status()
@@ -196,7 +196,7 @@ async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> 
 
 async def register(given: Path | None, wish: Registration) -> None:
     """Register a chat, through the running Andy where there is one."""
-    from orchestrator.client import Client
+    from orchestrator.cli.client import Client
 
     home = home_of(given)
     try:
@@ -222,7 +222,7 @@ async def _register_here(home: Home, wish: Registration) -> None:
 async def unregister(given: Path | None, folder: str) -> str:
     """Forget a group; tells what became of what it had."""
     from orchestrator import registration
-    from orchestrator.client import Client
+    from orchestrator.cli.client import Client
 
     try:
         async with Client.of(home_of(given)) as client:
@@ -235,7 +235,7 @@ async def unregister(given: Path | None, folder: str) -> str:
 async def act_on_task(given: Path | None, task_id: str, action: str) -> bool:
     """Pause, resume, cancel or run a task; tells whether a running Andy did it."""
     from orchestrator import agenda
-    from orchestrator.client import Client
+    from orchestrator.cli.client import Client
     from orchestrator.scheduler.timing import times_for
 
     try:
@@ -265,7 +265,7 @@ async def retry(given: Path | None, number: int) -> None:
 
 async def follow_message(given: Path | None, group: str, message_id: str) -> dict[str, Any]:
     """All that befell one message, by the store and the logs, whether Andy runs or not."""
-    from orchestrator import trace
+    from orchestrator.cli import trace
 
     found = await read(given, lambda tx: trace.find(tx, group, message_id))
     return await asyncio.to_thread(trace.with_attempts, found, home_of(given).logs)
@@ -275,7 +275,7 @@ async def events(
     given: Path | None, *, group: str | None, recent: int, follows: bool
 ) -> AsyncIterator[dict[str, Any]]:
     """What happened lately on a running Andy, and what happens from now on. Raises `NotRunning`."""
-    from orchestrator.client import Client
+    from orchestrator.cli.client import Client
 
     async with Client.of(home_of(given)) as client:
         async for event in client.events(group=group, recent=recent, follows=follows):
@@ -289,7 +289,8 @@ def logs(given: Path | None, group: str | None, *, run: str | None, lines: int) 
     Raises:
         NoLog: there is none, or no such run.
     """
-    from orchestrator import kept_log, log_reader
+    from orchestrator import kept_log
+    from orchestrator.cli import log_reader
 
     root = home_of(given).logs
     if group is None:
@@ -326,13 +327,13 @@ async def set_budget(
     group: str | None,
     is_background: bool,
 ) -> None:
-    from orchestrator import accounts
+    from orchestrator.cli import account_reports
     from orchestrator.store.budgets import Period
 
-    parsed = accounts.parse_amount(amount)
+    parsed = account_reports.parse_amount(amount)
 
     async def act(tx: Tx, now_ms: int) -> None:
-        await accounts.set_budget(
+        await account_reports.set_budget(
             tx, parsed, period=Period(per), folder=group, is_background=is_background, now_ms=now_ms
         )
 
@@ -341,7 +342,7 @@ async def set_budget(
 
 def back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) -> list[str]:
     """Back a home up, telling how far it is when it takes long; gives what to tell. Blocks."""
-    from orchestrator import backup
+    from orchestrator.backup import make as backup
     from orchestrator.clock import SystemClock
 
     made = backup.back_up(
@@ -352,7 +353,7 @@ def back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) ->
 
 def restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
     """Put a backup in a home's place; gives what to tell. Blocks."""
-    from orchestrator import restore as restoring
+    from orchestrator.backup import restore as restoring
     from orchestrator.clock import SystemClock
 
     done = restoring.restore(home_of(given), source, force=force, clock=SystemClock(), say=say_aside)

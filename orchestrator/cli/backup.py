@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from orchestrator.cli_options import HomeOption
+from orchestrator.cli.options import HomeOption
 
 
 def backup(
@@ -26,7 +26,7 @@ def backup(
 
     Example: `andy backup ~/andy-monday.tar.gz`
     """
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     for line in terminal.back_up(home, file, with_env=with_env, force=force):
         print(line)
@@ -47,7 +47,7 @@ def restore(
 
     Example: `andy restore ~/andy-monday.tar.gz --force`
     """
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     for line in terminal.restore(home, file, force=force):
         print(line)

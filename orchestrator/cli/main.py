@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator import __version__, cli_accounts, cli_backup, cli_events, cli_tasks
-from orchestrator.cli_options import (
+from orchestrator import __version__
+from orchestrator.cli import accounts, backup, events, tasks
+from orchestrator.cli.options import (
     FAILED,
     GroupArgument,
     HomeOption,
@@ -35,13 +36,13 @@ app = App(
 )
 groups_app = app.command(App(name="groups", help="The chats that have an agent."))
 outbox_app = app.command(App(name="outbox", help="What is on its way to a chat."))
-app.command(cli_accounts.usage)
-app.command(cli_accounts.budget_app)
-app.command(cli_accounts.audit_app)
-app.command(cli_events.events)
-app.command(cli_backup.backup)
-app.command(cli_backup.restore)
-app.command(cli_tasks.tasks_app)
+app.command(accounts.usage)
+app.command(accounts.budget_app)
+app.command(accounts.audit_app)
+app.command(events.events)
+app.command(backup.backup)
+app.command(backup.restore)
+app.command(tasks.tasks_app)
 image_app = app.command(App(name="image", help="The agents' container image."))
 
 
@@ -91,7 +92,7 @@ def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
     keep
         Keep the demo's home for a look around.
     """
-    from orchestrator.demo import run_demo
+    from orchestrator.cli.demo import run_demo
 
     return asyncio.run(run_demo(runtime, keeps_home=keep))
 
@@ -117,7 +118,7 @@ def up(
     port
         The port of the HTTP door on 127.0.0.1. [ANDY_PORT, else 8700]
     """
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     asyncio.run(terminal.serve(home, {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}))
 
@@ -141,7 +142,7 @@ def chat(
 
     Example: `andy chat main -m "remind me in 10 minutes to stretch"`
     """
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     if message is None:
         return asyncio.run(terminal.converse(home, group, sender=sender))
@@ -152,7 +153,7 @@ def chat(
 def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Tell what runs, waits and is stuck."""
     from orchestrator import status as telling
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     show(asyncio.run(terminal.status(home)), telling.lines, as_json=as_json)
 
@@ -173,7 +174,8 @@ def messages(
 
     Example: `andy messages family --id 17`
     """
-    from orchestrator import reports, terminal, trace
+    from orchestrator import reports
+    from orchestrator.cli import terminal, trace
 
     if message_id is not None:
         found = asyncio.run(terminal.follow_message(home, group, message_id))
@@ -213,7 +215,7 @@ def logs(
 
     Example: `andy logs family -f`
     """
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     view = terminal.logs(home, group, run=run, lines=max(0, lines))
     for line in view.lines:
@@ -254,7 +256,7 @@ def register(
 
     Example: `andy groups register family --name Family --config '{"memory_mb": 1024}'`
     """
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
     from orchestrator.registration import Registration
 
     wish = Registration(
@@ -290,7 +292,8 @@ def config(
 
     Example: `andy groups config family --set '{"memory_mb": 1024, "mounts": [{"path": "~/photos"}]}'`
     """
-    from orchestrator import reports, terminal
+    from orchestrator import reports
+    from orchestrator.cli import terminal
 
     if changes is not None:
         asyncio.run(terminal.configure(home, folder, _object(changes)))
@@ -311,7 +314,7 @@ def _object(text: str) -> dict[str, Any]:
 @groups_app.command
 def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
     """Take a chat's agent away. Its files and history stay."""
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     print(asyncio.run(terminal.unregister(home, folder)))
 
@@ -332,7 +335,7 @@ def retry(
     home: HomeOption = None,
 ) -> None:
     """Queue a dead message again."""
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     asyncio.run(terminal.retry(home, number))
     print(f"Message {number} is queued again.")
@@ -349,6 +352,6 @@ def build(
     home: HomeOption = None,
 ) -> None:
     """Build the agents' image: minutes the first time, seconds after a change of the runner."""
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     terminal.build_image(home, base=base, tag=tag)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from orchestrator.cli_options import GroupOption, HomeOption
+from orchestrator.cli.options import GroupOption, HomeOption
 
 ROW = ("kind", "group", "message", "turn", "attempt", "run", "detail", "reason")
 
@@ -34,7 +34,7 @@ def events(
 
 
 async def _print(home: Path | None, *, group: str | None, lines: int, follows: bool, as_json: bool) -> None:
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     async for event in terminal.events(home, group=group, recent=lines, follows=follows):
         print(json.dumps(event, ensure_ascii=False) if as_json else _line(event), flush=True)

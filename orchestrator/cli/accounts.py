@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli_options import FAILED, GroupOption, HomeOption, JsonOption, LimitOption, read, show
+from orchestrator.cli.options import FAILED, GroupOption, HomeOption, JsonOption, LimitOption, read, show
 
 budget_app = App(name="budget", help="How much may be used of the model, in tokens or money.")
 audit_app = App(name="audit", help="What was asked, refused and reached, as it was written then.")
@@ -26,25 +26,27 @@ def usage(
 
     Example: `andy usage --by group`
     """
-    from orchestrator import accounts, terminal
+    from orchestrator.cli import account_reports, terminal
 
     at = terminal.moment(home)
     found = asyncio.run(
-        terminal.read(home, lambda tx: accounts.usage(tx, group, by=by, now_ms=at.now_ms, zone=at.zone))
+        terminal.read(
+            home, lambda tx: account_reports.usage(tx, group, by=by, now_ms=at.now_ms, zone=at.zone)
+        )
     )
-    show(found, accounts.usage_lines, as_json=as_json)
+    show(found, account_reports.usage_lines, as_json=as_json)
 
 
 @budget_app.command(name="list")
 def list_budgets(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List the budgets and what is used of each. Works with Andy down."""
-    from orchestrator import accounts, terminal
+    from orchestrator.cli import account_reports, terminal
 
     at = terminal.moment(home)
     read(
         home,
-        lambda tx: accounts.budgets(tx, now_ms=at.now_ms, zone=at.zone),
-        accounts.budget_lines,
+        lambda tx: account_reports.budgets(tx, now_ms=at.now_ms, zone=at.zone),
+        account_reports.budget_lines,
         as_json=as_json,
     )
 
@@ -67,7 +69,7 @@ def set_budget(
 
     Example: `andy budget set 5usd --per day`
     """
-    from orchestrator import terminal
+    from orchestrator.cli import terminal
 
     asyncio.run(terminal.set_budget(home, amount, per=per, group=group, is_background=background))
     print("The budget is set: see 'andy budget list'.")
@@ -81,9 +83,11 @@ def remove_budget(
     home: HomeOption = None,
 ) -> None:
     """Remove a budget. It holds from the next request on."""
-    from orchestrator import accounts, terminal
+    from orchestrator.cli import account_reports, terminal
 
-    asyncio.run(terminal.change(home, lambda tx, now_ms: accounts.remove_budget(tx, number, now_ms=now_ms)))
+    asyncio.run(
+        terminal.change(home, lambda tx, now_ms: account_reports.remove_budget(tx, number, now_ms=now_ms))
+    )
     print(f"Budget {number} is removed.")
 
 
@@ -102,14 +106,14 @@ def audit(
 
     Example: `andy audit --group family --since 2h`
     """
-    from orchestrator import accounts, terminal
+    from orchestrator.cli import account_reports, terminal
 
     at = terminal.moment(home)
-    begin = accounts.since_ms(since, now_ms=at.now_ms, zone=at.zone)
+    begin = account_reports.since_ms(since, now_ms=at.now_ms, zone=at.zone)
     read(
         home,
-        lambda tx: accounts.audit(tx, group, since=begin, limit=limit),
-        accounts.audit_lines,
+        lambda tx: account_reports.audit(tx, group, since=begin, limit=limit),
+        account_reports.audit_lines,
         as_json=as_json,
     )
 
@@ -117,8 +121,8 @@ def audit(
 @audit_app.command
 def verify(*, as_json: JsonOption = False, home: HomeOption = None) -> int:
     """See whether a row was changed or is missing: each is sealed over the one before. 1 when one is."""
-    from orchestrator import accounts, terminal
+    from orchestrator.cli import account_reports, terminal
 
-    found = asyncio.run(terminal.read(home, accounts.verify_audit))
-    show(found, accounts.verdict_lines, as_json=as_json)
+    found = asyncio.run(terminal.read(home, account_reports.verify_audit))
+    show(found, account_reports.verdict_lines, as_json=as_json)
     return 0 if found["ok"] else FAILED
