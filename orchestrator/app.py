@@ -6,24 +6,23 @@ import asyncio
 import secrets
 import shutil
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import structlog
 
-from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
-from orchestrator import __version__, doors, group_config, group_files, owner, registration
+from agent_runner.wire.order import TurnOrder
+from orchestrator import __version__, group_files, owner, registration
 from orchestrator.channels import registry
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local import written
 from orchestrator.channels.registry import Channels
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.config import Settings
-from orchestrator.container import allowlist, choice, mounts, reaper
+from orchestrator.container import choice, reaper
 from orchestrator.container.run_log import RunLogs
 from orchestrator.container.runner import RunPool, Ties
 from orchestrator.credentials import tokens
@@ -35,15 +34,15 @@ from orchestrator.hints import Hints
 from orchestrator.home import Home
 from orchestrator.inbound import prompt, senders
 from orchestrator.inbound.intake import Intake
-from orchestrator.interfaces import Mount
 from orchestrator.ipc import deposit
 from orchestrator.ipc.post import Post
 from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.snapshots import Snapshots
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.models import Folder, Group, Run, RunId, Turn
+from orchestrator.models import Folder, Group, RunId, Turn
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.outbound.typing import TypingSigns
+from orchestrator.provision import Provision
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
 from orchestrator.scheduler.loop import Scheduler
@@ -85,12 +84,6 @@ class Orchestrator:
         self._clock = clock or SystemClock()
         self._hints = Hints()
         self._senders = owner.OwnerFile(owner.owner_directory() / senders.FILE, senders.SenderRules)
-        self._allowlist = allowlist.Allowlist(
-            owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
-            home=home.root,
-            own_home=Path.home(),
-        )
-        self._deposited: dict[int, str] = {}
         self.bus = Bus(self._clock)
         self._is_drained = False
         self._started_ms = self._clock.now_ms()
@@ -161,6 +154,16 @@ class Orchestrator:
             on_runaway=self._stop_run,
         )
         await self._doors.open(stack)
+        self._provision = Provision(
+            self._home,
+            self._settings,
+            database=self._database,
+            credentials=self._credentials,
+            doors=self._doors,
+            uid=self._chosen.uid,
+            clock=self._clock,
+            on_told=self._hints.outbox.give,
+        )
         self._watcher = await stack.enter_async_context(MailboxWatcher(self._home.ipc))
         async with asyncio.TaskGroup() as tasks:
             loops = self._loops(tasks, listener)
@@ -254,7 +257,11 @@ class Orchestrator:
             "reaper": self._pool.reap,
             "run-logs": self._run_logs.run,
             "upkeep": Upkeep(
-                self._database, lay=self._lay, live=self._pool.live, retire=self._pool.retire, bus=bus
+                self._database,
+                lay=self._provision.lay,
+                live=self._pool.live,
+                retire=self._pool.retire,
+                bus=bus,
             ).run,
             "post": self._post().run,
             **self._doors.loops(),
@@ -347,17 +354,18 @@ class Orchestrator:
     # What the pool needs of other stages
 
     def _ties(self) -> Ties:
+        inputs = deposit.Inputs(self._home.ipc)
         return Ties(
             compose=self._compose,
-            order=self._order,
+            order=self._provision.order,
             token=_fresh_token,
-            environment=self._environment,
-            prepare=self._prepare,
+            environment=self._provision.environment,
+            prepare=self._provision.prepare,
             watch=self._open_mailbox,
             unwatch=self._watcher.unwatch,
-            deposit_turn=self._deposit_turn,
-            deposit_close=self._deposit_close,
-            forget_turn=self._forget_turn,
+            deposit_turn=inputs.write_turn,
+            deposit_close=inputs.write_close,
+            forget_turn=inputs.forget_turn,
             give_back=give_back,
             new_run_id=_new_run_id,
         )
@@ -373,75 +381,11 @@ class Orchestrator:
             now_ms=self._clock.now_ms(),
         )
 
-    def _order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
-        config = group_config.of(group)
-        return RunOrder(
-            run=run.id,
-            group=group.folder,
-            chat_jid=group.jid,
-            is_main=group.is_main,
-            assistant_name=self._settings.assistant_name,
-            timezone=self._settings.tz,
-            agent=self._agent(group),
-            model=config.model or self._settings.andy_model,
-            session_id=session_id,
-            turn=turn,
-            limits=Limits(turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000),
-            egress=doors.egress_of(config),
-            reachable=doors.reachable(config),
-        )
-
-    def _agent(self, group: Group) -> AgentName:
-        wanted = group_config.of(group).agent or self._settings.andy_agent
-        if wanted == "auto":
-            return "claude" if self._credentials.current() is not None else "offline"
-        return "claude" if wanted == "claude" else "offline"
-
-    def _environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
-        return {"TZ": self._settings.tz, **self._doors.environment(group, agent, token)}
-
-    async def _prepare(self, group: Group) -> Sequence[Mount]:
-        made = await asyncio.to_thread(self._make_folders, group)
-        extra = await asyncio.to_thread(self._allowlist.grant, group)
-        if extra.refusals:
-            await self._tell_owner(
-                "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals]), about=group.folder
-            )
-        return (*made, *extra.mounts)
-
-    def _make_folders(self, group: Group) -> Sequence[Mount]:
-        made = mounts.prepare(group, home=self._home.root, uid=self._chosen.uid)
-        self._lay(group)
-        return made
-
-    async def _tell_owner(self, text: str, *, about: str) -> None:
-        log.warning("owner.told", about=about, text=text)
-        async with self._database.transaction() as tx:
-            await owner.tell(tx, f"⚠️ {text}", about=about, now_ms=self._clock.now_ms())
-        self._hints.outbox.give()
-
-    def _lay(self, group: Group) -> None:
-        group_files.lay_memory(self._home.root, group, assistant=self._settings.assistant_name)
-
     def _lay_shared(self) -> None:
         try:
             group_files.lay_shared_memory(self._home.root, assistant=self._settings.assistant_name)
         except OSError as error:
             log.warning("shared_memory.not_made", reason=str(error))
-
-    def _input(self, folder: Folder) -> Path:
-        return self._home.ipc / folder / "input"
-
-    def _deposit_turn(self, folder: Folder, order: TurnOrder) -> None:
-        self._deposited[order.turn] = deposit.write_turn(self._input(folder), order)
-
-    def _deposit_close(self, folder: Folder, closing: Sequence[RunId]) -> None:
-        deposit.write_close(self._input(folder), closing)
-
-    def _forget_turn(self, folder: Folder, turn_id: int) -> None:
-        name = self._deposited.pop(turn_id, None)
-        if name is not None:
-            deposit.remove_turn(self._input(folder), name)
 
     async def _stop_run(self, run_id: RunId, reason: str) -> None:
         await self._pool.stop(run_id, reason)
@@ -458,7 +402,9 @@ class Orchestrator:
                 runtime=self._chosen.runtime.name,
                 is_isolated=self._chosen.runtime.is_isolated,
                 image=self._chosen.image,
-                agent=self._agent(first) if first and not credential.problem else self._settings.andy_agent,
+                agent=self._provision.agent(first)
+                if first and not credential.problem
+                else self._settings.andy_agent,
                 credential=credential,
                 slots=self._settings.max_concurrent_containers,
                 live=self._pool.live(),

@@ -14,6 +14,7 @@ from pathlib import Path
 from agent_runner.wire import files
 from agent_runner.wire.mailbox import Reply
 from agent_runner.wire.order import CLOSE_FILE, CloseOrder, TurnOrder
+from orchestrator.models import Folder, RunId
 
 REPLY_SECONDS = 3600.0
 """How long an answer stays. A tool waits for it ten seconds."""
@@ -43,6 +44,31 @@ def write_close(input_dir: Path, runs: Collection[str]) -> None:
     """Ask `runs` to end after their turn. Replaces what was asked before: name every run still meant."""
     order = CloseOrder(runs=tuple(sorted(runs)))
     files.write_whole(input_dir / CLOSE_FILE, order.to_json())
+
+
+class Inputs:
+    """The `input/` of every group, and which file there holds which turn."""
+
+    def __init__(self, ipc: Path) -> None:
+        self._ipc = ipc
+        self._names: dict[int, str] = {}
+
+    def write_turn(self, folder: Folder, order: TurnOrder) -> None:
+        """See `write_turn`."""
+        self._names[order.turn] = write_turn(self._of(folder), order)
+
+    def write_close(self, folder: Folder, closing: Collection[RunId]) -> None:
+        """See `write_close`."""
+        write_close(self._of(folder), closing)
+
+    def forget_turn(self, folder: Folder, turn_id: int) -> None:
+        """Remove the file of a turn that was taken; one that never had a file is no error."""
+        name = self._names.pop(turn_id, None)
+        if name is not None:
+            remove_turn(self._of(folder), name)
+
+    def _of(self, folder: Folder) -> Path:
+        return self._ipc / folder / "input"
 
 
 def clear_stale(input_dir: Path, *, keep: Collection[str] = ()) -> tuple[str, ...]:

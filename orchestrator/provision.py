@@ -1,0 +1,109 @@
+"""What a run is given: its order, its environment, the folders it sees and the memory that lies in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
+from orchestrator import doors, group_config, group_files, owner
+from orchestrator.clock import Clock
+from orchestrator.config import Settings
+from orchestrator.container import allowlist, mounts
+from orchestrator.credentials.secrets import CredentialSource
+from orchestrator.doors import Doors
+from orchestrator.home import Home
+from orchestrator.interfaces import Mount
+from orchestrator.models import Group, Run
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+
+class Provision:
+    """Made once for a host; each run is given what its group's configuration says at that moment."""
+
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        *,
+        database: Database,
+        credentials: CredentialSource,
+        doors: Doors,
+        uid: int,
+        clock: Clock,
+        on_told: Callable[[], None],
+    ) -> None:
+        """`uid` is the user of a container; `on_told` says that the outbox has a word for the owner."""
+        self._home = home
+        self._settings = settings
+        self._database = database
+        self._credentials = credentials
+        self._doors = doors
+        self._uid = uid
+        self._clock = clock
+        self._on_told = on_told
+        self._allowlist = allowlist.Allowlist(
+            owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
+            home=home.root,
+            own_home=Path.home(),
+        )
+
+    def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
+        """What the runner reads on its stdin. No secret is in it."""
+        config = group_config.of(group)
+        return RunOrder(
+            run=run.id,
+            group=group.folder,
+            chat_jid=group.jid,
+            is_main=group.is_main,
+            assistant_name=self._settings.assistant_name,
+            timezone=self._settings.tz,
+            agent=self.agent(group),
+            model=config.model or self._settings.andy_model,
+            session_id=session_id,
+            turn=turn,
+            limits=Limits(turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000),
+            egress=doors.egress_of(config),
+            reachable=doors.reachable(config),
+        )
+
+    def agent(self, group: Group) -> AgentName:
+        """The group's own, else the setting's; `auto` is Claude as soon as there is a credential."""
+        wanted = group_config.of(group).agent or self._settings.andy_agent
+        if wanted == "auto":
+            return "claude" if self._credentials.current() is not None else "offline"
+        return "claude" if wanted == "claude" else "offline"
+
+    def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
+        """`token` is the run's own: the only thing in it that opens a door."""
+        return {"TZ": self._settings.tz, **self._doors.environment(group, agent, token)}
+
+    async def prepare(self, group: Group) -> Sequence[Mount]:
+        """Make the group's folders and tell what a container of it sees; the owner is told of refusals."""
+        made = await asyncio.to_thread(self._make_folders, group)
+        extra = await asyncio.to_thread(self._allowlist.grant, group)
+        if extra.refusals:
+            await self._tell_owner(
+                "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals]), about=group.folder
+            )
+        return (*made, *extra.mounts)
+
+    def lay(self, group: Group) -> None:
+        """The memory a group begins with; blocking."""
+        group_files.lay_memory(self._home.root, group, assistant=self._settings.assistant_name)
+
+    def _make_folders(self, group: Group) -> Sequence[Mount]:
+        made = mounts.prepare(group, home=self._home.root, uid=self._uid)
+        self.lay(group)
+        return made
+
+    async def _tell_owner(self, text: str, *, about: str) -> None:
+        log.warning("owner.told", about=about, text=text)
+        async with self._database.transaction() as tx:
+            await owner.tell(tx, f"⚠️ {text}", about=about, now_ms=self._clock.now_ms())
+        self._on_told()
