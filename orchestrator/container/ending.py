@@ -1,0 +1,137 @@
+"""How a life ends: asked to close or killed, its end recorded, its container removed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from orchestrator.container import outcome, reaper
+from orchestrator.container.life import Life
+from orchestrator.container.lives import Lives
+from orchestrator.container.ties import Surroundings, until_stored, word_of
+from orchestrator.errors import ContainerError, EngineGone
+from orchestrator.interfaces import RunningContainer
+from orchestrator.models import Run, RunId, RunState
+from orchestrator.store import runs, turns
+
+log = structlog.get_logger(__name__)
+
+CHANGED = "its group is gone or has changed"
+
+
+class Ending:
+    """Everything that ends a life, and what is left to be ended."""
+
+    def __init__(self, around: Surroundings, lives: Lives) -> None:
+        self._around = around
+        self._lives = lives
+        self._suspects: set[RunId] = set()
+        """Runs that were given up while their container may live on."""
+
+    @property
+    def has_suspects(self) -> bool:
+        return bool(self._suspects)
+
+    # Asked, or made to
+
+    async def close(self, life: Life, *, reason: str) -> None:
+        """Ask a container to end; it has until the reaper's grace to do so."""
+        life.enter(RunState.CLOSING, self._around.clock.steady_ms())
+        self._around.bus.publish("run.closing", group=life.run.folder, run=life.run.id, reason=reason)
+        closing = [
+            other.run.id for other in self._lives.of(life.run.folder) if other.state is RunState.CLOSING
+        ]
+        await asyncio.to_thread(self._around.ties.deposit_close, life.run.folder, closing)
+        self._around.hints.reaper.give()
+
+    def condemn(self, life: Life, verdict: reaper.Verdict) -> None:
+        """Have it end; whoever hears it carries that out."""
+        life.verdict = verdict
+        log.warning("run.killed", run=life.run.id, group=life.run.folder, reason=verdict.reason)
+        self._around.bus.publish("run.killed", group=life.run.folder, run=life.run.id, reason=verdict.reason)
+
+    async def end(self, life: Life, verdict: reaper.Verdict) -> None:
+        """End it now."""
+        self.condemn(life, verdict)
+        if life.container is not None and not await self.kill(life.container):
+            life.verdict = None  # the next look at it tries again
+
+    async def kill(self, container: RunningContainer) -> bool:
+        """Stop a container; False when the runtime did not."""
+        try:
+            await container.stop()
+        except ContainerError as error:
+            log.warning("container.left", run=container.run_id, reason=str(error))
+            return False
+        return True
+
+    # Recorded
+
+    async def settle_surely(self, run: Run, ended: outcome.Outcome) -> None:
+        """Settle, however often the disk refuses."""
+        async for attempt in until_stored():
+            with attempt:
+                await self.settle(run, ended)
+
+    async def settle(self, run: Run, ended: outcome.Outcome) -> None:
+        """Record the end of a run and, in the same transaction, what becomes of its turn."""
+        now_ms = self._around.clock.now_ms()
+        async with self._around.database.transaction() as tx:
+            await runs.end(
+                tx, run.id, kind=ended.kind.value, detail=ended.detail or ended.reason, now_ms=now_ms
+            )
+            turn = await turns.running_in(tx, run.id)
+            state = None
+            if turn is not None:
+                state = await self._around.ties.give_back(
+                    tx,
+                    turn,
+                    reason=ended.reason,
+                    is_retryable=ended.is_retryable,
+                    now_ms=now_ms,
+                    is_at_once=ended.kind is outcome.Kind.LOST,
+                )
+        level = log.info if ended.kind is outcome.Kind.CLOSED else log.warning
+        if ended.detail:
+            self._around.logs.note(run.id, "run.exit", {"detail": ended.detail})
+        level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
+        if turn is not None and state is not None:
+            self._around.bus.publish(
+                f"turn.{word_of(state)}",
+                group=run.folder,
+                turn=turn.id,
+                run=run.id,
+                attempt=turn.attempt,
+                reason=ended.reason,
+            )
+            self._around.hints.outbox.give()
+        self._around.bus.publish(
+            "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
+        )
+
+    # What is left of it
+
+    def suspect(self, run_id: RunId) -> None:
+        """Look for what may live on of a run that was given up."""
+        self._suspects.add(run_id)
+
+    async def remove(self, container: RunningContainer) -> None:
+        """End a container, whatever its state, and forget it."""
+        try:
+            await container.stop()
+            await container.remove()
+        except ContainerError as error:
+            self._suspects.add(container.run_id)
+            log.warning("container.left", run=container.run_id, reason=str(error))
+
+    async def end_suspects(self) -> None:
+        """End what is there of the runs that were given up, if the runtime can be asked."""
+        try:
+            found = await self._around.runtime.adopt()
+        except EngineGone:
+            return
+        suspects, self._suspects = self._suspects, set()
+        for container in found:
+            if container.run_id in suspects and container.run_id not in self._lives:
+                await self.remove(container)

@@ -1,0 +1,50 @@
+"""One container's life as a job: started or adopted, heard to its end, settled, its slot freed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import structlog
+
+from orchestrator.container import outcome
+from orchestrator.container.ending import Ending
+from orchestrator.container.life import Life
+from orchestrator.container.lives import Lives
+from orchestrator.container.ties import Surroundings
+
+log = structlog.get_logger(__name__)
+
+
+class Living:
+    """The jobs of all lives, each a task of its own."""
+
+    def __init__(self, around: Surroundings, lives: Lives, ending: Ending) -> None:
+        self._around = around
+        self._lives = lives
+        self._ending = ending
+
+    def spawn(self, life: Life, living: Awaitable[outcome.Outcome]) -> None:
+        """Let it live until `living` tells how it ended."""
+        life.task = self._around.tasks.create_task(self._live(life, living), name=f"run:{life.run.id}")
+
+    async def _live(self, life: Life, living: Awaitable[outcome.Outcome]) -> None:
+        """One job: whatever goes wrong in it ends this life alone, recorded."""
+        try:
+            ended = await living
+        except Exception:
+            log.exception("run.broke", run=life.run.id, group=life.run.folder)
+            ended = outcome.Outcome(
+                kind=outcome.Kind.CRASHED, reason="something went wrong inside Andy.", is_retryable=True
+            )
+        await self._ending.settle_surely(life.run, ended)
+        if life.container is not None and not life.has_exited:
+            await self._ending.remove(life.container)
+        await self._vacate(life)
+        if life.container is not None and life.has_exited:
+            # What is left of it holds no slot: whoever waits for one need not wait for this.
+            await self._ending.remove(life.container)
+
+    async def _vacate(self, life: Life) -> None:
+        self._lives.vacate(life)
+        if not self._lives.of(life.run.folder):
+            await self._around.ties.unwatch(life.run.folder)

@@ -1,0 +1,73 @@
+"""What the rooms of this stage work with: the host's things, and what other stages do for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import stamina
+
+from agent_runner.wire.order import AgentName, RunOrder, TurnOrder
+from orchestrator.clock import Clock
+from orchestrator.container import frames, reaper
+from orchestrator.container.run_log import RunLogs
+from orchestrator.errors import StoreCorrupt, StoreError
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.interfaces import ContainerRuntime, Mount
+from orchestrator.models import Folder, Group, Run, RunId, Turn, TurnState
+from orchestrator.store.database import Database, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ties:
+    """What other stages do for the pool; `app` ties them."""
+
+    compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]]
+    order: Callable[[Run, Group, TurnOrder, str | None], RunOrder]
+    token: Callable[[], tuple[str, str]]
+    """A new token and its hash."""
+    environment: Callable[[Group, AgentName, str], Mapping[str, str]]
+    prepare: Callable[[Group], Awaitable[Sequence[Mount]]]
+    """Make the group's directories and tell what a container of it sees."""
+    watch: Callable[[Folder], Awaitable[None]]
+    """Look at the group's mailboxes from now on."""
+    unwatch: Callable[[Folder], Awaitable[None]]
+    deposit_turn: Callable[[Folder, TurnOrder], None]
+    """Write a turn for a live container; blocking."""
+    deposit_close: Callable[[Folder, Sequence[RunId]], None]
+    forget_turn: Callable[[Folder, int], None]
+    """Remove a turn's file; blocking."""
+    give_back: frames.GiveBack
+    new_run_id: Callable[[], RunId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every room of the pool stands on."""
+
+    database: Database
+    runtime: ContainerRuntime
+    ties: Ties
+    limits: reaper.Limits
+    logs: RunLogs
+    clock: Clock
+    tasks: asyncio.TaskGroup
+    hints: Hints
+    bus: Bus
+
+
+def until_stored() -> AsyncIterator[stamina.Attempt]:
+    """Try again while the disk refuses: `async for attempt in until_stored(): with attempt: …`."""
+    return stamina.retry_context(on=_passes, attempts=None, timeout=None, wait_initial=0.5, wait_max=10)
+
+
+def _passes(error: Exception) -> bool:
+    """A disk has room again some day; a damaged database does not mend itself."""
+    return isinstance(error, StoreError) and not isinstance(error, StoreCorrupt)
+
+
+def word_of(state: TurnState) -> str:
+    """The second part of the event that tells of a turn's new state."""
+    return "put_back" if state is TurnState.QUEUED else state.value
