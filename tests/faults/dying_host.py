@@ -69,7 +69,7 @@ async def transaction(self: Database) -> AsyncIterator[Any]:
     point()
 
 
-async def send(self: LocalChannel, jid: str, text: str, message_id: str) -> None:
+async def send(self: LocalChannel, jid: str, text: str, message_id: str, *, attachment: Any = None) -> None:
     with SEEN.open("a", encoding="utf-8") as seen:
         seen.write(json.dumps({"id": message_id, "text": text}) + "\n")
 
