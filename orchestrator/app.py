@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from agent_runner.wire.order import TurnOrder
-from orchestrator import __version__, group_files, owner, registration
+from orchestrator import __version__, group_config, group_files, owner, registration
 from orchestrator.channels import registry
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local import written
@@ -347,9 +347,7 @@ class Orchestrator:
         await self._snapshots.write(folder)
 
     def _zone_of(self, group: Group) -> ZoneInfo:
-        """The zone of a group's clocks: one for all, so far."""
-        del group
-        return self._settings.zone
+        return group_config.zone_of(group, default=self._settings.zone)
 
     # What the pool needs of other stages
 
@@ -377,7 +375,7 @@ class Orchestrator:
             group,
             run_id=run_id,
             name=self._settings.assistant_name,
-            zone=self._settings.zone,
+            zone=self._zone_of(group),
             now_ms=self._clock.now_ms(),
         )
 

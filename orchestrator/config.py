@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from orchestrator.errors import SettingError
 
 
-def _known_zone(name: str) -> str:
+def known_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -27,7 +27,7 @@ def _zone_of_this_machine() -> str:
     from tzlocal import get_localzone_name
 
     try:
-        return _known_zone(get_localzone_name())
+        return known_zone(get_localzone_name())
     except (ValueError, OSError, LookupError):
         return "UTC"
 
@@ -59,7 +59,7 @@ class Settings(BaseSettings):
         ge=1_000,
         description="Milliseconds a turn may take, and after which a container is replaced.",
     )
-    tz: Annotated[str, AfterValidator(_known_zone)] = Field(
+    tz: Annotated[str, AfterValidator(known_zone)] = Field(
         default_factory=_zone_of_this_machine,
         description="The time zone of prompts, reminders and schedules.",
     )

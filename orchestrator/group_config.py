@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
+from orchestrator.config import known_zone
 from orchestrator.errors import BadRequest
 from orchestrator.models import Group
 from orchestrator.targets import Target, parse_target
@@ -60,6 +62,8 @@ class GroupConfig(_Strict):
     cpus: Annotated[float, Field(ge=0.1, le=512)] | None = None
     agent: Literal["auto", "claude", "offline"] | None = None
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    timezone: Annotated[str, Field(max_length=64), AfterValidator(known_zone)] | None = None
+    """The zone of its prompts, reminders and schedules."""
     egress: Literal["none", "open"] | Allowlist = "none"
     """What is reached outside: nothing, a list of places through the proxy, or all of the internet."""
 
@@ -89,6 +93,12 @@ def of(group: Group) -> GroupConfig:
     except ValidationError as error:
         log.warning("group.config_unreadable", group=group.folder, reason=_explained(error))
         return GroupConfig()
+
+
+def zone_of(group: Group, *, default: ZoneInfo) -> ZoneInfo:
+    """The zone of a group's clocks."""
+    config = of(group)
+    return ZoneInfo(config.timezone) if config.timezone else default
 
 
 def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:

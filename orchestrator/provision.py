@@ -62,7 +62,7 @@ class Provision:
             chat_jid=group.jid,
             is_main=group.is_main,
             assistant_name=self._settings.assistant_name,
-            timezone=self._settings.tz,
+            timezone=self._zone(group),
             agent=self.agent(group),
             model=config.model or self._settings.andy_model,
             session_id=session_id,
@@ -81,7 +81,10 @@ class Provision:
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
         """`token` is the run's own: the only thing in it that opens a door."""
-        return {"TZ": self._settings.tz, **self._doors.environment(group, agent, token)}
+        return {"TZ": self._zone(group), **self._doors.environment(group, agent, token)}
+
+    def _zone(self, group: Group) -> str:
+        return group_config.zone_of(group, default=self._settings.zone).key
 
     async def prepare(self, group: Group) -> Sequence[Mount]:
         """Make the group's folders and tell what a container of it sees; the owner is told of refusals."""

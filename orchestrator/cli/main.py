@@ -281,8 +281,8 @@ def config(
         Parameter(
             name="--set",
             help="Keys to change, as a JSON object; null takes one away. Known: mounts (a list of"
-            " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, egress (none, open, or"
-            ' {"allowlist": ["host:port"]}).',
+            " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, timezone,"
+            ' egress (none, open, or {"allowlist": ["host:port"]}).',
         ),
     ] = None,
     as_json: JsonOption = False,

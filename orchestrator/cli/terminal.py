@@ -234,7 +234,7 @@ async def unregister(given: Path | None, folder: str) -> str:
 
 async def act_on_task(given: Path | None, task_id: str, action: str) -> bool:
     """Pause, resume, cancel or run a task; tells whether a running Andy did it."""
-    from orchestrator import agenda
+    from orchestrator import agenda, group_config
     from orchestrator.cli.client import Client
     from orchestrator.scheduler.timing import times_for
 
@@ -244,7 +244,7 @@ async def act_on_task(given: Path | None, task_id: str, action: str) -> bool:
             return True
     except NotRunning:
         zone = config.load(home_of(given).root).zone
-        times = times_for(lambda _: zone)
+        times = times_for(partial(group_config.zone_of, default=zone))
         await change(given, lambda tx, now_ms: agenda.act(tx, task_id, action, times, now_ms=now_ms))
         return False
 

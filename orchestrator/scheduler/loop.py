@@ -42,9 +42,6 @@ class Scheduler:
 
     async def run(self) -> None:
         wait_seconds = await self.fire_due()
-        async with self._database.transaction() as tx:
-            # After what was due meanwhile: that was due by the old zone.
-            await firing.follow_zones(tx, self._zone_of, now_ms=self._clock.now_ms())
         while True:
             await self._hints.scheduler.wait(at_most_seconds=wait_seconds)
             wait_seconds = await self.fire_due()
@@ -57,6 +54,8 @@ class Scheduler:
                 await firing.follow_clock(tx, now_ms=now_ms)
             sent = await _send_reminders(tx, now_ms=now_ms)
             fired = await firing.fire_due(tx, now_ms=now_ms)
+            # After what was due meanwhile: that was due by the old zone.
+            await firing.follow_zones(tx, self._zone_of, now_ms=now_ms)
             coming = [await reminders.next_due_ms(tx), await tasks.next_due_ms(tx)]
         if sent:
             self._hints.outbox.give()

@@ -26,7 +26,9 @@ def test_a_running_andy_is_backed_up_and_goes_on_elsewhere(tmp_path: Path) -> No
 
         known = {*archive.LEFT_OUT, *(folder.removeprefix("data/") for folder in archive.FOLDERS[1:])}
         there = {path.name for path in (andy.home / "data").iterdir() if path.name[:6] != ".probe"}
-        assert there - known == set(), "whether it is backed up is to be decided in orchestrator/backup/archive.py"
+        assert there - known == set(), (
+            "whether it is backed up is to be decided in orchestrator/backup/archive.py"
+        )
 
     other = AndyProcess(tmp_path / "other")
     restored = other.cli("restore", str(file))

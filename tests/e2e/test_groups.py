@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,17 @@ def test_what_is_set_for_a_group_counts_from_its_next_turn_on(andy: AndyProcess,
     refused = andy.cli("groups", "config", "family", "--set", '{"memory": 1}')
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert "'memory' is no key" in refused.stderr
+
+
+def test_a_group_lives_by_the_clocks_of_its_own_zone(andy: AndyProcess) -> None:
+    andy.cli("groups", "register", "family", "--no-trigger", "--config", '{"timezone": "Asia/Kathmandu"}')
+    andy.say("remind me tomorrow at 18:00 to stretch", group="family")
+    (reminder,) = andy.rows("SELECT due_ms FROM reminders")
+    due = datetime.fromtimestamp(reminder["due_ms"] / 1000, UTC)
+    assert (due.hour, due.minute) == (12, 15), "18:00 in Kathmandu, five hours and three quarters ahead"
+    refused = andy.cli("groups", "config", "family", "--set", '{"timezone": "Mars/Olympus"}')
+    assert refused.returncode == 1
+    assert "not a time zone" in refused.stderr
 
 
 def memory_of(andy: AndyProcess, run: str, runtime: str) -> int:

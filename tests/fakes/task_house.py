@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.mailbox import Reply
+from orchestrator import group_config
 from orchestrator.ipc.reception import Reception
 from orchestrator.models import Cause, Group, Run, Task, TaskRun, Turn
 from orchestrator.scheduler.loop import Scheduler
@@ -45,7 +46,7 @@ class TaskHouse:
         )
 
     def _zone_of(self, group: Group) -> ZoneInfo:
-        return self.zone
+        return group_config.zone_of(group, default=self.zone)
 
     # What agents ask
 

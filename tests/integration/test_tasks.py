@@ -387,6 +387,21 @@ async def test_a_changed_zone_moves_what_comes_by_the_clocks(home: TaskHouse) ->
     assert (await home.task(hourly)).next_ms == before
 
 
+async def test_a_group_that_moves_takes_its_tasks_along_and_no_other_groups(home: TaskHouse) -> None:
+    await home.house.add_group("work")
+    here, there = (
+        await home.schedule("cron", "0 9 * * *"),
+        await home.schedule("cron", "0 9 * * *", by="work"),
+    )
+    async with home.house.database.transaction() as tx:
+        await registration.configure(tx, "family", {"timezone": "America/New_York"})
+    await home.after(1)
+    moved, stayed = await home.task(here), await home.task(there)
+    assert (moved.schedule.timezone, stayed.schedule.timezone) == ("America/New_York", "Asia/Seoul")
+    assert moved.next_ms is not None
+    assert datetime.fromtimestamp(moved.next_ms / 1000, ZoneInfo("America/New_York")).hour == 9
+
+
 async def test_the_agent_is_told_that_nobody_asks_just_now(home: TaskHouse) -> None:
     task_id = await home.schedule("cron", "0 9 * * *", prompt="read the news", check="exit 0")
     await home.after(DAY_MS)
