@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_runner.watch import Watch
 from agent_runner.wire.document import WireError
 from agent_runner.wire.files import unique_name, write_whole
-from agent_runner.wire.mailbox import REPLY_SECONDS, Command, Reply, SendMessage
+from agent_runner.wire.mailbox import REPLY_SECONDS, Command, Reply, SendFile, SendMessage
 from agent_runner.workspace import Workspace
 
 SWEEP_SECONDS = 0.25
@@ -55,7 +55,8 @@ class Host:
             self._replies = None
 
     def _outbox(self, command: Command) -> Path:
-        return self._workspace.messages if isinstance(command, SendMessage) else self._workspace.tasks
+        is_message = isinstance(command, SendMessage | SendFile)
+        return self._workspace.messages if is_message else self._workspace.tasks
 
     def _watch(self) -> Watch:
         if self._replies is None:

@@ -29,6 +29,22 @@ class MessageParameters(Parameters):
     )
 
 
+class FileParameters(Parameters):
+    path: str = Field(
+        min_length=1,
+        max_length=mailbox.MAX_PATH_CHARS,
+        description="The file, in your working directory, e.g. plan.pdf.",
+    )
+    caption: str = Field(
+        default="", max_length=mailbox.MAX_CAPTION_CHARS, description="A few words under it; may be empty."
+    )
+    chat_jid: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Another chat's address; only the main group may. Default: this chat.",
+    )
+
+
 class ReminderParameters(Parameters):
     text: str = Field(min_length=1, description="What will be said, word for word.")
     at: str = Field(min_length=1, max_length=64, description=REMINDER_TIME)
@@ -60,6 +76,10 @@ class FolderParameters(Parameters):
 
 def _send(given: MessageParameters) -> Command:
     return mailbox.SendMessage(text=given.text, chat_jid=given.chat_jid)
+
+
+def _send_file(given: FileParameters) -> Command:
+    return mailbox.SendFile(path=given.path, caption=given.caption, chat_jid=given.chat_jid)
 
 
 def _remind(given: ReminderParameters) -> Command:
@@ -105,6 +125,13 @@ TABLE: tuple[Tool[Any], ...] = (
         "anyway: do not send it twice.",
         parameters=MessageParameters,
         command=_send,
+    ),
+    Tool(
+        name="send_file",
+        description="Send a file of your working directory to the chat: a picture, a document, a recording.",
+        parameters=FileParameters,
+        command=_send_file,
+        makes=True,
     ),
     Tool(
         name="set_reminder",

@@ -15,6 +15,9 @@ MAX_FILE_BYTES = 1024 * 1024
 MAX_TEXT_CHARS = 100_000
 MAX_CHECK_CHARS = 16_000
 """A script is one argument of a command line, which holds 128 KiB."""
+MAX_PATH_CHARS = 1_000
+MAX_CAPTION_CHARS = 1_000
+"""Messengers cut what stands under a file."""
 REPLY_SECONDS = 10.0
 
 RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -32,6 +35,15 @@ class SendMessage(_Command):
     text: Text
     chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200)
     turn: int | None = None
+
+
+class SendFile(_Command):
+    """Send a file of the group's folder; `path` is as its agent sees it, from that folder or absolute."""
+
+    type: Literal["send_file"] = "send_file"
+    path: str = Field(min_length=1, max_length=MAX_PATH_CHARS)
+    caption: str = Field(default="", max_length=MAX_CAPTION_CHARS)
+    chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200)
 
 
 class SetReminder(_Command):
@@ -139,6 +151,7 @@ class ListTasks(_Command):
 
 Command = Annotated[
     SendMessage
+    | SendFile
     | SetReminder
     | CancelReminder
     | ListReminders

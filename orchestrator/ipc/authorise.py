@@ -14,6 +14,7 @@ from agent_runner.wire.mailbox import (
     ResumeTask,
     RunTask,
     ScheduleTask,
+    SendFile,
     SendMessage,
     SetReminder,
     UnregisterGroup,
@@ -29,13 +30,13 @@ def refusal(caller: Group, command: Command) -> str | None:
     if caller.is_main:
         return None
     match command:
-        case SendMessage(chat_jid=jid) if jid is not None and jid != caller.jid:
+        case SendMessage(chat_jid=jid) | SendFile(chat_jid=jid) if jid not in (None, caller.jid):
             return "a group may only write in its own chat"
         case RegisterGroup() | UnregisterGroup() | RefreshGroups():
             return ONLY_MAIN
         case ScheduleTask(target_folder=folder) if folder not in (None, caller.folder):
             return "a group may only schedule for itself"
-        case SendMessage() | SetReminder() | CancelReminder() | ListReminders():
+        case SendMessage() | SendFile() | SetReminder() | CancelReminder() | ListReminders():
             return None
         case (
             ScheduleTask()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import structlog
@@ -13,12 +13,13 @@ from agent_runner.wire.document import WireError
 from agent_runner.wire.mailbox import Reply
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.ipc import deposit
+from orchestrator.ipc.handlers.files import KEPT_MS
 from orchestrator.ipc.mailbox import Letter, Mailbox
 from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.models import Folder, Group
 from orchestrator.pace import Pace
-from orchestrator.store import groups
+from orchestrator.store import groups, outbox
 from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
@@ -28,6 +29,7 @@ REFUSAL_COST = 5
 BATCH = 20
 """How many letters of one directory are handled before the other groups have their turn."""
 DIRECTORIES = ("messages", "tasks")
+DAY_MS = 24 * 3_600_000
 
 
 class Post:
@@ -42,13 +44,17 @@ class Post:
         watcher: MailboxWatcher,
         owner_uids: Callable[[], frozenset[int]],
         clock: Clock | None = None,
+        sweep_files: Callable[[Collection[Path]], int] | None = None,
     ) -> None:
+        """`sweep_files` removes copies of files but those given, and blocks."""
         self._root = root
         self._database = database
         self._reception = reception
         self._watcher = watcher
         self._owner_uids = owner_uids
         self._clock = clock or SystemClock()
+        self._sweep_files = sweep_files
+        self._swept_ms: int | None = None
         self._paces: dict[Folder, Pace] = {}
         self._resting: set[Folder] = set()
 
@@ -57,8 +63,25 @@ class Post:
             for group in await groups.every(tx):
                 self._watcher.hint(group.folder)  # what came while the host was down
         while True:
+            await self._sweep()
             for folder in await self._watcher.hinted() - self._resting:
                 await self._round(folder)
+
+    async def _sweep(self) -> None:
+        """Once a day, between two rounds: nothing is being copied then."""
+        now_ms = self._clock.steady_ms()
+        if self._sweep_files is None or (self._swept_ms is not None and now_ms - self._swept_ms < DAY_MS):
+            return
+        self._swept_ms = now_ms
+        async with self._database.reading() as tx:
+            kept = await outbox.kept_files(tx, since_ms=self._clock.now_ms() - KEPT_MS)
+        try:
+            count = await asyncio.to_thread(self._sweep_files, kept)
+        except OSError as error:
+            log.warning("outgoing.not_swept", reason=error.strerror)
+            return
+        if count:
+            log.info("outgoing.swept", count=count)
 
     async def _round(self, folder: Folder) -> None:
         try:

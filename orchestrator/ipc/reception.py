@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -10,18 +11,21 @@ from typing import Any
 
 import structlog
 
-from agent_runner.wire.mailbox import Command, Reply, parse_command
+from agent_runner.wire.mailbox import Command, Reply, SendFile, parse_command
 from orchestrator.agenda import Times
+from orchestrator.attachments import FileRefused
 from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.ipc.authorise import refusal
 from orchestrator.ipc.handlers import Answer, Caller, ReadTime, refused
+from orchestrator.ipc.handlers import files as file_handlers
 from orchestrator.ipc.handlers import groups as group_handlers
 from orchestrator.ipc.handlers import messages as message_handlers
 from orchestrator.ipc.handlers import reminders as reminder_handlers
 from orchestrator.ipc.handlers import tasks as task_handlers
-from orchestrator.models import Group
+from orchestrator.ipc.outgoing_files import CopyFile, no_files
+from orchestrator.models import Attachment, Group
 from orchestrator.store import audit, commands
 from orchestrator.store.database import Database, Tx
 
@@ -29,6 +33,7 @@ log = structlog.get_logger(__name__)
 
 HANDLERS: dict[str, Callable[[Tx, Caller, Any], Awaitable[Answer]]] = {
     "message": message_handlers.send_message,
+    "send_file": file_handlers.send_file,
     "set_reminder": reminder_handlers.set_reminder,
     "cancel_reminder": reminder_handlers.cancel_reminder,
     "list_reminders": reminder_handlers.list_reminders,
@@ -60,7 +65,9 @@ class Reception:
         zone_of: Callable[[Group], Any],
         hints: Hints,
         bus: Bus,
+        copy_file: CopyFile = no_files,
     ) -> None:
+        self._copy_file = copy_file
         self._database = database
         self._clock = clock
         self._read_time = read_time
@@ -77,11 +84,38 @@ class Reception:
         """
         command = parse_command(body)
         request_id = command.request_id or _request_id(name, body)
+        file = await self._copied(group, command, request_id)
+        reply: Reply | None = None
+        try:
+            reply = await self._answered(group, command, request_id, file)
+        finally:
+            if isinstance(file, Attachment) and (reply is None or reply.code != "ok"):
+                await asyncio.to_thread(file.path.unlink, missing_ok=True)
+        return reply
+
+    async def _copied(
+        self, group: Group, command: Command, request_id: str
+    ) -> Attachment | FileRefused | None:
+        """Copy the file that is to be sent before the transaction: a large one takes a while."""
+        if not isinstance(command, SendFile) or refusal(group, command) is not None:
+            return None
+        try:
+            async with self._database.reading() as tx:
+                if await commands.answered(tx, group.folder, request_id) is not None:
+                    return None
+                await file_handlers.check_room(tx, group, now_ms=self._clock.now_ms())
+            return await asyncio.to_thread(self._copy_file, group.folder, command.path)
+        except FileRefused as refused_file:
+            return refused_file
+
+    async def _answered(
+        self, group: Group, command: Command, request_id: str, file: Attachment | FileRefused | None
+    ) -> Reply:
         async with self._database.transaction() as tx:
             before = await commands.answered(tx, group.folder, request_id)
             if before is not None:
                 return before
-            answer = await self._do(tx, group, command, request_id)
+            answer = await self._do(tx, group, command, request_id, file)
             reply = Reply(
                 request_id=request_id, ok=answer.ok, code=answer.code, text=answer.text, data=answer.data
             )
@@ -90,7 +124,14 @@ class Reception:
         self._tell(group, command, reply)
         return reply
 
-    async def _do(self, tx: Tx, group: Group, command: Command, request_id: str) -> Answer:
+    async def _do(
+        self,
+        tx: Tx,
+        group: Group,
+        command: Command,
+        request_id: str,
+        file: Attachment | FileRefused | None,
+    ) -> Answer:
         why_not = refusal(group, command)
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
@@ -102,6 +143,7 @@ class Reception:
             zone=self._zone_of(group),
             read_time=self._read_time,
             times=self._times,
+            file=file,
         )
         return await HANDLERS[command.type](tx, caller, command)
 

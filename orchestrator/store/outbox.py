@@ -88,6 +88,30 @@ async def waiting_of(tx: Tx, folder: Folder) -> Amount:
     return await _amount(tx, "state IN ('pending', 'sending') AND group_folder = ?", folder)
 
 
+async def unsent_files(tx: Tx, folder: Folder, *, since_ms: int) -> int:
+    """How many files of a group wait, or could not be sent since then."""
+    cursor = await tx.execute(
+        """
+        SELECT count(*) AS n FROM outbox WHERE group_folder = ? AND file_path IS NOT NULL
+            AND (state IN ('held', 'pending', 'sending') OR (state = 'dead' AND created_ms >= ?))
+        """,
+        (folder, since_ms),
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def kept_files(tx: Tx, *, since_ms: int) -> frozenset[Path]:
+    """The copies that are still needed: those on their way, and those that died since then."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT file_path FROM outbox WHERE file_path IS NOT NULL
+            AND (state IN ('held', 'pending', 'sending') OR (state = 'dead' AND created_ms >= ?))
+        """,
+        (since_ms,),
+    )
+    return frozenset(Path(row["file_path"]) for row in rows)
+
+
 async def _amount(tx: Tx, where: str, value: object) -> Amount:
     cursor = await tx.execute(
         f"SELECT count(*) AS n, coalesce(sum(length(text)), 0) AS chars FROM outbox WHERE {where}",  # noqa: S608

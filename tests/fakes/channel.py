@@ -18,6 +18,7 @@ class Shown:
     jid: str
     text: str
     message_id: str
+    file: bytes | None = None
 
 
 @dataclass
@@ -49,7 +50,7 @@ class ScriptedChannel:
     async def send(
         self, jid: ChatJid, text: str, message_id: MessageId, *, attachment: Attachment | None = None
     ) -> None:
-        message = Shown(jid, text, message_id)
+        message = Shown(jid, text, message_id, attachment.path.read_bytes() if attachment else None)
         self.attempts.append(message)
         if self.scripts[jid]:
             match self.scripts[jid].popleft():

@@ -24,6 +24,7 @@ from agent_runner.wire.mailbox import (
     RefreshGroups,
     RegisterGroup,
     Reply,
+    SendFile,
     SetReminder,
     UnregisterGroup,
     parse_command,
@@ -46,7 +47,8 @@ class Desk:
 
     async def serve(self) -> None:
         while True:
-            for file in sorted(self.workspace.tasks.glob("*.json")):
+            directories = (self.workspace.tasks, self.workspace.messages)
+            for file in sorted(file for one in directories for file in one.glob("*.json")):
                 command = parse_command(file.read_bytes())
                 file.unlink()
                 self._reply(command)
@@ -316,3 +318,22 @@ async def test_a_broken_disk_is_said_and_the_agent_goes_on(open_chat: Open) -> N
         chat.desk.workspace.group.rmdir()
         assert "I couldn't read or write the list" in await chat.say("todo buy stamps")
         assert await chat.say("echo still here") == "still here"
+
+
+@pytest.mark.parametrize(
+    "text", ["send me the file notes.txt", "파일 보내 notes.txt", "notes.txt 파일 보내줘"]
+)
+async def test_a_file_is_sent_by_the_host(open_chat: Open, text: str) -> None:
+    async with open_chat() as chat:
+        said = await chat.say(text)
+
+        (command,) = chat.desk.commands
+        assert isinstance(command, SendFile)
+        assert (command.path, command.request_id is not None) == ("notes.txt", True)
+        assert "notes.txt" in said
+
+
+async def test_why_a_file_is_not_sent_is_told(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.desk.refusal = "'x' is not in your own folder."
+        assert await chat.say("send file x") == chat.desk.refusal

@@ -18,6 +18,8 @@ A_TASK = mailbox.ScheduleTask(prompt="water", schedule_type="interval", schedule
 OF_A_GROUP = (
     mailbox.SendMessage(text="hi"),
     mailbox.SendMessage(text="hi", chat_jid=FAMILY.jid),
+    mailbox.SendFile(path="a.pdf"),
+    mailbox.SendFile(path="a.pdf", chat_jid=FAMILY.jid),
     mailbox.SetReminder(text="hi", at="5m"),
     mailbox.CancelReminder(reminder_id=1),
     mailbox.ListReminders(),
@@ -55,6 +57,7 @@ def test_groups_are_administered_from_main_alone(command):
 @pytest.mark.parametrize("jid", [MAIN.jid, "local:work", "", "LOCAL:family"])
 def test_a_group_does_not_write_in_another_chat(jid):
     assert refusal(FAMILY, mailbox.SendMessage(text="hi", chat_jid=jid)) is not None
+    assert refusal(FAMILY, mailbox.SendFile(path="a.pdf", chat_jid=jid)) is not None
 
 
 @pytest.mark.parametrize("folder", [MAIN.folder, "work", "Family", ""])

@@ -11,6 +11,7 @@ from agent_runner.wire.mailbox import Command, Reply, ScheduleTask, parse_comman
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "send_message": {"text": "안녕"},
+    "send_file": {"path": "plan.pdf", "caption": "the plan"},
     "set_reminder": {"text": "tea", "at": "30m"},
     "cancel_reminder": {"reminder_id": 3},
     "list_reminders": {},
@@ -102,7 +103,7 @@ async def test_what_makes_something_asks_under_the_id_it_is_given_and_nothing_el
     for name, arguments in EXAMPLES.items():
         await tool_named(name).call(arguments, host, request_id="t1-abc-1")
     named = {command.type for command in host.asked if command.request_id == "t1-abc-1"}
-    assert named == {"set_reminder", "schedule_task", "run_task"}
+    assert named == {"send_file", "set_reminder", "schedule_task", "run_task"}
 
 
 async def test_a_task_of_the_tools_is_in_the_conversation_unless_said_otherwise() -> None:

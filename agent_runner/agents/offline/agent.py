@@ -23,12 +23,14 @@ from agent_runner.agents.offline.intents import (
     Plain,
     Remind,
     RemindUnclear,
+    SendFile,
     Wish,
 )
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.texts import words_of
 from agent_runner.host import Host
 from agent_runner.interfaces import Outcome, Say
+from agent_runner.wire import mailbox
 from agent_runner.wire.order import Request, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 
@@ -53,6 +55,7 @@ class OfflineAgent:
         self._order = order
         self._now = now
         self._checklists = Checklists(workspace.group)
+        self._host = host
         self._groups = Groups(host, is_main=order.is_main)
         self._reminders = Reminders(host)
         self._zone: tzinfo = UTC
@@ -103,6 +106,14 @@ class OfflineAgent:
                 return await lists.answer(self._checklists, wish, asked)
             case AddGroup() | DropGroup():
                 return await self._groups.change(wish, asked)
+            case SendFile(path=path):
+                return await self._send_file(path, asked)
+
+    async def _send_file(self, path: str, asked: Asked) -> str:
+        if len(path) > mailbox.MAX_PATH_CHARS:
+            return asked.words.no_model
+        reply = await self._host.ask(mailbox.SendFile(request_id=asked.request_id, path=path))
+        return asked.words.file_sent.format(path=path) if reply.ok else reply.text
 
     async def _tell(self, wish: Plain, asked: Asked) -> str:
         match wish:

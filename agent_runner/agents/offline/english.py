@@ -15,6 +15,7 @@ from agent_runner.agents.offline.intents import (
     ListAct,
     OnList,
     Plain,
+    SendFile,
     Wish,
 )
 from agent_runner.agents.offline.rules import Rule, first
@@ -124,6 +125,7 @@ _RULES: tuple[Rule[Wish | None], ...] = (
     ),
     Rule(_REMIND.pattern, _remind),
     Rule(rf"{_REMINDER}(?P<body>.*)", _remind),
+    Rule(rf"send\s+(?:(?:me|us)\s+)?{_OWN}file\s*:?\s+(?P<path>\S.*)", lambda match: SendFile(match["path"])),
     Rule(
         r"register\s+group\s+(?P<jid>\S+)\s+as\s+(?P<folder>\S+)(?:\s+named\s+(?P<name>.+))?",
         lambda match: AddGroup(

@@ -95,7 +95,23 @@ class DropGroup:
     folder: str
 
 
-Wish = Plain | Echo | Remind | RemindUnclear | CancelReminder | AddItems | OnList | AddGroup | DropGroup
+@dataclass(frozen=True, slots=True)
+class SendFile:
+    path: str
+
+
+Wish = (
+    Plain
+    | Echo
+    | Remind
+    | RemindUnclear
+    | CancelReminder
+    | AddItems
+    | OnList
+    | AddGroup
+    | DropGroup
+    | SendFile
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from agent_runner.agents.offline.intents import (
     Plain,
     Remind,
     RemindUnclear,
+    SendFile,
     Wish,
 )
 from agent_runner.agents.offline.rules import Rule, first
@@ -164,6 +165,13 @@ _RULES: tuple[Rule[Wish | None], ...] = (
     Rule(
         rf"(?:알림\s*(?P<id>\d{{1,9}})\s*번?|(?P<id2>\d{{1,9}})\s*번\s*알림){_OBJECT}\s*(?:취소|삭제|지워){_DO}{_GIVE}",
         lambda match: CancelReminder(int(match["id"] or match["id2"])),
+    ),
+    Rule(
+        rf"(?P<path>\S+)\s*파일{_OBJECT}\s*(?:보내|전송){_DO}{_GIVE}", lambda match: SendFile(match["path"])
+    ),
+    Rule(
+        rf"파일\s*(?:보내|전송){_DO}{_GIVE}\s*:?\s+(?P<path>\S.*)",
+        lambda match: SendFile(match["path"].strip()),
     ),
     Rule(
         r"그룹\s*등록\s+(?P<jid>\S+)\s+(?P<folder>\S+)(?:\s+(?P<name>.+))?",

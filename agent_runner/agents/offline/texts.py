@@ -27,6 +27,8 @@ ENGLISH = Words(
         "• todo buy stamps · show todo · done 2\n"
         "• add milk, eggs to the shopping list · show the shopping list\n"
         "• done milk on the shopping list · remove milk from the shopping list · clear done · lists\n\n"
+        "*Files of this group*\n"
+        "• send file notes.txt\n\n"
         "*Day and time*\n"
         "• what's on today? · what time is it? · what day is today?\n\n"
         "*Check that I'm here*\n"
@@ -68,6 +70,7 @@ ENGLISH = Words(
     unregistered="'{folder}' is no longer registered. Its files and history stay.",
     only_main="Sorry, groups are only managed from the main group.",
     not_possible="That can't be done: {reason}.",
+    file_sent="{path} is on its way.",
     disk="I couldn't read or write the list: {reason}.",
     shifts={
         Shift.NONE: "",
@@ -123,6 +126,8 @@ KOREAN = Words(
         "• 할 일 추가 우표 사기 · 할 일 보여줘 · 2번 완료\n"
         "• 우유, 계란 장보기 목록에 추가 · 장보기 목록 보여줘\n"
         "• 장보기 목록 2번 완료 · 우유 장보기 목록에서 삭제 · 완료 항목 정리 · 목록\n\n"
+        "*이 그룹의 파일*\n"
+        "• 파일 보내 notes.txt\n\n"
         "*날짜와 시간*\n"
         "• 오늘 뭐 있어? · 지금 몇 시? · 오늘 며칠?\n\n"
         "*제가 있는지 확인*\n"
@@ -159,6 +164,7 @@ KOREAN = Words(
     unregistered="'{folder}' 등록을 해제했어요. 파일과 기록은 남아 있어요.",
     only_main="죄송하지만 그룹 관리는 메인 그룹에서만 할 수 있어요.",
     not_possible="그렇게는 할 수 없어요: {reason}.",
+    file_sent="{path} 파일을 보내고 있어요.",
     disk="목록을 읽거나 쓰지 못했어요: {reason}.",
     shifts={
         Shift.NONE: "",

@@ -58,6 +58,7 @@ class Words:
     unregistered: str
     only_main: str
     not_possible: str
+    file_sent: str
     disk: str
     shifts: Mapping[Shift, str]
     troubles: Mapping[Trouble, str]

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from orchestrator.agenda import Times
-from orchestrator.models import Group
+from orchestrator.attachments import FileRefused
+from orchestrator.models import Attachment, Group
 
 
 class ReadTime(Protocol):
@@ -26,6 +27,8 @@ class Caller:
     zone: ZoneInfo
     read_time: ReadTime
     times: Times
+    file: Attachment | FileRefused | None = None
+    """The copy that was made of the file that is to be sent, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,198 @@
+"""Files that agents send: copied by the host, queued, sent once, and gone from the host's own disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator.events import Bus
+from orchestrator.ipc.handlers import files as file_handlers
+from orchestrator.ipc.outgoing_files import OutgoingFiles
+from orchestrator.ipc.post import Post
+from orchestrator.ipc.reception import Reception
+from orchestrator.ipc.watcher import MailboxWatcher
+from orchestrator.models import OutboxState
+from orchestrator.outbound.delivery import Delivery
+from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import groups, outbox
+from tests.fakes.channel import ScriptedChannel
+from tests.fakes.household import SEOUL, Household
+from tests.fakes.until import until
+
+LIMIT = 1_000
+
+
+class Desk:
+    """A reception of a home with two groups."""
+
+    def __init__(self, household: Household, home: Path, *, limit: int = LIMIT) -> None:
+        self.house, self.home = household, home
+        self.bus = Bus(household.clock)
+        self.files = OutgoingFiles(home, limit=limit)
+        self.reception = Reception(
+            household.database,
+            clock=household.clock,
+            read_time=point_ms,
+            times=times_for(lambda _: SEOUL),
+            zone_of=lambda _: SEOUL,
+            hints=household.hints,
+            bus=self.bus,
+            copy_file=self.files.copy,
+        )
+
+    async def send(self, path: str, *, folder: str = "family", **more):
+        async with self.house.database.reading() as tx:
+            group = await groups.known(tx, folder)
+        body = json.dumps({"type": "send_file", "path": path, **more}).encode()
+        return await self.reception.handle(group, f"{path[:20]}.json", body)
+
+    @property
+    def copies(self) -> list[Path]:
+        return sorted((self.home / "data" / "outgoing").glob("*"))
+
+
+@pytest.fixture
+async def desk(household, tmp_path):
+    await household.add_group("main", is_main=True)
+    await household.add_group("family")
+    for folder in ("main", "family"):
+        (tmp_path / "groups" / folder / "out").mkdir(parents=True)
+        (tmp_path / "groups" / folder / "out" / "plan.pdf").write_bytes(b"%PDF of " + folder.encode())
+    (tmp_path / "secret").write_text("key")
+    return Desk(household, tmp_path)
+
+
+async def test_a_file_is_queued_as_a_copy_that_its_container_cannot_change(desk):
+    reply = await desk.send("out/plan.pdf", caption="the plan")
+    (desk.home / "groups/family/out/plan.pdf").write_bytes(b"changed")
+
+    assert (reply.ok, reply.text) == (True, "plan.pdf is on its way.")
+    (queued,) = await desk.house.outgoing()
+    assert (queued.chat_jid, queued.text, queued.state) == ("local:family", "the plan", OutboxState.PENDING)
+    assert (queued.attachment.name, queued.attachment.mime) == ("plan.pdf", "application/pdf")
+    assert queued.attachment.path.read_bytes() == b"%PDF of family"
+    assert queued.attachment.path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../secret",
+        "/etc/passwd",
+        "/workspace/group/../../secret",
+        "/workspace/project/secret",
+        "out/link.pdf",
+        "linked/plan.pdf",
+        "out/hard.pdf",
+        "out/pipe",
+        "out",
+        "out/empty",
+        "out/large",
+        "out/none.pdf",
+        "out/plan.pdf\0",
+    ],
+)
+async def test_nothing_but_a_file_of_the_groups_own_is_sent(desk, path):
+    place = desk.home / "groups" / "family" / "out"
+    (place / "link.pdf").symlink_to(desk.home / "secret")
+    (desk.home / "groups/family/linked").symlink_to(desk.home / "groups/main/out")
+    os.link(desk.home / "secret", place / "hard.pdf")
+    os.mkfifo(place / "pipe")
+    (place / "empty").touch()
+    (place / "large").write_bytes(b"x" * (LIMIT + 1))
+
+    reply = await desk.send(path)
+
+    assert (reply.ok, reply.code) == (False, "bad_file")
+    assert await desk.house.outgoing() == []
+    assert desk.copies == []
+
+
+async def test_the_same_request_again_sends_nothing_and_leaves_no_copy(desk):
+    first = await desk.send("out/plan.pdf", requestId="r1")
+    again = await desk.send("out/plan.pdf", requestId="r1")
+
+    assert first == again
+    assert len(await desk.house.outgoing()) == len(desk.copies) == 1
+
+
+async def test_a_group_sends_in_its_own_chat_and_main_in_any(desk):
+    theirs = await desk.send("out/plan.pdf", chatJid="local:main")
+    mains = await desk.send("out/plan.pdf", folder="main", chatJid="local:family")
+
+    assert (theirs.code, mains.ok) == ("not_allowed", True)
+    (queued,) = await desk.house.outgoing()
+    assert queued.chat_jid == "local:family"
+    assert queued.attachment.path.read_bytes() == b"%PDF of main"
+
+
+async def test_a_group_may_have_only_so_many_files_on_their_way(desk):
+    for number in range(file_handlers.MAX_WAITING):
+        assert (await desk.send("out/plan.pdf", requestId=f"r{number}")).ok
+
+    reply = await desk.send("out/plan.pdf", requestId="more")
+
+    assert (reply.ok, reply.code) == (False, "too_many")
+    assert len(desk.copies) == file_handlers.MAX_WAITING
+    assert (await desk.send("out/plan.pdf", folder="main")).ok
+
+
+async def test_where_files_are_switched_off_none_is_sent(household, desk):
+    closed = Desk(household, desk.home, limit=0)
+
+    assert (await closed.send("out/plan.pdf")).code == "bad_file"
+
+
+async def test_a_file_leaves_once_is_told_in_the_history_and_its_copy_is_removed(desk):
+    await desk.send("out/plan.pdf", caption="the *plan*")
+    channel = ScriptedChannel()
+    async with asyncio.TaskGroup() as tasks:
+        delivery = Delivery(
+            desk.house.database,
+            clock=desk.house.clock,
+            name="Andy",
+            channel_for=lambda _: channel,
+            tasks=tasks,
+            hint=desk.house.hints.outbox,
+            bus=desk.bus,
+        )
+        loop = tasks.create_task(delivery.run())
+        await until(lambda: not desk.copies, "the copy gone")
+        loop.cancel()
+
+    assert [(one.text, one.file) for one in channel.shown] == [("the *plan*", b"%PDF of family")]
+    assert [one.text for one in await desk.house.messages()] == ["the *plan*\n[file plan.pdf]"]
+
+
+async def test_copies_that_no_message_has_are_swept_and_the_others_stay(desk, tmp_path):
+    await desk.send("out/plan.pdf")
+    (kept,) = desk.copies
+    (desk.home / "data" / "outgoing" / "out-lost").write_bytes(b"of a crash")
+    post = Post(
+        tmp_path / "ipc",
+        database=desk.house.database,
+        reception=desk.reception,
+        watcher=MailboxWatcher(tmp_path / "ipc"),
+        owner_uids=lambda: frozenset({os.getuid()}),
+        sweep_files=desk.files.sweep,
+    )
+
+    await post._sweep()
+
+    assert desk.copies == [kept]
+
+
+async def test_a_copy_that_could_not_be_sent_is_kept_for_a_week(desk):
+    await desk.send("out/plan.pdf")
+    (queued,) = await desk.house.outgoing()
+    async with desk.house.database.transaction() as tx:
+        await outbox.finish(tx, queued.id, OutboxState.DEAD, now_ms=1, error="no")
+        soon = await outbox.kept_files(tx, since_ms=queued.created_ms)
+        late = await outbox.kept_files(tx, since_ms=queued.created_ms + 1)
+
+    assert (soon, late) == (frozenset({queued.attachment.path}), frozenset())
