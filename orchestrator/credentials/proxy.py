@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from orchestrator.credentials import headers as rules
 from orchestrator.credentials import refusals
@@ -25,7 +25,7 @@ from orchestrator.credentials.exchange import (
 )
 from orchestrator.credentials.limits import Limits
 from orchestrator.credentials.refusals import AnswerCut, Refusal, Refused
-from orchestrator.credentials.routes import COSTLY, proxy_app
+from orchestrator.credentials.routes import COSTLY, Routes
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.slots import Slots
 from orchestrator.credentials.tap import UsageTap
@@ -35,9 +35,6 @@ from orchestrator.errors import SettingError
 if TYPE_CHECKING:
     from orchestrator.credentials.relay import Supply
     from orchestrator.credentials.upstream import Upstream
-
-
-T = TypeVar("T")
 
 
 class CredentialProxy:
@@ -64,7 +61,7 @@ class CredentialProxy:
         """Since the start, by status."""
         self._log = ExchangeLog()
         self._upstream: Upstream | None = None
-        self.app = proxy_app(self._serve, self._limits)
+        self.app = Routes(self._serve, self._limits)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -88,14 +85,11 @@ class CredentialProxy:
         identity: RunIdentity | None = None
         try:
             _check(client, self._limits)
-            known, supply = await asyncio.gather(
-                self._identity(client), self._supply(), return_exceptions=True
-            )
-            identity = _or_raise(known)
+            identity = await self._identity(client)
             with self._slots.hold(identity.folder):
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
-                await self._exchange(path, client, identity, _or_raise(supply))
+                await self._exchange(path, client, identity, await self._supply())
         except Refused as error:
             self._note_refusal(error.refusal, path, client, identity)
             await client.refuse(error.refusal)
@@ -121,7 +115,9 @@ class CredentialProxy:
 
     async def _supply(self) -> Supply:
         try:
-            supply = await asyncio.to_thread(_read, self._source)
+            # A thread would cost each first byte half a millisecond, for one look at a file's date.
+            is_fresh = self._source.is_fresh
+            supply = _read(self._source) if is_fresh else await asyncio.to_thread(_read, self._source)
         except SettingError as error:
             raise Refused(refusals.no_credential(str(error))) from error
         if supply is None:
@@ -174,12 +170,6 @@ class CredentialProxy:
         async with self._upstream.send(order) as answer:
             self._log.answered(answer.status, supply.credential)
             await relay.pass_back(answer, client, supply.credential, tap=tap, on_quote=self._log.quoted)
-
-
-def _or_raise(found: T | BaseException) -> T:
-    if isinstance(found, BaseException):
-        raise found
-    return found
 
 
 def _open_upstream(limits: Limits) -> Upstream:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.credentials import headers as rules
+from orchestrator.credentials.answer import Answer, Order
 from orchestrator.credentials.client import ClientSide
 from orchestrator.credentials.guard import SecretGuard
 from orchestrator.credentials.limits import Limits
 from orchestrator.credentials.refusals import AnswerCut
 from orchestrator.credentials.secrets import Credential
 from orchestrator.credentials.tap import UsageTap
-from orchestrator.credentials.upstream import Answer, Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ async def pass_back(
     tap.begin(answer.status, answer.headers)
     guard = SecretGuard(credential.secret)
     await client.begin(answer.status, rules.response_headers(answer.headers, credential))
-    async with aclosing(answer.chunks()) as chunks:
+    async with aclosing(answer.chunks) as chunks:
         async for chunk in chunks:
             tap.feed(chunk)  # before it is written: who hangs up now has had it all the same
             if guard.quotes_secret(chunk):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from starlette.applications import Starlette
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.credentials import refusals
@@ -22,38 +20,34 @@ Serve = Callable[[str, ClientSide], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """A path and the methods it takes, as an ASGI app."""
+    """How a path is served, and the methods it takes."""
 
     serve: Serve
-    path: str
     methods: tuple[str, ...]
-    limits: Limits
+
+
+class Routes:
+    """The app: the Messages API by `serve`, and `/` as a sign of life. A path is one of these, whole."""
+
+    def __init__(self, serve: Serve, limits: Limits) -> None:
+        self._limits = limits
+        self._endpoints: Mapping[str, _Endpoint] = {
+            "/": _Endpoint(_answer_probe, ("GET", "HEAD")),
+            COSTLY: _Endpoint(serve, ("POST",)),
+            "/v1/messages/count_tokens": _Endpoint(serve, ("POST",)),
+            "/v1/models": _Endpoint(serve, ("GET",)),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = ClientSide(scope, receive, send, self.limits)
-        if self.methods and client.method not in self.methods:
-            await client.refuse(refusals.wrong_method(", ".join(self.methods)))
+        client = ClientSide(scope, receive, send, self._limits)
+        path = scope["path"]
+        endpoint = self._endpoints.get(path)
+        if endpoint is None:
+            await client.refuse(refusals.NOT_FOUND)
+        elif client.method not in endpoint.methods:
+            await client.refuse(refusals.wrong_method(", ".join(endpoint.methods)))
         else:
-            await self.serve(self.path, client)
-
-
-def proxy_app(serve: Serve, limits: Limits) -> Starlette:
-    """Make the app: the Messages API by `serve`, and `/` as a sign of life."""
-
-    def route(path: str, served_by: Serve, *methods: str) -> Route:
-        return Route(path, _Endpoint(served_by, path, methods, limits))
-
-    app = Starlette(
-        routes=[
-            route("/", _answer_probe, "GET", "HEAD"),
-            route(COSTLY, serve, "POST"),
-            route("/v1/messages/count_tokens", serve, "POST"),
-            route("/v1/models", serve, "GET"),
-        ]
-    )
-    app.router.redirect_slashes = False
-    app.router.default = _Endpoint(_answer_not_found, "", (), limits)
-    return app
+            await endpoint.serve(path, client)
 
 
 async def _answer_probe(_path: str, client: ClientSide) -> None:
@@ -63,7 +57,3 @@ async def _answer_probe(_path: str, client: ClientSide) -> None:
         await client.refuse(error.refusal)
     else:
         await client.reply(200, b"{}")
-
-
-async def _answer_not_found(_path: str, client: ClientSide) -> None:
-    await client.refuse(refusals.NOT_FOUND)

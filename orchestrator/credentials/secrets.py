@@ -66,13 +66,21 @@ class _DotEnv:
 class CredentialSource:
     """Finds the credential: the environment first, then `home/.env`, read again when that file changes.
 
-    Blocks for one `stat` a call, and for reading the file after a change. Safe in any thread.
+    Blocks for one `stat` a call, and for reading the file when it is not `is_fresh`. Safe in any thread.
     """
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self._path = home / ".env"
         self._environment = environment
         self._read = _DotEnv(stamp=None)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the file is as it was read: then nothing blocks but one `stat`."""
+        try:
+            return _stamp(self._path) == self._read.stamp
+        except OSError:
+            return False
 
     def current(self) -> Credential | None:
         """Return the credential to use now, or None when none is configured.

@@ -74,10 +74,15 @@ class UsageTap:
         if not self._is_stream:
             self._keep(chunk, MAX_BODY_BYTES)
             return
-        *ended, rest = chunk.split(b"\n")
-        for piece in ended:
-            self._keep(piece, MAX_LINE_BYTES)
-            self._read_line()
+        begun, *lines = chunk.split(b"\n")
+        self._keep(begun, MAX_LINE_BYTES)
+        if not lines:
+            return
+        self._end_line()
+        rest = lines.pop()
+        for line in lines:
+            if line.startswith(b"data:") and len(line) <= MAX_LINE_BYTES:
+                self._read_line(line)
         self._keep(rest, MAX_LINE_BYTES)
 
     def seen(self) -> Seen | None:
@@ -106,13 +111,15 @@ class UsageTap:
         elif not self._is_overlong:
             self._line += piece
 
-    def _read_line(self) -> None:
-        line, is_overlong = bytes(self._line), self._is_overlong
+    def _end_line(self) -> None:
+        line = bytes(self._line)
         self._line.clear()
+        if line.startswith(b"data:") and not self._is_overlong:
+            self._read_line(line)
         self._is_overlong = False
-        if is_overlong or not line.startswith(b"data:"):
-            return
-        if b'"content_block_delta"' in line[:64]:
+
+    def _read_line(self, line: bytes) -> None:
+        if line.find(b'"content_block_delta"', 0, 64) >= 0:
             self._deltas += 1
             self._delta_bytes += max(0, len(line) - _DELTA_FRAME_BYTES)
         elif b'"message_st' in line or b'"message_delta"' in line:

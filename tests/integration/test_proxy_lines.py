@@ -1,0 +1,141 @@
+"""The proxy's own connections to the model service."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestrator.credentials.answer import Answer, Order
+from orchestrator.credentials.limits import Limits
+from orchestrator.credentials.refusals import Refused
+from orchestrator.credentials.straight import Straight
+from tests.fakes.odd_upstream import OddUpstream, Received, answer, say
+from tests.fakes.proxied import BODY, REAL_KEY, proxied
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+
+
+async def speak_twice(
+    _: Received, __: OddUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+) -> None:
+    to.write(OK + b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nof other")
+
+
+async def continue_first(
+    _: Received, __: OddUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+) -> None:
+    to.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK)
+
+
+async def test_what_a_service_says_unasked_is_nobodys_answer(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = speak_twice
+        assert (await served.call()).text == "{}"
+        served.upstream.behave = answer(200, b"mine")
+        assert (await served.call(token=served.other_token)).text == "mine"
+    assert served.upstream.connections == 2
+
+
+async def test_a_word_before_the_answer_is_passed_over(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = continue_first
+        response = await served.call()
+    assert (response.status_code, response.text) == (200, "{}")
+
+
+async def test_an_answer_that_ends_with_its_connection_is_whole(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = say(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+        assert (await served.call()).text == "all of it"
+
+
+async def test_a_body_without_a_length_goes_on_in_chunks(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        raw = await served.say(
+            served.head("transfer-encoding: chunked", "connection: close")
+            + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+        )
+    assert raw.startswith(b"HTTP/1.1 200")
+    received = served.upstream.received[0]
+    assert (received.body, received.values("transfer-encoding")) == (b"abcde", ["chunked"])
+
+
+async def test_a_large_answer_comes_whole_though_its_reader_is_slow(tmp_path: Path) -> None:
+    large = bytes(range(256)) * 16_384
+    async with proxied(tmp_path) as served:
+        served.upstream.behave = answer(200, large)
+        async with served.socket() as (reader, writer):
+            writer.write(served.head("content-length: 0", "connection: close"))
+            received = bytearray()
+            while part := await reader.read(4_096):
+                received += part
+    assert bytes(received).partition(b"\r\n\r\n")[2] == large
+
+
+async def test_a_proxy_of_this_machine_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with OddUpstream() as between:
+        monkeypatch.setenv("http_proxy", between.url)
+        async with proxied(tmp_path) as served:
+            served.environment["ANTHROPIC_BASE_URL"] = "http://model.example/base"
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+            response = await served.call()
+    assert (response.status_code, response.text) == (200, "{}")
+    assert between.received[0].target == "http://model.example/base/v1/messages"
+    assert between.received[0].body == BODY
+    assert between.received[0].values("x-api-key") == [REAL_KEY]
+
+
+async def test_a_service_with_a_trusted_certificate_is_asked(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+    assert await _asked_over_tls(certificate) == b"{}"
+
+
+async def test_a_service_with_any_other_certificate_hears_nothing(certificate: Path) -> None:
+    with pytest.raises(Refused) as refused:
+        await _asked_over_tls(certificate)
+    assert refused.value.refusal.status == 502
+    assert "CERTIFICATE_VERIFY_FAILED" in (refused.value.cause or "")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """One for `localhost`, signed by itself."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-keyout", "key.pem", "-out", "cert.pem", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost"],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    return tmp_path
+
+
+async def _asked_over_tls(certificate: Path) -> bytes:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    server = await asyncio.start_server(serve, "localhost", 0, ssl=context)
+    straight = await asyncio.to_thread(Straight, Limits())
+    url = f"https://localhost:{server.sockets[0].getsockname()[1]}/v1/models"
+    try:
+        async with straight.send(Order(method="GET", url=url, headers=(), body=None)) as found:
+            return await _whole(found)
+    finally:
+        await straight.close()
+        server.close()
+        await server.wait_closed()
+
+
+async def _whole(found: Answer) -> bytes:
+    return b"".join([chunk async for chunk in found.chunks])
