@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -63,6 +63,8 @@ def regenerated(text: str) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    if field.default_factory is dict:
+        return "none"
     if field.default_factory is not None:
         return "this machine's"
     return "none" if field.default is None else f"`{field.default}`"
@@ -74,6 +76,8 @@ def _takes(field: FieldInfo) -> str:
         return ", ".join(f"`{choice}`" for choice in choices)
     if field.annotation is bool:
         return "`true`, `false`"
+    if get_origin(field.annotation) is dict:
+        return "a table, or JSON"
     if field.annotation is not int:
         return "text"
     least, most = _bound(field, "ge"), _bound(field, "le")

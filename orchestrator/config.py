@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from orchestrator.errors import SettingError
@@ -36,6 +37,29 @@ def _sayable(name: str) -> str:
     if not name.strip() or any(character in name for character in "\n\r<>@"):
         raise ValueError("use a plain name, without line breaks, '<', '>' and '@'")
     return name.strip()
+
+
+UsdPerMillion = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class ModelPrice(BaseModel):
+    """Dollars a million tokens; what is left out of the cache follows `input` as the list prices do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: UsdPerMillion
+    output: UsdPerMillion
+    cache_read: UsdPerMillion | None = None
+    cache_write: UsdPerMillion | None = None
+    cache_write_hour: UsdPerMillion | None = None
+
+
+def _from_json(value: Any) -> Any:
+    """A table of a file, or its JSON where there can be no tables."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError('use JSON such as {"model": {"input": 3, "output": 15}}') from error
 
 
 class Settings(BaseSettings):
@@ -80,6 +104,12 @@ class Settings(BaseSettings):
     )
     andy_attachment_mb: int = Field(
         25, ge=0, le=100, description="How large a file from or to a chat may be, in MB; 0 takes none."
+    )
+    andy_prices: Annotated[
+        dict[Annotated[str, Field(min_length=1)], ModelPrice], BeforeValidator(_from_json)
+    ] = Field(
+        default_factory=dict,
+        description="What models cost, by name: dollars a million tokens. Goes before the list prices.",
     )
     andy_log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="How much is logged; never the text of a message."
@@ -179,6 +209,8 @@ def known_names() -> list[str]:
 
 def _explained(error: ValidationError, origin: Mapping[str, str]) -> SettingError:
     first = error.errors(include_url=False, include_context=False)[0]
-    key = str(first["loc"][0]) if first["loc"] else "?"
+    key, *parts = (str(part) for part in first["loc"] or ("?",))
     reason = first["msg"].removeprefix("Value error, ")
-    return SettingError(f"{origin.get(key, '?')}: {key.upper()}: {reason} (it is {first['input']!r}).")
+    return SettingError(
+        f"{origin.get(key, '?')}: {'.'.join([key.upper(), *parts])}: {reason} (it is {first['input']!r})."
+    )

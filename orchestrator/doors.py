@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -13,8 +13,10 @@ import structlog
 from agent_runner.wire.order import AgentName, Egress
 from orchestrator import group_config
 from orchestrator.clock import Clock
+from orchestrator.config import ModelPrice
 from orchestrator.credentials.exchange import RunIdentity
 from orchestrator.credentials.gate import Gate, OnRunaway
+from orchestrator.credentials.prices import Prices, per_million
 from orchestrator.credentials.proxy import CredentialProxy
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.server import ProxyServer, bind
@@ -46,6 +48,7 @@ class Doors:
         data: Path,
         on_told: Callable[[], None],
         on_runaway: OnRunaway,
+        prices: Mapping[str, ModelPrice] | None = None,
     ) -> None:
         """`address` is the host's, as containers see it; `data` keeps the ports for the next start.
 
@@ -63,6 +66,9 @@ class Doors:
             requests_a_turn=REQUESTS_A_TURN,
             on_told=on_told,
             on_runaway=on_runaway,
+            prices=Prices(
+                {name: per_million(**price.model_dump()) for name, price in (prices or {}).items()}
+            ),
         )
         self.proxy = CredentialProxy(
             credentials,

@@ -135,9 +135,10 @@ def _cost(row: dict[str, Any]) -> str:
 
 def _notes(found: dict[str, Any]) -> list[str]:
     total = found["total"]
-    notes = [f"Costs are estimates, of list prices of {found['prices_as_of']}."]
+    notes = [f"Costs are estimates: ANDY_PRICES, else list prices of {found['prices_as_of']}."]
     if total["unpriced"]:
         notes.append(f"Of {total['unpriced']:,} answers the model has no known price: they are left out.")
+        notes.append("Set it in ANDY_PRICES; it counts for what is asked from then on.")
     if total["cut"]:
         notes.append(f"{total['cut']:,} answers broke off; they count with what had come.")
     return ["", *notes]

@@ -13,6 +13,7 @@ from orchestrator.credentials import budgets as rules
 from orchestrator.credentials import refusals
 from orchestrator.credentials.exchange import RunIdentity
 from orchestrator.credentials.ledger import Ledger
+from orchestrator.credentials.prices import Prices
 from orchestrator.credentials.refusals import Refused
 from orchestrator.credentials.tally import Tally
 from orchestrator.models import ChatJid, Folder, Group, RunId, TurnId
@@ -39,6 +40,7 @@ class Gate:
         requests_a_turn: int,
         on_told: Callable[[], None],
         on_runaway: OnRunaway,
+        prices: Prices | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -47,7 +49,7 @@ class Gate:
         self._on_told = on_told
         self._on_runaway = on_runaway
         self._asked: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
-        self.ledger = Ledger(database, clock=clock, on_entry=self._count, settle=self._settle)
+        self.ledger = Ledger(database, clock=clock, on_entry=self._count, settle=self._settle, prices=prices)
         self._tally = Tally(zone=zone, waiting=lambda: self.ledger.waiting)
 
     async def admit(self, identity: RunIdentity) -> None:

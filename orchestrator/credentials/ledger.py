@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.clock import Clock
 from orchestrator.credentials.exchange import Denial, Exchange, RunIdentity
+from orchestrator.credentials.prices import Prices
 from orchestrator.hints import Hint
 from orchestrator.store import audit, usage
 from orchestrator.store.database import Database, Tx
@@ -41,8 +42,10 @@ class Ledger:
         clock: Clock,
         on_entry: Callable[[usage.Entry], None] = _heed_nothing,
         settle: Settle | None = None,
+        prices: Prices | None = None,
     ) -> None:
-        """`on_entry` hears of each entry as it is noted."""
+        """`on_entry` hears of each entry as it is noted; `prices` are the list's where none are given."""
+        self._prices = prices or Prices()
         self._database = database
         self._clock = clock
         self._on_entry = on_entry
@@ -71,7 +74,7 @@ class Ledger:
             "bytes_out": exchange.bytes_out,
             "model": exchange.usage.model if exchange.usage else None,
         }
-        entry = _entry(identity, exchange, now_ms)
+        entry = self._entry(identity, exchange, now_ms)
         self._put(_Row(_event("api.request", identity, detail, now_ms), entry))
         if entry is not None:
             self._on_entry(entry)
@@ -111,6 +114,26 @@ class Ledger:
         if entries and self._settle is not None:
             await self._settle(entries)
 
+    def _entry(self, identity: RunIdentity, exchange: Exchange, now_ms: int) -> usage.Entry | None:
+        used = exchange.usage
+        if used is None:
+            return None
+        return usage.Entry(
+            at_ms=now_ms,
+            folder=identity.folder,
+            run_id=identity.run_id,
+            turn_id=identity.turn_id,
+            kind=identity.kind,
+            task_id=identity.task_id,
+            model=used.model,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cache_read_tokens=used.cache_read_tokens,
+            cache_write_tokens=used.cache_write_tokens,
+            cost_nano_usd=self._prices.cost_nano_usd(used),
+            is_whole=used.is_whole,
+        )
+
     def _put(self, row: _Row) -> None:
         self._rows.append(row)
         self._hint.give()
@@ -131,25 +154,4 @@ def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_
         run_id=identity.run_id if identity else None,
         turn_id=identity.turn_id if identity else None,
         detail=detail,
-    )
-
-
-def _entry(identity: RunIdentity, exchange: Exchange, now_ms: int) -> usage.Entry | None:
-    used = exchange.usage
-    if used is None:
-        return None
-    return usage.Entry(
-        at_ms=now_ms,
-        folder=identity.folder,
-        run_id=identity.run_id,
-        turn_id=identity.turn_id,
-        kind=identity.kind,
-        task_id=identity.task_id,
-        model=used.model,
-        input_tokens=used.input_tokens,
-        output_tokens=used.output_tokens,
-        cache_read_tokens=used.cache_read_tokens,
-        cache_write_tokens=used.cache_write_tokens,
-        cost_nano_usd=used.cost_nano_usd,
-        is_whole=used.is_whole,
     )

@@ -1,11 +1,14 @@
-"""What tokens cost, as an estimate: list prices of the first party, without batch, tier and tax.
+"""What tokens cost, as an estimate: the owner's prices, else list prices of the first party, without tax.
 
-A cost is written down with the price of its day and is not corrected when a price changes here.
+A cost is written down with the price of its day and is not corrected when a price changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from orchestrator.credentials.tap import Seen
 
 AS_OF = "2026-03"
 
@@ -39,23 +42,60 @@ class Price:
     cache_write_hour: int
 
 
-def price_of(model: str | None) -> Price | None:
-    """Return the price of a model, or None when it is not known.
-
-    What gateways put before a name (`us.anthropic.`) does not matter.
-    """
-    name = (model or "")[max(0, (model or "").find("claude-")) :]
-    found = next((pair for prefix, pair in _USD_PER_MILLION.items() if _fits(name, prefix)), None)
-    if found is None:
-        return None
-    read, written = found
+def per_million(
+    *,
+    input: float,  # noqa: A002 - the service's own word
+    output: float,
+    cache_read: float | None = None,
+    cache_write: float | None = None,
+    cache_write_hour: float | None = None,
+) -> Price:
+    """Make a price of dollars a million tokens; what is not told of the cache is as the list has it."""
     return Price(
-        input=_nano(read),
-        output=_nano(written),
-        cache_read=_nano(read * _CACHE_READ),
-        cache_write=_nano(read * _CACHE_WRITE),
-        cache_write_hour=_nano(read * _CACHE_WRITE_HOUR),
+        input=_nano(input),
+        output=_nano(output),
+        cache_read=_nano(input * _CACHE_READ if cache_read is None else cache_read),
+        cache_write=_nano(input * _CACHE_WRITE if cache_write is None else cache_write),
+        cache_write_hour=_nano(input * _CACHE_WRITE_HOUR if cache_write_hour is None else cache_write_hour),
     )
+
+
+class Prices:
+    """The prices that count: the owner's by name, which go first, and the list's."""
+
+    def __init__(self, own: Mapping[str, Price] | None = None) -> None:
+        """`own` has prices by the name of a model, or by how names begin; the longest that fits counts."""
+        longest_first = sorted((own or {}).items(), key=lambda pair: len(pair[0]), reverse=True)
+        self._own = dict(longest_first)
+
+    def of(self, model: str | None) -> Price | None:
+        """Return the price of a model, or None when it is not known.
+
+        What gateways put before a name (`us.anthropic.`) does not matter.
+        """
+        told = model or ""
+        name = told[max(0, told.find("claude-")) :]
+        own = (price for prefix, price in self._own.items() if _fits(told, prefix) or _fits(name, prefix))
+        listed = (per_million(input=pair[0], output=pair[1]) for pair in _listed(name))
+        return next(own, None) or next(listed, None)
+
+    def cost_nano_usd(self, seen: Seen) -> int | None:
+        """An estimate in billionths of a dollar; None when the model has no known price."""
+        price = self.of(seen.model)
+        if price is None:
+            return None
+        hourly = min(seen.cache_write_hour_tokens, seen.cache_write_tokens)
+        return (
+            seen.input_tokens * price.input
+            + seen.output_tokens * price.output
+            + seen.cache_read_tokens * price.cache_read
+            + (seen.cache_write_tokens - hourly) * price.cache_write
+            + hourly * price.cache_write_hour
+        )
+
+
+def _listed(name: str) -> list[tuple[float, float]]:
+    return [pair for prefix, pair in _USD_PER_MILLION.items() if _fits(name, prefix)]
 
 
 def _fits(name: str, prefix: str) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.credentials.headers import Header
-from orchestrator.credentials.prices import price_of
 
 MAX_LINE_BYTES = 1024 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -29,21 +28,6 @@ class Seen:
     cache_write_hour_tokens: int
     """Of `cache_write_tokens`, those kept for an hour."""
     is_whole: bool
-
-    @property
-    def cost_nano_usd(self) -> int | None:
-        """An estimate in billionths of a dollar; None when the model has no known price."""
-        price = price_of(self.model)
-        if price is None:
-            return None
-        hourly = min(self.cache_write_hour_tokens, self.cache_write_tokens)
-        return (
-            self.input_tokens * price.input
-            + self.output_tokens * price.output
-            + self.cache_read_tokens * price.cache_read
-            + (self.cache_write_tokens - hourly) * price.cache_write
-            + hourly * price.cache_write_hour
-        )
 
 
 class UsageTap:

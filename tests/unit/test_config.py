@@ -180,3 +180,32 @@ def test_every_setting_is_listed_and_described():
 
     assert known_names() == sorted(name.upper() for name in Settings.model_fields)
     assert all(field.description for field in Settings.model_fields.values())
+
+
+PRICES = '[andy_prices."glm-5"]\ninput = 0.6\noutput = 2.2\n'
+
+
+def test_prices_are_read_from_a_table_and_from_json(home):
+    write(home, toml=PRICES)
+    assert load(home, {}).andy_prices["glm-5"].output == 2.2
+
+    told = load(home, {"ANDY_PRICES": '{"own": {"input": 0, "output": 1, "cache_read": 0}}'}).andy_prices
+    assert list(told) == ["own"]
+    assert (told["own"].cache_read, told["own"].cache_write) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("toml", "place"),
+    [
+        (PRICES.replace("0.6", "-1"), "ANDY_PRICES.glm-5.input"),
+        (PRICES.replace("0.6", "nan"), "ANDY_PRICES.glm-5.input"),
+        (PRICES.replace("output = 2.2", ""), "ANDY_PRICES.glm-5.output"),
+        (PRICES + "cached = 1", "ANDY_PRICES.glm-5.cached"),
+        ("andy_prices = 3", "ANDY_PRICES"),
+        ("andy_prices = '{'", "ANDY_PRICES"),
+    ],
+)
+def test_a_bad_price_is_told_by_its_place(home, toml, place):
+    write(home, toml=toml)
+
+    assert f"{place}:" in refusal(home)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.credentials.prices import price_of
+from orchestrator.credentials.prices import Prices, per_million
 from orchestrator.credentials.tap import MAX_LINE_BYTES, Seen, UsageTap
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -61,7 +61,7 @@ def test_a_stream_is_read_however_it_is_cut(cuts: list[int], line_end: str) -> N
     assert (seen.input_tokens, seen.output_tokens) == (1000, 50)
     assert (seen.cache_read_tokens, seen.cache_write_tokens) == (300, 20)
     assert seen.is_whole
-    assert seen.cost_nano_usd == 1000 * 3000 + 50 * 15000 + 300 * 300 + 20 * 3750
+    assert Prices().cost_nano_usd(seen) == 1000 * 3000 + 50 * 15000 + 300 * 300 + 20 * 3750
 
 
 def test_the_numbers_of_the_end_replace_those_of_the_start() -> None:
@@ -74,7 +74,7 @@ def test_what_is_kept_for_an_hour_costs_more() -> None:
     usage = {"cache_creation_input_tokens": 100, "cache_creation": {"ephemeral_1h_input_tokens": 60}}
     seen = tapped(sse(start(**usage, input_tokens=0, cache_read_input_tokens=0), end(output_tokens=0), STOP))
     assert seen is not None
-    assert seen.cost_nano_usd == 40 * 3750 + 60 * 6000
+    assert Prices().cost_nano_usd(seen) == 40 * 3750 + 60 * 6000
 
 
 def test_a_stream_that_breaks_off_tells_what_had_passed() -> None:
@@ -98,7 +98,7 @@ def test_a_whole_answer_is_read_too() -> None:
     seen = tapped(body.encode()[:30], body.encode()[30:], headers=JSON)
     assert seen is not None
     assert (seen.input_tokens, seen.output_tokens, seen.is_whole) == (1000, 1, True)
-    assert seen.cost_nano_usd == 1000 * 1000 + 5000 + 300 * 100 + 20 * 1250
+    assert Prices().cost_nano_usd(seen) == 1000 * 1000 + 5000 + 300 * 100 + 20 * 1250
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_number_that_is_none_counts_as_nothing(odd: object) -> None:
 def test_an_unknown_model_has_no_cost() -> None:
     seen = tapped(sse(start(model="glm-9"), end(output_tokens=5), STOP))
     assert seen is not None
-    assert seen.cost_nano_usd is None
+    assert Prices().cost_nano_usd(seen) is None
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,45 @@ def test_an_unknown_model_has_no_cost() -> None:
     ],
 )
 def test_prices_go_by_the_prefix(model: str, read: int, written: int) -> None:
-    price = price_of(model)
+    price = Prices().of(model)
     assert price is not None
     assert (price.input, price.output) == (read, written)
 
 
 @pytest.mark.parametrize("model", [None, "", "claude-opus-9", "claude-opus-4-12", "gpt"])
 def test_no_price_is_guessed(model: str | None) -> None:
-    assert price_of(model) is None
+    assert Prices().of(model) is None
+
+
+OWN = Prices(
+    {
+        "glm": per_million(input=1, output=2),
+        "glm-5": per_million(input=3, output=4, cache_read=0.5, cache_write=6, cache_write_hour=7),
+        "claude-sonnet-4-5": per_million(input=30, output=40),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "read"),
+    [
+        ("glm-5-air", 3000),
+        ("glm-4", 1000),
+        ("glm-50", 1000),
+        ("us.anthropic.claude-sonnet-4-5-v1", 30_000),
+        ("claude-haiku-4-5", 1000),
+    ],
+)
+def test_the_owners_price_goes_before_the_lists(model: str, read: int) -> None:
+    price = OWN.of(model)
+    assert price is not None
+    assert price.input == read
+
+
+def test_the_owner_may_price_the_cache() -> None:
+    price = OWN.of("glm-5")
+    assert price is not None
+    assert (price.cache_read, price.cache_write, price.cache_write_hour) == (500, 6000, 7000)
+    derived = OWN.of("glm")
+    assert derived is not None
+    assert (derived.cache_read, derived.cache_write, derived.cache_write_hour) == (100, 1250, 2000)
