@@ -202,11 +202,13 @@ class RunState(StrEnum):
     BUSY = "busy"
     IDLE = "idle"
     CLOSING = "closing"
+    LEFT = "left"
+    """Given up: it may live on unheard, or is dead and cannot be removed. It holds no slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """A container that holds a slot."""
+    """A container that holds a slot, or one that was given up."""
 
     id: RunId
     folder: Folder

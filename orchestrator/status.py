@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from orchestrator import group_config
-from orchestrator.models import LiveRun, Run, RunId, TaskStatus, Turn, TurnState
+from orchestrator.models import LiveRun, Run, RunId, RunState, TaskStatus, Turn, TurnState
 from orchestrator.reports import short
 from orchestrator.store import groups, outbox, reminders, runs, tasks, turns
 from orchestrator.store.database import Tx
@@ -90,14 +90,14 @@ def _container(
     live: LiveRun, recorded: dict[RunId, Run], unsettled: Sequence[Turn], host: Host
 ) -> dict[str, Any]:
     run = recorded.get(live.id)
-    started_ms = run.started_ms if run else host.now_ms
+    age_ms = host.now_ms - run.started_ms if run else host.steady_ms - live.started_ms
     turn = next((one for one in unsettled if one.run_id == live.id and one.state is TurnState.RUNNING), None)
     return {
         "run": live.id,
         "group": live.folder,
         "state": live.state.value,
         "state_seconds": _seconds(host.steady_ms - live.idle_since_ms),
-        "age_seconds": _seconds(host.now_ms - started_ms),
+        "age_seconds": _seconds(age_ms),
         "turn": _turn(turn, host.now_ms) if turn else None,
     }
 
@@ -158,6 +158,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     isolation = "isolated" if found["isolated"] else "NOT isolated"
     image = f", image {found['image']}" if found["image"] else ""
     stopping = " and is stopping" if found["stopping"] else ""
+    held = sum(one["state"] != RunState.LEFT for one in found["containers"])
     return [
         f"Andy {found['version']} runs on {found['home']} for {_span(found['uptime_seconds'])}{stopping}",
         f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
@@ -165,7 +166,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
         f"groups      {', '.join(found['groups'])}",
         *([f"OPEN        ⚠️ all of the internet: {', '.join(found['open'])}"] if found["open"] else []),
-        f"containers  {len(found['containers'])} of {found['slots']}",
+        f"containers  {held} of {found['slots']}",
         *(f"  {_container_told(one)}" for one in found["containers"]),
         f"waiting     {len(found['waiting']) or 'nothing'}",
         *(f"  {_waiting_told(one)}" for one in found["waiting"]),
@@ -187,6 +188,9 @@ def _credential_told(credential: dict[str, Any]) -> str:
 
 
 def _container_told(one: dict[str, Any]) -> str:
+    if one["state"] == RunState.LEFT:
+        since = f"given up {_span(one['state_seconds'])} ago"
+        return f"{one['group']}: LEFT, {since} and not seen to be gone yet; run {one['run']}"
     turn = one["turn"]
     doing = (
         f", turn {turn['id']} ({turn['kind']}, try {turn['attempt']}) for {_span(turn['seconds'])}"

@@ -7,25 +7,34 @@ import asyncio
 from orchestrator.container import outcome
 from orchestrator.container.ending import Ending
 from orchestrator.container.hearing import Hearing
+from orchestrator.container.leftovers import Left, Leftovers
 from orchestrator.container.lives import Lives
 from orchestrator.container.living import Living
 from orchestrator.container.ties import Surroundings
 from orchestrator.interfaces import RunningContainer
 from orchestrator.models import Run, RunState
-from orchestrator.store import groups, runs, turns
+from orchestrator.store import groups, runs, sessions, turns
 
 
 class Adoption:
     """Done once, as a host begins."""
 
     def __init__(
-        self, around: Surroundings, lives: Lives, *, living: Living, hearing: Hearing, ending: Ending
+        self,
+        around: Surroundings,
+        lives: Lives,
+        *,
+        living: Living,
+        hearing: Hearing,
+        ending: Ending,
+        leftovers: Leftovers,
     ) -> None:
         self._around = around
         self._lives = lives
         self._living = living
         self._hearing = hearing
         self._ending = ending
+        self._leftovers = leftovers
 
     async def adopt(self) -> None:
         """Hear found containers from their first frame, or end them; settle runs without a container.
@@ -40,7 +49,8 @@ class Adoption:
             if run_id in recorded:
                 await self._take_over(recorded[run_id], container)
             else:
-                await self._ending.remove(container)
+                left = Left(run_id=run_id, folder=container.folder, is_isolated=False, may_work=True)
+                await self._leftovers.remove(container, left)
         for run_id in recorded.keys() - found.keys():
             lost = outcome.Outcome(
                 kind=outcome.Kind.LOST, reason="Andy was restarted while I worked.", is_retryable=True
@@ -54,10 +64,12 @@ class Adoption:
             turn = await turns.running_in(tx, run.id)
             group = await groups.by_folder(tx, run.folder)
             order = await ties.compose(tx, turn, group, run.id) if turn and group else None
+            session_id = await sessions.current(tx, run.folder)
         await ties.watch(run.folder)
         await self._around.logs.resume(run)
         life = self._lives.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
         life.container, life.heard_ms = container, self._around.clock.steady_ms()
+        life.session_id = session_id
         if group is not None:
             life.obey(group)
         if order is not None:

@@ -1,4 +1,4 @@
-"""How a life ends: asked to close or killed, its end recorded, its container removed."""
+"""How a life ends: asked to close or killed, and its end recorded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from orchestrator.container import outcome, reaper
 from orchestrator.container.life import Life
 from orchestrator.container.lives import Lives
 from orchestrator.container.ties import Surroundings, until_stored, word_of
-from orchestrator.errors import ContainerError, EngineGone
+from orchestrator.errors import ContainerError
 from orchestrator.interfaces import RunningContainer
-from orchestrator.models import Run, RunId, RunState
+from orchestrator.models import Run, RunState
 from orchestrator.store import runs, turns
 
 log = structlog.get_logger(__name__)
@@ -21,17 +21,11 @@ CHANGED = "its group is gone or has changed"
 
 
 class Ending:
-    """Everything that ends a life, and what is left to be ended."""
+    """Everything that ends a life. Its container is removed by `leftovers`."""
 
     def __init__(self, around: Surroundings, lives: Lives) -> None:
         self._around = around
         self._lives = lives
-        self._suspects: set[RunId] = set()
-        """Runs that were given up while their container may live on."""
-
-    @property
-    def has_suspects(self) -> bool:
-        return bool(self._suspects)
 
     # Asked, or made to
 
@@ -109,29 +103,3 @@ class Ending:
         self._around.bus.publish(
             "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
         )
-
-    # What is left of it
-
-    def suspect(self, run_id: RunId) -> None:
-        """Look for what may live on of a run that was given up."""
-        self._suspects.add(run_id)
-
-    async def remove(self, container: RunningContainer) -> None:
-        """End a container, whatever its state, and forget it."""
-        try:
-            await container.stop()
-            await container.remove()
-        except ContainerError as error:
-            self._suspects.add(container.run_id)
-            log.warning("container.left", run=container.run_id, reason=str(error))
-
-    async def end_suspects(self) -> None:
-        """End what is there of the runs that were given up, if the runtime can be asked."""
-        try:
-            found = await self._around.runtime.adopt()
-        except EngineGone:
-            return
-        suspects, self._suspects = self._suspects, set()
-        for container in found:
-            if container.run_id in suspects and container.run_id not in self._lives:
-                await self.remove(container)

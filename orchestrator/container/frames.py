@@ -61,6 +61,14 @@ async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: i
             assert_never(frame)
 
 
+async def know_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bool:
+    """Keep the session that a sign of life names, if a turn of this run is under way in it."""
+    if run.is_isolated or await turns.running_in(tx, run.id) is None:
+        return False
+    await sessions.keep(tx, run.folder, session_id, now_ms=now_ms)
+    return True
+
+
 async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
     """Keep what was said until the turn has ended; False when that would be too much."""
     text = (frame.result or "")[:MAX_TEXT_CHARS]

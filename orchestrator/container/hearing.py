@@ -20,6 +20,7 @@ from agent_runner.wire.frames import (
 )
 from orchestrator.container import frames, outcome, reaper
 from orchestrator.container.ending import CHANGED, Ending
+from orchestrator.container.leftovers import Left, Leftovers
 from orchestrator.container.life import Life
 from orchestrator.container.ties import Surroundings, until_stored, word_of
 from orchestrator.errors import EngineGone
@@ -36,39 +37,48 @@ TALKS_WITHOUT_END = reaper.Verdict(kill=True, reason="it talked without end.", i
 class Hearing:
     """One for all containers; what is known of each is in its `Life`."""
 
-    def __init__(self, around: Surroundings, ending: Ending) -> None:
+    def __init__(self, around: Surroundings, ending: Ending, leftovers: Leftovers) -> None:
         self._around = around
         self._ending = ending
+        self._leftovers = leftovers
 
     async def follow(self, life: Life, container: RunningContainer) -> outcome.Outcome:
         """Hear a container to its end; when the engine breaks off, look for it again for a while."""
         try:
-            await self._hear(life, container)
-            if life.has_to_go:
-                await self._ending.kill(container)
-            exited = await container.wait()
-            life.has_exited = True
-            return _judge_exit(life, exited)
+            return await self._hear_out(life, container)
         except EngineGone as gone:
             life.container = None  # it cannot be judged by its silence now
-            again = await self._rejoin(life)
-            if again is None:
-                self._ending.suspect(life.run.id)
+            try:
+                again = await self._rejoin(life)
+            except TimeoutError:
+                self._leftovers.add(Left.of(life.run))
                 return outcome.classify(gone)
+        if again is None:
+            return _judge_exit(life, Exit(code=None))
         life.container, life.heard_ms = again, self._around.clock.steady_ms()
         self._around.bus.publish("run.rejoined", group=life.run.folder, run=life.run.id)
         return await self.follow(life, again)
 
+    async def _hear_out(self, life: Life, container: RunningContainer) -> outcome.Outcome:
+        await self._hear(life, container)
+        if life.has_to_go:
+            await self._ending.kill(container)
+        exited = await container.wait()
+        life.has_exited = True
+        return _judge_exit(life, exited)
+
     async def _rejoin(self, life: Life) -> RunningContainer | None:
-        try:
-            async with asyncio.timeout(REJOIN_SECONDS):
-                async for attempt in stamina.retry_context(
-                    on=EngineGone, attempts=None, timeout=None, wait_initial=0.5, wait_max=5
-                ):
-                    with attempt:
-                        found = await self._around.runtime.adopt()
-        except TimeoutError:
-            return None
+        """Find it again; None when the engine answers and has it no more.
+
+        Raises:
+            TimeoutError: no engine answered in time.
+        """
+        async with asyncio.timeout(REJOIN_SECONDS):
+            async for attempt in stamina.retry_context(
+                on=EngineGone, attempts=None, timeout=None, wait_initial=0.5, wait_max=5
+            ):
+                with attempt:
+                    found = await self._around.runtime.adopt()
         return next((one for one in found if one.run_id == life.run.id), None)
 
     async def _hear(self, life: Life, container: RunningContainer) -> None:
@@ -105,6 +115,8 @@ class Hearing:
             life.replays -= 1
         match frame:
             case Heartbeat() | Ready():
+                if is_new:
+                    await self._know_session(life, frame.new_session_id)
                 return
             case Failure():
                 life.failure = frames.plain_reason(frame.error)
@@ -117,6 +129,22 @@ class Hearing:
         if life.pace.is_overrun and life.verdict is None:
             self._ending.condemn(life, TALKS_WITHOUT_END)
 
+    async def _know_session(self, life: Life, session_id: str | None) -> None:
+        """Record a turn's session before anything is said in it: a crash then does not cost the conversation.
+
+        One that is known costs nothing.
+        """
+        if session_id is None or session_id == life.session_id or life.run.is_isolated:
+            return
+        if life.state is not RunState.BUSY:
+            return
+        async for attempt in until_stored():
+            with attempt:
+                async with self._around.database.transaction() as tx:
+                    now_ms = self._around.clock.now_ms()
+                    if await frames.know_session(tx, life.run, session_id, now_ms=now_ms):
+                        life.session_id = session_id
+
     async def _take(self, life: Life, frame: Frame) -> None:
         """Record a frame, however often the disk refuses: a frame left out would be a lost answer."""
         now_ms = self._around.clock.now_ms
@@ -126,6 +154,7 @@ class Hearing:
                 async with self._around.database.transaction() as tx:
                     taken = await frames.take(tx, life.run, frame, give_back=give_back, now_ms=now_ms())
         if taken is not None:
+            life.session_id = frame.new_session_id or life.session_id
             await self._react(life, taken)
 
     async def _react(self, life: Life, taken: frames.Taken) -> None:

@@ -11,9 +11,10 @@ from agent_runner.wire.order import RunOrder
 from orchestrator import group_config
 from orchestrator.container import outcome
 from orchestrator.container.hearing import Hearing
+from orchestrator.container.leftovers import Left, Leftovers
 from orchestrator.container.life import Life
 from orchestrator.container.ties import Surroundings
-from orchestrator.errors import ContainerError
+from orchestrator.errors import ContainerError, EngineGone
 from orchestrator.interfaces import ContainerSpec, Mount
 from orchestrator.models import Group, Run, RunState, Turn
 from orchestrator.store import runs
@@ -46,9 +47,10 @@ class Launch:
 class Launching:
     """Starts containers, and hands them to who hears them."""
 
-    def __init__(self, around: Surroundings, hearing: Hearing) -> None:
+    def __init__(self, around: Surroundings, *, hearing: Hearing, leftovers: Leftovers) -> None:
         self._around = around
         self._hearing = hearing
+        self._leftovers = leftovers
 
     def new_run(self, turn: Turn, token_hash: str) -> Run:
         return Run(
@@ -69,6 +71,7 @@ class Launching:
         """Start a container and hear it to its end."""
         group = launch.group
         try:
+            await self._free_session(life.run)
             mounts = await self._around.ties.prepare(group)
             self._around.logs.note(life.run.id, "run.mounts", _seen(mounts))
             await self._around.ties.watch(group.folder)
@@ -77,6 +80,9 @@ class Launching:
                 log.warning("run.reaches_the_internet", run=life.run.id, group=group.folder)
             container = await self._around.runtime.start(spec, launch.order.to_json())
         except (ContainerError, OSError) as error:
+            if isinstance(error, EngineGone):
+                # It may have been made all the same. It was not told what to do.
+                self._leftovers.add(Left.of(life.run, may_work=False))
             return outcome.classify(error)
         life.container = container
         life.enter(RunState.BUSY, self._around.clock.steady_ms())
@@ -86,6 +92,16 @@ class Launching:
             "run.started", group=group.folder, run=life.run.id, detail=container.ref[:12]
         )
         return await self._hearing.follow(life, container)
+
+    async def _free_session(self, run: Run) -> None:
+        """See what was given up before ended first: two containers on one session would lose a branch of it.
+
+        Raises:
+            ContainerError: what may still work on the session of this run cannot be ended.
+        """
+        await self._leftovers.end_all()
+        if self._leftovers.hold_session_of(run):
+            raise ContainerError("An earlier container of this group cannot be ended: see 'andy status'.")
 
 
 def _spec(launch: Launch, mounts: Sequence[Mount]) -> ContainerSpec:

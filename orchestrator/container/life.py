@@ -29,6 +29,8 @@ class Life:
     """Seen to have ended, as opposed to given up."""
     pace: Pace
     last_frame: int
+    session_id: str | None = None
+    """The agent session that is recorded for it, or was handed to it."""
     config: dict[str, Any] = field(default_factory=dict)
     """What its group had set when it began."""
     turn_ms: int | None = None

@@ -8,9 +8,11 @@ import structlog
 
 from orchestrator.container import outcome
 from orchestrator.container.ending import Ending
+from orchestrator.container.leftovers import Left, Leftovers
 from orchestrator.container.life import Life
 from orchestrator.container.lives import Lives
 from orchestrator.container.ties import Surroundings
+from orchestrator.models import RunState
 
 log = structlog.get_logger(__name__)
 
@@ -18,10 +20,11 @@ log = structlog.get_logger(__name__)
 class Living:
     """The jobs of all lives, each a task of its own."""
 
-    def __init__(self, around: Surroundings, lives: Lives, ending: Ending) -> None:
+    def __init__(self, around: Surroundings, lives: Lives, *, ending: Ending, leftovers: Leftovers) -> None:
         self._around = around
         self._lives = lives
         self._ending = ending
+        self._leftovers = leftovers
 
     def spawn(self, life: Life, living: Awaitable[outcome.Outcome]) -> None:
         """Let it live until `living` tells how it ended."""
@@ -36,13 +39,14 @@ class Living:
             ended = outcome.Outcome(
                 kind=outcome.Kind.CRASHED, reason="something went wrong inside Andy.", is_retryable=True
             )
+        life.enter(RunState.CLOSING, self._around.clock.steady_ms())  # it is given no turn any more
         await self._ending.settle_surely(life.run, ended)
         if life.container is not None and not life.has_exited:
-            await self._ending.remove(life.container)
+            await self._leftovers.remove(life.container, Left.of(life.run))
         await self._vacate(life)
         if life.container is not None and life.has_exited:
             # What is left of it holds no slot: whoever waits for one need not wait for this.
-            await self._ending.remove(life.container)
+            await self._leftovers.remove(life.container, Left.of(life.run, may_work=False))
 
     async def _vacate(self, life: Life) -> None:
         self._lives.vacate(life)

@@ -6,12 +6,15 @@ import asyncio
 
 import structlog
 
+from agent_runner.wire.order import TurnOrder
 from orchestrator.clock import Clock
 from orchestrator.container import reaper
 from orchestrator.container.adoption import Adoption
 from orchestrator.container.ending import CHANGED, Ending
 from orchestrator.container.hearing import Hearing
 from orchestrator.container.launching import Launch, Launching
+from orchestrator.container.leftovers import Leftovers
+from orchestrator.container.life import Life
 from orchestrator.container.lives import Lives
 from orchestrator.container.living import Living
 from orchestrator.container.run_log import RunLogs
@@ -29,6 +32,7 @@ __all__ = ["RunPool", "Ties"]
 log = structlog.get_logger(__name__)
 
 NO_GROUP = "this group is no longer registered."
+NOT_WRITTEN = reaper.Verdict(kill=True, reason="I could not write my own files.")
 
 
 class RunPool:
@@ -59,17 +63,21 @@ class RunPool:
             bus=bus,
         )
         self._lives = lives = Lives(limits=limits, clock=clock, hints=hints)
+        self._leftovers = leftovers = Leftovers(around)
         self._ending = ending = Ending(around, lives)
-        self._living = Living(around, lives, ending)
-        hearing = Hearing(around, ending)
-        self._launching = Launching(around, hearing)
-        self._adoption = Adoption(around, lives, living=self._living, hearing=hearing, ending=ending)
-        self._watching = Watching(around, lives, ending)
+        self._living = living = Living(around, lives, ending=ending, leftovers=leftovers)
+        hearing = Hearing(around, ending, leftovers)
+        self._launching = Launching(around, hearing=hearing, leftovers=leftovers)
+        self._adoption = Adoption(
+            around, lives, living=living, hearing=hearing, ending=ending, leftovers=leftovers
+        )
+        self._watching = Watching(around, lives, ending=ending, leftovers=leftovers)
 
     # What the lanes see and ask for
 
     def live(self) -> list[LiveRun]:
-        return self._lives.as_runs()
+        """Every container that holds a slot, and those that were given up and may still be there."""
+        return self._lives.as_runs() + self._leftovers.as_runs()
 
     async def start(self, turn: Turn) -> None:
         """Give a queued turn to a new container, recorded before it is made."""
@@ -79,6 +87,7 @@ class RunPool:
         life = self._lives.admit(launch.run, RunState.STARTING)
         self._around.logs.begin(launch.run, launch.facts())
         life.obey(launch.group)
+        life.session_id = launch.order.session_id
         self._living.spawn(life, self._launching.launch(life, launch))
         self._around.bus.publish(
             "turn.started", group=turn.folder, turn=turn.id, run=launch.run.id, attempt=turn.attempt
@@ -105,30 +114,47 @@ class RunPool:
 
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
         """Give a queued turn to a live container, unless that has ended or is busy by now."""
-        around = self._around
-        async with around.database.transaction() as tx:
-            life = self._lives.get(run_id)
-            group = await groups.by_folder(tx, turn.folder)
-            if life is None or life.state is not RunState.IDLE:
-                return
-            if group is None or group.container_config != life.config:
-                life.is_retired = True
-                around.hints.lanes.give()
-                return
-            if not await _waits(tx, turn):
-                return
-            await turns.start(tx, turn.id, run_id, now_ms=around.clock.now_ms())
-            order = await around.ties.compose(tx, turn, group, run_id)
-            life.enter(RunState.BUSY, around.clock.steady_ms())
-        try:
-            await asyncio.to_thread(around.ties.deposit_turn, turn.folder, order)
-        except OSError as error:
-            log.warning("turn.not_deposited", turn=turn.id, run=run_id, reason=str(error))
-            await self._ending.end(life, reaper.Verdict(kill=True, reason="I could not write my own files."))
+        life = self._lives.get(run_id)
+        if life is None or life.state is not RunState.IDLE:
             return
-        around.bus.publish(
+        order = await self._record_hand_over(turn, life)
+        if order is None:
+            return
+        try:
+            await asyncio.to_thread(self._around.ties.deposit_turn, turn.folder, order)
+        except Exception as error:
+            log.exception("turn.not_deposited", turn=turn.id, run=run_id, reason=str(error))
+            await self._ending.end(life, NOT_WRITTEN)
+            return
+        self._around.bus.publish(
             "turn.handed_over", group=turn.folder, turn=turn.id, run=run_id, attempt=turn.attempt
         )
+
+    async def _record_hand_over(self, turn: Turn, life: Life) -> TurnOrder | None:
+        """Give the turn to the run, which is busy from here on; it is idle as before if that fails."""
+        idle_since_ms = life.since_ms
+        life.enter(RunState.BUSY, self._around.clock.steady_ms())
+        order = None
+        is_given = False
+        try:
+            async with self._around.database.transaction() as tx:
+                order = await self._order_for(tx, turn, life)
+            is_given = order is not None
+        finally:
+            if not is_given and life.state is RunState.BUSY:
+                life.enter(RunState.IDLE, idle_since_ms)
+        return order
+
+    async def _order_for(self, tx: Tx, turn: Turn, life: Life) -> TurnOrder | None:
+        group = await groups.by_folder(tx, turn.folder)
+        if group is None or life.is_retired or group.container_config != life.config:
+            life.is_retired = True
+            self._around.hints.lanes.give()
+            return None
+        if life.state is not RunState.BUSY or not await _waits(tx, turn):
+            return None
+        await turns.start(tx, turn.id, life.run.id, now_ms=self._around.clock.now_ms())
+        return await self._around.ties.compose(tx, turn, group, life.run.id)
 
     async def close(self, run_id: RunId, *, reason: str = "its slot is needed") -> None:
         """Ask an idle container to end; its slot is free once it has."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from orchestrator.container import reaper
 from orchestrator.container.ending import Ending
+from orchestrator.container.leftovers import Leftovers
 from orchestrator.container.lives import Lives
 from orchestrator.container.ties import Surroundings
+from orchestrator.errors import EngineGone
 from orchestrator.models import RunState
 
 REAP_SECONDS = 2.0
@@ -14,15 +18,16 @@ REAP_SECONDS = 2.0
 class Watching:
     """The reaper's loop; what it thinks of a life is in `reaper`."""
 
-    def __init__(self, around: Surroundings, lives: Lives, ending: Ending) -> None:
+    def __init__(self, around: Surroundings, lives: Lives, *, ending: Ending, leftovers: Leftovers) -> None:
         self._around = around
         self._lives = lives
         self._ending = ending
+        self._leftovers = leftovers
 
     async def run(self) -> None:
         """Look every `REAP_SECONDS`; asleep while nothing lives."""
         while True:
-            busy = bool(self._lives) or self._ending.has_suspects
+            busy = self._lives or self._leftovers
             await self._around.hints.reaper.wait(at_most_seconds=REAP_SECONDS if busy else None)
             await self._look()
 
@@ -36,5 +41,5 @@ class Watching:
                 await self._ending.close(life, reason=verdict.reason)
             elif verdict.kill and life.container is not None and life.verdict is None:
                 await self._ending.end(life, verdict)
-        if self._ending.has_suspects:
-            await self._ending.end_suspects()
+        with suppress(EngineGone):  # it is asked again at the next look
+            await self._leftovers.end_all()

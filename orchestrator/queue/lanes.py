@@ -86,7 +86,9 @@ def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: in
     goes before task before worker before auto, first come first served within a kind; whoever waits
     `AGEING_MS` goes to the front. An idle run goes to its own group's next turn, unless a turn with an
     earlier claim has no slot: then it is closed, so that a busy group does not keep its slot for ever.
+    What was given up is the pool's to end before it starts another; a turn that finds it is told so.
     """
+    runs = [run for run in runs if run.state is not RunState.LEFT]
     ready = _ready(turns, runs, now_ms)
     slots = _slots(runs, ready, cap)
     actions: list[Action] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runner.wire.frames import Ack, Failure, Heartbeat, Ready, Result, TurnEnd, Usage
+from orchestrator.container import frames
 from orchestrator.models import Folder, OutboxState, TurnState
 from orchestrator.store import sessions
 from tests.fakes.household import Household
@@ -271,3 +272,13 @@ async def test_an_acknowledgement_and_what_is_no_answer_leave_the_turn_running(f
 
     assert acked.is_acked
     assert (await family.turn(turn.id)).state is TurnState.RUNNING
+
+
+async def test_a_sign_of_life_of_an_isolated_run_names_no_session(family):
+    await family.hear("@Andy hi")
+    (turn,) = await family.queued()
+    run = await family.begin_run(is_isolated=True)
+    await family.give(turn, run)
+    async with family.database.transaction() as tx:
+        assert not await frames.know_session(tx, run, "its own", now_ms=1)
+    assert await session_of(family) is None

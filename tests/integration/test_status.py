@@ -111,6 +111,16 @@ async def test_what_went_wrong_is_told_by_its_kind_for_a_day(household, clock):
     assert (await gathered(household))["errors"] == []
 
 
+async def test_a_container_that_was_given_up_is_told_beside_the_slots(household, clock):
+    left = lived("run-7", "family", RunState.LEFT, clock.steady_ms())
+    clock.pass_ms(90_000)
+    found = await gathered(household, live=[left])
+    assert [(one["state"], one["state_seconds"]) for one in found["containers"]] == [("left", 90.0)]
+    told = "\n".join(status.lines(found))
+    assert "containers  0 of 5" in told
+    assert "family: LEFT, given up 1 min ago and not seen to be gone yet; run run-7" in told
+
+
 @pytest.mark.parametrize(
     ("credential", "told"),
     [

@@ -34,6 +34,10 @@ def test_a_container_that_still_starts_is_not_joined_by_a_second():
     assert decide([a_turn(1)], [a_run("r", state=RunState.STARTING)]).actions == ()
 
 
+def test_what_was_given_up_holds_no_slot_and_its_turn_is_tried():
+    assert decide([a_turn(1)], [a_run("r", state=RunState.LEFT)], cap=1).actions == (Start(1),)
+
+
 def test_a_turn_before_its_time_waits_and_tells_when_to_look_again():
     decided = decide([a_turn(1, not_before_ms=NOW + 5_000)])
 
