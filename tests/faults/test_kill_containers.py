@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from collections.abc import Callable
@@ -44,11 +45,13 @@ def test_containers_killed_and_removed_at_random_cost_no_answer(
     chance = random.Random(20261122)
     said: dict[str, str | None] = {}
     hit = 0
+    rounds = itertools.count()
     with MortalAndy(tmp_path / "home", runtime="docker", environment=SLOTS) as andy:
         andy.register(*GROUPS[1:])
         while hit < (SOAK_KILLS or 12):
+            number = next(rounds)
             for group in GROUPS:
-                text = f"echo {hit:04d}{group}"
+                text = f"echo {number:04d}{group}"
                 said[text] = andy.try_to_say(text, group=group)
             hit += _strike(andy, docker_client, chance)
             hit += _strike(andy, docker_client, chance)
