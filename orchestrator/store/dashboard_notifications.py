@@ -1,0 +1,278 @@
+"""`notifications`: the ledger of texts that are sent at a time. The rows are the schedule."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.dashboard.models import (
+    Actor,
+    Audience,
+    Notification,
+    NotificationStatus,
+    NotificationType,
+    Priority,
+)
+from orchestrator.models import Folder
+from orchestrator.store import dashboard_rows
+from orchestrator.store.database import Tx, returned
+
+_OPEN = "status IN ('pending', 'sending')"
+
+
+async def put(tx: Tx, notification: Notification, *, was: int | None) -> bool:
+    """Write a notification; `was` is the version that was read, None of a new one. False when it is stale."""
+    return await dashboard_rows.put(tx, "notifications", _to_row(notification), was=was)
+
+
+async def get(tx: Tx, folder: Folder, notification_id: str) -> Notification | None:
+    cursor = await tx.execute(
+        "SELECT * FROM notifications WHERE group_folder = ? AND id = ?", (folder, notification_id)
+    )
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def listed(
+    tx: Tx,
+    folder: Folder | None,
+    *,
+    statuses: Sequence[NotificationStatus] = (),
+    kind: NotificationType | None = None,
+    task_id: str | None = None,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    limit: int = -1,
+) -> list[Notification]:
+    """A group's, or all; by due time. Empty `statuses` are all; a negative limit is none."""
+    names = ", ".join(f"'{one.value}'" for one in statuses)
+    chosen = f"AND status IN ({names})" if statuses else ""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM notifications
+        WHERE (:folder IS NULL OR group_folder = :folder) {chosen}
+          AND (:kind IS NULL OR type = :kind) AND (:task IS NULL OR task_id = :task)
+          AND (:from IS NULL OR due_ms >= :from) AND (:to IS NULL OR due_ms <= :to)
+        ORDER BY due_ms, id LIMIT :limit
+        """,  # noqa: S608 - values of an enum
+        {
+            "folder": folder,
+            "kind": kind,
+            "task": task_id,
+            "from": from_ms,
+            "to": to_ms,
+            "limit": limit,
+        },
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def to_come(tx: Tx, folder: Folder) -> list[Notification]:
+    """Those that were not sent yet, by due time."""
+    rows = await tx.execute_fetchall(
+        f"SELECT * FROM notifications WHERE group_folder = ? AND {_OPEN} ORDER BY due_ms, id",  # noqa: S608
+        (folder,),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def alike(
+    tx: Tx, folder: Folder, kind: NotificationType, *, task_id: str | None, question_id: str | None
+) -> list[Notification]:
+    """All of one type about the same task or question that are to come or were delivered, by due time."""
+    key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM notifications WHERE group_folder = :folder AND {key} AND type = :kind
+          AND status IN ('pending', 'sending', 'delivered')
+        ORDER BY due_ms, id
+        """,  # noqa: S608 - constants
+        {"folder": folder, "kind": kind, "task": task_id, "question": question_id},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def open_of_task(tx: Tx, folder: Folder, task_id: str) -> list[Notification]:
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM notifications
+        WHERE group_folder = ? AND task_id = ? AND {_OPEN} ORDER BY due_ms, id
+        """,  # noqa: S608 - a constant
+        (folder, task_id),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def open_of_question(tx: Tx, folder: Folder, question_id: str) -> list[Notification]:
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM notifications
+        WHERE group_folder = ? AND question_id = ? AND {_OPEN} ORDER BY due_ms, id
+        """,  # noqa: S608 - a constant
+        (folder, question_id),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def orphans(tx: Tx, folder: Folder) -> list[Notification]:
+    """Those to come whose task is over or gone."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT n.* FROM notifications n
+        LEFT JOIN dashboard_tasks t ON t.group_folder = n.group_folder AND t.id = n.task_id
+        WHERE n.group_folder = ? AND n.task_id IS NOT NULL AND n.status IN ('pending', 'sending')
+          AND (t.id IS NULL OR t.status IN ('completed', 'cancelled'))
+        ORDER BY n.due_ms, n.id
+        """,
+        (folder,),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def due(tx: Tx, now_ms: int, *, limit: int = -1) -> list[Notification]:
+    """Those of all groups whose time has come and which nobody has claimed, the longest due first."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM notifications
+        WHERE {_OPEN} AND due_ms <= :now AND audience = 'user'
+          AND ifnull(next_attempt_ms, 0) <= :now AND ifnull(claim_until_ms, 0) <= :now
+        ORDER BY due_ms, id LIMIT :limit
+        """,  # noqa: S608 - a constant
+        {"now": now_ms, "limit": limit},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def next_due_ms(tx: Tx) -> int | None:
+    """When the next is to be sent or tried again."""
+    cursor = await tx.execute(
+        f"""
+        SELECT min(at) AS due FROM (
+            SELECT * FROM (SELECT due_ms AS at FROM notifications
+                WHERE {_OPEN} AND audience = 'user' AND next_attempt_ms IS NULL AND claim_until_ms IS NULL
+                ORDER BY due_ms LIMIT 1)
+            UNION ALL
+            SELECT max(due_ms, ifnull(next_attempt_ms, 0), ifnull(claim_until_ms, 0)) FROM notifications
+            WHERE {_OPEN} AND (next_attempt_ms IS NOT NULL OR claim_until_ms IS NOT NULL)
+              AND audience = 'user')
+        """  # noqa: S608 - a constant
+    )
+    return (await returned(cursor))["due"]  # type: ignore[no-any-return]
+
+
+async def claim(tx: Tx, one: Notification, token: str, *, now_ms: int, until_ms: int) -> bool:
+    """Take a due one for sending; false when it is another's by now, or no longer to be sent."""
+    cursor = await tx.execute(
+        f"""
+        UPDATE notifications SET status = 'sending', claim_token = :token, claim_until_ms = :until,
+            attempts = attempts + 1
+        WHERE group_folder = :folder AND id = :id AND version = :version AND {_OPEN}
+          AND ifnull(claim_until_ms, 0) <= :now
+        """,  # noqa: S608 - a constant
+        {
+            "folder": one.folder,
+            "id": one.id,
+            "version": one.version,
+            "token": token,
+            "now": now_ms,
+            "until": until_ms,
+        },
+    )
+    return cursor.rowcount == 1
+
+
+async def delivered_since(tx: Tx, folder: Folder, since_ms: int) -> list[Notification]:
+    """What people were told, the oldest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM notifications
+        WHERE group_folder = ? AND status = 'delivered' AND delivered_ms >= ? ORDER BY delivered_ms, id
+        """,
+        (folder, since_ms),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def by_channel_message(tx: Tx, message_id: str) -> Notification | None:
+    cursor = await tx.execute("SELECT * FROM notifications WHERE channel_msg_id = ?", (message_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
+    """The ids that begin with `prefix`."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT id FROM notifications
+        WHERE group_folder = ? AND substr(id, 1, length(?)) = ? ORDER BY id LIMIT 10
+        """,
+        (folder, prefix, prefix),
+    )
+    return [row["id"] for row in rows]
+
+
+def _to_row(one: Notification) -> dict[str, Any]:
+    return {
+        "group_folder": one.folder,
+        "id": one.id,
+        "message": one.message,
+        "audience": one.audience,
+        "due_ms": one.due_ms,
+        "due_text": one.due_text,
+        "type": one.type,
+        "priority": one.priority,
+        "task_id": one.task_id,
+        "question_id": one.question_id,
+        "cause": one.cause,
+        "status": one.status,
+        "context": one.context,
+        "created_by": one.created_by,
+        "created_ms": one.created_ms,
+        "delivered_ms": one.delivered_ms,
+        "cancelled_ms": one.cancelled_ms,
+        "cancel_reason": one.cancel_reason,
+        "attempts": one.attempts,
+        "next_attempt_ms": one.next_attempt_ms,
+        "claim_token": one.claim_token,
+        "claim_until_ms": one.claim_until_ms,
+        "outbox_id": one.outbox_id,
+        "channel_msg_id": one.channel_msg_id,
+        "late_ms": one.late_ms,
+        "error": one.error,
+        "version": one.version,
+        "changed_turn": one.changed_turn,
+    }
+
+
+def _from_row(row: sqlite3.Row) -> Notification:
+    return Notification(
+        folder=Folder(row["group_folder"]),
+        id=row["id"],
+        message=row["message"],
+        audience=Audience(row["audience"]),
+        due_ms=row["due_ms"],
+        due_text=row["due_text"],
+        type=NotificationType(row["type"]),
+        priority=Priority(row["priority"]),
+        task_id=row["task_id"],
+        question_id=row["question_id"],
+        cause=row["cause"],
+        status=NotificationStatus(row["status"]),
+        context=row["context"],
+        created_by=Actor(row["created_by"]),
+        created_ms=row["created_ms"],
+        delivered_ms=row["delivered_ms"],
+        cancelled_ms=row["cancelled_ms"],
+        cancel_reason=row["cancel_reason"],
+        attempts=row["attempts"],
+        next_attempt_ms=row["next_attempt_ms"],
+        claim_token=row["claim_token"],
+        claim_until_ms=row["claim_until_ms"],
+        outbox_id=row["outbox_id"],
+        channel_msg_id=row["channel_msg_id"],
+        late_ms=row["late_ms"],
+        error=row["error"],
+        version=row["version"],
+        changed_turn=row["changed_turn"],
+    )

@@ -1,0 +1,166 @@
+"""`questions`: what people are to be asked. Answered and closed ones stay, so that cooldowns hold."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import unicodedata
+from typing import Any
+
+from orchestrator.dashboard.models import Actor, Priority, Question, QuestionType
+from orchestrator.models import Folder
+from orchestrator.store import dashboard_rows
+from orchestrator.store.database import Tx
+
+_OPEN = "answered_ms IS NULL AND closed_ms IS NULL"
+
+
+def normal(text: str) -> str:
+    """A question without case, spaces and marks: what asks the same is the same."""
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold()) or text.strip()
+
+
+async def put(tx: Tx, question: Question, *, was: int | None) -> bool:
+    """Write a question; `was` is the version that was read, None of a new one. False when it is stale."""
+    return await dashboard_rows.put(tx, "questions", _to_row(question), was=was)
+
+
+async def get(tx: Tx, folder: Folder, question_id: str) -> Question | None:
+    cursor = await tx.execute(
+        "SELECT * FROM questions WHERE group_folder = ? AND id = ?", (folder, question_id)
+    )
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def unanswered(tx: Tx, folder: Folder, task_id: str | None = None) -> list[Question]:
+    """Open ones, of one task or all; the oldest first."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM questions WHERE group_folder = :folder AND {_OPEN}
+          AND (:task IS NULL OR task_id = :task) ORDER BY created_ms, id
+        """,  # noqa: S608 - a constant
+        {"folder": folder, "task": task_id},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Question]:
+    """Answered ones that no worker has seen, the oldest answer first; a negative limit is none."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM questions
+        WHERE group_folder = ? AND answered_ms IS NOT NULL AND processed_ms IS NULL
+        ORDER BY answered_ms, id LIMIT ?
+        """,
+        (folder, limit),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def every(tx: Tx, folder: Folder) -> list[Question]:
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM questions WHERE group_folder = ? ORDER BY created_ms, id", (folder,)
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def of_task(tx: Tx, folder: Folder, task_id: str, kind: QuestionType | None = None) -> list[Question]:
+    """All that ever were of a task, of one type or any; the newest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM questions WHERE group_folder = :folder AND task_id = :task
+          AND (:kind IS NULL OR type = :kind) ORDER BY created_ms DESC, id
+        """,
+        {"folder": folder, "task": task_id, "kind": kind},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def open_like(tx: Tx, folder: Folder, text: str) -> list[Question]:
+    """Open ones that ask the same."""
+    rows = await tx.execute_fetchall(
+        f"SELECT * FROM questions WHERE group_folder = ? AND normal = ? AND {_OPEN} ORDER BY id",  # noqa: S608
+        (folder, normal(text)),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
+    """The ids that begin with `prefix`."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT id FROM questions
+        WHERE group_folder = ? AND substr(id, 1, length(?)) = ? ORDER BY id LIMIT 10
+        """,
+        (folder, prefix, prefix),
+    )
+    return [row["id"] for row in rows]
+
+
+async def note_processed(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
+    """A worker has seen the answer."""
+    await tx.execute(
+        "UPDATE questions SET processed_ms = ? WHERE group_folder = ? AND id = ?",
+        (now_ms, folder, question_id),
+    )
+
+
+async def note_asked(tx: Tx, folder: Folder, question_id: str, *, now_ms: int) -> None:
+    """It was shown to people: its cooldown begins."""
+    await tx.execute(
+        """
+        UPDATE questions SET last_asked_ms = ?, asked_count = asked_count + 1
+        WHERE group_folder = ? AND id = ?
+        """,
+        (now_ms, folder, question_id),
+    )
+
+
+def _to_row(question: Question) -> dict[str, Any]:
+    return {
+        "group_folder": question.folder,
+        "id": question.id,
+        "question": question.question,
+        "normal": normal(question.question),
+        "context": question.context,
+        "priority": question.priority,
+        "type": question.type,
+        "task_id": question.task_id,
+        "asked_count": question.asked_count,
+        "last_asked_ms": question.last_asked_ms,
+        "cooldown_h": question.cooldown_h,
+        "created_by": question.created_by,
+        "created_ms": question.created_ms,
+        "answer": question.answer,
+        "answered_ms": question.answered_ms,
+        "closed_ms": question.closed_ms,
+        "closed_reason": question.closed_reason,
+        "processed_ms": question.processed_ms,
+        "version": question.version,
+        "changed_turn": question.changed_turn,
+    }
+
+
+def _from_row(row: sqlite3.Row) -> Question:
+    return Question(
+        folder=Folder(row["group_folder"]),
+        id=row["id"],
+        question=row["question"],
+        context=row["context"],
+        priority=Priority(row["priority"]),
+        type=QuestionType(row["type"]),
+        task_id=row["task_id"],
+        asked_count=row["asked_count"],
+        last_asked_ms=row["last_asked_ms"],
+        cooldown_h=row["cooldown_h"],
+        created_by=Actor(row["created_by"]),
+        created_ms=row["created_ms"],
+        answer=row["answer"],
+        answered_ms=row["answered_ms"],
+        closed_ms=row["closed_ms"],
+        closed_reason=row["closed_reason"],
+        processed_ms=row["processed_ms"],
+        version=row["version"],
+        changed_turn=row["changed_turn"],
+    )

@@ -1,0 +1,148 @@
+"""`dashboard_tasks`: what a group has to do."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from orchestrator.dashboard.models import Deadline, Priority, Status, Task
+from orchestrator.models import Folder
+from orchestrator.store import dashboard_rows
+from orchestrator.store.database import Tx, returned
+
+_ORDER = "ORDER BY deadline_ms IS NULL, deadline_ms, id"
+"""The next deadline first, then those without, by id."""
+
+
+async def put(tx: Tx, task: Task, *, was: int | None) -> bool:
+    """Write a task; `was` is the version that was read, None of a new one. False when it is stale."""
+    return await dashboard_rows.put(tx, "dashboard_tasks", _to_row(task), was=was)
+
+
+async def get(tx: Tx, folder: Folder, task_id: str) -> Task | None:
+    cursor = await tx.execute(
+        "SELECT * FROM dashboard_tasks WHERE group_folder = ? AND id = ?", (folder, task_id)
+    )
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def on_board(tx: Tx, folder: Folder, status: Status | None = None) -> list[Task]:
+    """Those that are not in the history; the next deadline first."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM dashboard_tasks
+        WHERE group_folder = :folder AND archived_ms IS NULL AND (:status IS NULL OR status = :status)
+        {_ORDER}
+        """,  # noqa: S608 - a constant
+        {"folder": folder, "status": status},
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Task]:
+    """Those in the history, the newest first; a negative limit is none."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM dashboard_tasks WHERE group_folder = ? AND archived_ms IS NOT NULL
+        ORDER BY archived_ms DESC, id LIMIT ?
+        """,
+        (folder, limit),
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def count(tx: Tx, folder: Folder) -> int:
+    """How many are on the board."""
+    cursor = await tx.execute(
+        "SELECT count(*) AS n FROM dashboard_tasks WHERE group_folder = ? AND archived_ms IS NULL", (folder,)
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
+    """The ids that begin with `prefix`."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT id FROM dashboard_tasks
+        WHERE group_folder = ? AND substr(id, 1, length(?)) = ? ORDER BY id LIMIT 10
+        """,
+        (folder, prefix, prefix),
+    )
+    return [row["id"] for row in rows]
+
+
+def _to_row(task: Task) -> dict[str, Any]:
+    deadline = task.deadline
+    return {
+        "group_folder": task.folder,
+        "id": task.id,
+        "title": task.title,
+        "raw_input": task.raw_input,
+        "deadline_date": deadline.date if deadline else None,
+        "deadline_ms": deadline.at_ms if deadline else None,
+        "deadline_text": deadline.text if deadline else "",
+        "estimation_json": _json(task.estimation),
+        "pct": task.pct,
+        "progress_note": task.progress_note,
+        "last_update_ms": task.last_update_ms,
+        "blocked_ms": task.blocked_ms,
+        "blocker_note": task.blocker_note,
+        "status": task.status,
+        "priority": task.priority,
+        "context": task.context,
+        "tags_json": _json(task.tags),
+        "links_json": _json(task.links),
+        "recurring_json": None if task.recurring is None else _json(task.recurring),
+        "reflection": task.reflection,
+        "created_ms": task.created_ms,
+        "updated_ms": task.updated_ms,
+        "completed_ms": task.completed_ms,
+        "archived_ms": task.archived_ms,
+        "user_set_json": _json(task.user_set),
+        "extra_json": _json(task.extra),
+        "version": task.version,
+        "changed_turn": task.changed_turn,
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _from_row(row: sqlite3.Row) -> Task:
+    return Task(
+        folder=Folder(row["group_folder"]),
+        id=row["id"],
+        title=row["title"],
+        raw_input=row["raw_input"],
+        deadline=_deadline(row),
+        estimation=json.loads(row["estimation_json"]),
+        pct=row["pct"],
+        progress_note=row["progress_note"],
+        last_update_ms=row["last_update_ms"],
+        blocked_ms=row["blocked_ms"],
+        blocker_note=row["blocker_note"],
+        status=Status(row["status"]),
+        priority=Priority(row["priority"]),
+        context=row["context"],
+        tags=tuple(json.loads(row["tags_json"])),
+        links=json.loads(row["links_json"]),
+        recurring=None if row["recurring_json"] is None else json.loads(row["recurring_json"]),
+        reflection=row["reflection"],
+        created_ms=row["created_ms"],
+        updated_ms=row["updated_ms"],
+        completed_ms=row["completed_ms"],
+        archived_ms=row["archived_ms"],
+        user_set=json.loads(row["user_set_json"]),
+        extra=json.loads(row["extra_json"]),
+        version=row["version"],
+        changed_turn=row["changed_turn"],
+    )
+
+
+def _deadline(row: sqlite3.Row) -> Deadline | None:
+    if row["deadline_ms"] is None:
+        return None
+    return Deadline(at_ms=row["deadline_ms"], date=row["deadline_date"], text=row["deadline_text"])
