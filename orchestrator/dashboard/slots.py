@@ -1,0 +1,71 @@
+"""At which time of day something is told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hours:
+    """The times of day of one group, as its clocks show them."""
+
+    zone: ZoneInfo
+    slots: tuple[time, ...] = (time(9), time(18))
+    """When it is told what has no time of its own, earliest first."""
+    quiet_start: int = 23
+    quiet_end: int = 8
+    """From one full hour to the other nothing is told that is not urgent; the same twice: never."""
+
+    def day_of(self, at_ms: int) -> date:
+        return self._local(at_ms).date()
+
+    def start_of(self, day: date) -> int:
+        """Epoch ms of the first moment of a day."""
+        return self.moment(day, time(0))
+
+    def moment(self, day: date, at: time) -> int:
+        """Epoch ms of a time of a day: one that is shown twice counts the first time, a skipped one after."""
+        return round(datetime.combine(day, at, self.zone).timestamp() * 1000)
+
+    def next_slot(self, now_ms: int) -> int:
+        """The first slot that is not past."""
+        return next(at for at in self._slots_from(now_ms) if at >= now_ms)
+
+    def is_quiet(self, at_ms: int) -> bool:
+        hour, start, end = self._local(at_ms).hour, self.quiet_start, self.quiet_end
+        if start <= end:
+            return start <= hour < end
+        return hour >= start or hour < end
+
+    def after_quiet(self, at_ms: int) -> int:
+        """The moment itself or, in quiet hours, their end."""
+        if not self.is_quiet(at_ms):
+            return at_ms
+        day = self.day_of(at_ms)
+        ends = (self.moment(one, time(self.quiet_end % 24)) for one in (day, day + DAY, day + 2 * DAY))
+        return next(end for end in ends if end > at_ms)
+
+    def _slots_from(self, now_ms: int) -> Iterator[int]:
+        day = self.day_of(now_ms)
+        while True:
+            yield from (self.moment(day, slot) for slot in self.slots)
+            day += DAY
+
+    def _local(self, at_ms: int) -> datetime:
+        return datetime.fromtimestamp(at_ms / 1000, self.zone)
+
+
+def settled(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None = None) -> int:
+    """When to tell what is best told at `ideal_ms`.
+
+    That time; if it is past, the next slot before the deadline; if there is none, now.
+    """
+    if ideal_ms >= now_ms:
+        return ideal_ms
+    slot = hours.next_slot(now_ms)
+    return slot if deadline_ms is None or slot < deadline_ms else now_ms

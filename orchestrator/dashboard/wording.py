@@ -1,0 +1,74 @@
+"""What rules say of a task or a question, in the language its title is in. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_HANGUL = re.compile(r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
+MAX_SHOWN_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """One language. `{title}` is the task, `{when}` a day or moment, `{days}` a number of at least one."""
+
+    deadline: str
+    deadline_soon: str
+    progress: str
+    stagnant: str
+    blocker: str
+    question: str
+    overdue: str
+    start: str
+    status: str
+    routine: str
+    behind: str
+    slightly_behind: str
+    near: str
+    nearly_done: str
+
+
+ENGLISH = Words(
+    deadline="⏰ “{title}” is due {when} ({pct}% done).",
+    deadline_soon="⏰ “{title}” is due at {when} ({pct}% done).",
+    progress="How is “{title}” going? No news for {days} days ({pct}%).",
+    stagnant="“{title}” has not moved for {days} days ({pct}%). Is it still on?",
+    blocker="Is “{title}” still blocked{note}?",
+    question="I still need an answer: {question}",
+    overdue="“{title}” was due {when} and is at {pct}%. Is it done, or when will it be?",
+    start="Have you begun with “{title}”?",
+    status="Is there any news of “{title}”? It is at {pct}%.",
+    routine="“{title}” has been quiet for a while. Is it still on?",
+    behind="“{title}” is due soon and at {pct}%. Is something in the way?",
+    slightly_behind="How far is “{title}”? It is at {pct}% and a little behind.",
+    near="“{title}” is due {when} and at {pct}%. Will it be done in time?",
+    nearly_done="“{title}” is at {pct}%. Is it done?",
+)
+KOREAN = Words(
+    deadline="⏰ “{title}” 마감이 {when}입니다 (진행률 {pct}%).",
+    deadline_soon="⏰ “{title}” 마감이 {when}입니다 (진행률 {pct}%).",
+    progress="“{title}” 어떻게 되어 가나요? {days}일째 소식이 없습니다 ({pct}%).",
+    stagnant="“{title}” 작업이 {days}일째 멈춰 있습니다 ({pct}%). 계속하나요?",
+    blocker="“{title}” 아직 막혀 있나요{note}?",
+    question="아직 답을 기다리고 있습니다: {question}",
+    overdue="“{title}” 마감({when})이 지났고 진행률은 {pct}%입니다. 끝났나요, 아니면 언제 끝나나요?",
+    start="“{title}” 시작했나요?",
+    status="“{title}” 새 소식이 있나요? 진행률은 {pct}%입니다.",
+    routine="“{title}” 한동안 소식이 없습니다. 계속하나요?",
+    behind="“{title}” 마감이 가까운데 진행률이 {pct}%입니다. 막힌 것이 있나요?",
+    slightly_behind="“{title}” 어디까지 됐나요? 진행률은 {pct}%로 조금 늦습니다.",
+    near="“{title}” 마감이 {when}이고 진행률은 {pct}%입니다. 제때 끝날까요?",
+    nearly_done="“{title}” 진행률이 {pct}%입니다. 다 됐나요?",
+)
+
+
+def words_for(text: str) -> Words:
+    """Korean where there is Hangul in it."""
+    return KOREAN if _HANGUL.search(text) else ENGLISH
+
+
+def shown(text: str) -> str:
+    """A text in one line, and not too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_SHOWN_CHARS else f"{line[: MAX_SHOWN_CHARS - 1]}…"
