@@ -23,7 +23,7 @@ from orchestrator.models import (
     TaskStatus,
     TurnId,
 )
-from orchestrator.store import groups, task_runs, tasks
+from orchestrator.store import audit, groups, task_runs, tasks
 from orchestrator.store.database import Tx
 
 MAX_OPEN = 200
@@ -229,13 +229,19 @@ async def _put(tx: Tx, task: Task) -> Task:
 
 
 async def act(tx: Tx, task_id: str, action: str, times: Times, *, now_ms: int) -> Task:
-    """Do what the owner says by a word: `pause`, `resume`, `cancel` or `run`.
+    """Do what the owner says by a word, audited: `pause`, `resume`, `cancel` or `run`.
 
     Raises:
         UnknownTask, TaskRefused, UnknownGroup: nothing was done.
         BadRequest: there is no such action.
     """
-    task = await find(tx, task_id)
+    task = await _act(tx, await find(tx, task_id), action, times, now_ms=now_ms)
+    event = audit.Event(at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id})
+    await audit.append(tx, event)
+    return task
+
+
+async def _act(tx: Tx, task: Task, action: str, times: Times, *, now_ms: int) -> Task:
     match action:
         case "pause":
             return await pause(tx, task, now_ms=now_ms)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator import errands, group_config
 from orchestrator.errors import BadRequest
 from orchestrator.models import ChatJid, Folder, Group, Turn, TurnKind, TurnState
-from orchestrator.store import chats, groups, outbox, reminders, turns
+from orchestrator.store import audit, chats, groups, outbox, reminders, turns
 from orchestrator.store.database import Tx
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -127,6 +127,8 @@ async def register(tx: Tx, group: Group) -> Group:
         await groups.add(tx, group)
     except sqlite3.IntegrityError as error:
         raise AlreadyRegistered("There is a main group already.") from error
+    detail = {"jid": group.jid, "is_main": group.is_main, "config": group.container_config}
+    await _note(tx, "group.registered", group, detail, now_ms=group.added_ms)
     return group
 
 
@@ -168,6 +170,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
     waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
     for turn in waiting:
         await _fail(tx, turn, now_ms=now_ms)
+    await _note(tx, "group.unregistered", group, {"jid": group.jid}, now_ms=now_ms)
     coming = await reminders.pending(tx, group.folder)
     return Departure(group=group, failed_turns=len(waiting), reminders=len(coming), paused_tasks=paused)
 
@@ -186,8 +189,10 @@ async def _fail(tx: Tx, turn: Turn, *, now_ms: int) -> None:
         )
 
 
-async def configure(tx: Tx, folder: str, changes: Mapping[str, Any]) -> Group:
+async def configure(tx: Tx, folder: str, changes: Mapping[str, Any], *, now_ms: int) -> Group:
     """Change a group's configuration; null takes a key away. Its next container has it.
+
+    Containers that live with the old one are closed by `Upkeep`, once they are idle.
 
     Raises:
         UnknownGroup: there is none.
@@ -195,8 +200,14 @@ async def configure(tx: Tx, folder: str, changes: Mapping[str, Any]) -> Group:
     """
     group = await groups.known(tx, folder)
     config = group_config.merged(group, changes)
-    await groups.set_config(tx, group.folder, config)
+    await groups.set_config(tx, group.folder, config, now_ms=now_ms)
+    changed = {key: config.get(key) for key in changes}
+    await _note(tx, "group.configured", group, {"changed": changed}, now_ms=now_ms)
     return replace(group, container_config=config)
+
+
+async def _note(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_ms: int) -> None:
+    await audit.append(tx, audit.Event(at_ms=now_ms, kind=kind, folder=group.folder, detail=detail))
 
 
 async def ensure_main(tx: Tx, *, now_ms: int) -> None:

@@ -1,9 +1,9 @@
-"""Keep what is on disk and what runs in step with which groups are registered."""
+"""Keep what is on disk and what runs in step with which groups are registered, and how."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
 import structlog
 
@@ -16,12 +16,18 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
 EVENTS = frozenset(
-    {"group.registered", "group.unregistered", "command.register_group", "command.unregister_group"}
+    {
+        "group.registered",
+        "group.unregistered",
+        "group.configured",
+        "command.register_group",
+        "command.unregister_group",
+    }
 )
 
 
 class Upkeep:
-    """Woken when a group comes or goes; the command line may also change the store behind its back."""
+    """Woken when a group comes, goes or changes; the command line may change the store behind its back."""
 
     def __init__(
         self,
@@ -49,10 +55,11 @@ class Upkeep:
     async def _look(self) -> None:
         async with self._database.reading() as tx:
             registered = {group.folder: group for group in await groups.every(tx)}
+            configured = await groups.configured_ms(tx)
         self._laid &= registered.keys()
         for group in [registered[folder] for folder in registered.keys() - self._laid]:
             await self._make_folder(group)
-        for folder in {run.folder for run in self._live()} - registered.keys():
+        for folder in {run.folder for run in self._live() if _is_outdated(run, registered, configured)}:
             await self._retire(folder)
 
     async def _make_folder(self, group: Group) -> None:
@@ -61,6 +68,11 @@ class Upkeep:
         except OSError as error:
             log.warning("group.folder_not_made", group=group.folder, reason=str(error))
         self._laid.add(group.folder)
+
+
+def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mapping[Folder, int]) -> bool:
+    """Whether it lives for a group that is gone, or with what its group may do no more."""
+    return run.folder not in registered or configured.get(run.folder, -1) >= run.started_ms
 
 
 async def _until_groups_change(events: asyncio.Queue[Event]) -> None:

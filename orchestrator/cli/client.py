@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
@@ -56,17 +56,29 @@ class Client:
     async def unregister(self, folder: str) -> dict[str, Any]:
         return _content(await self._http.delete(f"/groups/{quote(folder, safe='')}"))
 
+    async def tell_configured(self, folder: str) -> dict[str, Any]:
+        """Say that a group's configuration has changed in the store."""
+        return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/configured"))
+
     async def act_on_task(self, task_id: str, action: str) -> dict[str, Any]:
         """`pause`, `resume`, `cancel` or `run` a task."""
         path = f"/tasks/{quote(task_id, safe='')}/{quote(action, safe='')}"
         return _content(await self._http.post(path))
+
+    async def ask_to_pair(self, phone: str) -> dict[str, Any]:
+        """Ask for a code that pairs WhatsApp; see `orchestrator.web.pairing`."""
+        return _content(await self._http.post("/whatsapp/pair", json={"phone": phone}))
+
+    async def pairing(self) -> dict[str, Any]:
+        headers = {"Accept": "application/json"}
+        return _content(await self._http.get("/whatsapp/pair", headers=headers))
 
     async def status(self) -> dict[str, Any]:
         return _content(await self._http.get("/status"))
 
     async def events(
         self, *, group: str | None = None, recent: int = 0, follows: bool = True
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any]]:
         """Yield the latest `recent` events and, if it `follows`, what happens from now on.
 
         The first item is `{}`, once nothing can be missed.

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -250,10 +251,14 @@ async def act_on_task(given: Path | None, task_id: str, action: str) -> bool:
 
 
 async def configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
-    """Change a group's configuration; a running Andy gives it to the group's next container."""
+    """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
     from orchestrator import registration
+    from orchestrator.cli.client import Client
 
-    await change(given, lambda tx, _: registration.configure(tx, folder, changes))
+    await change(given, lambda tx, now_ms: registration.configure(tx, folder, changes, now_ms=now_ms))
+    with suppress(NotRunning):
+        async with Client.of(home_of(given)) as client:
+            await client.tell_configured(folder)
 
 
 async def retry(given: Path | None, number: int) -> None:

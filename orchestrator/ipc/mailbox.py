@@ -70,6 +70,10 @@ class Mailbox:
         self._owner_uids = owner_uids
         self._clock = clock or SystemClock()
 
+    @property
+    def name(self) -> str:
+        return self._directory.name
+
     def take(self, limit: int = 200) -> Batch:
         """Read at most `limit` letters, and remove what can be none. A missing directory is empty.
 

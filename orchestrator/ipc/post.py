@@ -15,17 +15,19 @@ from orchestrator.clock import Clock, SystemClock
 from orchestrator.ipc import deposit
 from orchestrator.ipc.handlers.files import KEPT_MS
 from orchestrator.ipc.mailbox import Letter, Mailbox
+from orchestrator.ipc.quarantine import MAX_NAME_CHARS, Refusal
 from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.models import Folder, Group
 from orchestrator.pace import Pace
-from orchestrator.store import groups, outbox
+from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
 
 REFUSAL_COST = 5
 """A batch with something to refuse costs a group as many letters."""
+MAX_REASON_CHARS = 300
 BATCH = 20
 """How many letters of one directory are handled before the other groups have their turn."""
 DIRECTORIES = ("messages", "tasks")
@@ -112,11 +114,26 @@ class Post:
                 reason=first.reason,
                 count=len(batch.refusals),
             )
+            await self._note(
+                "mailbox.refused", group, mailbox=directory, first=first, count=len(batch.refusals)
+            )
         for letter in batch.letters:
             await self._answer(group, mailbox, letter)
         if batch.has_more:
             self._watcher.hint(group.folder)
         self._charge(group.folder, len(batch.letters) + REFUSAL_COST * bool(batch.refusals))
+
+    async def _note(self, kind: str, group: Group, *, mailbox: str, first: Refusal, count: int) -> None:
+        """A row of the audit; names and reasons, never what a letter held."""
+        detail = {
+            "mailbox": mailbox,
+            "file": ascii(first.name[:MAX_NAME_CHARS])[1:-1],
+            "reason": first.reason[:MAX_REASON_CHARS],
+            "count": count,
+        }
+        event = audit.Event(at_ms=self._clock.now_ms(), kind=kind, folder=group.folder, detail=detail)
+        async with self._database.transaction() as tx:
+            await audit.append(tx, event)
 
     def _charge(self, folder: Folder, cost: int) -> None:
         """Have a group rest that asks faster than it may; the others go on."""
@@ -142,6 +159,8 @@ class Post:
             told = _refusal_of(letter.body, str(error))
             if told is not None:
                 await asyncio.to_thread(deposit.write_reply, replies, told)
+            refused = Refusal(name=letter.name, reason=str(error))
+            await self._note("mailbox.not_understood", group, mailbox=mailbox.name, first=refused, count=1)
             await asyncio.to_thread(mailbox.quarantine, letter, str(error))
             return
         await asyncio.to_thread(deposit.write_reply, replies, reply)

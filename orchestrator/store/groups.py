@@ -11,6 +11,8 @@ from orchestrator.errors import UnknownGroup
 from orchestrator.models import ChatJid, Folder, Group
 from orchestrator.store.database import Tx
 
+_CONFIGURED = "configured:"
+
 
 async def add(tx: Tx, group: Group) -> None:
     """Register `group`; its chat must be known. Raises `sqlite3.IntegrityError` on a taken jid or folder."""
@@ -38,11 +40,26 @@ async def remove(tx: Tx, folder: Folder) -> None:
     await tx.execute("DELETE FROM registered_groups WHERE folder = ?", (folder,))
 
 
-async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any]) -> None:
-    """Replace a group's configuration, checked beforehand."""
+async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_ms: int) -> None:
+    """Replace a group's configuration, checked beforehand, and note when."""
     await tx.execute(
         "UPDATE registered_groups SET container_config = ? WHERE folder = ?", (json.dumps(config), folder)
     )
+    await tx.execute(
+        """
+        INSERT INTO router_state (key, value) VALUES (:key, :now)
+        ON CONFLICT (key) DO UPDATE SET value = excluded.value
+        """,
+        {"key": f"{_CONFIGURED}{folder}", "now": str(now_ms)},
+    )
+
+
+async def configured_ms(tx: Tx) -> dict[Folder, int]:
+    """When each folder was configured last; those that never were are left out."""
+    rows = await tx.execute_fetchall(
+        "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (_CONFIGURED, f"{_CONFIGURED}~")
+    )
+    return {Folder(row["key"].removeprefix(_CONFIGURED)): int(row["value"]) for row in rows}
 
 
 async def every(tx: Tx) -> list[Group]:

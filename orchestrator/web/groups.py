@@ -1,4 +1,4 @@
-"""`/groups`: list, register, unregister, by the rules of `registration`."""
+"""`/groups`: list, register, unregister, by the rules of `registration`; hear that one was configured."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.registration import Registration
+from orchestrator.store import groups
 from orchestrator.store.database import Database
 
 
@@ -51,6 +52,13 @@ class GroupDesk:
             "text": departure.told(),
         }
 
+    async def configured(self, folder: str) -> dict[str, Any]:
+        """Have the host look at what was set for a group. Raises `UnknownGroup`."""
+        async with self._database.reading() as tx:
+            group = await groups.known(tx, folder)
+        self._bus.publish("group.configured", group=group.folder)
+        return reports.group_row(group)
+
 
 def group_routes(desk: GroupDesk, read: Callable[[Request], Awaitable[Registration]]) -> list[Route]:
     """`read` gives the body of a registration; it raises `BadRequest` for one that does not fit."""
@@ -64,8 +72,12 @@ def group_routes(desk: GroupDesk, read: Callable[[Request], Awaitable[Registrati
     async def unregister(request: Request) -> Response:
         return JSONResponse(await desk.unregister(request.path_params["folder"]))
 
+    async def configured(request: Request) -> Response:
+        return JSONResponse(await desk.configured(request.path_params["folder"]))
+
     return [
         Route("/groups", every),
         Route("/groups", register, methods=["POST"]),
         Route("/groups/{folder}", unregister, methods=["DELETE"]),
+        Route("/groups/{folder}/configured", configured, methods=["POST"]),
     ]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sqlite3
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from orchestrator import registration
+from orchestrator.ipc.post import Post
 from orchestrator.ipc.reception import Reception
+from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.models import Folder, RunId, TurnId
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
@@ -136,9 +141,8 @@ async def test_rows_are_found_by_group_and_time(database: Database) -> None:
     assert [row["turn"] for row in rows] == [3]
 
 
-async def test_a_command_is_written_down_once_with_its_outcome(household: Household) -> None:
-    family = await household.add_group()
-    reception = Reception(
+def reception_of(household: Household) -> Reception:
+    return Reception(
         household.database,
         clock=household.clock,
         read_time=point_ms,
@@ -147,14 +151,81 @@ async def test_a_command_is_written_down_once_with_its_outcome(household: Househ
         hints=household.hints,
         bus=household.bus,
     )
+
+
+async def test_a_command_is_written_down_once_with_its_outcome(household: Household) -> None:
+    family = await household.add_group()
+    reception = reception_of(household)
     secret = {"type": "message", "text": "a text of the chat", "requestId": "r1"}
     refused = {"type": "refresh_groups", "requestId": "r2"}
     for body in (secret, secret, refused):
         await reception.handle(family, "file", json.dumps(body).encode())
-    rows = await household.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
+    rows = await household.rows("SELECT * FROM audit WHERE kind <> 'group.registered' ORDER BY id")
     assert [(row["kind"], row["group_folder"]) for row in rows] == [("command", "family")] * 2
     assert [json.loads(row["detail"]) for row in rows] == [
         {"type": "message", "request": "r1", "ok": True, "code": "ok"},
         {"type": "refresh_groups", "request": "r2", "ok": False, "code": "not_allowed"},
     ]
     assert (await verdict(household.database)).fault is None
+
+
+async def test_who_may_do_what_is_written_down_as_it_changes(household: Household) -> None:
+    await household.add_group(container_config={"egress": "open"})
+    async with household.database.transaction() as tx:
+        await registration.configure(tx, "family", {"egress": None, "cpus": 1}, now_ms=5)
+        await registration.unregister(tx, "family", now_ms=6)
+    rows = await household.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
+    assert [(row["kind"], json.loads(row["detail"])) for row in rows] == [
+        ("group.registered", {"jid": "local:family", "is_main": False, "config": {"egress": "open"}}),
+        ("group.configured", {"changed": {"egress": None, "cpus": 1.0}}),
+        ("group.unregistered", {"jid": "local:family"}),
+    ]
+    assert {row["group_folder"] for row in rows} == {"family"}
+    assert (await verdict(household.database)).fault is None
+
+
+async def test_a_registration_that_is_refused_leaves_no_row(household: Household) -> None:
+    await household.add_group()
+    with pytest.raises(registration.AlreadyRegistered):
+        await household.add_group()
+    assert len(await household.rows("SELECT 1 FROM audit")) == 1
+
+
+async def test_a_letter_that_is_not_understood_is_written_down_without_what_it_held(
+    household: Household, tmp_path: Path
+) -> None:
+    await household.add_group()
+    letters = tmp_path / "family" / "tasks"
+    letters.mkdir(parents=True)
+    (letters / "1000000000000-aaaa.json").write_text('{"type": "become_main", "note": "a text of the chat"}')
+    (letters / "2000000000000-bbbb.json").symlink_to("/etc/passwd")
+    watcher = MailboxWatcher(tmp_path)
+    post = Post(
+        tmp_path,
+        database=household.database,
+        reception=reception_of(household),
+        watcher=watcher,
+        owner_uids=lambda: frozenset({os.getuid()}),
+    )
+    async with watcher:
+        task = asyncio.create_task(post.run(), name="post")
+        try:
+            rows = await until_rows(household, 2)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+    told = {row["kind"]: json.loads(row["detail"]) for row in rows}
+    assert told["mailbox.not_understood"]["file"] == "1000000000000-aaaa.json"
+    assert told["mailbox.refused"]["file"] == "2000000000000-bbbb.json"
+    assert {(each["mailbox"], each["count"]) for each in told.values()} == {("tasks", 1)}
+    assert "a text of the chat" not in str(told)
+    assert (await verdict(household.database)).fault is None
+
+
+async def until_rows(household: Household, count: int) -> list[sqlite3.Row]:
+    async with asyncio.timeout(20):
+        while True:
+            found = await household.rows("SELECT kind, detail FROM audit WHERE kind LIKE 'mailbox.%'")
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.02)

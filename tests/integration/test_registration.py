@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -123,11 +124,11 @@ async def test_a_group_that_comes_back_has_its_session_and_its_history(household
 async def test_a_configuration_is_changed_key_by_key(household):
     await household.add_group("family", container_config={"memory_mb": 512})
     async with household.database.transaction() as tx:
-        await registration.configure(tx, "family", {"cpus": 1, "memory_mb": None})
+        await registration.configure(tx, "family", {"cpus": 1, "memory_mb": None}, now_ms=5)
         assert (await groups.known(tx, "family")).container_config == {"cpus": 1.0}
     with pytest.raises(BadRequest, match="'colour'"):
         async with household.database.transaction() as tx:
-            await registration.configure(tx, "family", {"colour": "red"})
+            await registration.configure(tx, "family", {"colour": "red"}, now_ms=5)
 
 
 # The folder and its memory
@@ -183,6 +184,7 @@ class Pool:
     def __init__(self):
         self.runs = []
         self.retired = []
+        self.laid = []
 
     def live(self):
         return self.runs
@@ -193,29 +195,73 @@ class Pool:
 
 
 async def test_a_group_that_comes_gets_its_folder_and_one_that_goes_loses_its_container(household):
-    pool, laid = Pool(), []
+    pool = Pool()
     group = await household.add_group("family")
-    pool.runs = [
-        LiveRun(id=RunId("r1"), folder=folder, is_isolated=False, state=RunState.IDLE, started_ms=0)
-        for folder in ("family", "left-over")
-    ]
+    pool.runs = [a_run(folder, started_ms=0) for folder in ("family", "left-over")]
+    async with running_upkeep(household, pool):
+        await until(lambda: pool.retired == ["left-over"], "what nobody registered is closed")
+        assert pool.laid == ["family"]
+        await household.add_group("work")
+        household.bus.publish("command.register_group", group="main", detail="ok")
+        await until(lambda: pool.laid == ["family", "work"], "the folder of the new group")
+        await unregister(household, group.folder)
+        household.bus.publish("group.unregistered", group="family")
+        await until(lambda: pool.retired == ["left-over", "family"], "its container is closed")
+
+
+async def test_a_container_that_is_older_than_its_groups_configuration_is_closed(household):
+    pool = Pool()
+    await household.add_group("family", container_config={"egress": "open"})
+    await household.add_group("work")
+    pool.runs = [a_run("family", started_ms=100), a_run("work", started_ms=100)]
+    async with running_upkeep(household, pool):
+        await configure(household, {"egress": "none"}, now_ms=100)
+        household.bus.publish("group.configured", group="family")
+        await until(lambda: pool.retired == ["family"], "what could reach the internet is closed")
+        pool.runs.append(a_run("family", started_ms=101))
+        household.bus.publish("group.configured", group="work")
+        await household.add_group("late")
+        household.bus.publish("group.registered", group="late")
+        await until(lambda: "late" in pool.laid, "it has looked again")
+    assert pool.retired == ["family"], "its next one has the new configuration"
+
+
+async def test_a_change_made_while_the_host_was_down_closes_what_it_adopts(household):
+    pool = Pool()
+    await household.add_group("family", container_config={"egress": "open"})
+    await configure(household, {"egress": None}, now_ms=200)
+    pool.runs = [a_run("family", started_ms=100)]
+    async with running_upkeep(household, pool):
+        await until(lambda: pool.retired == ["family"], "it is closed at the first look")
+
+
+async def configure(household, changes, *, now_ms):
+    async with household.database.transaction() as tx:
+        await registration.configure(tx, "family", changes, now_ms=now_ms)
+
+
+def a_run(folder, *, started_ms):
+    return LiveRun(
+        id=RunId(f"{folder}-{started_ms}"),
+        folder=folder,
+        is_isolated=False,
+        state=RunState.IDLE,
+        started_ms=started_ms,
+    )
+
+
+@asynccontextmanager
+async def running_upkeep(household, pool):
     upkeep = Upkeep(
         household.database,
-        lay=lambda group: laid.append(group.folder),
+        lay=lambda group: pool.laid.append(group.folder),
         live=pool.live,
         retire=pool.retire,
         bus=household.bus,
     )
     task = asyncio.create_task(upkeep.run(), name="upkeep")
     try:
-        await until(lambda: pool.retired == ["left-over"], "what nobody registered is closed")
-        assert laid == ["family"]
-        await household.add_group("work")
-        household.bus.publish("command.register_group", group="main", detail="ok")
-        await until(lambda: laid == ["family", "work"], "the folder of the new group")
-        await unregister(household, group.folder)
-        household.bus.publish("group.unregistered", group="family")
-        await until(lambda: pool.retired == ["left-over", "family"], "its container is closed")
+        yield
     finally:
         task.cancel()
         await asyncio.wait([task])
