@@ -6,6 +6,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
+from datetime import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -37,6 +38,14 @@ def _sayable(name: str) -> str:
     if not name.strip() or any(character in name for character in "\n\r<>@"):
         raise ValueError("use a plain name, without line breaks, '<', '>' and '@'")
     return name.strip()
+
+
+def _times_of_day(text: str) -> str:
+    try:
+        times = [time.fromisoformat(part.strip()) for part in text.split(",")]
+    except ValueError as error:
+        raise ValueError("use times of day such as 09:00,18:00") from error
+    return ",".join(f"{one:%H:%M}" for one in times)
 
 
 UsdPerMillion = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
@@ -114,10 +123,59 @@ class Settings(BaseSettings):
     andy_log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="How much is logged; never the text of a message."
     )
+    agents_worker_enabled: bool = Field(
+        default=True, description="Whether dashboards are kept up by themselves at all."
+    )
+    agents_worker_use_llm: bool = Field(
+        default=True, description="Whether a model looks where rules cannot judge."
+    )
+    agents_worker_fallback_to_rules: bool = Field(
+        default=True,
+        description="Whether rules keep dashboards up, also when the model fails or there is none.",
+    )
+    agents_worker_model: str = Field("", description="The worker's model; empty: the group's own.")
+    heartbeat_interval_s: int = Field(
+        1800, ge=1, le=86_400, description="Seconds between two looks of the rules at a dashboard."
+    )
+    notify_slots: Annotated[str, AfterValidator(_times_of_day)] = Field(
+        "09:00,18:00", description="When a group is told what has no time of its own."
+    )
+    notify_quiet_start: int = Field(
+        23, ge=0, le=23, description="The hour from which nothing that is not urgent is told by itself."
+    )
+    notify_quiet_end: int = Field(
+        8, ge=0, le=23, description="The hour at which that ends; the same as its start: never quiet."
+    )
+    notify_daily_limit: int = Field(
+        10,
+        ge=0,
+        le=1_000,
+        description="What a group is told a day by itself, urgent things not counted; 0: all.",
+    )
+    notify_cap_per_task: int = Field(
+        3, ge=1, le=100, description="Notifications of one task that may be to come at once."
+    )
 
     @property
     def zone(self) -> ZoneInfo:
         return ZoneInfo(self.tz)
+
+    @property
+    def slots(self) -> tuple[time, ...]:
+        """The times of day of `notify_slots`, earliest first."""
+        return tuple(sorted(time.fromisoformat(part) for part in self.notify_slots.split(",")))
+
+    def warnings(self) -> list[str]:
+        """What is set so that it does nothing."""
+        if self.agents_worker_enabled and not (
+            self.agents_worker_use_llm or self.agents_worker_fallback_to_rules
+        ):
+            text = (
+                "AGENTS_WORKER_USE_LLM and AGENTS_WORKER_FALLBACK_TO_RULES are both off: nothing keeps"
+                " dashboards up. Say AGENTS_WORKER_ENABLED=false if that is meant."
+            )
+            return [text]
+        return []
 
     @classmethod
     def settings_customise_sources(
@@ -134,6 +192,8 @@ class Settings(BaseSettings):
 
 
 HOME_KEY = "ANDY_HOME"
+TABLES = ("agents", "heartbeat", "notify")
+"""What may be a table in `andy.toml`: `[agents.worker] enabled` is `agents_worker_enabled`."""
 
 
 def home_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
@@ -172,10 +232,20 @@ def _from_toml(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
-    for key in found:
+    flat = _flat(found)
+    for key in flat:
         if key.lower() not in Settings.model_fields:
             raise SettingError(f"{path}: '{key}' is no setting. Known: {', '.join(known_names())}.")
-    return found
+    return flat
+
+
+def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The keys of `TABLES` by their one name, the others as they are."""
+    flat: dict[str, Any] = {}
+    for key, value in found.items():
+        is_table = isinstance(value, dict) and (above or key.lower() in TABLES)
+        flat |= _flat(value, f"{above}{key}_") if is_table else {f"{above}{key}": value}
+    return flat
 
 
 def _from_dotenv(path: Path) -> dict[str, Any]:

@@ -209,3 +209,54 @@ def test_a_bad_price_is_told_by_its_place(home, toml, place):
     write(home, toml=toml)
 
     assert f"{place}:" in refusal(home)
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        "[agents.worker]\nenabled = false\nmodel = 'small'\n[heartbeat]\ninterval_s = 60",
+        "agents_worker_enabled = false\nAGENTS_WORKER_MODEL = 'small'\nheartbeat_interval_s = 60",
+    ],
+)
+def test_what_keeps_dashboards_up_may_stand_in_tables(home, toml):
+    write(home, toml=toml)
+    settings = load(home, {})
+    assert (settings.agents_worker_enabled, settings.agents_worker_model) == (False, "small")
+    assert settings.heartbeat_interval_s == 60
+
+
+def test_a_key_of_a_table_that_is_no_setting_is_named(home):
+    write(home, toml="[agents.worker]\nenable = false")
+    with pytest.raises(SettingError, match="agents_worker_enable"):
+        load(home, {})
+
+
+def test_the_times_of_day_are_checked_and_sorted(home):
+    assert [f"{one:%H:%M}" for one in load(home, {"NOTIFY_SLOTS": "18:00, 07:30"}).slots] == [
+        "07:30",
+        "18:00",
+    ]
+    with pytest.raises(SettingError, match="NOTIFY_SLOTS"):
+        load(home, {"NOTIFY_SLOTS": "noon"})
+
+
+@pytest.mark.parametrize(
+    ("enabled", "use_llm", "fallback", "warns"),
+    [
+        (True, True, True, False),
+        (True, True, False, False),
+        (True, False, True, False),
+        (True, False, False, True),
+        (False, False, False, False),
+    ],
+)
+def test_a_worker_that_may_do_nothing_is_warned_of(home, enabled, use_llm, fallback, warns):
+    settings = load(
+        home,
+        {
+            "AGENTS_WORKER_ENABLED": str(enabled),
+            "AGENTS_WORKER_USE_LLM": str(use_llm),
+            "AGENTS_WORKER_FALLBACK_TO_RULES": str(fallback),
+        },
+    )
+    assert bool(settings.warnings()) is warns
