@@ -1,0 +1,247 @@
+"""When a group's agent wakes next, and when a cycle may start. Pure: the one place where that is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agent_runner.wire import wakes
+from orchestrator.loop.intervals import Asked, spoken
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The numbers of the policy."""
+
+    base_ms: int = 5 * MINUTE_MS
+    max_factor: int = 4
+    """Nothing to do stretches the pause up to so many times the base."""
+    min_ms: int = wakes.MIN_MINUTES * MINUTE_MS
+    max_ms: int = wakes.MAX_HOURS * HOUR_MS
+    throttle_ms: int = MINUTE_MS
+    """Between two starts, for what is no direct message."""
+    direct_throttle_ms: int = 5_000
+    pending_cap_ms: int = 2 * MINUTE_MS
+    """How long an agent may sleep while a message was left unanswered."""
+    max_caps: int = 2
+    """So often in vain, then the agent knows better."""
+    max_soonest: int = 10
+    """So many shortest sleeps in a row."""
+    self_wakes_an_hour: int = 12
+
+
+RULES = Rules()
+
+
+class Outcome(StrEnum):
+    """How a cycle ended."""
+
+    ACTION = "action"
+    """Something was said or done."""
+    NOOP = "noop"
+    ERROR = "error"
+    BUSY = "busy"
+    SKIPPED = "skipped"
+
+
+class SetBy(StrEnum):
+    """Who set a wake."""
+
+    AUTO = "auto"
+    AGENT = "agent"
+    CAP = "cap"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What an agent asked for in a cycle, last."""
+
+    asked: Asked
+    raw: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All that the next wake depends on, at the end of a cycle."""
+
+    outcome: Outcome
+    auto_ms: int
+    """The back-off before this cycle."""
+    wish: Wish | None = None
+    soonest_streak: int = 0
+    """How many shortest sleeps were asked for in a row."""
+    caps: int | None = None
+    """How often a message that waits has capped the sleep in vain; None when none waits."""
+    self_wakes: Sequence[int] = ()
+    """When the self-set cycles of the last hour began, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The next wake and how it came about."""
+
+    next_ms: int
+    set_by: SetBy
+    why: str
+    trace: tuple[str, ...]
+    auto_ms: int
+    soonest_streak: int
+    is_bounded: bool = False
+    is_capped: bool = False
+    """By a message that waits."""
+
+
+def clamp(asked: Asked, rules: Rules = RULES) -> int:
+    """The sleep that an agent gets."""
+    return min(max(asked.ms, rules.min_ms), rules.max_ms)
+
+
+def decide_wake(state: State, now_ms: int, rules: Rules = RULES) -> Decision:
+    """Decide at the end of a cycle when the next begins if nothing happens before.
+
+    What the agent asked for goes before the back-off; a message left unanswered goes before both, a few
+    times; too many self-set wakes wait for their hour.
+    """
+    auto_ms, trace = _back_off(state, rules)
+    decision = _wanted(state, now_ms, auto_ms, trace, rules)
+    capped = _capped(state, decision, now_ms, rules)
+    return capped if capped.is_capped else _within_budget(state, capped, now_ms, rules)
+
+
+def _back_off(state: State, rules: Rules) -> tuple[int, tuple[str, ...]]:
+    if state.outcome is Outcome.ACTION:
+        return rules.base_ms, (f"something was done: the pause is {spoken(rules.base_ms)} again",)
+    if state.outcome is Outcome.NOOP and state.wish is None:
+        auto_ms = min(state.auto_ms * 2, rules.base_ms * rules.max_factor)
+        return auto_ms, (
+            f"nothing was done: the pause goes from {spoken(state.auto_ms)} to {spoken(auto_ms)}",
+        )
+    return state.auto_ms, (f"outcome {state.outcome}: the pause stays {spoken(state.auto_ms)}",)
+
+
+def _wanted(state: State, now_ms: int, auto_ms: int, trace: tuple[str, ...], rules: Rules) -> Decision:
+    wish = state.wish
+    if wish is None:
+        return Decision(
+            next_ms=now_ms + auto_ms,
+            set_by=SetBy.AUTO,
+            why=f"after {spoken(auto_ms)} by itself",
+            trace=(*trace, f"no wish of the agent: in {spoken(auto_ms)}"),
+            auto_ms=auto_ms,
+            soonest_streak=0 if state.outcome in (Outcome.ACTION, Outcome.NOOP) else state.soonest_streak,
+        )
+    applied_ms = clamp(wish.asked, rules)
+    streak = state.soonest_streak + 1 if applied_ms == rules.min_ms else 0
+    trace = (*trace, f"the agent asked for {wish.raw!r}: in {spoken(applied_ms)}")
+    is_bounded = not wish.asked.is_soonest and applied_ms != wish.asked.ms
+    if is_bounded:
+        trace = (*trace, f"bounded to {spoken(rules.min_ms)} … {spoken(rules.max_ms)}")
+    set_by = SetBy.AGENT
+    if streak > rules.max_soonest:
+        applied_ms, set_by, is_bounded = rules.base_ms, SetBy.CAP, True
+        trace = (*trace, f"the shortest sleep {streak} times in a row: {spoken(applied_ms)} instead")
+    return Decision(
+        next_ms=now_ms + applied_ms,
+        set_by=set_by,
+        why=wish.reason or f"the agent asked for {wish.raw}",
+        trace=trace,
+        auto_ms=auto_ms,
+        soonest_streak=streak,
+        is_bounded=is_bounded,
+    )
+
+
+def _capped(state: State, decision: Decision, now_ms: int, rules: Rules) -> Decision:
+    latest_ms = now_ms + rules.pending_cap_ms
+    if state.caps is None or decision.next_ms <= latest_ms:
+        return decision
+    if state.caps >= rules.max_caps:
+        return _changed(decision, trace=f"a message waits still, but {state.caps} looks at it were in vain")
+    times = f"{state.caps + 1} of {rules.max_caps}"
+    return _changed(
+        decision,
+        next_ms=latest_ms,
+        set_by=SetBy.CAP,
+        why="a message was not answered",
+        trace=f"capped to {spoken(rules.pending_cap_ms)}: a message was not answered ({times})",
+        is_capped=True,
+    )
+
+
+def _within_budget(state: State, decision: Decision, now_ms: int, rules: Rules) -> Decision:
+    recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
+    if decision.set_by is not SetBy.AGENT or len(recent) < rules.self_wakes_an_hour:
+        return decision
+    free_ms = recent[-rules.self_wakes_an_hour] + HOUR_MS
+    if decision.next_ms >= free_ms:
+        return decision
+    return _changed(
+        decision,
+        next_ms=free_ms,
+        set_by=SetBy.CAP,
+        why="it has set enough wakes this hour",
+        trace=f"{len(recent)} self-set cycles in an hour: in {spoken(free_ms - now_ms)} instead",
+        is_bounded=True,
+    )
+
+
+def _changed(
+    decision: Decision,
+    *,
+    trace: str,
+    next_ms: int | None = None,
+    set_by: SetBy | None = None,
+    why: str | None = None,
+    is_bounded: bool = False,
+    is_capped: bool = False,
+) -> Decision:
+    return Decision(
+        next_ms=decision.next_ms if next_ms is None else next_ms,
+        set_by=set_by or decision.set_by,
+        why=why or decision.why,
+        trace=(*decision.trace, trace),
+        auto_ms=decision.auto_ms,
+        soonest_streak=decision.soonest_streak,
+        is_bounded=decision.is_bounded or is_bounded,
+        is_capped=is_capped,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """Something that wants a cycle."""
+
+    at_ms: int
+    is_direct: bool
+
+
+def start_ms(
+    pulls: Sequence[Pull],
+    *,
+    next_wake_ms: int | None,
+    last_start_ms: int | None,
+    now_ms: int,
+    rules: Rules = RULES,
+) -> int | None:
+    """When a free cycle may start, None when nothing wants one. Delayed by what ran last, never dropped.
+
+    A clock that was set back makes nothing wait longer than it may.
+    """
+    last = None if last_start_ms is None else min(last_start_ms, now_ms)
+    times = [_not_before(min(pull.at_ms, now_ms), last, _throttle(pull, rules)) for pull in pulls]
+    if next_wake_ms is not None:
+        times.append(_not_before(min(next_wake_ms, now_ms + rules.max_ms), last, rules.throttle_ms))
+    return min(times, default=None)
+
+
+def _throttle(pull: Pull, rules: Rules) -> int:
+    return rules.direct_throttle_ms if pull.is_direct else rules.throttle_ms
+
+
+def _not_before(at_ms: int, last_start_ms: int | None, throttle_ms: int) -> int:
+    return at_ms if last_start_ms is None else max(at_ms, last_start_ms + throttle_ms)

@@ -1,0 +1,270 @@
+"""`[SCHEDULE next="30m" reason="…"]`: found in what an agent says, taken out of what people read. Pure.
+
+A scanner, because one expression cannot tell a tag from code, a quotation or a word that begins alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+MAX_REASON_CHARS = 200
+MAX_VALUE_CHARS = 1_000
+"""A quotation mark that is still open after so many was forgotten."""
+ROUNDS = 5
+
+_NAME = re.compile(r"\[\s*(schedule)(?![\w-])", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"([A-Za-z_][\w-]*)\s*=\s*")
+_BARE = re.compile(r"[^\s\],]+")
+_FENCE = re.compile(
+    r"^ {0,3}(?P<mark>`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}(?P=mark)[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+)
+_TICKS = re.compile(r"`+")
+_QUOTED_LINE = re.compile(r"^[ \t]*>[^\n]*", re.MULTILINE)
+_CLOSING = {
+    '"': '"”“',
+    "“": '”"',
+    "”": '”"',
+    "„": '“”"',
+    "'": "'’",
+    "‘": "’'",
+    "’": "’'",
+    "«": "»",
+    "「": "」",
+}
+"""An opening quotation mark → what closes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tag:
+    """One tag, well formed or not. `next` and `at` are as they were written."""
+
+    start: int
+    end: int
+    raw: str
+    next: str | None = None
+    at: str | None = None
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The tag on one short line, for logs."""
+        return _folded(self.raw)[:MAX_REASON_CHARS]
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads the attributes of one tag."""
+
+    text: str
+    at: int
+    found: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    is_cut: bool = False
+    """The value that was read last ended with the text."""
+
+    def read(self) -> int:
+        """Read up to the closing bracket; gives where the tag ends."""
+        while True:
+            self._skip_blanks()
+            if self.at >= len(self.text):
+                return self._unclosed()
+            if self.text[self.at] == "]":
+                return self.at + 1
+            attribute = _ATTRIBUTE.match(self.text, self.at)
+            if attribute is not None:
+                self._take(attribute)
+            elif not self._skip_word():
+                return self._unclosed()
+
+    def _skip_blanks(self) -> None:
+        while self.at < len(self.text) and (self.text[self.at].isspace() or self.text[self.at] == ","):
+            self.at += 1
+
+    def _take(self, attribute: re.Match[str]) -> None:
+        name = attribute[1].lower()
+        self.at = attribute.end()
+        value = self._value()
+        if name not in ("next", "at", "reason"):
+            self.warnings.append(f"unknown attribute {name[:40]}")
+        elif not self.is_cut or name == "reason":
+            self.found.setdefault(name, value)
+
+    def _value(self) -> str:
+        opening = self.text[self.at : self.at + 1]
+        if opening in _CLOSING and opening:
+            return self._quoted(_CLOSING[opening])
+        bare = _BARE.match(self.text, self.at)
+        if bare is None:
+            return ""
+        self.at = bare.end()
+        return bare[0]
+
+    def _quoted(self, closing: str) -> str:
+        start = self.at + 1
+        end = _end_of_quoted(self.text, start, closing)
+        if end is not None:
+            self.at = end + 1
+            return re.sub(r"\\(.)", r"\1", self.text[start:end])
+        line_end = _line_end(self.text, start)
+        bracket = self.text.find("]", start, line_end)
+        self.at = line_end if bracket < 0 else bracket
+        self.is_cut = bracket < 0
+        self.warnings.append("a quotation mark is not closed")
+        return self.text[start : self.at]
+
+    def _skip_word(self) -> bool:
+        """Pass over what is no attribute, if the tag is closed on this line."""
+        if self.text.find("]", self.at, _line_end(self.text, self.at)) < 0:
+            return False
+        word = _BARE.match(self.text, self.at)
+        self.warnings.append("a word that is no attribute")
+        self.at = word.end() if word else self.at + 1
+        return True
+
+    def _unclosed(self) -> int:
+        """The tag goes to the end of the line on which its last attribute stands."""
+        self.warnings.append("not closed")
+        while self.text[self.at - 1] in " \t\r\n,":
+            self.at -= 1
+        return _line_end(self.text, self.at)
+
+
+def find(text: str) -> tuple[Tag, ...]:
+    """Every tag of a text, in order. What stands in code, in a quoted line or in quotation marks is none."""
+    return tuple(_tags(text)) if _NAME.search(text) else ()
+
+
+def strip(text: str) -> str:
+    """Take every tag out, malformed ones too, and those that come of it: nobody writes so in good faith."""
+    for _ in range(ROUNDS):
+        tags = find(text)
+        if not tags:
+            break
+        text = _without(text, tags)
+    return text
+
+
+def _without(text: str, tags: tuple[Tag, ...]) -> str:
+    kept, at = [], 0
+    for tag in tags:
+        kept.append(text[at : tag.start])
+        at = _after(text, tag)
+        if text[at - 1 : at] != "\n" and text[at : at + 1] in ("", "\n"):
+            kept[-1] = kept[-1].rstrip(" \t")
+    return "".join([*kept, text[at:]]).strip()
+
+
+def neutralise(text: str) -> str:
+    """Make what people wrote no tag, in a prompt that is read as XML. It reads as before."""
+    return _NAME.sub(lambda found: f"&#91;{found[0][1:]}", text)
+
+
+def is_echo(tag: Tag, heard: str) -> bool:
+    """Whether a tag stands, blanks aside, in what people wrote: who repeats it does not mean it."""
+    bare = re.sub(r"\s+|\[|\]", "", tag.raw).lower()
+    return bool(_NAME.search(heard)) and bare in re.sub(r"\s+|\[|\]", "", heard).lower()
+
+
+def _tags(text: str) -> Iterator[Tag]:
+    protected, at = _Protected(text), 0
+    while (name := _NAME.search(text, at)) is not None:
+        at = name.end()
+        if protected.covers(name.start()):
+            continue
+        tag = _tag_at(text, name)
+        if tag is not None and not _is_quoted(text, tag):
+            at = tag.end
+            yield tag
+
+
+class _Protected:
+    """Where no tag is meant; asked for places in their order."""
+
+    def __init__(self, text: str) -> None:
+        self._spans = deque(sorted(_spans(text)))
+        self._reach = 0
+
+    def covers(self, place: int) -> bool:
+        while self._spans and self._spans[0][0] <= place:
+            self._reach = max(self._reach, self._spans.popleft()[1])
+        return place < self._reach
+
+
+def _tag_at(text: str, name: re.Match[str]) -> Tag | None:
+    """Read a tag; None for prose in brackets that begins with the word."""
+    at = _first_after_blanks(text, name.end())
+    if not _ATTRIBUTE.match(text, at) and (name[1].islower() or text.startswith("](", at)):
+        return None
+    reader = _Reader(text, name.end())
+    end = reader.read()
+    return Tag(
+        start=name.start(),
+        end=end,
+        raw=text[name.start() : end],
+        next=reader.found.get("next"),
+        at=reader.found.get("at"),
+        reason=_folded(reader.found.get("reason", ""))[:MAX_REASON_CHARS],
+        warnings=tuple(reader.warnings),
+    )
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """Fenced code, code in a line, quoted lines."""
+    yield from (found.span() for found in _FENCE.finditer(text))
+    yield from (found.span() for found in _QUOTED_LINE.finditer(text))
+    at = 0
+    while (opening := _TICKS.search(text, at)) is not None:
+        at = opening.end()
+        closing = next((one for one in _TICKS.finditer(text, at) if len(one[0]) == len(opening[0])), None)
+        if closing is not None and "\n\n" not in text[at : closing.start()]:
+            yield opening.start(), closing.end()
+            at = closing.end()
+
+
+def _is_quoted(text: str, tag: Tag) -> bool:
+    before, after = text[max(0, tag.start - 1) : tag.start], text[tag.end : tag.end + 1]
+    return bool(before and after) and before in _CLOSING and after in _CLOSING[before]
+
+
+def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
+    """Where the closing mark stands: nothing of a word follows it, nor a blank line before it."""
+    at = start
+    while at < min(len(text), start + MAX_VALUE_CHARS):
+        if text[at] == "\\":
+            at += 2
+            continue
+        if text[at] in closing and (at + 1 == len(text) or text[at + 1] in " \t\r\n],/"):
+            return at
+        if text.startswith("\n\n", at):
+            return None
+        at += 1
+    return None
+
+
+def _first_after_blanks(text: str, at: int) -> int:
+    while text[at : at + 1].isspace():
+        at += 1
+    return at
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _after(text: str, tag: Tag) -> int:
+    """Where the text goes on: with a tag that has a line to itself, that line goes; else one blank."""
+    starts_line = not text[text.rfind("\n", 0, tag.start) + 1 : tag.start].strip()
+    rest = re.compile(r"[ \t]*(\n|\Z)").match(text, tag.end)
+    if starts_line and rest is not None:
+        return rest.end()
+    is_spaced = text[max(0, tag.start - 1) : tag.start].isspace()
+    return tag.end + (is_spaced and text[tag.end : tag.end + 1] == " ")
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())
