@@ -152,6 +152,7 @@ class Orchestrator:
             data=self._home.data,
             on_told=self._hints.outbox.give,
             on_runaway=self._stop_run,
+            prices=self._settings.andy_prices,
         )
         await self._doors.open(stack)
         self._provision = Provision(

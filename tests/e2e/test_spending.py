@@ -24,7 +24,12 @@ def api() -> Iterator[ScriptedMessagesApi]:
 
 @pytest.fixture
 def andy(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
-    environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-key", "ANTHROPIC_BASE_URL": api.url, "TZ": "Asia/Seoul"}
+    environment = {
+        "ANTHROPIC_API_KEY": "sk-ant-api03-key",
+        "ANTHROPIC_BASE_URL": api.url,
+        "TZ": "Asia/Seoul",
+        "ANDY_PRICES": '{"claude": {"input": 1000, "output": 0, "cache_read": 0, "cache_write": 0}}',
+    }
     home = tmp_path / "home"
     with AndyProcess(home, runtime=runtime, agent="auto", environment=environment) as andy:
         yield andy
@@ -47,6 +52,7 @@ def test_the_ledger_agrees_with_the_service_to_the_token(andy: AndyProcess, api:
     assert total["output_tokens"] == count * 23
     assert total["cache_read_tokens"] == count * 5000
     assert total["cache_write_tokens"] == count * 700
+    assert total["cost_usd"] == pytest.approx(count * 101 / 1000), "at the price that the owner has set"
     in_turns = andy.rows("SELECT DISTINCT turn_id FROM usage WHERE kind = 'chat' ORDER BY turn_id")
     assert [row["turn_id"] for row in in_turns] == [1, 2]
     assert andy.listed("audit", "verify")["ok"]
