@@ -45,6 +45,7 @@ class Doors:
         zone: ZoneInfo,
         credentials: CredentialSource,
         address: str,
+        listen_address: str | None = None,
         data: Path,
         on_told: Callable[[], None],
         on_runaway: OnRunaway,
@@ -52,12 +53,15 @@ class Doors:
     ) -> None:
         """`address` is the host's, as containers see it; `data` keeps the ports for the next start.
 
+        `listen_address` is where the doors are, if containers know it by another name.
+
         `reader` is a connection of its own to `database`: who knocks does not wait for others' commits.
         """
         self._reader = reader
         self._clock = clock
         self._credentials = credentials
         self._address = address
+        self._listen_address = listen_address or address
         self._data = data
         self.gate = Gate(
             database,
@@ -115,7 +119,7 @@ class Doors:
         """Listen where containers of an earlier start expect it, if that is free."""
         kept = self._data / name
         preferred = int(kept.read_text()) if kept.is_file() else 0
-        listener = bind(self._address, preferred)
+        listener = bind(self._listen_address, preferred)
         kept.write_text(str(listener.getsockname()[1]))
         return listener
 

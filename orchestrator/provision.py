@@ -37,8 +37,12 @@ class Provision:
         uid: int,
         clock: Clock,
         on_told: Callable[[], None],
+        hindrance: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
-        """`uid` is the user of a container; `on_told` says that the outbox has a word for the owner."""
+        """`uid` is the user of a container; `on_told` says that the outbox has a word for the owner.
+
+        `hindrance` tells why containers cannot be given a folder of the owner's, if they cannot.
+        """
         self._home = home
         self._settings = settings
         self._database = database
@@ -51,6 +55,7 @@ class Provision:
             owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
             home=home.root,
             own_home=Path.home(),
+            hindrance=hindrance,
         )
 
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:

@@ -39,19 +39,20 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await self._stopping.wait()
 
-    async def serve_on(self, listener: socket.socket) -> None:
+    async def serve_on(self, *listeners: socket.socket) -> None:
         """Serve until cancelled. Then requests have the configured grace to end before they are cut.
 
-        `listener` stays open and can be served on again.
+        The `listeners` stay open and can be served on again.
         """
-        own = listener.dup()  # uvicorn closes the one it is given
+        own = [one.dup() for one in listeners]  # uvicorn closes those it is given
         try:
-            await self.serve(sockets=[own])
+            await self.serve(sockets=own)
         finally:
             if self.started:
-                await self.shutdown(sockets=[own])
+                await self.shutdown(sockets=own)
             await self._cut()
-            own.close()
+            for one in own:
+                one.close()
 
     async def _cut(self) -> None:
         """Wait for requests that were told to end; drop what is still connected."""

@@ -55,6 +55,8 @@ class Asker:
     """The user's home: what `~` means."""
     protected: tuple[Path, ...]
     """Resolved; neither they, nor what is in them, nor what they are in."""
+    hindrance: Callable[[Path], str | None] = lambda _: None
+    """What keeps containers from being given a path, where Andy is one itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +123,16 @@ def _real(wish: MountWish, rules: MountRules, asker: Asker, resolve: Resolve) ->
         raise Refused("the path has to begin with '/' or '~'.")
     real = resolve(path)
     if real is None:
-        raise Refused("there is no such folder or file.")
+        raise Refused(f"there is no such folder or file. {asker.hindrance(path) or ''}".strip())
     for secret in asker.protected:
         if _holds(secret, real) or _holds(real, secret):
             raise Refused(f"{secret} is Andy's own, and no group may see it.")
     blocked = _blocked_part(real, (*BLOCKED, *rules.blocked_patterns))
     if blocked is not None:
         raise Refused(f"'{blocked}' in {real} is blocked.")
+    hindrance = asker.hindrance(real)
+    if hindrance is not None:
+        raise Refused(hindrance)
     return real
 
 
@@ -171,8 +176,17 @@ def _expanded(path: str, asker: Asker) -> Path:
 class Allowlist:
     """Decides by the file as it is now."""
 
-    def __init__(self, file: OwnerFile[MountRules], *, home: Path, own_home: Path) -> None:
+    def __init__(
+        self,
+        file: OwnerFile[MountRules],
+        *,
+        home: Path,
+        own_home: Path,
+        hindrance: Callable[[Path], str | None] = lambda _: None,
+    ) -> None:
+        """`hindrance` tells why containers cannot be given a path, if they cannot."""
         self._file = file
+        self._hindrance = hindrance
         self._own_home = own_home
         owned = (
             *(home / name for name in ("data", "store", "groups", ".env", "andy.toml")),
@@ -189,5 +203,10 @@ class Allowlist:
         if found.rules is None:
             why = found.trouble or f"there is no list of what may be: {self._file.path}."
             return Extra(refusals=tuple(f"{wish.path} is not shown: {why}" for wish in wishes))
-        asker = Asker(is_main=group.is_main, own_home=self._own_home, protected=self._protected)
+        asker = Asker(
+            is_main=group.is_main,
+            own_home=self._own_home,
+            protected=self._protected,
+            hindrance=self._hindrance,
+        )
         return decide(wishes, found.rules, asker)

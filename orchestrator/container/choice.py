@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from orchestrator.container import docker_client, docker_engine, image, network
+from orchestrator.container import docker_client, docker_engine, image, network, siblings
+from orchestrator.container.cells import ALIAS, Cells
 from orchestrator.container.docker_container import OnLog
 from orchestrator.container.docker_engine import DockerEngine
 from orchestrator.container.local_process import LocalProcess
+from orchestrator.container.siblings import Siblings
 from orchestrator.errors import ContainerError
 from orchestrator.interfaces import ContainerRuntime
+
+if TYPE_CHECKING:
+    from docker import APIClient
 
 Say = Callable[[str], None]
 AGENT_UID = 1000
 BUILD_SECONDS = 600
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # of this container: on each agent's network it has another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +35,20 @@ class Chosen:
 
     runtime: ContainerRuntime
     host_address: str
+    """Where containers reach the host: an address, or a name that they know."""
+    listen_address: str
+    """Where the host listens for them."""
     uid: int
     """Who an agent is: the owner of what it may write."""
     forget: Callable[[], Awaitable[None]]
     """Remove what the install keeps on the engine, where no container of it is to live on."""
     image: str | None = None
+    siblings: Siblings | None = None
+    """This process's own container, where it runs in one."""
+
+    def hindrance(self, path: Path) -> str | None:
+        """Why containers cannot be given a folder of the owner's; None when they can."""
+        return self.siblings.hindrance(path) if self.siblings is not None else None
 
 
 async def choose(
@@ -52,33 +68,64 @@ async def choose(
     if wanted == "process":
         return _process(home, say, on_log=on_log, why="as you asked")
     try:
-        return await _docker(install, tag, say, on_log=on_log)
+        return await _docker(home, install, tag, say, on_log=on_log)
     except ContainerError as error:
         if wanted == "docker":
             raise
         return _process(home, say, on_log=on_log, why=str(error))
 
 
-async def _docker(install: str, tag: str, say: Say, *, on_log: OnLog) -> Chosen:
+async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog) -> Chosen:
     await docker_engine.probe()
+    own = await asyncio.to_thread(siblings.find)
     await asyncio.to_thread(ensure_image, tag, say)
-    joined = await network.ensure_network(install)
     uid = os.getuid() or AGENT_UID
-    runtime = DockerEngine(
+    make = partial(
+        DockerEngine,
         install=install,
         image=tag,
-        network=joined.name,
-        open_network=partial(network.open_network, install=install),
         user=f"{uid}:{os.getgid() or AGENT_UID}",
         on_log=on_log,
     )
+    if own is not None:
+        return await _beside(own, make, home=home, install=install, tag=tag, uid=uid)
+    joined = await network.ensure_network(install)
     return Chosen(
-        runtime=runtime,
+        runtime=make(network=joined.name, open_network=partial(network.open_network, install=install)),
         host_address=joined.gateway,
+        listen_address=joined.gateway,
         uid=uid,
         forget=partial(network.remove_network, install),
         image=tag,
     )
+
+
+async def _beside(
+    own: Siblings, make: Callable[..., DockerEngine], *, home: Path, install: str, tag: str, uid: int
+) -> Chosen:
+    """Agents as siblings of this container: folders by their places on the host, a network for each group."""
+    own.check_home(home)
+    networks = Cells(install=install, own_id=own.own_id)
+    await asyncio.to_thread(_with_client, networks.tidy)
+    return Chosen(
+        runtime=make(
+            network=None,
+            network_for=networks.join,
+            open_network=partial(network.open_network, install=install, suffix="out"),
+            on_host=own.on_host,
+        ),
+        host_address=ALIAS,
+        listen_address=EVERY_ADDRESS,
+        uid=uid,
+        forget=partial(asyncio.to_thread, _with_client, networks.remove),
+        image=tag,
+        siblings=own,
+    )
+
+
+def _with_client(work: Callable[[APIClient], None]) -> None:
+    with docker_client.translated(), closing(docker_client.connect()) as client:
+        work(client)
 
 
 def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> Chosen:
@@ -86,6 +133,7 @@ def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> Chosen:
     return Chosen(
         runtime=LocalProcess(home=home, on_log=on_log),
         host_address="127.0.0.1",
+        listen_address="127.0.0.1",
         uid=os.getuid(),
         forget=_nothing_kept,
     )
@@ -118,7 +166,10 @@ def build_image(tag: str, *, base: str, say: Say) -> None:
     """Build the agent image from the sources beside this code. Raises like `ensure_image`."""
     root = project_root()
     if root is None:
-        raise ContainerError(f"There is no source here to build {tag} from: run Andy from its checkout.")
+        raise ContainerError(
+            f"There is no source here to build {tag} from: run Andy from its checkout,"
+            " or, with Compose, 'docker compose build'."
+        )
     with docker_client.translated():
         client = docker_client.connect(seconds=BUILD_SECONDS)
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.container import docker_client
@@ -65,8 +66,9 @@ class DockerEngine:
     """A `ContainerRuntime` on the Docker engine that the environment names.
 
     `install` tells its containers from those of other installs; `network` is the name of an existing
-    network (none: no network at all); `open_network` finds or makes the one that open containers join
-    besides, and returns its name; `user` is `uid:gid`; `command` replaces the image's own entrypoint.
+    network (none: no network at all), unless `network_for` finds or makes one for a group; `open_network`
+    does so for what open containers join besides; `on_host` tells where the engine has a path of ours;
+    `user` is `uid:gid`; `command` replaces the image's own entrypoint.
     """
 
     name = "docker"
@@ -78,7 +80,9 @@ class DockerEngine:
         install: str,
         image: str,
         network: str | None,
+        network_for: Callable[[APIClient, Folder], str] | None = None,
         open_network: Callable[[APIClient], str] | None = None,
+        on_host: Callable[[Path], Path] = Path,
         user: str,
         command: Sequence[str] | None = None,
         on_log: OnLog = _no_log,
@@ -86,7 +90,9 @@ class DockerEngine:
         self._install = install
         self._image = image
         self._network = network
+        self._network_for = network_for
         self._open_network = open_network
+        self._on_host = on_host
         self._user = user
         self._command = command
         self._on_log = on_log
@@ -202,7 +208,7 @@ class DockerEngine:
             mounts=[
                 Mount(
                     each.target,
-                    str(each.source),
+                    str(self._on_host(each.source)),
                     type="bind",
                     read_only=not each.is_writable,
                     propagation="private",
@@ -218,10 +224,13 @@ class DockerEngine:
             memswap_limit=spec.memory_bytes,
             nano_cpus=round(spec.cpus * 1e9),
             pids_limit=spec.pids,
-            network_mode=self._network or "none",
+            network_mode=self._network_of(client, spec.folder) or "none",
             dns=None if spec.is_open else list(NO_NAMES),
             log_config=LogConfig(type=LOG_DRIVER, config=LOG_LIMITS),
         )
+
+    def _network_of(self, client: APIClient, folder: Folder) -> str | None:
+        return self._network_for(client, folder) if self._network_for is not None else self._network
 
 
 def _scratch(user: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from orchestrator.errors import ContainerError
 if TYPE_CHECKING:
     from docker import APIClient
 
-NO_NEIGHBOURS = "com.docker.network.bridge.enable_icc"
+NO_NEIGHBOURS = ("com.docker.network.bridge.enable_icc", "false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,28 +43,41 @@ async def remove_network(install: str) -> None:
     await asyncio.to_thread(_remove, install)
 
 
-def open_network(client: APIClient, *, install: str) -> str:
-    """Find or make `andy-{install}-open`, which leads to the internet but not to other containers. Blocks.
+def open_network(client: APIClient, *, install: str, suffix: str = "open") -> str:
+    """Find or make `andy-{install}-{suffix}`: it leads to the internet but not to other containers. Blocks.
 
     Raises what docker-py raises, and `ContainerError` when a network of that name is another's.
     """
-    name = f"{_name(install)}-open"
-    found = _named(client, name) or _made(client, name, install, is_internal=False)
-    _refuse_others(found, install, is_internal=False)
-    return name
+    name = open_name(install, suffix=suffix)
+    return str(find_or_make(client, name, install, is_internal=False)["Name"])
+
+
+def open_name(install: str, *, suffix: str = "open") -> str:
+    return f"{_name(install)}-{suffix}"
+
+
+def find_or_make(
+    client: APIClient, name: str, install: str, *, is_internal: bool, option: tuple[str, str] = NO_NEIGHBOURS
+) -> dict[str, Any]:
+    """Return the network of that name, made where missing with `option`. Blocks.
+
+    Raises what docker-py raises, and `ContainerError` when a network of that name is another's.
+    """
+    found = named(client, name) or _made(client, name, install, is_internal=is_internal, option=option)
+    _refuse_others(found, install, is_internal=is_internal, option=option)
+    return found
 
 
 def _ensure(install: str) -> NetworkInfo:
     name = _name(install)
     with _client() as client:
-        found = _named(client, name) or _made(client, name, install, is_internal=True)
-    _refuse_others(found, install, is_internal=True)
+        found = find_or_make(client, name, install, is_internal=True)
     return NetworkInfo(name=name, gateway=_gateway(found))
 
 
 def _remove(install: str) -> None:
     with _client() as client:
-        for name in (_name(install), f"{_name(install)}-open"):
+        for name in (_name(install), open_name(install)):
             with docker_client.already_so():
                 client.remove_network(name)
 
@@ -79,13 +92,15 @@ def _name(install: str) -> str:
     return f"andy-{install}"
 
 
-def _named(client: APIClient, name: str) -> dict[str, Any] | None:
+def named(client: APIClient, name: str) -> dict[str, Any] | None:
     """Find the network of that name; of several, the oldest: the engine lets two be made at once."""
     found = [each for each in client.networks(names=[f"^{name}$"]) if each["Name"] == name]
     return min(found, key=_age) if found else None
 
 
-def _made(client: APIClient, name: str, install: str, *, is_internal: bool) -> dict[str, Any]:
+def _made(
+    client: APIClient, name: str, install: str, *, is_internal: bool, option: tuple[str, str]
+) -> dict[str, Any]:
     made = ""
     with docker_client.already_so():  # another was faster
         made = client.create_network(
@@ -94,9 +109,9 @@ def _made(client: APIClient, name: str, install: str, *, is_internal: bool) -> d
             internal=is_internal,
             check_duplicate=True,
             labels={INSTALL_LABEL: install},
-            options={NO_NEIGHBOURS: "false"},
+            options=dict([option]),
         )["Id"]
-    found = _named(client, name)
+    found = named(client, name)
     if found is None:
         raise ContainerError(f"Docker lost the network '{name}' that it just made: try again.")
     if made and found["Id"] != made:
@@ -108,9 +123,10 @@ def _age(network: dict[str, Any]) -> tuple[str, str]:
     return network["Created"], network["Id"]
 
 
-def _refuse_others(seen: dict[str, Any], install: str, *, is_internal: bool) -> None:
+def _refuse_others(seen: dict[str, Any], install: str, *, is_internal: bool, option: tuple[str, str]) -> None:
     is_ours = (seen["Labels"] or {}).get(INSTALL_LABEL) == install
-    is_as_made = seen["Internal"] == is_internal and (seen["Options"] or {}).get(NO_NEIGHBOURS) == "false"
+    key, value = option
+    is_as_made = seen["Internal"] == is_internal and (seen["Options"] or {}).get(key) == value
     if not (is_ours and is_as_made):
         name, kind = seen["Name"], "a closed one" if is_internal else "an open one"
         raise ContainerError(f"The network '{name}' is not {kind} of Andy: 'docker network rm {name}'.")

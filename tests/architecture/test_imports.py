@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WIRE = ROOT / "agent_runner" / "wire"
-NO_STAGES = {"store", "cli", "backup"}
+NO_STAGES = {"store", "cli", "backup", "socket_filter"}
 """What every stage stands on, and what no stage knows."""
 
 

@@ -1,0 +1,54 @@
+# The orchestrator, as 'docker compose up' runs it. The agents' image is container/Dockerfile.
+# The first stage is word for word that of the agents' image: an engine that built one has it for the other.
+ARG BASE_IMAGE=python:3.13-slim-bookworm
+
+FROM ${BASE_IMAGE} AS base
+COPY container/certificates/ /usr/local/share/ca-certificates/
+RUN update-ca-certificates >/dev/null \
+ && apt-get update -qq \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends curl git jq ripgrep >/dev/null \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /usr/share/doc/* /usr/share/man/* /usr/share/locale/* \
+ && python3 -m compileall -q -j 0 "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
+
+# A stage of its own, so that neither pip nor the addresses of a private index reach the image.
+FROM base AS dependencies
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+COPY requirements.lock /tmp/requirements.lock
+# The Claude SDK and its program, 240 MB, are for the agents' image: no agent runs in this one.
+RUN export PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+ && python3 -m venv /opt/andy \
+ && awk '/^[^ ]/ { wanted = !/^claude-agent-sdk==/ } wanted' /tmp/requirements.lock >/tmp/wanted.lock \
+ && /opt/andy/bin/pip install --require-hashes --no-deps --no-cache-dir --no-compile --only-binary :all: \
+      --progress-bar off --requirement /tmp/wanted.lock \
+ && /opt/andy/bin/pip uninstall --quiet --yes pip \
+ && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/andy/lib
+
+FROM base AS orchestrator
+# WhatsApp's library needs libmagic.
+RUN apt-get update -qq \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends libmagic1 >/dev/null \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /usr/share/doc/* /usr/share/man/*
+# /run/andy: where the filter's socket lies. A fresh volume there takes this owner and mode.
+RUN groupadd --gid 1000 andy \
+ && useradd --uid 1000 --gid andy --create-home --shell /bin/bash andy \
+ && install --directory --group andy --mode 0750 /run/andy \
+ && install --directory --mode 0755 /andy \
+ && printf '#!/bin/sh\nexec /opt/andy/bin/python -m orchestrator.step_down "$@"\n' >/usr/local/bin/andy \
+ && chmod 0755 /usr/local/bin/andy
+COPY --from=dependencies /opt/andy /opt/andy
+COPY agent_runner/ /app/src/agent_runner/
+COPY orchestrator/ /app/src/orchestrator/
+RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /app/src
+
+# The checkout is mounted as the working directory: its code is not to be imported.
+ENV PATH=/opt/andy/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PYTHONPATH=/app/src \
+    PYTHONSAFEPATH=1 \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    LANG=C.UTF-8 \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+WORKDIR /andy
+ENTRYPOINT ["andy"]
+CMD ["up"]

@@ -1,0 +1,75 @@
+"""The container that this process runs in, if any, and where the host has what is mounted in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+
+MOUNT_TABLE = Path("/proc/self/mountinfo")
+# The engine mounts a file of its own over /etc/hostname, from a folder that is named after the container.
+MARK = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
+
+
+def own_id(table: Path = MOUNT_TABLE) -> str | None:
+    """The id of the container this runs in; None on a host. Blocks."""
+    try:
+        found = MARK.search(table.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    return found[1] if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a container has mounted: `source` is the host's path, `destination` its own."""
+
+    source: str
+    destination: str
+    is_writable: bool
+    kind: str
+
+    @classmethod
+    def of(cls, mounts: Iterable[Mapping[str, Any]]) -> tuple[Self, ...]:
+        """Read the `Mounts` that the engine tells of a container."""
+        return tuple(
+            cls(
+                source=one["Source"],
+                destination=one["Destination"],
+                is_writable=bool(one["RW"]),
+                kind=one["Type"],
+            )
+            for one in mounts
+            if one.get("Source")
+        )
+
+    def inside(self, source: str) -> PurePosixPath:
+        """Where a path of the host, in or below `source`, is in the container."""
+        return PurePosixPath(self.destination) / PurePosixPath(source).relative_to(self.source)
+
+    def outside(self, path: PurePosixPath) -> PurePosixPath:
+        """Where a path of the container, in or below `destination`, is on the host."""
+        return PurePosixPath(self.source) / path.relative_to(self.destination)
+
+
+def held_by(held: Sequence[Held], source: str) -> Held | None:
+    """The innermost mount that a path of the host lies in. A path with `..` lies in none."""
+    path = PurePosixPath(source)
+    if ".." in path.parts or not path.is_absolute():
+        return None
+    return max(
+        (one for one in held if path.is_relative_to(one.source)),
+        key=lambda one: len(PurePosixPath(one.source).parts),
+        default=None,
+    )
+
+
+def mounted_at(held: Sequence[Held], path: PurePosixPath) -> Held | None:
+    """The innermost mount that a path of the container lies in."""
+    return max(
+        (one for one in held if path.is_relative_to(one.destination)),
+        key=lambda one: len(PurePosixPath(one.destination).parts),
+        default=None,
+    )
