@@ -39,7 +39,7 @@ CREATE TABLE dashboard_tasks (
     context         TEXT NOT NULL DEFAULT '',
     tags_json       TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(tags_json)),
     links_json      TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(links_json)),
-    recurring_json  TEXT CHECK (json_valid(recurring_json)),
+    recurring_json  TEXT CHECK (recurring_json IS NULL OR json_valid(recurring_json)),
     reflection      TEXT NOT NULL DEFAULT '',
     created_ms      INTEGER NOT NULL,
     updated_ms      INTEGER NOT NULL,
