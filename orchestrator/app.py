@@ -48,7 +48,7 @@ from orchestrator.queue.retries import give_back
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
-from orchestrator.serve import Server, listen
+from orchestrator.serve import Server, fronted, listen
 from orchestrator.status import Credential, Host, gather
 from orchestrator.store import database as store_database
 from orchestrator.store import groups
@@ -124,6 +124,8 @@ class Orchestrator:
                 on_log=self._run_logs.take_stderr,
                 say=self._say,
             )
+            # What is not Compose's own, 'docker compose down' would leave: there agents end with the host.
+            leaves_containers = leaves_containers and self._chosen.siblings is None
             self._run_logs.about = {"image": self._chosen.image}
             stack.push_async_callback(self._chosen.runtime.close)
             if not leaves_containers:
@@ -149,6 +151,7 @@ class Orchestrator:
             zone=self._settings.zone,
             credentials=self._credentials,
             address=self._chosen.host_address,
+            listen_address=self._chosen.listen_address,
             data=self._home.data,
             on_told=self._hints.outbox.give,
             on_runaway=self._stop_run,
@@ -164,6 +167,7 @@ class Orchestrator:
             uid=self._chosen.uid,
             clock=self._clock,
             on_told=self._hints.outbox.give,
+            hindrance=self._chosen.hindrance,
         )
         self._watcher = await stack.enter_async_context(MailboxWatcher(self._home.ipc))
         async with asyncio.TaskGroup() as tasks:
@@ -322,7 +326,8 @@ class Orchestrator:
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, ws="none"
         )
-        await Server(config).serve_on(listener)
+        with fronted(listener, self._chosen.front_address) as listeners:
+            await Server(config).serve_on(*listeners)
 
     def _post(self) -> Post:
         reception = Reception(

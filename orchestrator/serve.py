@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 
 import uvicorn
 
@@ -24,6 +25,16 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+@contextmanager
+def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[socket.socket, ...]]:
+    """Listen at the same port of `address`, too, if there is one. Raises `OSError` when it cannot."""
+    if address is None:
+        yield (listener,)
+        return
+    with closing(listen(address, listener.getsockname()[1])) as front:
+        yield (listener, front)
 
 
 class Server(uvicorn.Server):

@@ -46,6 +46,11 @@ class Chosen:
     siblings: Siblings | None = None
     """This process's own container, where it runs in one."""
 
+    @property
+    def front_address(self) -> str | None:
+        """Where this container is asked through a published port; agents' networks are not there."""
+        return self.siblings.address if self.siblings is not None else None
+
     def hindrance(self, path: Path) -> str | None:
         """Why containers cannot be given a folder of the owner's; None when they can."""
         return self.siblings.hindrance(path) if self.siblings is not None else None
