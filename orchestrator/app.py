@@ -35,6 +35,7 @@ from orchestrator.home import Home
 from orchestrator.inbound import prompt, senders
 from orchestrator.inbound.intake import Intake
 from orchestrator.ipc import deposit
+from orchestrator.ipc.outgoing_files import OutgoingFiles
 from orchestrator.ipc.post import Post
 from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.snapshots import Snapshots
@@ -82,6 +83,7 @@ class Orchestrator:
         self._credentials = credentials
         self._say = say
         self._clock = clock or SystemClock()
+        self._attachment_bytes = settings.andy_attachment_mb * 1024 * 1024
         self._hints = Hints()
         self._senders = owner.OwnerFile(owner.owner_directory() / senders.FILE, senders.SenderRules)
         self.bus = Bus(self._clock)
@@ -283,7 +285,7 @@ class Orchestrator:
             bus=self.bus,
             assistant=self._settings.assistant_name,
             has_own_number=self._settings.assistant_has_own_number,
-            attachment_bytes=self._settings.andy_attachment_mb * 1024 * 1024,
+            attachment_bytes=self._attachment_bytes,
             wake_outbox=self._hints.outbox.give,
         )
 
@@ -315,6 +317,7 @@ class Orchestrator:
             door,
             desk=desk,
             tasks=tasks,
+            pairing=self._channels.whatsapp.pairing,
             write=written,
             status=self.status,
             metrics=Metrics(
@@ -330,6 +333,7 @@ class Orchestrator:
             await Server(config).serve_on(*listeners)
 
     def _post(self) -> Post:
+        files = OutgoingFiles(self._home.root, limit=self._attachment_bytes)
         reception = Reception(
             self._database,
             clock=self._clock,
@@ -338,6 +342,7 @@ class Orchestrator:
             zone_of=self._zone_of,
             hints=self._hints,
             bus=self.bus,
+            copy_file=files.copy,
         )
         return Post(
             self._home.ipc,
@@ -345,6 +350,7 @@ class Orchestrator:
             reception=reception,
             watcher=self._watcher,
             owner_uids=lambda: frozenset({self._chosen.uid}),
+            sweep_files=files.sweep,
         )
 
     async def _open_mailbox(self, folder: Folder) -> None:

@@ -164,6 +164,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
         f"credential  {_credential_told(found['credential'])}",
         f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
+        *(f"{name:<11} {_channel_told(one)}" for name, one in found["channels"].items()),
         f"groups      {', '.join(found['groups'])}",
         *([f"OPEN        ⚠️ all of the internet: {', '.join(found['open'])}"] if found["open"] else []),
         f"containers  {held} of {found['slots']}",
@@ -185,6 +186,12 @@ def _credential_told(credential: dict[str, Any]) -> str:
     return (
         f"{credential['setting']} is set" if credential["present"] else "none: put one into .env for a model"
     )
+
+
+def _channel_told(condition: dict[str, Any]) -> str:
+    state = str(condition.get("state", "")).replace("_", " ")
+    advice = condition.get("advice", "")
+    return f"⚠️ {state}: {advice}" if advice else state
 
 
 def _container_told(one: dict[str, Any]) -> str:

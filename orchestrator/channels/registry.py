@@ -25,5 +25,9 @@ class Channels:
     def __init__(self, channels: Sequence[Channel]) -> None:
         self.all = tuple(channels)
 
+    @property
+    def whatsapp(self) -> WhatsAppChannel:
+        return next(one for one in self.all if isinstance(one, WhatsAppChannel))
+
     def owner(self, jid: ChatJid) -> Channel | None:
         return next((channel for channel in self.all if channel.owns(jid)), None)

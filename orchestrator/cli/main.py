@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from orchestrator import __version__
-from orchestrator.cli import accounts, backup, events, tasks
+from orchestrator.cli import accounts, backup, events, tasks, whatsapp
 from orchestrator.cli.options import (
     FAILED,
     GroupArgument,
@@ -43,6 +43,7 @@ app.command(events.events)
 app.command(backup.backup)
 app.command(backup.restore)
 app.command(tasks.tasks_app)
+app.command(whatsapp.whatsapp_app)
 image_app = app.command(App(name="image", help="The agents' container image."))
 
 

@@ -1,4 +1,4 @@
-"""The routes: `/chat`, `/messages/{id}`, `/events`, `/status`, `/healthz`; `/groups` is in `groups`."""
+"""The routes: `/chat`, `/messages/{id}`, `/events`, `/status`, `/healthz`; others are modules."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from orchestrator.web.door import Door
 from orchestrator.web.groups import GroupDesk, group_routes
 from orchestrator.web.guard import Guard
 from orchestrator.web.metrics import Metrics, metrics_route
+from orchestrator.web.pairing import PairingDesk, pairing_routes
 from orchestrator.web.stream import event_route
 from orchestrator.web.tasks import TaskDesk, task_routes
 
@@ -61,6 +62,7 @@ def web_app(
     *,
     desk: GroupDesk,
     tasks: TaskDesk,
+    pairing: PairingDesk,
     write: Write,
     status: Callable[[], Awaitable[dict[str, Any]]],
     metrics: Metrics,
@@ -101,6 +103,7 @@ def web_app(
             Route("/healthz", healthz),
             *group_routes(desk, registration_in),
             *task_routes(tasks),
+            *pairing_routes(pairing),
         ],
         middleware=[Middleware(Guard, token=token)],
         exception_handlers={AndyError: _explain},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from base64 import b64decode
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -35,12 +36,32 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).hostname not in {"127.0.0.1", "localhost", "::1"}:
             return _refused(403, "bad_origin", "Pages of other origins may not come in.")
+        if headers.get("sec-fetch-site") == "cross-site":
+            return _refused(403, "bad_origin", "Links and pictures of other pages may not come in.")
         if path in OPEN_PATHS:
             return None
-        given = headers.get("authorization", "").removeprefix("Bearer ").encode()
-        if not hmac.compare_digest(given, self._token):
-            return _refused(401, "bad_token", "Send 'Authorization: Bearer …' with the token in data/token.")
+        if not hmac.compare_digest(_token_in(headers.get("authorization", "")), self._token):
+            refusal = _refused(
+                401, "bad_token", "Send 'Authorization: Bearer …' with the token in data/token."
+            )
+            if "text/html" in headers.get("accept", ""):
+                refusal.headers["WWW-Authenticate"] = 'Basic realm="Andy: the token is the password"'
+            return refusal
         return None
+
+
+def _token_in(authorization: str) -> bytes:
+    """The token of a program, or the password of a browser, whatever the user's name."""
+    kind, _, given = authorization.partition(" ")
+    match kind.lower():
+        case "bearer":
+            return given.encode()
+        case "basic":
+            try:
+                return b64decode(given, validate=True).partition(b":")[2]
+            except ValueError:
+                return b""
+    return b""
 
 
 def _host_of(value: str) -> str:

@@ -6,8 +6,13 @@ import pytest
 
 pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
 
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from neonize.aioze import events
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
@@ -33,6 +38,12 @@ def andy(tmp_path: Path, phone: Phone):
 def register(andy: AndyProcess) -> None:
     done = andy.cli("groups", "register", "family", "--jid", FAMILY, "--name", "Family")
     assert done.returncode == 0, done.stderr
+
+
+def connection(andy: AndyProcess) -> dict[str, Any]:
+    with andy.http() as http:
+        told: dict[str, Any] = http.get("/status").json()["channels"]["whatsapp"]
+    return told
 
 
 def test_a_question_on_the_phone_is_answered_there(andy, phone):
@@ -72,19 +83,15 @@ def test_the_host_starts_and_other_chats_work_while_whatsapp_is_down(andy, phone
     phone.refusal = "no such host"
     phone.pair()
 
-    until(
-        lambda: andy.listed("status")["channels"]["whatsapp"]["state"] == "disconnected", what="told as down"
-    )
+    until(lambda: connection(andy)["state"] == "disconnected", what="told as down")
     assert andy.say("help")["outcome"] == "answered"
 
     phone.refusal = None
-    until(
-        lambda: andy.listed("status")["channels"]["whatsapp"]["state"] == "connected", what="back by itself"
-    )
+    until(lambda: connection(andy)["state"] == "connected", what="back by itself")
 
 
 def test_the_host_does_not_load_the_library_and_stays_small(andy, phone):
-    until(lambda: andy.listed("status")["channels"]["whatsapp"]["state"] == "unpaired", what="unpaired")
+    until(lambda: connection(andy)["state"] == "unpaired", what="unpaired")
 
     loaded = Path(f"/proc/{andy.pid}/maps").read_text()
     assert "neonize" not in loaded
@@ -106,3 +113,104 @@ def test_nothing_of_the_login_can_be_seen_by_a_container(andy, phone):
         assert (andy.home / "store" / name).stat().st_mode & 0o077 == 0, name
     assert (andy.home / "store").stat().st_mode & 0o066 == 0
     assert (andy.home / "data/whatsapp").stat().st_mode & 0o077 == 0
+
+
+# Pairing
+
+
+def test_with_andy_up_the_command_line_pairs_through_it_and_the_next_message_is_answered(andy, phone):
+    phone.haste["pairing_session.SETTLE_SECONDS"] = 0
+    register(andy)
+    with spawned(andy, "whatsapp", "pair") as pairing:
+        until(lambda: phone.is_connected, what="asked for a code")
+        phone.scan()
+        shown, errors = pairing.communicate(timeout=60)
+
+    assert (pairing.returncode, errors) == (0, "")
+    assert f"WhatsApp is paired with +{wa.ANDY}." in shown
+    assert "▀" in shown
+    phone.write(wa.heard("@Andy add milk to the shopping list", message_id="3A1"))
+    until(lambda: phone.texts(FAMILY), what="an answer")
+    assert phone.logins == 2
+    again = andy.cli("whatsapp", "pair")
+    assert (again.returncode, "paired with" in again.stderr) == (1, True)
+
+
+def test_with_andy_down_the_command_line_pairs_by_itself_and_andy_finds_the_login(andy, phone):
+    phone.haste |= {"pairing_session.FIRST_SECONDS": 0, "pairing_session.SLACK_SECONDS": 0}
+    andy.kill()
+    expired = andy.cli("whatsapp", "pair")
+    assert (expired.returncode, "expired" in expired.stderr) == (1, True)
+    assert andy.listed("whatsapp", "status")["state"] == "unpaired"
+
+    phone.haste = {"pairing_session.SETTLE_SECONDS": 0}
+    with spawned(andy, "whatsapp", "pair", "--phone", "+49 170 1234567") as pairing:
+        until(lambda: phone.is_connected, what="asked for a code")
+        assert pairing.stdout is not None
+        until(lambda: "4567-ABCD" in pairing.stdout.readline(), what="the letters")
+        phone.scan()
+        assert pairing.wait(60) == 0
+    down = andy.listed("whatsapp", "status")
+    assert (down["state"], down["account"], down["is_running"]) == ("down", f"+{wa.ANDY}", False)
+
+    andy.start()
+    until(lambda: connection(andy)["state"] == "connected", what="connected")
+    assert connection(andy)["connected_since_ms"]
+
+
+def test_the_status_tells_the_last_receipt_and_why_the_connection_broke(andy, phone):
+    phone.pair()
+    until(lambda: connection(andy)["state"] == "connected", what="connected")
+    phone.write(events.ReceiptEv(MessageIDs=["3EB1"], Timestamp=1))
+    until(lambda: connection(andy).get("last_receipt_ms"), what="the receipt")
+    phone.write(events.LoggedOutEv(OnConnect=True, Reason=1))
+    until(lambda: connection(andy)["state"] == "logged_out", what="logged out")
+    until(lambda: connection(andy).get("advice"), what="advice")
+
+    told = andy.cli("whatsapp", "status").stdout
+    assert "logged out" in told
+    assert "last receipt       2" in told
+    assert "pair it with the phone again" in told
+    assert "pair it with the phone again" in andy.cli("status").stdout
+
+
+def test_a_page_pairs_a_host_without_a_screen(andy, phone):
+    phone.haste["pairing_session.SETTLE_SECONDS"] = 0
+    with andy.http(Accept="text/html") as http:
+        http.get("/whatsapp/pair")
+        page = until(lambda: found if "<path" in (found := http.get("/whatsapp/pair")).text else None)
+        assert page.headers["refresh"]
+        phone.scan()
+        until(lambda: f"+{wa.ANDY}" in http.get("/whatsapp/pair").text, what="paired")
+
+
+# Files
+
+
+def test_a_file_that_an_agent_sends_reaches_the_phone_once(andy, phone):
+    register(andy)
+    phone.pair()
+    (andy.home / "groups/family/notes.txt").write_text("all of it")
+    phone.write(wa.heard("@Andy send me the file notes.txt", message_id="3A1"))
+
+    until(lambda: len(phone.shown) == 2, what="the file and the words")
+    (sent,) = [one.message.documentMessage for one in phone.shown if one.message.HasField("documentMessage")]
+    assert (sent.fileName, phone.files[sent.mediaKey]) == ("notes.txt", b"all of it")
+    until(lambda: not list((andy.home / "data/outgoing").iterdir()), what="the copy gone")
+
+
+@contextmanager
+def spawned(andy: AndyProcess, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`andy …`, running beside the test."""
+    with subprocess.Popen(
+        [*andy.program, *arguments],
+        env=andy.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

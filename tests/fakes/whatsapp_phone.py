@@ -54,6 +54,10 @@ class Phone:
         self.groups: list[GroupInfo] = []
         self.files: dict[bytes, bytes] = {}
         self.logins = 0
+        self.codes = ["2@one"]
+        """The QR codes that whoever pairs is shown at once."""
+        self.haste: dict[str, float] = {}
+        """`module.NAME` → value: what the bridge waits for less long."""
         self.refusal: str | None = None
         """Why a login is refused."""
         self.trouble: deque[str] = deque()
@@ -80,6 +84,12 @@ class Phone:
 
     def pair(self, **who: Any) -> None:
         whatsapp_store.lay_store(self.store, **who)
+
+    def scan(self) -> None:
+        """Take the code that is shown."""
+        self.pair()
+        with self._lock:
+            self._greet()
 
     # What people do
 
@@ -137,7 +147,15 @@ class Phone:
             line.sendall(json.dumps({"n": asked["n"], **answer}).encode() + b"\n")
             if asked["call"] == "connect" and "error" not in answer:
                 self._line = line
-                self._greet()
+                if whatsapp_store.is_paired(self.store):
+                    self._greet()
+                else:
+                    self._show_codes()
+
+    def _show_codes(self) -> None:
+        assert self._line is not None
+        for code in self.codes:
+            self._line.sendall(json.dumps({"qr": code}).encode() + b"\n")
 
     def _greet(self) -> None:
         self.logins += 1
@@ -155,7 +173,10 @@ class Phone:
     def _on_connect(self, _: dict[str, Any]) -> dict[str, Any]:
         if self.refusal is not None:
             raise RuntimeError(self.refusal)
-        return {}
+        return {"haste": self.haste}
+
+    def _on_pairphone(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"letters": f"{asked['phone'][-4:]}-ABCD"}
 
     def _on_send(self, asked: dict[str, Any]) -> dict[str, Any] | None:
         trouble = self.trouble.popleft() if self.trouble else ""

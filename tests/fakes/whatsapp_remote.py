@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import secrets
 from base64 import b64decode, b64encode
@@ -41,7 +42,10 @@ class RemoteWhatsApp(FakeWhatsApp):
         )
         self._listening = asyncio.create_task(self._listen(reader))
         try:
-            await self._call("connect")
+            told = await self._call("connect")
+            for name, value in told["haste"].items():
+                module, _, constant = name.partition(".")
+                setattr(importlib.import_module(f"orchestrator.channels.whatsapp.{module}"), constant, value)
         except SendMessageError as error:
             login.set_exception(NeonizeError(str(error)))
         return login
@@ -49,6 +53,9 @@ class RemoteWhatsApp(FakeWhatsApp):
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             told = json.loads(line)
+            if "qr" in told:
+                await self.client.event._qr(self.client, told["qr"].encode())
+                continue
             if "event" not in told:
                 self._calls.pop(told["n"]).set_result(told)
                 continue
@@ -102,6 +109,9 @@ class RemoteWhatsApp(FakeWhatsApp):
     async def _upload(self, binary: bytes, media_type: Any = None) -> UploadResponse:
         told = await self._call("upload", body=b64encode(binary).decode())
         return UploadResponse(url="https://x/u", DirectPath="/u", MediaKey=b64decode(told["key"]))
+
+    async def _pairphone(self, phone: str, show_push_notification: bool, *_: Any) -> str:
+        return str((await self._call("pairphone", phone=phone))["letters"])
 
     async def _stop(self) -> None:
         if self._writer is not None:

@@ -28,6 +28,15 @@ def lay_store(path: Path, *, user: str = ANDY, lid: str = ANDY_LID, device: int 
         )
 
 
+def is_paired(path: Path) -> bool:
+    """Whether a device is in it."""
+    if not path.exists():
+        return False
+    with closing(sqlite3.connect(path)) as connection:
+        tables = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'whatsmeow_device'").fetchall()
+        return bool(tables and connection.execute("SELECT 1 FROM whatsmeow_device").fetchall())
+
+
 def log_out(path: Path) -> None:
     """What the library does when WhatsApp ends a login."""
     with closing(sqlite3.connect(path)) as connection, connection:

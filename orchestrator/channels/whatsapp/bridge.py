@@ -34,6 +34,8 @@ ENDED, TAKEN_BY_OTHER, NO_LIBRARY = 1, 4, 5
 THREADS = 16
 """Each call of the library holds one; sends queue on one of them."""
 
+BUSY = "another process of this machine has the WhatsApp login open: wait for it, or end it"
+
 Job = Callable[[], Coroutine[Any, Any, int]]
 
 
@@ -67,7 +69,8 @@ async def _main(told: argparse.Namespace, out: int) -> int:
         with FileLock(told.store.with_suffix(".lock"), timeout=5):
             code = await _serve(told, outlet)
     except Timeout:
-        outlet.say(StateTold(state="replaced", reason="another process of this machine has the login open"))
+        # The host lets one process at a time be a host: it is somebody who pairs, and soon done.
+        outlet.say(StateTold(state="disconnected", reason=BUSY))
         code = TAKEN_BY_OTHER
     except library.LibraryMissing as error:
         outlet.say(StateTold(state="unusable", reason=str(error)))
@@ -91,13 +94,19 @@ async def _serve(told: argparse.Namespace, outlet: Outlet) -> int:
     spool = Spool(told.spool)
     session = Session(client, spool, outlet.say, own=own, name=told.name)
     try:
-        async with asyncio.TaskGroup() as asks:
+        async with asyncio.TaskGroup() as tasks:
+            asked: set[asyncio.Task[None]] = set()
 
             async def take(line: bytes) -> None:
-                asks.create_task(session.handle(protocol.from_host(line)), name="whatsapp:ask")
+                ask = tasks.create_task(session.handle(protocol.from_host(line)), name="whatsapp:ask")
+                asked.add(ask)
+                ask.add_done_callback(asked.discard)
 
             code = await _until_either(lambda: _login(session, outlet), lambda: _drain(take))
             await session.stop()
+            # Nobody waits any more for what the library does not answer.
+            for ask in asked:
+                ask.cancel()
     finally:
         spool.close()
     return code

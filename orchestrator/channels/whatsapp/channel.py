@@ -18,6 +18,7 @@ from orchestrator.channels.whatsapp.lanes import ChatLanes
 from orchestrator.channels.whatsapp.ledger import Account, Ledger
 from orchestrator.channels.whatsapp.markup import to_whatsapp
 from orchestrator.channels.whatsapp.pacing import Pace, Pacing
+from orchestrator.channels.whatsapp.pairing import Pairing, Told
 from orchestrator.channels.whatsapp.process import Bridge
 from orchestrator.channels.whatsapp.protocol import (
     Delivered,
@@ -72,12 +73,13 @@ class WhatsAppChannel:
         self._store = context.home / "store" / "whatsapp.db"
         self._condition_file = context.home / "data" / "whatsapp" / "condition.json"
         self._ledger = Ledger(self._store)
+        self.pairing = Pairing(self._store, clock=context.clock, command=command, on_change=self._on_pairing)
         self._incoming = Incoming(context, self._ledger)
         self._pacing = Pacing(pace or Pace())
         self._prefix = "" if context.has_own_number else f"{context.assistant}: "
         self.max_text_chars: int | None = MAX_TEXT_CHARS - len(self._prefix) - 1
         self.paired = Hint()
-        """Give it when someone has paired: it is looked for at once."""
+        """Given when someone has paired or wants to: the login is looked for at once."""
         self._condition = Condition()
         self._bridge: Bridge | None = None
         self._is_connected = False
@@ -118,6 +120,14 @@ class WhatsAppChannel:
         if self._condition.state != state:
             await self._note(state=state, connected_since_ms=None, account="")
         await self.paired.wait(at_most_seconds=UNPAIRED_SECONDS)
+        # Here and nowhere else: there is never a second session on one login.
+        if self.pairing.is_asked:
+            await self.pairing.run()
+
+    def _on_pairing(self, told: Told) -> None:
+        log.info("whatsapp.pairing", state=told.state, reason=told.text if told.state == "failed" else "")
+        self._context.bus.publish("channel.pairing", detail=f"whatsapp {told.state}")
+        self.paired.give()
 
     async def _live(self, account: Account, receive: Receive) -> StateTold:
         """One life of the bridge; gives the last word on how it ended."""

@@ -1,0 +1,179 @@
+"""The host's side of pairing: one attempt at a time, its codes for whoever shows them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import structlog
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.channels.whatsapp import addresses, process
+from orchestrator.channels.whatsapp.ledger import Ledger
+from orchestrator.channels.whatsapp.process import Bridge
+from orchestrator.channels.whatsapp.protocol import FromBridge, PairingCode, PairingEnd, StateTold
+from orchestrator.clock import Clock
+from orchestrator.errors import BadRequest
+
+log = structlog.get_logger(__name__)
+
+EXPIRED = "The code has expired and nobody took it: ask for a new one."
+_UNREACHABLE = ("failed to dial", "no such host", "network is unreachable", "connection refused",
+                "i/o timeout", "proxyconnect", "tls: ", "x509: ")  # fmt: skip
+_NUMBER = re.compile(r"[1-9]\d{6,14}")
+
+
+class PairingRefused(BadRequest):
+    """It cannot be paired like this."""
+
+    code = "not_to_pair"
+    http_status = 409
+
+
+class Told(BaseModel):
+    """How far pairing is. `text` is a sentence for people; `qr` is what the QR code says."""
+
+    model_config = ConfigDict(frozen=True)
+
+    state: Literal["idle", "starting", "showing", "paired", "expired", "failed"] = "idle"
+    qr: str = ""
+    letters: str = ""
+    until_ms: int | None = None
+    """Until when the code holds."""
+    account: str = ""
+    text: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("paired", "expired", "failed")
+
+
+class Pairing:
+    """Pairs the login at `store`. `ask` from anywhere; one task calls `run`."""
+
+    def __init__(
+        self,
+        store: Path,
+        *,
+        clock: Clock,
+        command: Callable[..., Sequence[str]] = process.command,
+        on_change: Callable[[Told], None] = lambda _: None,
+    ) -> None:
+        self._store = store
+        self._ledger = Ledger(store)
+        self._clock = clock
+        self._command = command
+        self._on_change = on_change
+        self._told = Told()
+        self._wish: tuple[str, ...] | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        return self._wish is not None
+
+    async def ask(self, phone: str = "") -> Told:
+        """Wish for a code: a QR code, or letters for the phone of this number. One that is shown stays.
+
+        Raises:
+            PairingRefused: somebody is paired, or it is no phone number.
+            ChannelDown: the login cannot be read.
+        """
+        number = number_of(phone) if phone else ""
+        if (await self.look()).state == "paired":
+            raise PairingRefused(
+                f"WhatsApp is paired with {self._told.account} already: to pair another phone, take this"
+                " device off on that one (Settings, Linked devices), or stop Andy and use --anew."
+            )
+        if self._told.state not in ("starting", "showing") and not self.is_asked:
+            self._wish = ("--pair", "--phone", number) if number else ("--pair",)
+            self._tell(Told(state="starting", text="WhatsApp is asked for a code."))
+        return self._told
+
+    async def look(self) -> Told:
+        """How far it is now. Raises `ChannelDown` when the login cannot be read."""
+        account = await asyncio.to_thread(self._ledger.account)
+        if account is not None and self._told.state not in ("starting", "showing"):
+            text = f"WhatsApp is paired with {account.number}."
+            self._told = Told(state="paired", account=account.number, text=text)
+        elif account is None and self._told.state == "paired":
+            self._told = Told()
+        return self._told
+
+    async def run(self) -> Told:
+        """Do what was asked for, to its end."""
+        wish, self._wish = self._wish or ("--pair",), None
+        bridge = Bridge(self._command(self._store, *wish), self._hear)
+        try:
+            await bridge.run()
+        finally:
+            if not self._told.is_over:
+                self._tell(Told(state="failed", text=trouble_of(bridge.obituary().reason)))
+        return self._told
+
+    def _hear(self, said: FromBridge) -> None:
+        match said:
+            case PairingCode():
+                until_ms = self._clock.now_ms() + said.seconds * 1000
+                text = words_of(said)
+                self._tell(
+                    Told(state="showing", qr=said.qr, letters=said.letters, until_ms=until_ms, text=text)
+                )
+            case PairingEnd(ok=True):
+                account = _number_in(said.jid)
+                text = f"WhatsApp is paired with {account}."
+                self._tell(Told(state="paired", account=account, text=text))
+            case PairingEnd(text="expired"):
+                self._tell(Told(state="expired", text=EXPIRED))
+            case PairingEnd():
+                self._tell(Told(state="failed", text=trouble_of(said.text)))
+            case StateTold():
+                self._tell(Told(state="failed", text=_sentence(said.reason)))
+            case _:
+                log.warning("whatsapp.unasked", kind=said.kind)
+
+    def _tell(self, told: Told) -> None:
+        self._told = told
+        self._on_change(told)
+
+
+def number_of(text: str) -> str:
+    """The digits of a phone number with its country's. Raises `PairingRefused`."""
+    digits = re.sub(r"[\s()./-]", "", text.strip()).removeprefix("+")
+    if not _NUMBER.fullmatch(digits):
+        raise PairingRefused(
+            f"'{text[:40]}' is no phone number: write it with its country, such as +49 170 1234567."
+        )
+    return digits
+
+
+def words_of(code: PairingCode) -> str:
+    """What to do with a code."""
+    if code.letters:
+        return (
+            f"On the phone: WhatsApp › Settings › Linked devices › Link a device › Link with phone number"
+            f" instead, and enter {code.letters}"
+        )
+    return "On the phone: WhatsApp › Settings › Linked devices › Link a device, and point it at this code."
+
+
+def trouble_of(text: str) -> str:
+    """Why it failed and what to do, in one line. Pure."""
+    words = " ".join(text.split()) or "it said nothing"
+    if any(sign in words for sign in _UNREACHABLE):
+        return (
+            f"WhatsApp cannot be reached from this machine ({words.rsplit(': ', 1)[-1][:120]}): mend its"
+            " network or proxy and try again."
+        )
+    return _sentence(f"Pairing failed: {words[:300]}")
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _number_in(jid: str) -> str:
+    address = addresses.parse(jid)
+    return f"+{address.user}" if address is not None else jid

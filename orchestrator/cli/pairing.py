@@ -1,0 +1,203 @@
+"""What `andy whatsapp` does: pair through the running Andy or here, and tell how the connection is."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import structlog
+
+from orchestrator.cli.client import Client
+from orchestrator.cli.terminal import home_of
+from orchestrator.errors import AndyError, NotRunning
+from orchestrator.home import Home
+
+Told = dict[str, Any]
+"""See `orchestrator.web.pairing`."""
+
+
+class NotPaired(AndyError):
+    """Nothing was paired."""
+
+
+async def pair(given: Path | None, *, phone: str, anew: bool) -> int:
+    """Show codes until a phone takes one. Raises `NotPaired` with the reason when none does."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    home = home_of(given)
+    screen = Screen(sys.stdout)
+    is_up = await _is_up(home)
+    async with aclosing(_attempt(home, phone=phone, anew=anew, is_up=is_up)) as attempt:
+        async for told in attempt:
+            screen.show(told)
+            if told["state"] in ("expired", "failed"):
+                raise NotPaired(told["text"])
+    return 0
+
+
+def _attempt(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[Told]:
+    """How pairing goes on, told at each change: by the running Andy where there is one."""
+    if not is_up:
+        return _here(home, phone=phone, anew=anew)
+    if anew:
+        raise NotPaired("Andy is running: stop it before its WhatsApp login is put aside.")
+    return _there(home, phone=phone)
+
+
+async def _is_up(home: Home) -> bool:
+    try:
+        async with Client.of(home) as client:
+            await client.status()
+    except NotRunning:
+        return False
+    return True
+
+
+async def _there(home: Home, *, phone: str) -> AsyncGenerator[Told]:
+    async with Client.of(home) as client, aclosing(client.events()) as events:
+        async for event in events:
+            if not event:  # nothing can be missed from here on
+                yield await client.ask_to_pair(phone)
+            elif event.get("kind") == "channel.pairing":
+                told = await client.pairing()
+                yield told
+                if told["state"] in ("paired", "expired", "failed"):
+                    return
+
+
+async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Told]:
+    from orchestrator.channels.whatsapp.pairing import Pairing
+    from orchestrator.clock import SystemClock
+
+    await asyncio.to_thread(home.make)
+    store = home.root / "store" / "whatsapp.db"
+    if anew:
+        await asyncio.to_thread(_put_aside, store)
+    changes: asyncio.Queue[Told | None] = asyncio.Queue()
+    pairing = Pairing(
+        store, clock=SystemClock(), on_change=lambda told: changes.put_nowait(told.model_dump())
+    )
+    await pairing.ask(phone)
+    task = asyncio.create_task(pairing.run(), name="pairing")
+    task.add_done_callback(lambda _: changes.put_nowait(None))
+    try:
+        while (told := await changes.get()) is not None:
+            yield told
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _put_aside(store: Path) -> None:
+    from filelock import FileLock, Timeout
+
+    now = datetime.now(UTC)
+    try:
+        with FileLock(store.with_suffix(".lock"), timeout=0):
+            for path in (store, *store.parent.glob(f"{store.name}-*")):
+                if path.exists() and ".before-" not in path.name:
+                    path.rename(path.with_name(f"{path.name}.before-{now:%Y%m%d-%H%M%S}"))
+    except Timeout as error:
+        raise NotPaired("Another process has the WhatsApp login open: end it first.") from error
+
+
+class Screen:
+    """Shows how pairing goes: on a terminal each code in the place of the one before."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lines = 0
+        self._last = ""
+
+    def show(self, told: Told) -> None:
+        if told["state"] in ("expired", "failed"):
+            return  # said as an error
+        text = lines_of(told)
+        if text == self._last:
+            return
+        if self._lines and self._out.isatty():
+            self._out.write(f"\x1b[{self._lines}A\x1b[J")
+        self._last, self._lines = text, text.count("\n") + 1
+        self._out.write(f"{text}\n")
+        self._out.flush()
+
+
+def lines_of(told: Told) -> str:
+    """What a person at a terminal is shown. Pure."""
+    if told["state"] != "showing":
+        return str(told["text"])
+    until = datetime.fromtimestamp(told["until_ms"] / 1000).astimezone()
+    code = f"    {told['letters']}\n" if told["letters"] else qr_text(told["qr"])
+    later = "" if told["letters"] else "; a new one follows"
+    return f"{told['text']}\n\n{code}\nIt holds until {until:%H:%M:%S}{later}. Ctrl-C ends."
+
+
+def qr_text(content: str) -> str:
+    """A QR code in half blocks."""
+    import segno
+
+    out = io.StringIO()
+    segno.make(content, error="l", micro=False, boost_error=False).terminal(out, compact=True, border=2)
+    return out.getvalue().rstrip("\n")
+
+
+# How the connection is
+
+
+async def status(given: Path | None) -> Told:
+    """Who is paired and how it goes: as the running Andy tells, else as it was last."""
+    from orchestrator.channels.whatsapp import condition
+    from orchestrator.channels.whatsapp.ledger import Ledger
+
+    home = home_of(given)
+    kept = await asyncio.to_thread(condition.read, home.root / "data" / "whatsapp" / "condition.json")
+    account = await asyncio.to_thread(Ledger(home.root / "store" / "whatsapp.db").account)
+    found = kept.model_dump() | {"is_running": False, "account": account.number if account else ""}
+    try:
+        async with Client.of(home) as client:
+            told: Told = (await client.status())["channels"].get("whatsapp", {})
+    except NotRunning:
+        down = "logged_out" if kept.state == "logged_out" and account is None else "down"
+        return found | {
+            "state": down if account or kept.account else "unpaired",
+            "connected_since_ms": None,
+            "next_try_ms": None,
+        }
+    return {**found, **told, "is_running": True}
+
+
+def status_lines(found: Told) -> list[str]:
+    """For people. Pure but for the zone."""
+    return [
+        f"account            {found['account'] or 'none: pair one with andy whatsapp pair'}",
+        f"state              {_state(found)}",
+        *([f"to do              {found['advice']}"] if found["advice"] else []),
+        f"connected since    {_at(found['connected_since_ms'])}",
+        f"last receipt       {_at(found['last_receipt_ms'])}",
+        f"last message in    {_at(found['last_message_ms'])}",
+        f"last disconnect    {_with_reason(found['last_disconnect_ms'], found['last_disconnect'])}",
+        f"last error         {found['last_error'] or '—'}",
+        *([f"next try           {_at(found['next_try_ms'])}"] if found["next_try_ms"] else []),
+    ]
+
+
+def _state(found: Told) -> str:
+    words = str(found["state"]).replace("_", " ")
+    return words if found["is_running"] else f"{words} (Andy is not running)"
+
+
+def _at(at_ms: int | None) -> str:
+    if at_ms is None:
+        return "—"
+    return f"{datetime.fromtimestamp(at_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _with_reason(at_ms: int | None, reason: str) -> str:
+    return f"{_at(at_ms)}: {reason}" if at_ms and reason else _at(at_ms)

@@ -1,0 +1,277 @@
+"""Pairing with a real bridge process: by the host, at a terminal, in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
+
+from base64 import b64encode
+
+from starlette.testclient import TestClient
+
+from orchestrator.channels.whatsapp import library, pairing
+from orchestrator.channels.whatsapp.pairing import Pairing, PairingRefused, Told
+from orchestrator.channels.whatsapp.protocol import PairingCode
+from orchestrator.cli import pairing as screen
+from orchestrator.clock import SystemClock
+from orchestrator.errors import ChannelDown
+from orchestrator.web.api import web_app
+from tests.fakes.until import until
+from tests.fakes.whatsapp_phone import Phone
+
+UNREACHABLE = "failed to dial whatsapp web websocket: dial tcp: lookup web.whatsapp.com: no such host"
+
+
+@pytest.fixture
+def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with Phone(tmp_path) as made:
+        made.haste["pairing_session.SETTLE_SECONDS"] = 0
+        for name, value in made.environment.items():
+            monkeypatch.setenv(name, value)
+        yield made
+
+
+@pytest.fixture
+def attempt(phone: Phone) -> Pairing:
+    return Pairing(phone.store, clock=SystemClock())
+
+
+async def test_a_scanned_code_pairs_and_the_login_is_for_the_owner_alone(phone, attempt):
+    phone.codes = ["2@one", "2@two"]
+    await attempt.ask()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(attempt.run())
+        await until(lambda: attempt._told.qr == "2@two", "the newest code")
+        shown = await attempt.look()
+        phone.scan()
+
+    assert (shown.state, "point it at this code" in shown.text) == ("showing", True)
+    assert running.result() == await attempt.look()
+    assert running.result().account == f"+{phone_number()}"
+    assert (phone.store.with_suffix(".lock")).stat().st_mode & 0o077 == 0
+
+
+def phone_number() -> str:
+    from tests.fakes.whatsapp_names import ANDY
+
+    return ANDY
+
+
+async def test_a_code_that_nobody_takes_expires(phone, attempt):
+    phone.haste |= {"pairing_session.FIRST_SECONDS": 0, "pairing_session.SLACK_SECONDS": 0}
+
+    await attempt.ask()
+    told = await attempt.run()
+
+    assert (told.state, told.text) == ("expired", pairing.EXPIRED)
+    assert (await attempt.ask()).state == "starting"
+
+
+async def test_a_number_gets_letters(phone, attempt):
+    await attempt.ask("+49 (170) 123-4567")
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(attempt.run())
+        await until(lambda: attempt._told.letters, "letters")
+        running.cancel()
+
+    assert "4567-ABCD" in attempt._told.text or attempt._told.state == "failed"
+
+
+async def test_no_network_is_told_in_one_line_with_its_mend(phone, attempt):
+    phone.refusal = UNREACHABLE
+
+    await attempt.ask()
+    told = await attempt.run()
+
+    assert told.state == "failed"
+    assert told.text.startswith("WhatsApp cannot be reached from this machine (no such host): mend its")
+    assert "\n" not in told.text
+
+
+async def test_a_login_in_use_is_told_and_left_alone(phone, attempt):
+    from filelock import FileLock
+
+    phone.store.parent.mkdir(exist_ok=True)
+    with FileLock(phone.store.with_suffix(".lock")):
+        await attempt.ask()
+        told = await attempt.run()
+
+    assert (told.state, "another process" in told.text) == ("failed", True)
+    assert phone.logins == 0
+
+
+async def test_who_is_paired_is_not_paired_again(phone, attempt):
+    phone.pair()
+
+    with pytest.raises(PairingRefused, match="is paired with"):
+        await attempt.ask()
+    assert not attempt.is_asked
+
+
+async def test_a_damaged_login_says_what_to_do(phone, attempt):
+    phone.store.write_bytes(b"no database at all, " * 100)
+
+    with pytest.raises(ChannelDown, match="remove it and pair"):
+        await attempt.ask()
+
+
+@pytest.mark.parametrize("number", ["0170 1234567", "49", "call me", "+49 170 12345678901234", "+49-1x"])
+async def test_what_is_no_number_is_refused(attempt, number):
+    with pytest.raises(PairingRefused, match="write it with its country"):
+        await attempt.ask(number)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ImportError("failed to find libmagic.  Check your installation"), "install it"),
+        (ModuleNotFoundError("No module named 'neonize'", name="neonize"), "pip install neonize"),
+        (OSError("wrong ELF class"), "reinstall neonize"),
+    ],
+)
+def test_a_library_that_does_not_load_names_its_mend_in_one_line(error, words):
+    told = library.mend(error)
+
+    assert words in told
+    assert "\n" not in told
+
+
+# What is shown
+
+
+def a_code(**given: Any) -> dict[str, Any]:
+    text = pairing.words_of(PairingCode(seconds=20, qr=given.get("qr", ""), letters=given.get("letters", "")))
+    return Told(state="showing", until_ms=1_780_000_000_000, text=text, **given).model_dump()
+
+
+def test_a_code_at_a_terminal_takes_the_place_of_the_one_before():
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    shown = screen.Screen(out)
+    shown.show(a_code(qr="2@one"))
+    shown.show(a_code(qr="2@one"))
+    shown.show(a_code(qr="2@two"))
+
+    assert out.getvalue().count("Linked devices") == 2
+    lines = out.getvalue().split("\x1b[")[0].count("\n")
+    assert f"\x1b[{lines}A\x1b[J" in out.getvalue()
+
+
+def test_a_code_in_a_file_has_no_marks_of_a_terminal():
+    out = io.StringIO()
+    shown = screen.Screen(out)
+    shown.show(a_code(qr="2@one"))
+    shown.show(a_code(letters="ABCD-EFGH"))
+
+    assert "\x1b" not in out.getvalue()
+    assert "    ABCD-EFGH\n" in out.getvalue()
+    assert max(map(len, screen.qr_text("2@" + "x" * 235).splitlines())) <= 78
+
+
+class Desk:
+    """Pairs nobody; keeps what it is asked."""
+
+    def __init__(self, told: Told) -> None:
+        self.told, self.asked = told, []
+
+    async def look(self) -> Told:
+        return self.told
+
+    async def ask(self, phone: str = "") -> Told:
+        self.asked.append(phone)
+        self.told = Told(state="starting")
+        return self.told
+
+
+def browser(desk: Desk, **headers: str) -> TestClient:
+    parts = dict.fromkeys(("desk", "tasks", "write", "status", "metrics", "bus"))
+    app = web_app(None, pairing=desk, token="secret", **parts)
+    return TestClient(app, base_url="http://127.0.0.1", headers=headers)
+
+
+PROGRAM = {"Authorization": "Bearer secret"}
+
+
+def test_the_code_is_an_svg_that_refreshes():
+    answer = browser(Desk(Told(**a_code(qr="2@one"))), **PROGRAM).get("/whatsapp/pair")
+
+    assert answer.headers["content-type"] == "image/svg+xml"
+    assert answer.headers["refresh"] == "3"
+    assert answer.headers["cache-control"] == "no-store"
+    assert "<path" in answer.text
+
+
+def test_a_first_look_asks_for_a_code_and_a_later_one_does_not():
+    desk = Desk(Told())
+    client = browser(desk, **PROGRAM)
+    client.get("/whatsapp/pair")
+    client.get("/whatsapp/pair")
+
+    assert desk.asked == [""]
+
+
+def test_a_page_asks_for_a_new_code_only_when_its_button_is_pressed():
+    desk = Desk(Told(state="expired", text="The code has <expired>."))
+    client = browser(desk, **PROGRAM, Accept="text/html,*/*")
+
+    page = client.get("/whatsapp/pair")
+    assert "The code has &lt;expired&gt;." in page.text
+    assert "refresh" not in page.headers
+    assert desk.asked == []
+
+    answer = client.post("/whatsapp/pair", data={"phone": "+49 170 1"}, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/whatsapp/pair")
+    assert desk.asked == ["+49 170 1"]
+
+
+def test_a_program_asks_and_looks_in_json():
+    desk = Desk(Told(state="failed", text="no"))
+    client = browser(desk, **PROGRAM, Accept="application/json")
+
+    assert client.get("/whatsapp/pair").json()["text"] == "no"
+    assert client.post("/whatsapp/pair", json={"phone": "491701"}).json()["state"] == "starting"
+    assert desk.asked == ["491701"]
+    assert client.post("/whatsapp/pair", content=b"{").status_code == 400
+
+
+def test_the_letters_and_the_sentences_are_readable_in_the_svg_too():
+    told = Told(
+        state="failed", text="WhatsApp & <co> cannot be reached from this machine, as far as it knows."
+    )
+    shown = browser(Desk(told), **PROGRAM).get("/whatsapp/pair").text
+
+    assert "WhatsApp &amp; &lt;co&gt;" in shown
+    assert (
+        "ABCD-EFGH"
+        in browser(Desk(Told(**a_code(letters="ABCD-EFGH"))), **PROGRAM).get("/whatsapp/pair").text
+    )
+
+
+def test_nobody_without_the_token_sees_a_code_and_a_browser_is_asked_for_it():
+    desk = Desk(Told(**a_code(qr="2@one")))
+    refused = browser(desk, Accept="text/html").get("/whatsapp/pair")
+    program = browser(desk).get("/whatsapp/pair")
+    wrong = browser(desk, Authorization="Basic " + b64encode(b"me:wrong").decode()).get("/whatsapp/pair")
+    broken = browser(desk, Authorization="Basic ???").get("/whatsapp/pair")
+    right = browser(desk, Authorization="Basic " + b64encode(b"me:secret").decode()).get("/whatsapp/pair")
+
+    assert [one.status_code for one in (refused, program, wrong, broken, right)] == [401, 401, 401, 401, 200]
+    assert refused.headers["www-authenticate"].startswith("Basic")
+    assert "www-authenticate" not in program.headers
+
+
+def test_a_link_or_a_form_of_another_page_may_not_come_in():
+    desk = Desk(Told())
+    linked = browser(desk, **PROGRAM, **{"Sec-Fetch-Site": "cross-site"}).get("/whatsapp/pair")
+    posted = browser(desk, **PROGRAM, Origin="https://evil.example").post("/whatsapp/pair")
+
+    assert (linked.status_code, posted.status_code, desk.asked) == (403, 403, [])
