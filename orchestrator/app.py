@@ -16,6 +16,7 @@ import structlog
 
 from agent_runner.wire.order import TurnOrder
 from orchestrator import __version__, group_config, group_files, owner, registration
+from orchestrator.boards import Boards
 from orchestrator.channels import registry
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local import written
@@ -245,6 +246,9 @@ class Orchestrator:
             clock=clock,
             hints=hints,
         )
+        self._boards = Boards(
+            self._database, settings, clock=clock, hints=hints, bus=bus, zone_of=self._zone_of
+        )
         self._delivery = Delivery(
             self._database,
             clock=clock,
@@ -253,6 +257,7 @@ class Orchestrator:
             tasks=tasks,
             hint=hints.outbox,
             bus=bus,
+            origin=self._boards.origin,
         )
         return {
             "delivery": self._delivery.run,
@@ -272,6 +277,7 @@ class Orchestrator:
             ).run,
             "post": self._post().run,
             **self._doors.loops(),
+            **self._boards.loops(),
             "web": partial(self._web, intake, listener),
             **{f"channel:{one.name}": partial(one.run, intake.receive) for one in channels.all},
             "dispatcher": self._dispatcher.run,

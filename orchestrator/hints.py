@@ -33,3 +33,4 @@ class Hints:
     outbox: Hint = field(default_factory=Hint)
     scheduler: Hint = field(default_factory=Hint)
     reaper: Hint = field(default_factory=Hint)
+    notifications: Hint = field(default_factory=Hint)

@@ -53,6 +53,16 @@ class OutboxState(StrEnum):
     DEAD = "dead"
 
 
+class Retry(StrEnum):
+    """Who has a message sent again that could not be sent."""
+
+    AS_MESSAGES_ARE = "as_messages_are"
+    """The outbox: later and later, for a day."""
+    BY_THE_LEDGER = "by_the_ledger"
+    """The ledger of notifications, from which it comes."""
+    NEVER = "never"
+
+
 class ReminderState(StrEnum):
     PENDING = "pending"
     SENT = "sent"

@@ -151,6 +151,7 @@ class Reception:
         self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)
         self._hints.outbox.give()
         self._hints.scheduler.give()
+        self._hints.notifications.give()
         self._hints.lanes.give()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import structlog
 
@@ -13,11 +14,11 @@ from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.events import Bus
 from orchestrator.hints import Hint
 from orchestrator.interfaces import Channel
-from orchestrator.models import ChatJid, OutboxState, Outgoing
+from orchestrator.models import ChatJid, OutboxState, Outgoing, Retry
 from orchestrator.outbound import format as formatting
 from orchestrator.outbound import splitting
 from orchestrator.store import messages, outbox
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +36,20 @@ def backoff_ms(attempts: int) -> int:
     return int(min(FIRST_BACKOFF_MS * 2 ** min(attempts - 1, 20), LONGEST_BACKOFF_MS))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Who has to know what becomes of a message, and may have a say in it; `app` ties it."""
+
+    why_not: Callable[[Tx, Outgoing], Awaitable[str | None]]
+    """Why it is not to be sent any more; asked right before it is."""
+    note_sent: Callable[..., Awaitable[None]]
+    """`(tx, outgoing, *, now_ms)`."""
+    note_failed: Callable[..., Awaitable[Retry]]
+    """`(tx, outgoing, error, *, now_ms)`."""
+    note_ended: Callable[[Tx, Outgoing, str], Awaitable[None]]
+    """It will never be sent."""
+
+
 class Delivery:
     """Sends what is due. One job a chat at a time."""
 
@@ -48,7 +63,9 @@ class Delivery:
         tasks: asyncio.TaskGroup,
         hint: Hint,
         bus: Bus,
+        origin: Origin | None = None,
     ) -> None:
+        self._origin = origin
         self._database = database
         self._clock = clock
         self._name = name
@@ -112,9 +129,14 @@ class Delivery:
             return
         text = parts[0]
         async with self._database.transaction() as tx:
-            if len(parts) > 1:
-                head = await outbox.split(tx, head, parts)
-            await outbox.begin_attempt(tx, head.id)
+            why_not = await self._origin.why_not(tx, head) if self._origin else None
+            if why_not is None:
+                if len(parts) > 1:
+                    head = await outbox.split(tx, head, parts)
+                await outbox.begin_attempt(tx, head.id)
+        if why_not is not None:
+            await self._finish(head, OutboxState.SKIPPED, error=why_not)
+            return
         try:
             await self._send(channel, head, text)
         except ChannelRefused as refused:
@@ -144,6 +166,8 @@ class Delivery:
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
             await messages.add_own(tx, head, text=_seen(head, text), name=self._name, now_ms=now_ms)
+            if self._origin is not None:
+                await self._origin.note_sent(tx, head, now_ms=now_ms)
         if head.attachment is not None:
             await asyncio.to_thread(head.attachment.path.unlink, missing_ok=True)
         self._bus.publish(
@@ -157,6 +181,12 @@ class Delivery:
     async def _try_later(self, head: Outgoing, error: str) -> None:
         now_ms = self._clock.now_ms()
         attempts = head.attempts + 1
+        match await self._who_retries(head, error, now_ms=now_ms):
+            case Retry.BY_THE_LEDGER:
+                return
+            case Retry.NEVER:
+                await self._finish(head, OutboxState.DEAD, error=error)
+                return
         if now_ms - head.created_ms > GIVE_UP_MS and attempts >= GIVE_UP_ATTEMPTS:
             await self._finish(head, OutboxState.DEAD, error=error)
             return
@@ -165,9 +195,17 @@ class Delivery:
         async with self._database.transaction() as tx:
             await outbox.try_later(tx, head.id, at_ms=at_ms, error=error)
 
+    async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int) -> Retry:
+        if self._origin is None:
+            return Retry.AS_MESSAGES_ARE
+        async with self._database.transaction() as tx:
+            return await self._origin.note_failed(tx, head, error, now_ms=now_ms)
+
     async def _finish(self, head: Outgoing, state: OutboxState, *, error: str) -> None:
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, state, now_ms=self._clock.now_ms(), error=error)
+            if self._origin is not None:
+                await self._origin.note_ended(tx, head, error)
         if state is OutboxState.DEAD:
             log.error("delivery.dead", outgoing=head.id, chat=head.chat_jid, reason=error)
         self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)

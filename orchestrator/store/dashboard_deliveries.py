@@ -1,0 +1,103 @@
+"""Where `notifications` and `outbox` meet: a notification on its way is one row of each."""
+
+from __future__ import annotations
+
+from orchestrator.dashboard.models import Notification
+from orchestrator.models import ChatJid, Folder, OutboxState, Outgoing
+from orchestrator.store import dashboard_notifications, outbox
+from orchestrator.store.database import Tx, returned
+
+
+async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, now_ms: int) -> None:
+    """Put the text of a claimed one into the outbox; tried before, it goes under the same message id.
+
+    One that is there already and was not given up is on its way: it is left as it is.
+    """
+    key = f"notification:{one.folder}:{one.id}"
+    is_new = await outbox.add(
+        tx, chat_jid=chat_jid, folder=one.folder, text=one.message, dedupe_key=key, now_ms=now_ms
+    )
+    if not is_new:
+        await tx.execute(
+            """
+            UPDATE outbox SET text = :text, state = 'pending', next_attempt_ms = :now
+            WHERE dedupe_key = :key AND state = 'held'
+            """,
+            {"text": one.message, "now": now_ms, "key": key},
+        )
+    await tx.execute(
+        """
+        UPDATE notifications SET (outbox_id, channel_msg_id) =
+            (SELECT id, message_id FROM outbox WHERE dedupe_key = :key)
+        WHERE group_folder = :folder AND id = :id
+        """,
+        {"key": key, "folder": one.folder, "id": one.id},
+    )
+
+
+async def keep_claim(tx: Tx, one: Notification, *, until_ms: int) -> bool:
+    """Let a claim run on whose message still waits in the outbox; false when there is none."""
+    cursor = await tx.execute(
+        """
+        UPDATE notifications SET claim_until_ms = :until
+        WHERE group_folder = :folder AND id = :id AND status = 'sending' AND claim_token IS NOT NULL
+          AND outbox_id IN (SELECT id FROM outbox WHERE state IN ('pending', 'sending'))
+        """,
+        {"folder": one.folder, "id": one.id, "until": until_ms},
+    )
+    return cursor.rowcount == 1
+
+
+async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:
+    """The notification that a message is, if it is one."""
+    cursor = await tx.execute(
+        "SELECT group_folder, id FROM notifications WHERE outbox_id = ?", (outgoing.id,)
+    )
+    row = await cursor.fetchone()
+    return await dashboard_notifications.get(tx, Folder(row["group_folder"]), row["id"]) if row else None
+
+
+async def hold(tx: Tx, outgoing: Outgoing, *, error: str) -> None:
+    """Keep a message that could not be sent until its notification is claimed again."""
+    await tx.execute("UPDATE outbox SET state = 'held', error = ? WHERE id = ?", (error, outgoing.id))
+
+
+async def drop_held(tx: Tx, *, now_ms: int) -> int:
+    """End messages that wait for a notification that nobody will claim any more; tells how many."""
+    cursor = await tx.execute(
+        """
+        UPDATE outbox SET state = ?, sent_ms = NULL, next_attempt_ms = ?
+        WHERE state = 'held' AND turn_id IS NULL AND id IN (
+            SELECT outbox_id FROM notifications
+            WHERE outbox_id IS NOT NULL AND status NOT IN ('pending', 'sending'))
+        """,
+        (OutboxState.SKIPPED, now_ms),
+    )
+    return cursor.rowcount
+
+
+async def told_by_itself(tx: Tx, folder: Folder, *, since_ms: int) -> int:
+    """How many that nobody asked for and that were not urgent have left since then, or are about to."""
+    cursor = await tx.execute(
+        """
+        SELECT count(*) AS n FROM notifications
+        WHERE group_folder = ? AND created_by = 'worker' AND priority <> 'high'
+          AND (status = 'sending' OR (status = 'delivered' AND delivered_ms >= ?))
+        """,
+        (folder, since_ms),
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def told_lately(tx: Tx, folder: Folder, *, since_ms: int) -> list[Notification]:
+    """What was delivered, or cancelled by somebody, since then."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT id FROM notifications WHERE group_folder = :folder
+          AND (status = 'delivered' AND delivered_ms >= :since
+               OR status = 'cancelled' AND cancelled_ms >= :since)
+        """,
+        {"folder": folder, "since": since_ms},
+    )
+    found = [await dashboard_notifications.get(tx, folder, row["id"]) for row in rows]
+    return [one for one in found if one is not None]
