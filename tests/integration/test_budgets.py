@@ -46,7 +46,9 @@ class House:
                 tx, folder=Folder(folder) if folder else None, amount=amount, now_ms=0, **settings
             )
 
-    def works_for(self, folder: str, *, turn: Turn | None = None, kind: TurnKind = TurnKind.CHAT) -> None:
+    def works_for(
+        self, folder: str, *, turn: Turn | None = None, kind: TurnKind | None = TurnKind.CHAT
+    ) -> None:
         self.served.runs[token_hash(self.served.token)] = RunIdentity(
             run_id=RunId("run-1"),
             folder=Folder(folder),
@@ -175,8 +177,9 @@ async def test_background_work_cannot_eat_what_is_left_for_chat(house: House) ->
     await house.allow(100, is_background=True)
     house.works_for("family", kind=TurnKind.TASK)
     assert await house.statuses(2) == [200, 402]
-    house.works_for("family", kind=TurnKind.AUTO)
-    assert await house.statuses(1) == [402]
+    for kind in (TurnKind.AUTO, TurnKind.WORKER, None):
+        house.works_for("family", kind=kind)
+        assert await house.statuses(1) == [402], kind
     house.works_for("family")
     assert await house.statuses(3) == [200, 200, 402], "background work counts for all"
 
