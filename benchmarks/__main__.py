@@ -13,7 +13,20 @@ from benchmarks import report
 from benchmarks.figures import Figure
 from benchmarks.places import Effort, progress
 
-NAMES = ("start_up", "idle", "hot_path", "hot_claude", "cold_start", "due_task", "fan_out", "model_proxy")
+NAMES = (
+    "start_up",
+    "idle",
+    "many_groups",
+    "hot_path",
+    "hot_claude",
+    "commands",
+    "many_messages",
+    "cold_start",
+    "due_task",
+    "fan_out",
+    "recovery",
+    "model_proxy",
+)
 QUICK = 0.2
 
 

@@ -103,17 +103,40 @@ async def running_host(
 
     Without `listens` no client is connected and no event can be awaited.
     """
+    async with (
+        own_home(groups, runtime=runtime) as home,
+        host_on(home, runtime=runtime, agent=agent, settings=settings, listens=listens) as host,
+    ):
+        yield host
+
+
+@asynccontextmanager
+async def host_on(
+    home: Home,
+    *,
+    runtime: Literal["docker", "process"],
+    agent: Literal["claude", "offline"] = "offline",
+    settings: Mapping[str, str] | None = None,
+    listens: bool = True,
+) -> AsyncIterator[RunningHost]:
+    """Start a host on a home that is there; at the end its process is gone."""
+    async with _process(home, runtime=runtime, agent=agent, settings=settings or {}) as started:
+        start_seconds = await _until_healthy(home, started)
+        async with Client.of(home) as client:
+            host = RunningHost(home=home, process=started.process, client=client, start_seconds=start_seconds)
+            async with _listening(host) if listens else nullcontext():
+                yield host
+
+
+@asynccontextmanager
+async def own_home(
+    groups: Iterable[str] = (), *, runtime: Literal["docker", "process"]
+) -> AsyncIterator[Home]:
+    """Make a home with these groups; at the end it is gone with its containers and its network."""
     home = Home(Path(tempfile.mkdtemp(prefix="andy-bench-")))
     try:
         await register_all(home, groups)
-        async with _process(home, runtime=runtime, agent=agent, settings=settings or {}) as started:
-            start_seconds = await _until_healthy(home, started)
-            async with Client.of(home) as client:
-                host = RunningHost(
-                    home=home, process=started.process, client=client, start_seconds=start_seconds
-                )
-                async with _listening(host) if listens else nullcontext():
-                    yield host
+        yield home
     except Exception as error:
         error.add_note(_last_words(home))
         raise
