@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(BUILD_SECONDS))
 
 
-def _cannot(reason: str) -> None:
+def cannot(reason: str) -> None:
     """Skip with the reason, except where Docker was promised: there it is a failure."""
     if os.environ.get("TESTS_NEED_DOCKER"):
         pytest.fail(reason)
@@ -38,7 +38,7 @@ def docker_client() -> Iterator[docker.APIClient]:
     try:
         client = docker.APIClient(**kwargs_from_env())
     except DockerException as error:
-        _cannot(f"no Docker engine answers: {error}")
+        cannot(f"no Docker engine answers: {error}")
     yield client
     client.close()
 
@@ -51,5 +51,5 @@ def agent_image(docker_client: docker.APIClient) -> str:
         try:
             image.build(docker_client, tag=tag, project_root=PROJECT, say=print)
         except NoBaseImage as error:
-            _cannot(str(error))
+            cannot(str(error))
     return tag

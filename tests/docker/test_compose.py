@@ -1,0 +1,190 @@
+"""The stack, as `docker compose up` gives it: built, spoken to, killed, gone on, taken down."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from orchestrator.container import image, image_base
+from orchestrator.container.cells import ALIAS
+from tests.docker.conftest import PROJECT, cannot
+from tests.fakes.andy_process import until
+from tests.fakes.compose_stack import ComposeStack
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
+
+
+@pytest.fixture(scope="module")
+def stack(docker_client, agent_image, tmp_path_factory) -> Iterator[ComposeStack]:
+    """Up, with a question answered. Its base is that of the agents' image, which is here."""
+    if shutil.which("docker-compose") is None:
+        cannot("docker-compose is missing: apt-get install docker-compose")
+    root = tmp_path_factory.mktemp("checkout")
+    with ComposeStack(root, client=docker_client, base_image=base_of(docker_client), project=PROJECT) as made:
+        made.up()
+        yield made
+
+
+def base_of(client: docker.APIClient) -> str:
+    """What can be built on here: Debian's own where there is no registry."""
+    for tag in (image_base.PYTHON_IMAGE, image_base.DEBIAN_IMAGE):
+        if image.is_present(client, tag):
+            return tag
+    cannot("there is no base image here")
+    raise AssertionError
+
+
+def mounts_of(agent: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    return {one["Destination"]: (one["Source"], one["RW"]) for one in agent["Mounts"]}
+
+
+def status_of(container: dict[str, Any]) -> str:
+    """`/proc/…/status` of its first process."""
+    return Path(f"/proc/{container['State']['Pid']}/status").read_text()
+
+
+def inside(container: dict[str, Any], *command: str) -> str:
+    done = subprocess.run(
+        ["docker", "exec", container["Id"], *command], capture_output=True, text=True, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def test_a_question_is_answered_by_a_sibling_with_folders_of_the_host(stack):
+    stack.say("remind me in 3 hours to stretch")
+
+    (agent,) = stack.agents()
+    seen, home = mounts_of(agent), stack.root
+    assert seen["/workspace/group"] == (f"{home}/groups/main", True)
+    assert seen["/workspace/ipc/input"] == (f"{home}/data/ipc/main/input", False)
+    assert seen["/workspace/project/docs"] == (f"{home}/docs", False)
+    assert all(source.startswith(f"{home}/") for source, _ in seen.values())
+    assert not any(source.startswith((f"{home}/store", f"{home}/.env")) for source, _ in seen.values())
+    assert agent["HostConfig"]["ReadonlyRootfs"]
+    assert agent["Config"]["User"] not in ("", "0", "root")
+
+
+def test_each_group_has_a_closed_network_with_nobody_but_andy(stack):
+    stack.compose("exec", "-T", "andy", "andy", "groups", "register", "family", "--no-trigger")
+    stack.say("echo hello", group="family")
+    stack.say("echo hello")
+
+    own, agents = stack.container("andy")["Id"], stack.agents()
+    names = [list(agent["NetworkSettings"]["Networks"]) for agent in agents]
+    assert sorted(names) == [[f"andy-{stack.install}.family"], [f"andy-{stack.install}.main"]]
+    for agent, (name,) in zip(agents, names, strict=True):
+        network = stack.client.inspect_network(name)
+        assert network["Internal"]
+        assert set(network["Containers"]) == {own, agent["Id"]}
+
+
+def test_an_agent_reaches_the_doors_by_name_and_nothing_else(stack):
+    stack.say("echo hello")
+    agent = next(one for one in stack.agents() if one["Config"]["Labels"]["andy.group"] == "main")
+    (network,) = agent["NetworkSettings"]["Networks"].values()
+    door = (stack.root / "data" / "proxy-port").read_text()
+    front = stack.container("andy")["NetworkSettings"]["Networks"][f"{stack.name}_default"]["IPAddress"]
+
+    tried = json.dumps(
+        [
+            [ALIAS, int(door)],
+            [ALIAS, stack.port],
+            [front, stack.port],
+            [network["Gateway"], 22],
+            ["1.1.1.1", 443],
+        ]
+    )
+    said = inside(agent, "python3", "-c", REACH, tried)
+
+    assert said.split() == ["reached", "refused", "closed", "closed", "closed"]
+
+
+REACH = """
+import json, socket, sys
+for host, port in json.loads(sys.argv[1]):
+    try:
+        socket.create_connection((host, port), timeout=2).close()
+        print('reached')
+    except ConnectionRefusedError:
+        print('refused')
+    except OSError:
+        print('closed')
+"""
+
+
+def test_the_orchestrator_is_no_root_and_sees_no_engine_but_the_filter(stack):
+    andy, engine = stack.container("andy"), stack.container("engine")
+
+    assert "Uid:\t1000\t1000\t1000\t1000" in status_of(andy)
+    assert "CapEff:\t0000000000000000" in status_of(andy)
+    assert not any(one["Source"].endswith("docker.sock") for one in andy["Mounts"])
+    assert engine["HostConfig"]["NetworkMode"] == "none"
+    assert all(one["HostConfig"]["ReadonlyRootfs"] for one in (andy, engine))
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/containers/{andy}/archive?path=/"),
+        ("POST", "/containers/{andy}/exec"),
+        ("DELETE", "/containers/{engine}?force=1"),
+        ("POST", "/containers/{andy}/stop"),
+        ("GET", "/containers/{engine}/json"),
+        ("GET", "/images/json"),
+        ("POST", "/images/create?fromImage=busybox"),
+    ],
+)
+def test_who_takes_the_orchestrator_over_gets_no_further_through_the_filter(stack, method, path):
+    andy, engine = stack.container("andy"), stack.container("engine")
+    path = path.format(andy=andy["Id"], engine=engine["Id"])
+
+    said = inside(
+        andy, "curl", "-s", "-X", method, "--unix-socket", "/run/andy/docker.sock", f"http://d/v1.41{path}"
+    )
+
+    assert "Andy's filter refuses" in said
+
+
+def test_the_conversation_goes_on_after_the_orchestrator_was_killed(stack):
+    stack.say("remind me in 5 hours to water the plants")
+    before, agents = stack.container("andy"), {one["Id"] for one in stack.agents()}
+
+    os.kill(before["State"]["Pid"], signal.SIGKILL)
+    until(
+        lambda: stack.container("andy")["State"]["Pid"] not in (0, before["State"]["Pid"]), what="restarted"
+    )
+    stack.until_up()
+    answer = stack.say("list reminders")
+
+    assert "water the plants" in answer["reply"]
+    assert {one["Id"] for one in stack.agents()} == agents
+
+
+def test_a_new_container_of_the_orchestrator_adopts_the_agents_of_the_one_that_was_lost(stack):
+    stack.say("echo hello")
+    agents = {one["Id"] for one in stack.agents()}
+
+    stack.client.remove_container(stack.container("andy")["Id"], force=True)
+    stack.up()
+    answer = stack.say("list reminders")
+
+    assert "water the plants" in answer["reply"]
+    assert {one["Id"] for one in stack.agents()} == agents
+
+
+def test_taken_down_it_leaves_nothing_but_the_home(stack):
+    stack.say("echo hello")
+
+    stack.compose("down", "--volumes", seconds=150)
+
+    assert stack.left() == []
+    assert (stack.root / "store" / "messages.db").exists()

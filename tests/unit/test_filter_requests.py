@@ -1,0 +1,272 @@
+"""What may be asked of the engine through the filter, and what may not: the whole table."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from orchestrator.socket_filter.requests import Deed, Refused, read
+from tests.fakes.agent_body import a_bind, agent_body
+
+OURS = {"andy.install": "x", "andy.group": "g", "andy.run": "r"}
+CREATE = "/v1.41/containers/create?name=andy-family-r1"
+NETWORK = {
+    "Name": "andy-0123456789ab.family",
+    "Driver": "bridge",
+    "Options": {"com.docker.network.bridge.inhibit_ipv4": "true"},
+    "CheckDuplicate": True,
+    "Labels": {"andy.install": "0123456789ab"},
+    "Internal": True,
+}
+
+
+def asked(method: str, target: str, document: Any = None) -> Any:
+    return read(method, target, b"" if document is None else json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "deed"),
+    [
+        ("GET", "/version", Deed.ASK),
+        ("GET", "/v1.41/_ping", Deed.ASK),
+        ("GET", "/v1.41/images/andy-agent:latest/json", Deed.INSPECT_IMAGE),
+        ("GET", "/v1.41/containers/json?limit=-1&all=1&size=0&trunc_cmd=0&filters={}", Deed.LIST_CONTAINERS),
+        ("GET", "/v1.41/containers/abc/json", Deed.INSPECT_CONTAINER),
+        ("POST", "/v1.41/containers/abc/start", Deed.START_CONTAINER),
+        ("POST", "/v1.41/containers/abc/stop?t=2", Deed.USE_CONTAINER),
+        ("POST", "/v1.41/containers/abc/wait", Deed.USE_CONTAINER),
+        ("POST", "/v1.41/containers/abc/attach?stdin=1&stdout=1&stderr=1&stream=1", Deed.ATTACH),
+        ("GET", "/v1.41/containers/abc/logs?follow=1&stdout=1&stderr=1", Deed.USE_CONTAINER),
+        ("DELETE", "/v1.41/containers/abc?v=True&link=False&force=True", Deed.USE_CONTAINER),
+        ("GET", "/v1.41/networks?filters=%7B%7D", Deed.LIST_NETWORKS),
+        ("GET", "/v1.41/networks/andy-0123456789ab.family", Deed.INSPECT_NETWORK),
+        ("DELETE", "/v1.41/networks/abc", Deed.REMOVE_NETWORK),
+    ],
+)
+def test_what_andy_uses_is_allowed(method, target, deed):
+    assert asked(method, target).deed is deed
+
+
+def test_a_container_of_the_template_is_written_anew_with_all_its_fields():
+    made = asked("POST", CREATE, agent_body())
+
+    assert made.deed is Deed.CREATE_CONTAINER
+    assert made.target == CREATE
+    assert json.loads(json.dumps(made.body)) == agent_body()
+
+
+def test_a_network_of_the_template_is_written_anew_with_all_its_fields():
+    assert asked("POST", "/v1.41/networks/create", NETWORK).body == NETWORK
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("POST", "/v1.41/containers/abc/exec"),
+        ("POST", "/v1.41/exec/abc/start"),
+        ("POST", "/v1.41/containers/abc/kill"),
+        ("POST", "/v1.41/containers/abc/update"),
+        ("POST", "/v1.41/containers/abc/rename?name=x"),
+        ("POST", "/v1.41/containers/abc/restart"),
+        ("POST", "/v1.41/containers/prune"),
+        ("GET", "/v1.41/containers/abc/archive?path=/"),
+        ("PUT", "/v1.41/containers/abc/archive?path=/"),
+        ("GET", "/v1.41/containers/abc/export"),
+        ("GET", "/v1.41/containers/abc/attach/ws"),
+        ("POST", "/v1.41/images/create?fromImage=evil"),
+        ("GET", "/v1.41/images/json"),
+        ("DELETE", "/v1.41/images/andy-agent:latest"),
+        ("POST", "/v1.41/images/load"),
+        ("POST", "/v1.41/images/andy-agent:latest/tag?repo=x"),
+        ("POST", "/v1.41/build"),
+        ("POST", "/v1.41/commit?container=abc"),
+        ("GET", "/v1.41/volumes"),
+        ("POST", "/v1.41/volumes/create"),
+        ("POST", "/v1.41/networks/prune"),
+        ("GET", "/v1.41/info"),
+        ("GET", "/v1.41/events"),
+        ("GET", "/v1.41/system/df"),
+        ("POST", "/v1.41/swarm/init"),
+        ("POST", "/v1.41/plugins/pull?remote=x"),
+        ("POST", "/v1.41/auth"),
+        ("POST", "/v1.41/session"),
+        ("PUT", "/v1.41/containers/abc/start"),
+        ("CONNECT", "docker:80"),
+        ("OPTIONS", "*"),
+    ],
+)
+def test_what_andy_does_not_use_is_refused(method, target):
+    with pytest.raises(Refused, match="nothing that Andy needs"):
+        asked(method, target)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1.41/containers/abc/../../images/create",
+        "/v1.41//containers/abc/start",
+        "/v1.41/containers/abc%2Fexec/start",
+        "/v1.41/containers/%61bc/start",
+        "/v1.41/containers/abc/start/",
+        "/v1.41/containers/abc/start#x",
+        "/v1.41/containers/abc/start\n",
+        "/v1.41/containers/abc\x00/start",
+        "/v1.41/containers/../start",
+        "/v1.41/containers/-abc/start",
+        "/v1.41/v1.41/containers/abc/start",
+        "/V1.41/containers/abc/start",
+        "http://elsewhere/v1.41/containers/abc/start",
+        "/v1.41/containers/abc/START",
+    ],
+)
+def test_a_smuggled_path_is_refused(target):
+    with pytest.raises(Refused):
+        asked("POST", target)
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("POST", "/v1.41/containers/abc/attach?stdin=1&stdout=1&stderr=1&stream=1&detachKeys=x"),
+        ("POST", "/v1.41/containers/abc/attach?stdin=1&stdin=1"),
+        ("POST", "/v1.41/containers/abc/stop?t=2;signal=KILL"),
+        ("POST", "/v1.41/containers/abc/stop?t=2&t=3"),
+        ("POST", "/v1.41/containers/abc/start?checkpoint=x"),
+        ("DELETE", "/v1.41/containers/abc?link=True"),
+        ("POST", "/v1.41/containers/create?name=andy-x&platform=linux"),
+        ("POST", "/v1.41/containers/create?name=elsewhere"),
+        ("GET", "/v1.41/containers/abc/json?size=1"),
+        ("GET", "/v1.41/containers/abc/logs?follow=1&since"),
+    ],
+)
+def test_a_parameter_that_is_not_in_the_table_is_refused(method, target):
+    with pytest.raises(Refused):
+        asked(method, target, agent_body() if "create" in target else None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"HostConfig__Privileged": True}, "Privileged"),
+        ({"HostConfig__privileged": True}, "privileged"),
+        ({"HostConfig__NetworkMode": "host"}, "NetworkMode"),
+        ({"HostConfig__NetworkMode": "bridge"}, "NetworkMode"),
+        ({"HostConfig__NetworkMode": "container:abc"}, "NetworkMode"),
+        ({"HostConfig__NetworkMode": "andy_default"}, "NetworkMode"),
+        ({"HostConfig__PidMode": "host"}, "PidMode"),
+        ({"HostConfig__IpcMode": "host"}, "IpcMode"),
+        ({"HostConfig__UTSMode": "host"}, "UTSMode"),
+        ({"HostConfig__UsernsMode": "host"}, "UsernsMode"),
+        ({"HostConfig__CgroupParent": "/"}, "CgroupParent"),
+        ({"HostConfig__CapAdd": ["SYS_ADMIN"]}, "CapAdd"),
+        ({"HostConfig__CapDrop": []}, "CapDrop"),
+        ({"HostConfig__CapDrop": ["NET_RAW"]}, "CapDrop"),
+        ({"HostConfig__SecurityOpt": ["no-new-privileges", "seccomp=unconfined"]}, "SecurityOpt"),
+        ({"HostConfig__SecurityOpt": ["apparmor=unconfined"]}, "SecurityOpt"),
+        ({"HostConfig__Devices": [{"PathOnHost": "/dev/sda"}]}, "Devices"),
+        ({"HostConfig__DeviceRequests": [{"Count": -1}]}, "DeviceRequests"),
+        ({"HostConfig__Binds": ["/:/host"]}, "Binds"),
+        ({"HostConfig__VolumesFrom": ["abc"]}, "VolumesFrom"),
+        ({"HostConfig__Runtime": "other"}, "Runtime"),
+        ({"HostConfig__Sysctls": {"kernel.x": "1"}}, "Sysctls"),
+        ({"HostConfig__ExtraHosts": ["a:1.2.3.4"]}, "ExtraHosts"),
+        ({"HostConfig__PortBindings": {"80/tcp": [{}]}}, "PortBindings"),
+        ({"HostConfig__PublishAllPorts": True}, "PublishAllPorts"),
+        ({"HostConfig__RestartPolicy": {"Name": "always"}}, "RestartPolicy"),
+        ({"HostConfig__AutoRemove": True}, "AutoRemove"),
+        ({"HostConfig__OomKillDisable": True}, "OomKillDisable"),
+        ({"HostConfig__ReadonlyRootfs": False}, "ReadonlyRootfs"),
+        ({"HostConfig__Init": False}, "Init"),
+        ({"HostConfig__Memory": 0}, "Memory"),
+        ({"HostConfig__PidsLimit": -1}, "PidsLimit"),
+        ({"HostConfig__Dns": ["8.8.8.8"]}, "Dns"),
+        ({"HostConfig__LogConfig": {"Type": "syslog", "Config": {}}}, "LogConfig"),
+        ({"HostConfig__LogConfig": {"Type": "json-file", "Config": {"labels": "x"}}}, "LogConfig"),
+        ({"HostConfig__Tmpfs": {"/etc": "rw"}}, "Tmpfs"),
+        ({"HostConfig__Tmpfs": {"/tmp": "rw,exec,suid,dev"}}, "Tmpfs"),
+        ({"HostConfig__Mounts": []}, "Mounts"),
+        ({"HostConfig__Mounts": [a_bind("relative")]}, "Mounts.0.Source"),
+        ({"HostConfig__Mounts": [a_bind("//srv")]}, "Mounts.0.Source"),
+        ({"HostConfig__Mounts": [a_bind("/")]}, "Mounts.0.Source"),
+        ({"HostConfig__Mounts": [a_bind("/srv", Type="volume")]}, "Mounts.0.Type"),
+        ({"HostConfig__Mounts": [a_bind("/srv", VolumeOptions={})]}, "VolumeOptions"),
+        ({"HostConfig__Mounts": [a_bind("/srv", BindOptions={"Propagation": "rshared"})]}, "Propagation"),
+        (
+            {"HostConfig__Mounts": [a_bind("/srv", BindOptions={"Propagation": "private", "Other": True})]},
+            "Other",
+        ),
+        ({"User": "0:0"}, "User"),
+        ({"User": "root"}, "User"),
+        ({"User": ""}, "User"),
+        ({"Entrypoint": ["/bin/sh"]}, "Entrypoint"),
+        ({"Cmd": ["x"]}, "Cmd"),
+        ({"Volumes": {"/var": {}}}, "Volumes"),
+        ({"ExposedPorts": {"80/tcp": {}}}, "ExposedPorts"),
+        ({"Healthcheck": {"Test": ["CMD", "x"]}}, "Healthcheck"),
+        ({"NetworkingConfig": {"EndpointsConfig": {"host": {}}}}, "NetworkingConfig"),
+        ({"Labels": {"andy.install": "x", "andy.group": "g"}}, "Labels"),
+        ({"Labels": OURS | {"andy.role": "orchestrator"}}, "andy.role"),
+        ({"Labels": OURS | {"com.docker.compose.project": "x"}}, "compose"),
+        ({"hostconfig": {"Privileged": True}}, "hostconfig"),
+    ],
+)
+def test_a_container_outside_of_the_template_is_refused(changes, named):
+    with pytest.raises(Refused, match=named):
+        asked("POST", CREATE, agent_body(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Name": "bridge"},
+        {"Name": "andy_default"},
+        {"Driver": "host"},
+        {"Driver": "macvlan"},
+        {"Options": {"com.docker.network.bridge.name": "docker0"}},
+        {"Options": {"com.docker.network.bridge.host_binding_ipv4": "0.0.0.0"}},
+        {"CheckDuplicate": False},
+        {"IPAM": {"Config": [{"Subnet": "10.0.0.0/8"}]}},
+        {"Attachable": True},
+        {"Ingress": True},
+        {"Scope": "swarm"},
+        {"Labels": {"andy.install": "x", "andy.project": "other"}},
+    ],
+)
+def test_a_network_outside_of_the_template_is_refused(changes):
+    with pytest.raises(Refused):
+        asked("POST", "/v1.41/networks/create", NETWORK | changes)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"Image": NaN}',
+        b"[" * 100_000,
+        json.dumps(agent_body()).replace('"User"', '"User": "1:1", "User"').encode(),
+        json.dumps(agent_body()).encode() + b'{"Privileged": true}',
+    ],
+)
+def test_a_body_that_is_not_one_plain_document_is_refused(body):
+    with pytest.raises(Refused):
+        read("POST", CREATE, body)
+
+
+def test_a_body_where_none_belongs_is_refused():
+    with pytest.raises(Refused, match="not expected"):
+        asked("POST", "/v1.41/containers/abc/start", {"HostConfig": {"Privileged": True}})
+
+
+def test_who_joins_a_network_has_no_address_of_its_choice():
+    join = {"Container": "abc", "EndpointConfig": {"Aliases": ["orchestrator"]}}
+    assert asked("POST", "/v1.41/networks/n/connect", join).body == join
+
+    for extra in ({"IPAMConfig": {"IPv4Address": "10.0.0.1"}}, {"Links": ["x"]}, {"MacAddress": "x"}):
+        with pytest.raises(Refused):
+            asked("POST", "/v1.41/networks/n/connect", {**join, "EndpointConfig": extra})
