@@ -12,7 +12,7 @@ from agent_runner.host import Host
 from agent_runner.wire import mailbox
 from agent_runner.wire.mailbox import Command, Reply
 
-P = TypeVar("P", bound="Parameters")
+P = TypeVar("P", bound=BaseModel)
 
 
 class Parameters(BaseModel):
@@ -36,6 +36,8 @@ class Tool(Generic[P]):
     is_only_main: bool = False
     makes: bool = False
     """It makes something that a turn tried again must not make twice."""
+    refusal: str = "bad_arguments"
+    """The code of a reply to arguments that do not fit."""
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the parameters."""
@@ -52,12 +54,12 @@ class Tool(Generic[P]):
     ) -> Reply:
         """Ask the host, under `request_id` if it makes something.
 
-        Arguments that do not fit are the reply `bad_arguments`, and the host is not asked.
+        Arguments that do not fit are the reply `refusal`, and the host is not asked.
         """
         try:
             command = self.command(self.parameters.model_validate(arguments))
         except ValidationError as error:
-            return Reply(request_id="none", ok=False, code="bad_arguments", text=_mistakes(error))
+            return Reply(request_id="none", ok=False, code=self.refusal, text=_mistakes(error))
         if isinstance(command, mailbox.SendMessage):
             command = command.model_copy(update={"turn": turn})
         if self.makes:

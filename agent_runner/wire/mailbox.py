@@ -27,6 +27,11 @@ Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
 class _Command(Document):
     request_id: RequestId | None = Field(default=None, alias="requestId")
 
+    @property
+    def title(self) -> str:
+        """What it is kept as in the records."""
+        return str(getattr(self, "type", ""))
+
 
 class SendMessage(_Command):
     """Say something in a chat now; without `chatJid`, in the group's own."""
@@ -149,6 +154,24 @@ class ListTasks(_Command):
     type: Literal["list_tasks"] = "list_tasks"
 
 
+class Dashboard(_Command):
+    """Use one of the dashboard's tools (`agent_runner.wire.dashboard`), whose arguments the host checks."""
+
+    type: Literal["dashboard"] = "dashboard"
+    tool: str = Field(min_length=1, max_length=64)
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"dashboard.{self.tool}"
+
+
+class ShowDashboard(_Command):
+    """Tell what is on the group's dashboard; without one, that there is none."""
+
+    type: Literal["show_dashboard"] = "show_dashboard"
+
+
 Command = Annotated[
     SendMessage
     | SendFile
@@ -164,7 +187,9 @@ Command = Annotated[
     | ResumeTask
     | CancelTask
     | RunTask
-    | ListTasks,
+    | ListTasks
+    | Dashboard
+    | ShowDashboard,
     Field(discriminator="type"),
 ]
 

@@ -299,3 +299,11 @@ class Hand:
     actor: Actor
     now_ms: int
     turn_id: int | None = None
+    is_person: bool = False
+    """A person wants it, by their own hand or by asking the agent: rules do not undo it."""
+    expect_version: int | None = None
+    """The version of the row that whoever asks has seen; None of one that does not say."""
+
+    @property
+    def is_automatic(self) -> bool:
+        return self.actor is Actor.WORKER

@@ -6,6 +6,7 @@ from agent_runner.wire.mailbox import (
     CancelReminder,
     CancelTask,
     Command,
+    Dashboard,
     ListReminders,
     ListTasks,
     PauseTask,
@@ -17,11 +18,13 @@ from agent_runner.wire.mailbox import (
     SendFile,
     SendMessage,
     SetReminder,
+    ShowDashboard,
     UnregisterGroup,
     UpdateTask,
 )
-from orchestrator.models import Group
+from orchestrator.models import Group, Turn, TurnKind
 
+ONLY_DASHBOARD = "a worker only keeps its dashboard; what people are told are notifications and questions"
 ONLY_MAIN = "only the main group may do this"
 
 
@@ -46,6 +49,15 @@ def refusal(caller: Group, command: Command) -> str | None:
             | CancelTask()
             | RunTask()
             | ListTasks()
+            | Dashboard()
+            | ShowDashboard()
         ):
-            # Which task is meant is looked up among the caller's own.
+            # Which task or dashboard is meant is looked up among the caller's own.
             return None
+
+
+def worker_refusal(turn: Turn | None, command: Command) -> str | None:
+    """None when the turn that runs may: the upkeep of a dashboard may nothing else."""
+    if turn is None or turn.kind is not TurnKind.WORKER or isinstance(command, Dashboard | ShowDashboard):
+        return None
+    return ONLY_DASHBOARD

@@ -17,8 +17,9 @@ from orchestrator.attachments import FileRefused
 from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.ipc.authorise import refusal
-from orchestrator.ipc.handlers import Answer, Caller, ReadTime, refused
+from orchestrator.ipc.authorise import refusal, worker_refusal
+from orchestrator.ipc.handlers import Answer, Caller, Dashboards, ReadTime, refused
+from orchestrator.ipc.handlers import dashboard as dashboard_handlers
 from orchestrator.ipc.handlers import files as file_handlers
 from orchestrator.ipc.handlers import groups as group_handlers
 from orchestrator.ipc.handlers import messages as message_handlers
@@ -26,7 +27,7 @@ from orchestrator.ipc.handlers import reminders as reminder_handlers
 from orchestrator.ipc.handlers import tasks as task_handlers
 from orchestrator.ipc.outgoing_files import CopyFile, no_files
 from orchestrator.models import Attachment, Group
-from orchestrator.store import audit, commands
+from orchestrator.store import audit, commands, turns
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -47,6 +48,8 @@ HANDLERS: dict[str, Callable[[Tx, Caller, Any], Awaitable[Answer]]] = {
     "cancel_task": task_handlers.cancel_task,
     "run_task": task_handlers.run_task,
     "list_tasks": task_handlers.list_tasks,
+    "dashboard": dashboard_handlers.use_dashboard,
+    "show_dashboard": dashboard_handlers.show_dashboard,
 }
 """A command's type → what does it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -66,7 +69,9 @@ class Reception:
         hints: Hints,
         bus: Bus,
         copy_file: CopyFile = no_files,
+        dashboards: Dashboards | None = None,
     ) -> None:
+        self._dashboards = dashboards
         self._copy_file = copy_file
         self._database = database
         self._clock = clock
@@ -119,7 +124,7 @@ class Reception:
             reply = Reply(
                 request_id=request_id, ok=answer.ok, code=answer.code, text=answer.text, data=answer.data
             )
-            await commands.record(tx, group.folder, command.type, reply, now_ms=self._clock.now_ms())
+            await commands.record(tx, group.folder, command.title, reply, now_ms=self._clock.now_ms())
             await audit.append(tx, _event(group, command, reply, now_ms=self._clock.now_ms()))
         self._tell(group, command, reply)
         return reply
@@ -132,7 +137,8 @@ class Reception:
         request_id: str,
         file: Attachment | FileRefused | None,
     ) -> Answer:
-        why_not = refusal(group, command)
+        turn = await turns.running_of(tx, group.folder)
+        why_not = refusal(group, command) or worker_refusal(turn, command)
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
             return refused("not_allowed", f"This is not allowed: {why_not}.")
@@ -143,6 +149,7 @@ class Reception:
             zone=self._zone_of(group),
             read_time=self._read_time,
             times=self._times,
+            dashboards=self._dashboards,
             file=file,
         )
         return await HANDLERS[command.type](tx, caller, command)
@@ -161,5 +168,5 @@ def _request_id(name: str, body: bytes) -> str:
 
 
 def _event(group: Group, command: Command, reply: Reply, *, now_ms: int) -> audit.Event:
-    detail = {"type": command.type, "request": reply.request_id, "ok": reply.ok, "code": reply.code}
+    detail = {"type": command.title, "request": reply.request_id, "ok": reply.ok, "code": reply.code}
     return audit.Event(at_ms=now_ms, kind="command", folder=group.folder, detail=detail)

@@ -80,12 +80,12 @@ async def to_come(tx: Tx, folder: Folder) -> list[Notification]:
 async def alike(
     tx: Tx, folder: Folder, kind: NotificationType, *, task_id: str | None, question_id: str | None
 ) -> list[Notification]:
-    """All of one type about the same task or question that are to come or were delivered, by due time."""
+    """All of one type about the same task or question that are to come, were delivered or cancelled."""
     key = "task_id = :task" if task_id is not None else "task_id IS NULL AND question_id IS :question"
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM notifications WHERE group_folder = :folder AND {key} AND type = :kind
-          AND status IN ('pending', 'sending', 'delivered')
+          AND status IN ('pending', 'sending', 'delivered', 'cancelled')
         ORDER BY due_ms, id
         """,  # noqa: S608 - constants
         {"folder": folder, "kind": kind, "task": task_id, "question": question_id},

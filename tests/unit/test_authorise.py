@@ -31,6 +31,8 @@ OF_A_GROUP = (
     mailbox.CancelTask(task_id="t1"),
     mailbox.RunTask(task_id="t1"),
     mailbox.ListTasks(),
+    mailbox.Dashboard(tool="create_task", arguments={"title": "x"}),
+    mailbox.ShowDashboard(),
 )
 OF_MAIN = (
     mailbox.RegisterGroup(jid="local:x", name="X", folder="x"),

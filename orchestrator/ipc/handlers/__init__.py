@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
+from agent_runner.wire.mailbox import Reply
 from orchestrator.agenda import Times
 from orchestrator.attachments import FileRefused
-from orchestrator.models import Attachment, Group
+from orchestrator.models import Attachment, Group, Turn
+from orchestrator.store.database import Tx
 
 
 class ReadTime(Protocol):
     """Turn an ISO time or a duration into epoch ms. Raises `BadTime`."""
 
     def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
+
+
+class Dashboards(Protocol):
+    """Whoever keeps the groups' dashboards. Both act in the transaction they are given."""
+
+    async def answer(
+        self,
+        tx: Tx,
+        group: Group,
+        turn: Turn | None,
+        tool: str,
+        arguments: Mapping[str, Any],
+        request_id: str,
+    ) -> Reply:
+        """Use a dashboard's tool for the agent whose turn runs."""
+        ...
+
+    async def show(self, tx: Tx, group: Group, request_id: str) -> Reply:
+        """Tell what is on the group's dashboard."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +50,7 @@ class Caller:
     zone: ZoneInfo
     read_time: ReadTime
     times: Times
+    dashboards: Dashboards | None = None
     file: Attachment | FileRefused | None = None
     """The copy that was made of the file that is to be sent, or why there is none."""
 

@@ -1,0 +1,60 @@
+"""Texts as they come in: kept to the letter, or refused with what is wrong. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.dashboard.results import Refused
+
+MAX_LINE = 200
+MAX_TEXT = 10_000
+MAX_MESSAGE = 4_000
+MAX_TAGS = 50
+MAX_TAG = 100
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = False) -> str:
+    """Return a text without space around it. Emoji, marks of direction and line ends are kept.
+
+    Raises:
+        Refused: VALIDATION when it is too long, has control characters, or is needed and empty.
+    """
+    value = value.replace("\r\n", "\n").strip()
+    if is_needed and not _is_visible(value):
+        raise Refused("VALIDATION", f"{name} is empty.")
+    if len(value) > limit:
+        raise Refused("VALIDATION", f"{name} has {len(value):,} characters; at most {limit:,} are taken.")
+    if found := _CONTROL.search(value):
+        raise Refused("VALIDATION", f"{name} has the control character U+{ord(found[0]):04X}: leave it out.")
+    return value
+
+
+def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = False) -> str:
+    """Like `text`, on one line."""
+    return text(
+        name,
+        " ".join(value.split()) if value.isprintable() else _one_line(value),
+        limit=limit,
+        is_needed=is_needed,
+    )
+
+
+def tags(values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the tags, each once."""
+    if len(values) > MAX_TAGS:
+        raise Refused("VALIDATION", f"There are {len(values)} tags; at most {MAX_TAGS} are taken.")
+    return tuple(dict.fromkeys(line("tags", one, limit=MAX_TAG, is_needed=True) for one in values))
+
+
+def _one_line(value: str) -> str:
+    return re.sub(r"[ \t\r\n]+", " ", value)
+
+
+def _is_visible(value: str) -> bool:
+    """Whether there is more in it than space and marks that nobody sees."""
+    return any(
+        not letter.isspace() and letter not in "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+        for letter in value
+    )

@@ -1,0 +1,119 @@
+"""What a service acts with: a transaction, a group, a hand, and one revision for all that it writes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+from orchestrator.dashboard.models import Hand, Notification, Question, Task
+from orchestrator.dashboard.results import Refused
+from orchestrator.models import Folder
+from orchestrator.store import (
+    dashboard_notifications,
+    dashboard_questions,
+    dashboard_tasks,
+    dashboard_views,
+    dashboards,
+)
+from orchestrator.store.database import Tx
+
+Row = TypeVar("Row", Task, Question, Notification)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of each a group may have."""
+
+    pending_a_task: int = 3
+    pending: int = 1_000
+    tasks: int = 20_000
+    questions: int = 500
+    insights: int = 20_000
+
+
+class Work:
+    """One wish on its way, in one transaction."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        folder: Folder,
+        hand: Hand,
+        *,
+        zone: ZoneInfo,
+        limits: Limits | None = None,
+        can_deliver: bool = True,
+    ) -> None:
+        """`can_deliver`: there is a channel that takes a message for the group's chat."""
+        self.tx = tx
+        self.folder = folder
+        self.hand = hand
+        self.zone = zone
+        self.limits = limits or Limits()
+        self.can_deliver = can_deliver
+        self._version: int | None = None
+
+    @property
+    def now_ms(self) -> int:
+        return self.hand.now_ms
+
+    async def version(self) -> int:
+        """The version of all that is written; the dashboard is made if there is none."""
+        if self._version is None:
+            await dashboards.ensure(self.tx, self.folder, now_ms=self.now_ms)
+            self._version = await dashboards.advance(self.tx, self.folder)
+        return self._version
+
+    async def task(self, task_id: str) -> Task:
+        """Raises `Refused` NOT_FOUND."""
+        found = await dashboard_tasks.get(self.tx, self.folder, task_id)
+        if found is None:
+            raise Refused("NOT_FOUND", f"There is no task '{task_id[:80]}' on this dashboard.")
+        return found
+
+    async def question(self, question_id: str) -> Question:
+        """Raises `Refused` NOT_FOUND."""
+        found = await dashboard_questions.get(self.tx, self.folder, question_id)
+        if found is None:
+            raise Refused("NOT_FOUND", f"There is no question '{question_id[:80]}' on this dashboard.")
+        return found
+
+    async def notification(self, notification_id: str) -> Notification:
+        """Raises `Refused` NOT_FOUND."""
+        found = await dashboard_notifications.get(self.tx, self.folder, notification_id)
+        if found is None:
+            raise Refused(
+                "NOT_FOUND", f"There is no notification '{notification_id[:80]}' on this dashboard."
+            )
+        return found
+
+    async def check_seen(self, row: Task | Question | Notification, told: Mapping[str, Any]) -> None:
+        """Refuse to act upon a row that changed since the turn at hand was shown it; show it anew.
+
+        Raises:
+            Refused: STALE, with the row as it stands.
+        """
+        turn_id = self.hand.turn_id
+        if self.hand.expect_version is not None and row.version != self.hand.expect_version:
+            raise _stale(row.id, told)
+        if turn_id is None or row.changed_turn == turn_id:
+            return
+        if not await dashboard_views.knows(self.tx, turn_id, row.id, row.version):
+            await dashboard_views.note_seen(self.tx, turn_id, row.id, row.version)
+            raise _stale(row.id, told)
+
+
+def new_id(prefix: str) -> str:
+    """`task_1a2b3c4d`."""
+    return f"{prefix}_{secrets.token_hex(4)}"
+
+
+def _stale(row_id: str, told: Mapping[str, Any]) -> Refused:
+    return Refused(
+        "STALE",
+        f"{row_id} was changed meanwhile; nothing was done. Look at it as it is now, and decide again.",
+        row=dict(told),
+    )

@@ -1,0 +1,32 @@
+"""The dashboard: what an agent does with it, and what it is told of it."""
+
+from __future__ import annotations
+
+from agent_runner.wire.mailbox import Dashboard, Reply, ShowDashboard
+from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.store import turns
+from orchestrator.store.database import Tx
+
+NOT_HERE = "There are no dashboards here."
+
+
+async def use_dashboard(tx: Tx, caller: Caller, command: Dashboard) -> Answer:
+    """Use a tool for the agent whose turn runs; whose that is, the store tells."""
+    if caller.dashboards is None:
+        return refused("not_here", NOT_HERE)
+    turn = await turns.running_of(tx, caller.group.folder)
+    reply = await caller.dashboards.answer(
+        tx, caller.group, turn, command.tool, command.arguments, caller.request_id
+    )
+    return _answer(reply)
+
+
+async def show_dashboard(tx: Tx, caller: Caller, command: ShowDashboard) -> Answer:
+    del command
+    if caller.dashboards is None:
+        return refused("not_here", NOT_HERE)
+    return _answer(await caller.dashboards.show(tx, caller.group, caller.request_id))
+
+
+def _answer(reply: Reply) -> Answer:
+    return Answer(ok=reply.ok, code=reply.code, text=reply.text, data=reply.data)
