@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator import errands, group_config
 from orchestrator.errors import BadRequest
 from orchestrator.models import ChatJid, Folder, Group, Turn, TurnKind, TurnState
-from orchestrator.store import audit, chats, groups, outbox, reminders, turns
+from orchestrator.store import audit, chats, groups, outbox, reminders, tasks, turns
 from orchestrator.store.database import Tx
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -208,6 +208,38 @@ async def configure(tx: Tx, folder: str, changes: Mapping[str, Any], *, now_ms: 
 
 async def _note(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_ms: int) -> None:
     await audit.append(tx, audit.Event(at_ms=now_ms, kind=kind, folder=group.folder, detail=detail))
+
+
+async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
+    """Have main live in another chat; its reminders and tasks go with it, its history stays where it was.
+
+    Raises:
+        BadRequest: it is no address, or main is being asked something.
+        AlreadyRegistered: the chat belongs to another group.
+    """
+    main = next(group for group in await groups.every(tx) if group.is_main)
+    moved = _checked(replace(main, jid=ChatJid(jid)))
+    if moved.jid == main.jid:
+        return main
+    taken = await groups.by_jid(tx, moved.jid)
+    if taken is not None:
+        raise AlreadyRegistered(f"That chat is registered as '{taken.folder}': take it off first.")
+    if await turns.unsettled_of(tx, main.folder):
+        raise BadRequest("Main is being asked something: wait until it is answered and try again.")
+    await chats.see(tx, moved.jid, name=None, channel=None, is_group=False, at_ms=None)
+    await groups.set_jid(tx, main.folder, moved.jid)
+    await reminders.move(tx, main.folder, moved.jid)
+    await tasks.move(tx, main.folder, main.jid, moved.jid)
+    await _note(tx, "group.moved", moved, {"jid": moved.jid, "from": main.jid}, now_ms=now_ms)
+    return moved
+
+
+async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
+    """Say something in main; gives the key by which its message can be found in the outbox."""
+    main = next(group for group in await groups.every(tx) if group.is_main)
+    key = f"greeting:{now_ms}"
+    await outbox.add(tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=key, now_ms=now_ms)
+    return key
 
 
 async def ensure_main(tx: Tx, *, now_ms: int) -> None:

@@ -18,6 +18,7 @@ UPSTREAM_SETTING = "ANTHROPIC_BASE_URL"
 # A header can carry nothing else, and a library that refuses one quotes it in its error.
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _OAUTH_PREFIX = "sk-ant-oat"
+_PREFIXES = {_OAUTH_PREFIX: "CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-": "ANTHROPIC_API_KEY"}
 
 
 class CredentialKind(StrEnum):
@@ -36,6 +37,10 @@ _SETTINGS = {
     "CLAUDE_CODE_OAUTH_TOKEN": CredentialKind.OAUTH,
     "ANTHROPIC_AUTH_TOKEN": CredentialKind.BEARER,
 }
+
+
+SETTINGS = tuple(_SETTINGS)
+"""The names a credential has, the first that is set counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,30 @@ class _Stamp:
 class _DotEnv:
     stamp: _Stamp | None
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def read_credential(text: str) -> Credential:
+    """Read what a person pastes: a key, a token, or either as `NAME=…`.
+
+    Raises:
+        SettingError: it is none.
+    """
+    given = text.strip()
+    setting, equals, secret = given.partition("=")
+    if not equals or setting not in _SETTINGS:
+        names = [name for prefix, name in _PREFIXES.items() if given.startswith(prefix)]
+        if not names:
+            known = ", ".join(f"{name}=…" for name in _SETTINGS)
+            raise SettingError(
+                "This is neither an API key (sk-ant-api…) nor a token (sk-ant-oat…). What is neither"
+                f" can be given by its name: {known}."
+            )
+        setting, secret = names[0], given
+    if not secret:
+        raise SettingError(f"{setting} is empty.")
+    return Credential(
+        kind=_SETTINGS[setting], secret=_checked_secret(setting, secret.strip()), setting=setting
+    )
 
 
 class CredentialSource:

@@ -40,6 +40,11 @@ async def remove(tx: Tx, folder: Folder) -> None:
     await tx.execute("DELETE FROM registered_groups WHERE folder = ?", (folder,))
 
 
+async def set_jid(tx: Tx, folder: Folder, jid: ChatJid) -> None:
+    """Put a group into another chat, which must be known and free."""
+    await tx.execute("UPDATE registered_groups SET jid = ? WHERE folder = ?", (jid, folder))
+
+
 async def set_config(tx: Tx, folder: Folder, config: Mapping[str, Any], *, now_ms: int) -> None:
     """Replace a group's configuration, checked beforehand, and note when."""
     await tx.execute(

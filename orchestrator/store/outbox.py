@@ -226,6 +226,13 @@ async def by_message_id(tx: Tx, message_id: MessageId) -> Outgoing | None:
     return _from_row(row) if row else None
 
 
+async def by_key(tx: Tx, key: str) -> Outgoing | None:
+    """What was queued under this key."""
+    cursor = await tx.execute("SELECT * FROM outbox WHERE dedupe_key = ?", (key,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
 async def unsent(tx: Tx, *, limit: int) -> list[Outgoing]:
     """What waits or is dead, oldest first."""
     rows = await tx.execute_fetchall(

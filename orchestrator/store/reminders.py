@@ -47,6 +47,13 @@ async def close(tx: Tx, reminder_id: int, state: ReminderState) -> None:
     await tx.execute("UPDATE reminders SET state = ? WHERE id = ?", (state, reminder_id))
 
 
+async def move(tx: Tx, folder: Folder, jid: ChatJid) -> None:
+    """Have what is still to come of a group said in another chat."""
+    await tx.execute(
+        "UPDATE reminders SET chat_jid = ? WHERE group_folder = ? AND state = 'pending'", (jid, folder)
+    )
+
+
 async def get(tx: Tx, reminder_id: int) -> Reminder | None:
     cursor = await tx.execute("SELECT * FROM reminders WHERE id = ?", (reminder_id,))
     row = await cursor.fetchone()

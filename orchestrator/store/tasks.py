@@ -42,6 +42,13 @@ async def put(tx: Tx, task: Task) -> None:
     )
 
 
+async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
+    """Have a group's tasks that were answered in one chat be answered in another."""
+    await tx.execute(
+        "UPDATE scheduled_tasks SET chat_jid = ? WHERE group_folder = ? AND chat_jid = ?", (new, folder, old)
+    )
+
+
 async def get(tx: Tx, task_id: str) -> Task | None:
     cursor = await tx.execute("SELECT * FROM scheduled_tasks WHERE id = ?", (task_id,))
     row = await cursor.fetchone()

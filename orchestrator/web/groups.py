@@ -57,6 +57,7 @@ class GroupDesk:
         async with self._database.reading() as tx:
             group = await groups.known(tx, folder)
         self._bus.publish("group.configured", group=group.folder)
+        self._hints.outbox.give()
         return reports.group_row(group)
 
 

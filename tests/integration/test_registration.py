@@ -265,3 +265,50 @@ async def running_upkeep(household, pool):
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+# Main in another chat
+
+OWNER_CHAT = "4917@s.whatsapp.net"
+
+
+async def test_main_moves_with_what_it_has_set_and_keeps_its_history(household):
+    await household.add_group("main", is_main=True, requires_trigger=False)
+    await household.hear("before", "main")
+    await household.answer("said", folder="main")
+    async with household.database.transaction() as tx:
+        main = await groups.known(tx, "main")
+        await reminders.add(tx, main, text="tea", due_ms=2**41, now_ms=1)
+        moved = await registration.move_main(tx, OWNER_CHAT, now_ms=5)
+        again = await registration.move_main(tx, OWNER_CHAT, now_ms=6)
+        (reminder,) = await reminders.pending(tx)
+        found = await groups.known(tx, "main")
+
+    assert moved == again == found
+    assert (found.jid, found.is_main, reminder.chat_jid) == (OWNER_CHAT, True, OWNER_CHAT)
+    assert {row["chat_jid"] for row in await household.rows("SELECT chat_jid FROM messages")} == {
+        "local:main"
+    }
+    noted = await household.rows("SELECT kind FROM audit WHERE kind = 'group.moved'")
+    assert len(noted) == 1
+
+
+@pytest.mark.parametrize("jid", ["local:family", "", "two words", "x" * 201])
+async def test_main_moves_to_no_chat_of_another_group_and_to_no_nonsense(household, jid):
+    await household.add_group("main", is_main=True, requires_trigger=False)
+    await household.add_group("family")
+
+    with pytest.raises(BadRequest):
+        async with household.database.transaction() as tx:
+            await registration.move_main(tx, jid, now_ms=1)
+    async with household.database.reading() as tx:
+        assert (await groups.known(tx, "main")).jid == "local:main"
+
+
+async def test_main_does_not_move_while_it_is_being_asked(household):
+    await household.add_group("main", is_main=True, requires_trigger=False)
+    await household.hear("a question", "main")
+
+    with pytest.raises(BadRequest, match="being asked"):
+        async with household.database.transaction() as tx:
+            await registration.move_main(tx, OWNER_CHAT, now_ms=1)

@@ -148,6 +148,9 @@ class Session:
         me = self._client.me
         lid = addresses.of(me.LID) if me is not None else None
         self._me = Me(phone=self._me.phone, lid=lid.user if lid else "", called=self._name)
+        if lid is not None:
+            # The chat with oneself may come by either address.
+            self._people.learn({lid.user: self._me.phone})
         self._emit(StateTold(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
         self._chores.put_nowait(self._show_presence)
         self._chores.put_nowait(self._look_at_groups)

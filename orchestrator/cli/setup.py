@@ -1,0 +1,324 @@
+"""`andy setup`: from a fresh home to a first message. Each step is asked for, or given by a flag."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from orchestrator import config
+from orchestrator.cli import dotenv_file
+from orchestrator.cli.options import HomeOption
+from orchestrator.errors import AndyError, BadRequest, NotRunning
+from orchestrator.home import Home
+
+SENT_SECONDS = 90.0
+LOCAL, SELF = "local", "self"
+HELLO = "👋 I am here. Write to me in this chat; say 'help' to see what I can do."
+
+
+def setup(
+    *,
+    credential: Annotated[
+        str | None, Parameter(help="A key or token of the model; '-' reads it from stdin, 'none' leaves it.")
+    ] = None,
+    whatsapp: Annotated[
+        bool | None, Parameter(help="Whether to pair WhatsApp. [asked; without a terminal: not]")
+    ] = None,
+    phone: Annotated[
+        str | None, Parameter(help="Pair by a code for the phone of this number, not by a QR code.")
+    ] = None,
+    own_number: Annotated[
+        bool | None,
+        Parameter(
+            negative="--shared-number", help="Whether the WhatsApp account is Andy's alone, not yours."
+        ),
+    ] = None,
+    main: Annotated[
+        str | None,
+        Parameter(
+            help="Where main is: 'self', your \"message yourself\" chat; 'local', this machine; a phone"
+            " number; or a chat's address."
+        ),
+    ] = None,
+    test: Annotated[bool | None, Parameter(help="Whether to send a test message to main.")] = None,
+    home: HomeOption = None,
+) -> None:
+    """Set Andy up: a model, WhatsApp, the main group, a test message. What no flag tells is asked for.
+
+    Without a terminal only what flags tell is done. It can be run again: what is there is kept.
+
+    Example: `andy setup --credential none --whatsapp --main self --test`
+    """
+    wish = Wish(
+        credential=credential,
+        whatsapp=True if phone and whatsapp is None else whatsapp,
+        phone=phone or "",
+        own_number=own_number,
+        main=main,
+        test=test,
+    )
+    asyncio.run(Setup(home, wish, Asking(is_possible=sys.stdin.isatty())).run())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What flags tell; None is to be asked for."""
+
+    credential: str | None = None
+    whatsapp: bool | None = None
+    phone: str = ""
+    own_number: bool | None = None
+    main: str | None = None
+    test: bool | None = None
+
+
+class Asking:
+    """Asks a person, where there is one."""
+
+    def __init__(self, *, is_possible: bool) -> None:
+        self.is_possible = is_possible
+
+    def yes(self, question: str, *, default: bool) -> bool:
+        """Ask until it is yes or no; without a person, no."""
+        while self.is_possible:
+            said = input(f"{question} [{'Y/n' if default else 'y/N'}] ").strip().lower()
+            if not said:
+                return default
+            if said[0] in "yn":
+                return said[0] == "y"
+        return False
+
+    def text(self, question: str, *, default: str) -> str:
+        return (input(f"{question} [{default}] ").strip() or default) if self.is_possible else default
+
+    def secret(self, question: str) -> str:
+        from getpass import getpass
+
+        return getpass(f"{question} ").strip() if self.is_possible else ""
+
+
+class Setup:
+    """One walk through. Flags are looked at before anything is written."""
+
+    def __init__(self, given: Path | None, wish: Wish, asking: Asking) -> None:
+        from orchestrator.cli.terminal import home_of
+
+        self._home: Home = home_of(given)
+        self._wish = wish
+        self._asking = asking
+
+    async def run(self) -> None:
+        """Raises `AndyError` at the first step that cannot be done; the steps before it stay done."""
+        account = await asyncio.to_thread(self._ledger().account)
+        self._check_flags(own=account.address.user if account else "")
+        await asyncio.to_thread(self._home.make)
+        steps = (
+            ("A model", self._credential),
+            ("WhatsApp", self._whatsapp),
+            ("Main", self._main),
+            ("Test", self._test),
+        )
+        for number, (name, step) in enumerate(steps, start=1):
+            print(f"{number}/{len(steps)} {name}", flush=True)
+            print(f"    {await step()}", flush=True)
+
+    def _check_flags(self, *, own: str) -> None:
+        from orchestrator.channels.whatsapp.pairing import number_of
+        from orchestrator.credentials.secrets import read_credential
+
+        config.load(self._home.root)
+        self._pasted = self._read_pasted()
+        if self._pasted:
+            read_credential(self._pasted)
+        if self._wish.phone:
+            number_of(self._wish.phone)
+        if self._wish.main is not None:
+            will_pair = self._wish.whatsapp or (self._wish.whatsapp is None and self._asking.is_possible)
+            chat_of(self._wish.main, own=own or "0" * will_pair, is_own_number=self._wish.own_number or False)
+
+    def _read_pasted(self) -> str:
+        match self._wish.credential:
+            case "-":
+                return sys.stdin.readline().strip()
+            case None | "none":
+                return ""
+            case given:
+                return given
+
+    # The steps: each gives a line on what is so now
+
+    async def _credential(self) -> str:
+        from orchestrator.credentials.secrets import CredentialSource
+
+        found = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
+        if not self._pasted and found is not None:
+            return f"{found.setting} is set already."
+        if not self._pasted and self._wish.credential is None:
+            self._pasted = await _asked(
+                self._asking.secret, "An API key or a subscription's token (it is not shown; empty for none):"
+            )
+        if not self._pasted:
+            return "None: the offline agent answers. Put one into .env when you have one."
+        return await asyncio.to_thread(self._write_credential)
+
+    def _write_credential(self) -> str:
+        from orchestrator.credentials.secrets import SETTINGS, read_credential
+
+        read = read_credential(self._pasted)
+        silenced = dotenv_file.put(self._home.root / ".env", {read.setting: read.secret}, silences=SETTINGS)
+        off = f" {', '.join(silenced)} is a comment there now." if silenced else ""
+        stronger = next((name for name in SETTINGS if os.environ.get(name)), "")
+        warning = f" But {stronger} of the environment counts before it." if stronger else ""
+        return f"{read.setting} is in {self._home.root / '.env'}, for you alone.{off}{warning}"
+
+    async def _whatsapp(self) -> str:
+        from orchestrator.cli import pairing
+
+        account = await asyncio.to_thread(self._ledger().account)
+        if account is None and self._wish.whatsapp is not False:
+            wants = self._wish.whatsapp or await _asked(
+                partial(self._asking.yes, default=True), "Pair WhatsApp now?"
+            )
+            if not wants:
+                return "Not paired: later with 'andy whatsapp pair'."
+            await self._choose_number()
+            await pairing.pair(self._home.root, phone=self._wish.phone, anew=False)
+            account = await asyncio.to_thread(self._ledger().account)
+        elif self._wish.own_number is not None:
+            await self._choose_number()
+        return f"Paired with {account.number}." if account else "Not paired: later with 'andy whatsapp pair'."
+
+    async def _choose_number(self) -> None:
+        is_own = self._wish.own_number
+        if is_own is None and self._asking.is_possible:
+            is_own = await _asked(
+                partial(self._asking.yes, default=False), "Is the number Andy's alone (and not yours)?"
+            )
+        if is_own is None or is_own == config.load(self._home.root).assistant_has_own_number:
+            return
+        values = {"ASSISTANT_HAS_OWN_NUMBER": str(is_own).lower()}
+        await asyncio.to_thread(dotenv_file.put, self._home.root / ".env", values)
+        print("    ASSISTANT_HAS_OWN_NUMBER is set: a running Andy takes it with its next start.")
+
+    async def _main(self) -> str:
+        from orchestrator import registration
+        from orchestrator.cli import terminal
+        from orchestrator.store import groups
+
+        await terminal.change(self._home.root, lambda tx, now_ms: registration.ensure_main(tx, now_ms=now_ms))
+        main = next(one for one in await terminal.read_home(self._home, groups.every) if one.is_main)
+        account = await asyncio.to_thread(self._ledger().account)
+        own = account.address.user if account else ""
+        is_own_number = config.load(self._home.root).assistant_has_own_number
+        wanted = self._wish.main
+        if wanted is None and own and main.jid == registration.MAIN_JID:
+            wanted = await self._ask_main(own, is_own_number=is_own_number)
+        if wanted is None:
+            return f"It is {main.jid}."
+        jid = chat_of(wanted, own=own, is_own_number=is_own_number)
+        moved = await terminal.change(
+            self._home.root, lambda tx, now_ms: registration.move_main(tx, jid, now_ms=now_ms)
+        )
+        await self._tell_running()
+        return f"It is {moved.jid} now."
+
+    async def _ask_main(self, own: str, *, is_own_number: bool) -> str | None:
+        if not self._asking.is_possible:
+            return None
+        offered = LOCAL if is_own_number else SELF
+        about = "your own phone number" if is_own_number else f"self = the chat of +{own} with itself"
+        wanted: str = await _asked(
+            partial(self._asking.text, default=offered),
+            f"Where do you want to talk to Andy alone ({about}; local = this machine)?",
+        )
+        return wanted
+
+    async def _test(self) -> str:
+        from orchestrator import registration
+        from orchestrator.cli import terminal
+
+        wants = self._wish.test
+        if wants is None:
+            wants = await _asked(partial(self._asking.yes, default=True), "Send a test message to main?")
+        if not wants:
+            return "None sent."
+        key = await terminal.change(
+            self._home.root, lambda tx, now_ms: registration.greet_main(tx, HELLO, now_ms=now_ms)
+        )
+        if not await self._tell_running():
+            return "It leaves when Andy starts: 'andy up'."
+        return await self._until_sent(key)
+
+    async def _until_sent(self, key: str) -> str:
+        from orchestrator.cli import terminal
+        from orchestrator.store import outbox
+
+        look = partial(outbox.by_key, key=key)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SENT_SECONDS):
+                while True:
+                    found = await terminal.read_home(self._home, look)
+                    if found is not None and found.state == "sent":
+                        return f"Sent to {found.chat_jid}. All is set up."
+                    if found is not None and found.state == "dead":
+                        raise AndyError(f"The test message could not be sent: {found.error}")
+                    await asyncio.sleep(0.5)
+        return "It has not left yet: 'andy whatsapp status' and 'andy outbox list' say why."
+
+    async def _tell_running(self) -> bool:
+        """Have a running Andy look at once; False when there is none."""
+        from orchestrator.cli.client import Client
+
+        try:
+            async with Client.of(self._home) as client:
+                await client.tell_configured("main")
+        except NotRunning:
+            return False
+        return True
+
+    def _ledger(self) -> Any:
+        from orchestrator.channels.whatsapp.ledger import Ledger
+
+        return Ledger(self._home.root / "store" / "whatsapp.db")
+
+
+async def _asked(ask: Callable[[str], Any], question: str) -> Any:
+    return await asyncio.to_thread(ask, f"    {question}")
+
+
+def chat_of(text: str, *, own: str, is_own_number: bool) -> str:
+    """The address of a chat as a person names it; `own` is the paired account's number, if there is one.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    from orchestrator.channels.whatsapp import addresses
+    from orchestrator.channels.whatsapp.pairing import number_of
+    from orchestrator.registration import MAIN_JID
+
+    match text:
+        case "local":
+            return MAIN_JID
+        case "self" if is_own_number:
+            raise BadRequest(
+                "The account is Andy's alone: name your own number, such as --main +491701234567."
+            )
+        case "self" if not own:
+            raise BadRequest("Nobody has paired: add --whatsapp, or use --main local.")
+        case "self":
+            return f"{own}@{addresses.PHONE}"
+    if "@" in text or text.startswith("local:"):
+        address = addresses.parse(text)
+        if str(address) != text and not text.startswith("local:"):
+            raise BadRequest(f"'{text}' is no address of a chat, such as 1203…@g.us or local:main.")
+        return text
+    return f"{number_of(text)}@{addresses.PHONE}"

@@ -1,0 +1,59 @@
+"""Changing `.env`, which is the owner's."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.cli import dotenv_file
+from orchestrator.errors import SettingError
+
+
+def test_what_else_is_in_it_stays_as_it_is():
+    text = "# mine\nTZ=Europe/Berlin\n\nexport ANTHROPIC_API_KEY=old\nOTHER='a b'"
+
+    assert dotenv_file.changed(text, {"ANTHROPIC_API_KEY": "new"}) == (
+        "# mine\nTZ=Europe/Berlin\n\nOTHER='a b'\nANTHROPIC_API_KEY=new\n"
+    )
+
+
+def test_a_name_that_only_begins_the_same_is_another():
+    assert dotenv_file.changed("ANTHROPIC_API_KEY_2=x\n", {"ANTHROPIC_API_KEY": "y"}) == (
+        "ANTHROPIC_API_KEY_2=x\nANTHROPIC_API_KEY=y\n"
+    )
+
+
+def test_what_is_silenced_becomes_a_comment():
+    assert dotenv_file.changed("A=1\nB=2\n", {"C": "3"}, ["A"]) == "# A=1\nB=2\nC=3\n"
+
+
+@pytest.mark.parametrize("value", ["a\nB=1", "a #b", "'a'", ' "', " a"])
+def test_a_value_that_a_line_cannot_hold_is_refused(value):
+    with pytest.raises(SettingError):
+        dotenv_file.changed("", {"A": value})
+
+
+def test_it_is_for_the_owner_alone_also_when_it_was_not(tmp_path):
+    path = tmp_path / ".env"
+    path.write_text("A=1\n")
+    path.chmod(0o644)
+
+    assert dotenv_file.put(path, {"B": "2"}, silences=("A", "B", "C")) == ["A"]
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("# A=1\nB=2\n", 0o600)
+
+
+def test_a_link_to_it_stays_a_link(tmp_path):
+    (tmp_path / "real").write_text("A=1\n")
+    (tmp_path / ".env").symlink_to(tmp_path / "real")
+
+    dotenv_file.put(tmp_path / ".env", {"A": "2"})
+
+    assert (tmp_path / ".env").is_symlink()
+    assert (tmp_path / "real").read_text() == "A=2\n"
+
+
+def test_what_cannot_be_written_is_said_and_nothing_is_left(tmp_path):
+    (tmp_path / ".env").mkdir()
+
+    with pytest.raises(SettingError, match="cannot be changed"):
+        dotenv_file.put(tmp_path / ".env", {"A": "1"})
+    assert [one.name for one in tmp_path.iterdir()] == [".env"]
