@@ -28,7 +28,11 @@ HELLO = "👋 I am here. Write to me in this chat; say 'help' to see what I can 
 def setup(
     *,
     credential: Annotated[
-        str | None, Parameter(help="A key or token of the model; '-' reads it from stdin, 'none' leaves it.")
+        str | None,
+        Parameter(
+            allow_leading_hyphen=True,
+            help="A key or token of the model; '-' reads it from stdin, 'none' leaves it.",
+        ),
     ] = None,
     whatsapp: Annotated[
         bool | None, Parameter(help="Whether to pair WhatsApp. [asked; without a terminal: not]")

@@ -105,6 +105,17 @@ def test_with_andy_down_each_step_is_kept_and_it_can_be_run_again(andy, phone):
     until(lambda: phone.texts("491701234567@s.whatsapp.net"), what="the test message")
 
 
+def test_a_key_can_be_read_from_stdin(andy):
+    andy.kill()
+    given = subprocess.run(
+        [*andy.program, "setup", "--credential", "-"],
+        env=andy.environment, input="sk-ant-api-3\n", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert given.returncode == 0, given.stderr
+    assert (andy.home / ".env").read_text() == "ANTHROPIC_API_KEY=sk-ant-api-3\n"
+
+
 def test_a_person_is_led_through_it(andy, phone):
     leader, follower = pty.openpty()
     scanning = scan_when_asked(phone)
