@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,35 @@ def test_the_key_is_with_the_host_alone(andy: AndyProcess, api: ScriptedMessages
         assert "ANTHROPIC_API_KEY" in seen, "the look into the environment has worked"
     assert REAL_KEY not in andy.log.read_text()
     assert not any(REAL_KEY in str(tuple(row)) for row in andy.rows("SELECT * FROM runs"))
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("runtime", ["docker"], indirect=True)
+def test_who_looks_for_the_key_from_inside_as_root_finds_none(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    (andy.home / ".env").write_text(f"ANTHROPIC_API_KEY={REAL_KEY}\n")
+    api.then(UseTool("Bash", {"command": "env; cat /proc/*/environ | base64"}), Say("None."))
+    andy.say("what is your key?")
+    assert api.turns[0].headers["x-api-key"] == REAL_KEY
+    container = _containers(andy)[0]
+    looked = _seen_by_all(container, "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'")
+    assert "ANTHROPIC_API_KEY=andy-" in looked, "the look into the processes has worked"
+    search = "grep -rlsF --exclude-dir=proc --exclude-dir=sys"
+    assert "/etc/passwd" in _seen_by_all(container, f"{search} root:x:0:0 / ; true")
+    assert _seen_by_all(container, f"{search} {REAL_KEY} / ; true") == ""
+    image = _docker("inspect", "-f", "{{.Image}}", container).strip()
+    everywhere = {
+        "processes": looked,
+        "container": _docker("inspect", container),
+        "image": _docker("image", "inspect", image) + _docker("history", "--no-trunc", image),
+        "output": _docker("logs", container),
+        "what the agent was told": str([tool_results(turn) for turn in api.turns]),
+        "logs": andy.log.read_text()
+        + "".join(path.read_text() for path in andy.home.glob("data/logs/**/*.*")),
+        "store": "\n".join(_dump(andy.home / "store" / "messages.db")),
+    }
+    assert [place for place, text in everywhere.items() if REAL_KEY in text] == []
 
 
 @pytest.mark.docker
@@ -175,6 +205,24 @@ def _in(container: str, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["docker", "exec", container, *command], capture_output=True, text=True, check=False
     )
+
+
+def _seen_by_all(container: str, script: str) -> str:
+    """What root sees inside, and the agent's user: without capabilities, each reads what the other cannot."""
+    looks = [_in(container, "sh", "-c", script), _in_as_root(container, "sh", "-c", script)]
+    return "".join(look.stdout for look in looks)
+
+
+def _in_as_root(container: str, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["docker", "exec", "-u", "0", container, *command], capture_output=True, text=True, check=False
+    )
+
+
+def _dump(path: Path) -> Iterator[str]:
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    yield from connection.iterdump()
+    connection.close()
 
 
 def _kill(ref: str) -> None:
