@@ -6,7 +6,7 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from orchestrator.errors import ImageNotBuilt
 
@@ -64,10 +64,19 @@ def build_context(project_root: Path, authorities: Path = HOST_AUTHORITIES) -> i
         files[f"{CERTIFICATES}/host/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
+        # With its folders, as other builders pack it: an engine that has built the one has the other.
         _add_folder(tar, CERTIFICATES)
+        for folder in _folders_below(CERTIFICATES, files):
+            _add_folder(tar, folder)
         _add_files(tar, files.items())
     packed.seek(0)
     return packed
+
+
+def _folders_below(top: str, names: Iterable[str]) -> list[str]:
+    """Every folder under `top` that one of `names` lies in, outer ones first."""
+    found = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    return sorted(folder for folder in found if folder.startswith(f"{top}/"))
 
 
 def _add_folder(tar: tarfile.TarFile, name: str) -> None:

@@ -53,6 +53,7 @@ async def stand(engine_path: str, listen_path: str, *, image: str, own: str, hom
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await stop.wait()
         server.close()
+        await door.close()
         with suppress(FileNotFoundError):
             await asyncio.to_thread(Path(listen_path).unlink)
 

@@ -148,9 +148,9 @@ class ComposeStack:
 
 
 def _forget_image(client: docker.APIClient, tag: str) -> None:
-    """Take the name; the layers stay for the next build, which is what makes it fast."""
+    """Only what its first stage installed stays, without a name, for the next build."""
     try:
-        client.remove_image(tag, noprune=True)
+        client.remove_image(tag)
     except docker.errors.ImageNotFound:
         return
 

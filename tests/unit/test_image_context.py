@@ -88,6 +88,8 @@ def test_the_context_has_the_sources_and_the_hosts_authorities_and_nothing_else(
     assert set(unpacked(project, tmp_path / "authorities")) == {
         *source_files(project),
         "container/certificates",
+        "container/certificates/host",
+        "container/certificates/host/company",
         "container/certificates/host/company/root.crt",
     }
 

@@ -1,0 +1,345 @@
+"""The filter on its socket: what reaches the engine, what does not, and what odd askers get."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from orchestrator.own_container import Held
+from orchestrator.socket_filter.checks import Checks
+from orchestrator.socket_filter.door import Door
+from orchestrator.socket_filter.engine import Engine
+from orchestrator.socket_filter.ground import Ground
+from tests.fakes.agent_body import a_bind, agent_body
+from tests.fakes.engine_double import ANDY, EngineDouble, a_container
+
+NETWORK = {"Id": "n" * 12, "Name": "andy-0123456789ab.family", "Labels": {"andy.project": "p"}}
+OTHERS_NETWORK = {"Id": "o" * 12, "Name": "andy-0123456789ab.other", "Labels": {"andy.project": "other"}}
+
+
+@pytest.fixture
+def home(tmp_path) -> Path:
+    for name in (
+        "groups/family",
+        "data/ipc/family/input",
+        "data/env/family",
+        "data/project",
+        "store",
+        "docs",
+    ):
+        (tmp_path / "home" / name).mkdir(parents=True)
+    (tmp_path / "home" / "README.md").touch()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+async def engine(tmp_path, home) -> AsyncIterator[EngineDouble]:
+    double = EngineDouble(tmp_path / "engine.sock")
+    double.answers = {
+        "GET /containers/mine/json": a_container("m" * 12, sources=(f"{home}/groups/family",)),
+        "GET /containers/theirs/json": a_container("t" * 12, sources=("/elsewhere/groups/family",)),
+        "GET /containers/bare/json": a_container("b" * 12, sources=()),
+        "GET /containers/plain/json": a_container("p" * 12, sources=(f"{home}/groups",), labels={}),
+        f"GET /containers/{ANDY}/json": a_container(ANDY, sources=(str(home),), labels={}),
+        "GET /containers/json": [
+            a_container("m" * 12, sources=(f"{home}/groups/family",)),
+            a_container("t" * 12, sources=("/elsewhere/groups/family",)),
+        ],
+        "GET /networks": [NETWORK],
+        "GET /networks/andy-0123456789ab.family": NETWORK,
+        "GET /networks/bridge": {"Id": "x", "Name": "bridge", "Labels": {}},
+        "GET /networks/andy-0123456789ab.other": OTHERS_NETWORK,
+        "POST /containers/create": {"Id": "new"},
+    }
+    server = await double.start()
+    yield double
+    server.close()
+
+
+@pytest.fixture
+async def door(tmp_path, engine, home) -> AsyncIterator[Path]:
+    def held(*, is_writable: bool) -> tuple[Held, ...]:
+        return (Held(source=str(home), destination=str(home), is_writable=is_writable, kind="bind"),)
+
+    async def survey() -> Ground:
+        return Ground(
+            project="p",
+            home=PurePosixPath(home),
+            ids=frozenset({ANDY}),
+            held=(
+                *held(is_writable=True),
+                Held(source="/srv/photos", destination="/srv/photos", is_writable=False, kind="bind"),
+                Held(
+                    source="/var/lib/docker/v/_data", destination="/run/andy", is_writable=True, kind="volume"
+                ),
+            ),
+            seen=held(is_writable=False),
+        )
+
+    path = tmp_path / "filter.sock"
+    async with Engine(str(engine.socket)) as asked:
+        checks = Checks(asked, survey=survey, image="andy-agent:latest")
+        opened = Door(checks, connect=partial(asyncio.open_unix_connection, str(engine.socket)))
+        server = await asyncio.start_unix_server(opened.take, str(path))
+        yield path
+        server.close()
+        await opened.close()
+
+
+async def ask(door: Path, request: bytes, *more: bytes) -> str:
+    """Send bytes as they are; return all that comes back until the filter hangs up."""
+    reader, writer = await asyncio.open_unix_connection(str(door))
+    async with asyncio.timeout(20):
+        writer.write(request)
+        for part in more:
+            await writer.drain()
+            writer.write(part)
+        answer = await reader.read()
+    writer.close()
+    return answer.decode()
+
+
+def plain(method: str, target: str, document: object = None) -> bytes:
+    body = b"" if document is None else json.dumps(document).encode()
+    head = f"{method} {target} HTTP/1.1\r\nHost: d\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def create(**changes: object) -> bytes:
+    return plain("POST", "/v1.41/containers/create?name=andy-family-r", agent_body(**changes))
+
+
+def binds(home: Path, *places: str, **changes: object) -> bytes:
+    return create(HostConfig__Mounts=[a_bind(one.format(home=home), **changes) for one in places])
+
+
+async def test_what_is_passed_on_is_written_anew(door, engine, home):
+    request = binds(home, "{home}/groups/family").replace(
+        b"Host: d\r\n", b"Host: d\r\nX-Registry-Auth: secret\r\nUpgrade: tcp\r\n"
+    )
+
+    assert '{"Id": "new"}' in await ask(door, request)
+
+    assert engine.asked() == ["POST /v1.41/containers/create?name=andy-family-r"]
+    assert "Registry" not in engine.heads[-1]
+    assert "Upgrade" not in engine.heads[-1]
+    assert json.loads(engine.bodies[-1])["HostConfig"]["CapDrop"] == ["ALL"]
+
+
+async def test_a_chunked_body_is_read_whole_and_passed_on_in_one_piece(door, engine, home):
+    body = json.dumps(agent_body(HostConfig__Mounts=[a_bind(f"{home}/groups/family")])).encode()
+    head = b"POST /v1.41/containers/create HTTP/1.1\r\nHost: d\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = [
+        b"%x\r\n%s\r\n" % (len(body[at : at + 100]), body[at : at + 100]) for at in range(0, len(body), 100)
+    ]
+
+    assert '{"Id": "new"}' in await ask(door, head, *chunks, b"0\r\n\r\n")
+
+    assert "chunked" not in engine.heads[-1]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "/",
+        "/etc",
+        "/var/run/docker.sock",
+        "/elsewhere/groups/family",
+        "{home}",
+        "{home}/store",
+        "{home}/data",
+        "{home}/.env",
+        "{home}/data/ipc",
+        "{home}/data/token",
+        "{home}/../home/store",
+        "{home}/groups/../store",
+        "{home}/groups/missing",
+        "/srv/photos/inner",
+        "/var/lib/docker/v/_data",
+        "/srv",
+    ],
+)
+async def test_no_agent_is_given_what_is_not_meant_for_agents(door, engine, home, place):
+    assert "filter refuses" in await ask(door, binds(home, "{home}/groups/family", place, ReadOnly=True))
+    assert engine.asked() == []
+
+
+@pytest.mark.parametrize(
+    "place", ["/srv/photos", "{home}/docs", "{home}/README.md", "{home}/groups", "{home}/data/project"]
+)
+async def test_what_may_be_read_only_is_not_given_for_writing(door, engine, home, place):
+    assert '{"Id": "new"}' in await ask(door, binds(home, place, ReadOnly=True))
+    assert "filter refuses" in await ask(door, binds(home, place, ReadOnly=False))
+
+
+async def test_a_planted_link_is_not_followed(door, engine, home):
+    (home / "groups" / "family" / "inner").symlink_to("/etc")
+    (home / "data" / "ipc" / "linked").symlink_to("/etc")
+
+    for place in ("{home}/groups/family/inner", "{home}/data/ipc/linked/input"):
+        assert "has a link in it" in await ask(door, binds(home, place))
+
+
+async def test_a_link_that_was_planted_after_the_creation_is_seen_at_the_start(door, engine, home):
+    (home / "groups" / "family").rmdir()
+    (home / "groups" / "family").symlink_to("/etc")
+
+    assert "has a link in it" in await ask(door, plain("POST", "/v1.41/containers/mine/start"))
+    assert engine.asked() == []
+
+
+@pytest.mark.parametrize("ref", ["theirs", "bare", "plain"])
+@pytest.mark.parametrize(
+    ("method", "rest"),
+    [
+        ("GET", "/json"),
+        ("POST", "/start"),
+        ("POST", "/stop"),
+        ("POST", "/wait"),
+        ("GET", "/logs"),
+        ("DELETE", "?force=1"),
+    ],
+)
+async def test_a_container_that_is_not_andys_is_out_of_reach(door, engine, ref, method, rest):
+    assert f"'{ref}' is not Andy's" in await ask(door, plain(method, f"/v1.41/containers/{ref}{rest}"))
+    assert engine.asked() == []
+
+
+async def test_andys_own_container_is_looked_at_and_no_more(door, engine):
+    assert ANDY in await ask(door, plain("GET", f"/v1.41/containers/{ANDY}/json"))
+    for method, rest in (("POST", "/stop"), ("DELETE", "?force=1"), ("POST", "/start")):
+        assert "no more" in await ask(door, plain(method, f"/v1.41/containers/{ANDY}{rest}"))
+
+
+async def test_a_name_is_asked_for_by_its_id(door, engine):
+    await ask(door, plain("DELETE", "/v1.41/containers/mine?force=1"))
+
+    assert engine.asked() == [f"DELETE /v1.41/containers/{'m' * 12}?force=1"]
+
+
+async def test_what_is_gone_is_said_to_be_gone(door):
+    assert (await ask(door, plain("DELETE", "/v1.41/containers/nothing"))).startswith("HTTP/1.1 404")
+    assert (await ask(door, plain("DELETE", "/v1.41/networks/nothing"))).startswith("HTTP/1.1 404")
+
+
+async def test_lists_have_what_is_andys_only(door):
+    listed = await ask(door, plain("GET", '/v1.41/containers/json?filters={"label":["andy.install=i"]}'))
+
+    assert "mmmm" in listed
+    assert "tttt" not in listed
+
+
+@pytest.mark.parametrize(
+    "filters", ["{}", '{"label":["a=b"]}', '{"label":["andy.install=i","x"]}', '{"id":["t"]}', "x"]
+)
+async def test_containers_are_listed_by_their_install_only(door, engine, filters):
+    assert "filter refuses" in await ask(door, plain("GET", f"/v1.41/containers/json?filters={filters}"))
+
+
+@pytest.mark.parametrize("ref", ["bridge", "andy-0123456789ab.other"])
+async def test_a_network_that_is_not_andys_is_out_of_reach(door, engine, home, ref):
+    join = {"Container": "mine", "EndpointConfig": None}
+    for request in (
+        plain("GET", f"/v1.41/networks/{ref}"),
+        plain("DELETE", f"/v1.41/networks/{ref}"),
+        plain("POST", f"/v1.41/networks/{ref}/connect", join),
+        plain("POST", f"/v1.41/networks/{ref}/disconnect", {"Container": "mine"}),
+    ):
+        assert "is not Andy's" in await ask(door, request)
+    assert engine.asked() == []
+
+
+async def test_no_strange_container_is_joined_to_andys_network(door, engine):
+    join = {"Container": "theirs", "EndpointConfig": {"Aliases": ["orchestrator"]}}
+
+    assert "is not Andy's" in await ask(
+        door, plain("POST", "/v1.41/networks/andy-0123456789ab.family/connect", join)
+    )
+
+
+async def test_a_network_is_marked_as_the_projects(door, engine):
+    made = {
+        "Name": "andy-0123456789ab.family", "Driver": "bridge", "CheckDuplicate": True, "Internal": True,
+        "Labels": {"andy.install": "0123456789ab"},
+    }  # fmt: skip
+
+    await ask(door, plain("POST", "/v1.41/networks/create", made))
+
+    assert json.loads(engine.bodies[-1])["Labels"] == {"andy.install": "0123456789ab", "andy.project": "p"}
+
+
+async def test_another_image_is_not_run_and_not_looked_at(door, engine, home):
+    assert "not the agents'" in await ask(door, create(Image="evil:latest"))
+    assert "not the agents'" in await ask(door, plain("GET", "/v1.41/images/evil:latest/json"))
+
+
+POST = b"POST /v1.41/networks/create HTTP/1.1\r\n"
+ATTACH = "/v1.41/containers/mine/attach?stdin=1&stdout=1&stderr=1&stream=1"
+
+
+async def test_the_wires_of_a_container_are_joined_both_ways(door, engine):
+    reader, writer = await asyncio.open_unix_connection(str(door))
+    writer.write(plain("POST", ATTACH) + b"order ")
+    async with asyncio.timeout(20):
+        await reader.readuntil(b"hello ")
+        writer.write(b"more")
+        writer.write_eof()
+        said = await reader.read()
+    writer.close()
+
+    assert said == b"ORDER MORE"
+
+
+async def test_after_a_refused_attach_not_a_byte_reaches_the_engine(door, engine):
+    engine.refuses_attach = True
+
+    answer = await ask(door, plain("POST", ATTACH), plain("POST", "/v1.41/containers/theirs/exec"))
+
+    assert answer.startswith("HTTP/1.1 409")
+    assert engine.wires == []
+
+
+async def test_a_second_request_on_the_same_connection_is_not_passed_on(door, engine):
+    await ask(door, plain("GET", "/v1.41/_ping") + plain("POST", "/v1.41/containers/theirs/start"))
+
+    assert engine.asked() == ["GET /v1.41/_ping"]
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /v1.41/_ping HTTP/1.1\r\nHost: d\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        POST + b"Host: d\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Host: d\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        POST + b"Host: d\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /v1.41/_ping HTTP/1.1\r\nHost : d\r\n\r\n",
+        b"GET  /v1.41/_ping HTTP/1.1\r\nHost: d\r\n\r\n",
+        b"GET /v1.41/\xff HTTP/1.1\r\nHost: d\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: d\r\n\r\n",
+        POST + b"Host: d\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n",
+    ],
+)  # fmt: skip
+async def test_what_is_no_plain_request_is_refused(door, engine, request_bytes):
+    answer = await ask(door, request_bytes)
+
+    assert answer.startswith(("HTTP/1.1 400", "HTTP/1.1 403"))
+    assert engine.asked() == []
+
+
+async def test_a_body_that_is_too_long_is_refused(door, engine):
+    answer = await ask(door, plain("POST", "/v1.41/networks/create", {"Name": "x" * 300_000}))
+
+    assert answer.startswith("HTTP/1.1 400")
+
+
+async def test_an_engine_that_is_gone_is_said_so(door, engine):
+    engine.socket.unlink()
+
+    assert (await ask(door, plain("GET", "/v1.41/_ping"))).startswith("HTTP/1.1 502")
+    assert (await ask(door, plain("GET", "/v1.41/containers/mine/json"))).startswith("HTTP/1.1 502")
