@@ -41,13 +41,19 @@ Job = Callable[[], Coroutine[Any, Any, int]]
 
 def arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="whatsapp bridge", description=__doc__)
-    parser.add_argument("--store", type=Path, required=True, help="The login: whatsapp.db.")
-    parser.add_argument("--spool", type=Path, required=True, help="What must not be forgotten.")
+    parser.add_argument("--store", type=Path, help="The login: whatsapp.db.")
+    parser.add_argument("--spool", type=Path, help="What must not be forgotten.")
+    parser.add_argument(
+        "--check", action="store_true", help="Only load the library, and say why it does not."
+    )
     parser.add_argument("--own", default="", help="The account, as 4917…@s.whatsapp.net; not when pairing.")
     parser.add_argument("--name", default="", help="The assistant's name, if the account is its own.")
     parser.add_argument("--pair", action="store_true", help="Pair with a phone instead.")
     parser.add_argument("--phone", default="", help="With --pair: by this number, not by a QR code.")
-    return parser.parse_args(given)
+    told = parser.parse_args(given)
+    if not told.check and not (told.store and told.spool):
+        parser.error("--store and --spool are needed")
+    return told
 
 
 def main() -> None:
@@ -65,6 +71,8 @@ def main() -> None:
 
 async def _main(told: argparse.Namespace, out: int) -> int:
     outlet = Outlet(out)
+    if told.check:
+        return await _check(outlet)
     try:
         with FileLock(told.store.with_suffix(".lock"), timeout=5):
             code = await _serve(told, outlet)
@@ -72,6 +80,17 @@ async def _main(told: argparse.Namespace, out: int) -> int:
         # The host lets one process at a time be a host: it is somebody who pairs, and soon done.
         outlet.say(StateTold(state="disconnected", reason=BUSY))
         code = TAKEN_BY_OTHER
+    except library.LibraryMissing as error:
+        outlet.say(StateTold(state="unusable", reason=str(error)))
+        code = NO_LIBRARY
+    await outlet.close()
+    return code
+
+
+async def _check(outlet: Outlet) -> int:
+    code = 0
+    try:
+        library.load()
     except library.LibraryMissing as error:
         outlet.say(StateTold(state="unusable", reason=str(error)))
         code = NO_LIBRARY

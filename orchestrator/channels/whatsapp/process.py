@@ -27,13 +27,23 @@ KEPT = (
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT",
 )  # fmt: skip
 """What of the environment it gets: no key of anyone else's."""
+_PROGRAM = (sys.executable, "-m", "orchestrator.channels.whatsapp.bridge")
 
 
 def command(store: Path, *more: str) -> tuple[str, ...]:
     """How the bridge is started on the login at `store`."""
     spool = store.with_name(f"{store.stem}-bridge.db")
-    module = "orchestrator.channels.whatsapp.bridge"
-    return (sys.executable, "-m", module, "--store", str(store), "--spool", str(spool), *more)
+    return (*_PROGRAM, "--store", str(store), "--spool", str(spool), *more)
+
+
+def check_command() -> tuple[str, ...]:
+    """How the bridge only tries whether the library loads."""
+    return (*_PROGRAM, "--check")
+
+
+def environment() -> dict[str, str]:
+    """What of this process's environment the bridge gets."""
+    return {name: os.environ[name] for name in KEPT if name in os.environ}
 
 
 class Bridge:
@@ -58,7 +68,7 @@ class Bridge:
             stderr=asyncio.subprocess.PIPE,
             limit=protocol.MAX_LINE_BYTES,
             start_new_session=True,  # Ctrl-C is the host's to answer
-            env={name: os.environ[name] for name in KEPT if name in os.environ},
+            env=environment(),
         )
         errors = asyncio.create_task(self._read_errors(self._process), name="whatsapp:stderr")
         try:
