@@ -247,7 +247,13 @@ class Orchestrator:
             hints=hints,
         )
         self._boards = Boards(
-            self._database, settings, clock=clock, hints=hints, bus=bus, zone_of=self._zone_of
+            self._database,
+            settings,
+            clock=clock,
+            hints=hints,
+            bus=bus,
+            zone_of=self._zone_of,
+            can_deliver=lambda group: channels.owner(group.jid) is not None,
         )
         self._delivery = Delivery(
             self._database,
@@ -349,6 +355,7 @@ class Orchestrator:
             hints=self._hints,
             bus=self.bus,
             copy_file=files.copy,
+            dashboards=self._boards.desk,
         )
         return Post(
             self._home.ipc,
@@ -395,6 +402,7 @@ class Orchestrator:
             name=self._settings.assistant_name,
             zone=self._zone_of(group),
             now_ms=self._clock.now_ms(),
+            brief=self._boards.brief,
         )
 
     def _lay_shared(self) -> None:

@@ -30,6 +30,20 @@ async def snapshot(tx: Tx, folder: Folder) -> Snapshot | None:
     )
 
 
+async def active(tx: Tx, folder: Folder) -> Snapshot | None:
+    """Like `snapshot`, of what is worked on alone: what a summary shows."""
+    dashboard = await dashboards.get(tx, folder)
+    if dashboard is None:
+        return None
+    return Snapshot(
+        dashboard=dashboard,
+        tasks=tuple(await dashboard_tasks.on_board(tx, folder, Status.ACTIVE)),
+        questions=tuple(await dashboard_questions.unanswered(tx, folder)),
+        answered=(),
+        notifications=tuple(await dashboard_notifications.to_come(tx, folder)),
+    )
+
+
 async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> Result:
     """Tell what is on a dashboard; a group without one has an empty one."""
     seen = await snapshot(tx, folder)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from xml.sax.saxutils import escape
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.order import Request, TurnOrder
+from orchestrator import schedule_tags
 from orchestrator.clock import local_iso, local_minute
 from orchestrator.inbound import triggers
 from orchestrator.models import Cause, Group, Message, RunId, SessionCommand, Turn
@@ -22,12 +23,23 @@ TASK_NOTICE = (
     "put all of it between <internal> and </internal>.]"
 )
 
+Brief = Callable[[Tx, Turn, Group], Awaitable[str | None]]
+"""What an agent is told of its dashboard in a chat turn; None of a group that has none."""
+
 # What XML cannot say; a NUL in a prompt also ends it early on some paths.
 _UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff￾￿]")
 
 
 async def compose(
-    tx: Tx, turn: Turn, group: Group, *, run_id: RunId, name: str, zone: ZoneInfo, now_ms: int
+    tx: Tx,
+    turn: Turn,
+    group: Group,
+    *,
+    run_id: RunId,
+    name: str,
+    zone: ZoneInfo,
+    now_ms: int,
+    brief: Brief | None = None,
 ) -> TurnOrder:
     """Write the order of a turn from what the store holds now: it may have grown since it was read."""
     turn = await turns.get(tx, turn.id) or turn
@@ -43,11 +55,18 @@ async def compose(
     if len(context) == MAX_MESSAGES:
         left_out = await messages.count_since(tx, turn.chat_jid, cursor, turn.last_seq) - MAX_MESSAGES
     asked = _fitting(await messages.requests_of(tx, turn.id, limit=MAX_MESSAGES))
+    board = None if brief is None else await brief(tx, turn, group)
     return TurnOrder(
         run=run_id,
         turn=turn.id,
         kind=turn.kind.value,
-        prompt=render(_with_requests(context, asked), zone=zone, now_ms=now_ms, left_out=max(0, left_out)),
+        prompt=render(
+            _with_requests(context, asked),
+            zone=zone,
+            now_ms=now_ms,
+            left_out=max(0, left_out),
+            board=board,
+        ),
         requests=tuple(
             Request(sender=one.sender_name, text=triggers.without_trigger(one.text, group, name=name))
             for one in asked
@@ -94,10 +113,13 @@ def _with_requests(context: Sequence[Message], asked: Sequence[Message]) -> list
     return sorted([*asked, *(other[-room:] if room > 0 else [])], key=lambda message: message.seq)
 
 
-def render(context: Sequence[Message], *, zone: ZoneInfo, now_ms: int, left_out: int = 0) -> str:
+def render(
+    context: Sequence[Message], *, zone: ZoneInfo, now_ms: int, left_out: int = 0, board: str | None = None
+) -> str:
     """The messages as XML, oldest first, times in the group's zone; the oldest go when it gets too long.
 
-    How many were `left_out` before is said, and those are counted that go now.
+    How many were `left_out` before is said, and those are counted that go now. What is on the `board` of
+    the group stands before them.
     """
     lines: list[str] = []
     room = MAX_PROMPT_CHARS
@@ -109,7 +131,8 @@ def render(context: Sequence[Message], *, zone: ZoneInfo, now_ms: int, left_out:
         lines.append(line)
     left_out += len(context) - len(lines)
     opening = f'<messages older_left_out="{left_out}">' if left_out else "<messages>"
-    return "\n".join([_header(zone, now_ms), opening, *reversed(lines), "</messages>"])
+    before = [] if board is None else [f"<dashboard>\n{_safe(board)}\n</dashboard>"]
+    return "\n".join([_header(zone, now_ms), *before, opening, *reversed(lines), "</messages>"])
 
 
 def _header(zone: ZoneInfo, now_ms: int) -> str:
@@ -128,4 +151,4 @@ def _line(message: Message, zone: ZoneInfo) -> str:
 
 
 def _safe(text: str) -> str:
-    return escape(_UNSPEAKABLE.sub("�", text), {'"': "&quot;"})
+    return schedule_tags.neutralise(escape(_UNSPEAKABLE.sub("�", text), {'"': "&quot;"}))

@@ -1,0 +1,68 @@
+"""What an agent is told of its dashboard, and what a group without one pays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.dashboard.brief import brief
+from orchestrator.inbound import prompt
+from orchestrator.models import Turn
+from orchestrator.store import groups
+from tests.fakes.dashboard_house import FOLDER, DashboardHouse, blog
+from tests.fakes.household import SEOUL, Household
+
+
+async def prompt_of(home: DashboardHouse, turn: Turn) -> str:
+    async def told(tx: Any, turn: Turn, _: Any) -> str | None:
+        return await brief(tx, turn, zone=SEOUL, now_ms=home.clock.now_ms())
+
+    async with home.house.database.transaction() as tx:
+        order = await prompt.compose(
+            tx,
+            turn,
+            await groups.known(tx, FOLDER),
+            run_id="run-1",  # type: ignore[arg-type]
+            name="Andy",
+            zone=SEOUL,
+            now_ms=home.clock.now_ms(),
+            brief=told,
+        )
+    return order.prompt
+
+
+async def test_a_chat_turn_is_shown_the_dashboard_before_what_was_said(household: Household) -> None:
+    await household.add_group("family")
+    home = DashboardHouse(household)
+    await home.put(blog(title="Write </dashboard> & rest"))
+    await household.hear("@Andy what's open?")
+    text = await prompt_of(home, (await household.queued())[0])
+    board, rest = text.split("</dashboard>")
+    assert "<dashboard>\n## Active Tasks\n\n**task_001**: Write &lt;/dashboard&gt; &amp; rest" in board
+    assert "2026-02-10 (tomorrow)" in board
+    assert "what's open?" in rest
+
+
+async def test_a_group_without_a_dashboard_pays_nothing(household: Household) -> None:
+    await household.add_group("family")
+    home = DashboardHouse(household)
+    await household.hear("@Andy hi")
+    assert "dashboard" not in await prompt_of(home, (await household.queued())[0])
+    assert await household.rows("SELECT * FROM dashboards") == []
+
+
+async def test_what_a_turn_was_shown_is_what_it_decides_upon(household: Household) -> None:
+    await household.add_group("family")
+    home = DashboardHouse(household)
+    await home.put(blog())
+    await household.hear("@Andy the blog is at 80%")
+    turn = (await household.queued())[0]
+    await prompt_of(home, turn)
+    assert (await home.use("update_task", task_id="task_001", progress=75)).ok
+    run = await household.begin_run()
+    async with household.database.transaction() as tx:
+        await tx.execute(
+            "UPDATE turns SET state = 'running', run_id = ?, started_ms = 1 WHERE id = ?", (run.id, turn.id)
+        )
+    stale = await home.ask("update_task", task_id="task_001", progress=80)
+    assert stale.code == "STALE"
+    assert (await home.ask("update_task", task_id="task_001", progress=80)).ok
