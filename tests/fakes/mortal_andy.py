@@ -111,7 +111,7 @@ class MortalAndy(AndyProcess):
 
     def containers(self) -> dict[str, str]:
         """All that the engine has of this install, ended ones too: container by run."""
-        client = docker.APIClient()
+        client = docker.APIClient(base_url=self._environment.get("DOCKER_HOST"))
         try:
             found = client.containers(all=True, filters={"label": [f"andy.install={self.install}"]})
         finally:

@@ -13,9 +13,11 @@ import pytest
 from docker.errors import APIError
 
 from orchestrator.container.docker_client import ALREADY_SO
+from tests.fakes import own_engine
 from tests.fakes.andy_process import until
 from tests.fakes.engine_relay import RelayThread
 from tests.fakes.mortal_andy import MortalAndy
+from tests.fakes.own_engine import OwnEngine
 
 SOAK_KILLS = int(os.environ.get("SOAK_KILLS", "0"))
 pytestmark = [
@@ -149,3 +151,33 @@ def test_an_engine_that_stays_away_for_long_costs_no_answer_either(tmp_path: Pat
         andy.check_answers(said)
         andy.check_no_leak()
         assert not before & set(andy.containers()), "the container that was given up is ended"
+
+
+@pytest.mark.skipif(own_engine.why_not() is not None, reason=own_engine.why_not() or "")
+def test_an_engine_stopped_or_killed_and_started_costs_no_answer(
+    tmp_path: Path, docker_client: docker.APIClient, agent_image: str
+) -> None:
+    said: dict[str, str | None] = {}
+    with OwnEngine() as engine:
+        engine.load(docker_client, agent_image)
+        environment = {**SLOTS, "REJOIN_SECONDS": "1", "DOCKER_HOST": engine.address}
+        with MortalAndy(tmp_path / "home", runtime="docker", environment=environment) as andy:
+            andy.register(*GROUPS[1:])
+            for end in (engine.stop, engine.kill):
+                word = end.__name__
+                texts = {group: f"echo {word}{group}" for group in ("main", "one")}
+                said |= {text: andy.try_to_say(text, group=group) for group, text in texts.items()}
+                until(andy.containers, what="a container")
+                end()
+                said[f"echo {word}two"] = andy.try_to_say(f"echo {word}two", group="two")
+                until(
+                    lambda: andy.rows(
+                        "SELECT 1 FROM turns WHERE state = 'queued' AND reason = 'Docker does not answer.'"
+                    ),
+                    what="a group has felt it",
+                )
+                engine.start()
+                andy.until_settled_all()
+            andy.check_answers(said)
+            andy.check_no_leak()
+    assert all(said.values())
