@@ -37,8 +37,8 @@ COMMAND = re.compile(r"(?:\.venv/bin/)?andy(?= |$)")
 EVENT_NAMES = {
     "message.{accepted.outcome}": ("message.queued", "message.ignored"),
     "message.{state}": ("message.skipped", "message.dead"),
-    "turn.{_word(taken.ended)}": ("turn.answered", "turn.put_back", "turn.failed"),
-    "turn.{_word(state)}": ("turn.put_back", "turn.failed"),
+    "turn.{word_of(taken.ended)}": ("turn.answered", "turn.put_back", "turn.failed"),
+    "turn.{word_of(state)}": ("turn.put_back", "turn.failed"),
     "task.{one.word}": ("task.due", "task.skipped", "task.paused"),
     "command.{command.type}": tuple(f"command.{name}" for name in HANDLERS),
 }
