@@ -60,7 +60,7 @@ class Tool(Generic[P]):
             command = self.command(self.parameters.model_validate(arguments))
         except ValidationError as error:
             return Reply(request_id="none", ok=False, code=self.refusal, text=_mistakes(error))
-        if isinstance(command, mailbox.SendMessage):
+        if isinstance(command, mailbox.SendMessage | mailbox.Dashboard):
             command = command.model_copy(update={"turn": turn})
         if self.makes:
             command = command.model_copy(update={"request_id": request_id})

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from agent_runner.dashboard_tools import DASHBOARD_TOOLS, WORKER_TOOLS
 from agent_runner.task_tools import TASK_TOOLS
 from agent_runner.tool import NoParameters, Parameters, Tool
 from agent_runner.wire import mailbox
@@ -106,8 +107,13 @@ def _refresh(_: NoParameters) -> Command:
     return mailbox.RefreshGroups()
 
 
-def tools_for(*, is_main: bool) -> tuple[Tool[Any], ...]:
-    """Return the tools of a group, in the order in which a model is told of them."""
+def tools_for(*, is_main: bool, is_worker: bool = False) -> tuple[Tool[Any], ...]:
+    """Return the tools of a group, in the order in which a model is told of them.
+
+    Whoever keeps the dashboard up has the few that are for that.
+    """
+    if is_worker:
+        return tuple(tool for tool in DASHBOARD_TOOLS if tool.name in WORKER_TOOLS)
     return tuple(tool for tool in TABLE if is_main or not tool.is_only_main)
 
 

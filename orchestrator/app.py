@@ -41,7 +41,7 @@ from orchestrator.ipc.post import Post
 from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.snapshots import Snapshots
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.models import Folder, Group, RunId, Turn
+from orchestrator.models import Folder, Group, RunId, Turn, TurnKind
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.outbound.typing import TypingSigns
 from orchestrator.provision import Provision
@@ -253,6 +253,8 @@ class Orchestrator:
             hints=hints,
             bus=bus,
             zone_of=self._zone_of,
+            home=self._home.root,
+            has_model=lambda group: self._provision.agent(group) == "claude",
             can_deliver=lambda group: channels.owner(group.jid) is not None,
         )
         self._delivery = Delivery(
@@ -394,6 +396,8 @@ class Orchestrator:
         )
 
     async def _compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
+        if turn.kind is TurnKind.WORKER:
+            return await self._boards.compose(tx, turn, group, run_id)
         return await prompt.compose(
             tx,
             turn,

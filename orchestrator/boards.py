@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import structlog
+
+from agent_runner.wire.order import TurnOrder
+from orchestrator import group_files
 from orchestrator.clock import Clock
 from orchestrator.config import Settings
-from orchestrator.dashboard import brief
+from orchestrator.dashboard import brief, worker
 from orchestrator.dashboard.desk import Desk
 from orchestrator.dashboard.dispatch import NotificationDispatcher
 from orchestrator.dashboard.ledger import Ledger
+from orchestrator.dashboard.mode import mode_of
+from orchestrator.dashboard.rounds import Rounds, Ties
 from orchestrator.dashboard.slots import Hours
 from orchestrator.dashboard.work import Limits
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.models import Group, Turn
+from orchestrator.models import Group, RunId, Turn
 from orchestrator.outbound.delivery import Origin
+from orchestrator.store import dashboard_rounds
 from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
 
 
 class Boards:
@@ -34,8 +45,13 @@ class Boards:
         bus: Bus,
         zone_of: Callable[[Group], ZoneInfo],
         can_deliver: Callable[[Group], bool],
+        home: Path,
+        has_model: Callable[[Group], bool],
     ) -> None:
-        """`can_deliver` tells whether a channel takes messages for a group's chat."""
+        """`can_deliver` tells whether a channel takes messages for a group's chat; `has_model`, whether a
+        model answers there.
+        """
+        self._home = home
         self._settings = settings
         self._zone_of = zone_of
         self._clock = clock
@@ -64,8 +80,41 @@ class Boards:
             daily_limit=settings.notify_daily_limit,
         )
 
+        self.rounds = Rounds(
+            database,
+            Ties(
+                mode=mode_of(
+                    enabled=settings.agents_worker_enabled,
+                    use_llm=settings.agents_worker_use_llm,
+                    fallback_to_rules=settings.agents_worker_fallback_to_rules,
+                ),
+                beat_ms=settings.heartbeat_interval_s * 1000,
+                hours_of=self.hours_of,
+                work=self.desk.work,
+                has_model=has_model,
+                queue=dashboard_rounds.add_turn,
+            ),
+            clock=clock,
+            hints=hints,
+            bus=bus,
+        )
+        for warning in settings.warnings():
+            log.warning("settings.do_nothing", reason=warning)
+
     def loops(self) -> dict[str, Callable[[], Any]]:
-        return {"notifications": self._dispatcher.run}
+        return {"notifications": self._dispatcher.run, "worker": self.rounds.run}
+
+    async def compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
+        """What keeps a dashboard up is told its part, by the group's own file if there is one."""
+        hours = self.hours_of(group)
+        own = await asyncio.to_thread(group_files.own_text, self._home, group.folder, worker.TEMPLATE)
+        return TurnOrder(
+            run=run_id,
+            turn=turn.id,
+            kind=turn.kind.value,
+            prompt=await worker.ask(tx, turn.id, group.folder, zone=hours.zone, now_ms=self._clock.now_ms()),
+            instructions=worker.instructions(own, hours, cap=self._settings.notify_cap_per_task),
+        )
 
     async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
         """What a turn is told of its group's dashboard; None where there is none."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from importlib import resources
 from pathlib import Path
 
 from orchestrator.models import Group
 
 MEMORY = "CLAUDE.md"
+MAX_READ_BYTES = 64 * 1024
 SHARED = "global"
 ROOT = 0
 
@@ -24,6 +26,26 @@ def lay_memory(home: Path, group: Group, *, assistant: str) -> bool:
     """
     kind = "main" if group.is_main else "group"
     return _lay(home, group.folder, _text(kind, assistant=assistant, group=group.name))
+
+
+def own_text(home: Path, folder: str, name: str) -> str | None:
+    """A text file of a group's folder, at most `MAX_READ_BYTES` of it; None where there is none. Blocks.
+
+    The folder may be a container's to write: no link is followed, and nothing but a file is opened.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        inner = os.open(home / "groups" / folder, flags | os.O_DIRECTORY)
+        try:
+            descriptor = os.open(name, flags, dir_fd=inner)
+        finally:
+            os.close(inner)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return None
+        return file.read(MAX_READ_BYTES).decode("utf-8", "ignore").replace("\0", "")
 
 
 def lay_shared_memory(home: Path, *, assistant: str) -> bool:

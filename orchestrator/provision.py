@@ -14,7 +14,9 @@ from orchestrator.clock import Clock
 from orchestrator.config import Settings
 from orchestrator.container import allowlist, mounts
 from orchestrator.credentials.secrets import CredentialSource
+from orchestrator.dashboard.worker import MODEL_TURNS
 from orchestrator.doors import Doors
+from orchestrator.group_config import GroupConfig
 from orchestrator.home import Home
 from orchestrator.interfaces import Mount
 from orchestrator.models import Group, Run
@@ -69,13 +71,20 @@ class Provision:
             assistant_name=self._settings.assistant_name,
             timezone=self._zone(group),
             agent=self.agent(group),
-            model=config.model or self._settings.andy_model,
+            model=self._model(turn, config),
             session_id=session_id,
             turn=turn,
-            limits=Limits(turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000),
+            limits=Limits(
+                turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000,
+                model_turns=MODEL_TURNS if turn.kind == "worker" else None,
+            ),
             egress=doors.egress_of(config),
             reachable=doors.reachable(config),
         )
+
+    def _model(self, turn: TurnOrder, config: GroupConfig) -> str | None:
+        workers = self._settings.agents_worker_model if turn.kind == "worker" else ""
+        return workers or config.model or self._settings.andy_model
 
     def agent(self, group: Group) -> AgentName:
         """The group's own, else the setting's; `auto` is Claude as soon as there is a credential."""

@@ -51,15 +51,22 @@ class CliSettings:
     cli: Path
     cwd: Path
     append: str
+    """What it is told after its own system prompt or, `is_bare`, in place of it."""
     extra: tuple[Path, ...]
     model: str | None
     model_turns: int | None
     resume: str | None
     tools: tuple[str, ...] = BUILT_IN_TOOLS
+    is_bare: bool = False
+    """It has a part of its own: no memory of the group, no tools but ours."""
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
         return (*self.tools, f"mcp__{SERVER}")
+
+    @property
+    def setting_sources(self) -> tuple[Literal["user", "project"], ...]:
+        return () if self.is_bare else SETTING_SOURCES
 
     @classmethod
     def of(cls, order: Mapping[str, Any], workspace: Workspace) -> CliSettings:
@@ -68,21 +75,24 @@ class CliSettings:
         Raises:
             FileNotFoundError: there is no CLI.
         """
+        part = (order.get("turn") or {}).get("instructions")
         return cls(
             cli=bundled_cli(),
             cwd=workspace.group,
-            append=system_prompt(order, workspace),
+            append=part or system_prompt(order, workspace),
+            is_bare=bool(part),
             extra=_directories(workspace.extra),
             model=order.get("model"),
             model_turns=(order.get("limits") or {}).get("model_turns"),
             resume=order.get("session_id"),
-            tools=(*BUILT_IN_TOOLS, *WEB_TOOLS) if order.get("egress") == "open" else BUILT_IN_TOOLS,
+            tools=() if part else _built_in(order),
         )
 
     def command(self) -> list[str]:
         """Return the command line, argument by argument as the SDK builds it."""
         command = [str(self.cli), "--output-format", "stream-json", "--verbose"]
-        command += ["--append-system-prompt", self.append, "--tools", ",".join(self.tools)]
+        command += ["--system-prompt" if self.is_bare else "--append-system-prompt", self.append]
+        command += ["--tools", ",".join(self.tools)]
         command += ["--allowedTools", ",".join(self.allowed_tools)]
         if self.model_turns:
             command += ["--max-turns", str(self.model_turns)]
@@ -95,7 +105,7 @@ class CliSettings:
             command += ["--add-dir", str(directory)]
         servers = {"mcpServers": {SERVER: {"type": "sdk", "name": SERVER}}}
         command += ["--mcp-config", json.dumps(servers)]
-        command.append(f"--setting-sources={','.join(SETTING_SOURCES)}")
+        command.append(f"--setting-sources={','.join(self.setting_sources)}")
         return [*command, "--input-format", "stream-json"]
 
     def environment(self) -> dict[str, str]:
@@ -172,6 +182,10 @@ def _sdk_version(cli: Path) -> str:
     """Read the SDK's version beside the CLI: `importlib.metadata` would take longer."""
     text = (cli.parents[1] / "_version.py").read_text(encoding="utf-8")
     return text.rpartition("__version__ = ")[2].strip().strip("\"'")
+
+
+def _built_in(order: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*BUILT_IN_TOOLS, *WEB_TOOLS) if order.get("egress") == "open" else BUILT_IN_TOOLS
 
 
 def _directories(parent: Path) -> tuple[Path, ...]:

@@ -18,7 +18,6 @@ from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 from agent_runner.agents.claude_cli import CliProcess
 from agent_runner.agents.claude_command import (
     SERVER,
-    SETTING_SOURCES,
     CliSettings,
     additions,
 )
@@ -28,6 +27,8 @@ from agent_runner.interfaces import Outcome, TokenUsage
 from agent_runner.wire.order import RunOrder
 
 ProcessError = sdk.ProcessError
+AT_THE_CAP = "error_max_turns"
+"""What it did until then stands: only who is given a cap meets it."""
 
 
 def options(settings: CliSettings, order: RunOrder) -> sdk.ClaudeAgentOptions:
@@ -35,12 +36,7 @@ def options(settings: CliSettings, order: RunOrder) -> sdk.ClaudeAgentOptions:
     return sdk.ClaudeAgentOptions(
         cli_path=settings.cli,
         cwd=settings.cwd,
-        system_prompt={
-            "type": "preset",
-            "preset": "claude_code",
-            "append": settings.append,
-            "snapshot": False,  # a resumed session follows the rules of today
-        },
+        system_prompt=settings.append if settings.is_bare else _preset(settings.append),
         tools=list(settings.tools),
         allowed_tools=list(settings.allowed_tools),
         max_turns=settings.model_turns,
@@ -48,11 +44,20 @@ def options(settings: CliSettings, order: RunOrder) -> sdk.ClaudeAgentOptions:
         permission_mode="bypassPermissions",
         resume=settings.resume,
         add_dirs=list(settings.extra),
-        setting_sources=list(SETTING_SOURCES),
+        setting_sources=list(settings.setting_sources),
         env=additions(),
         hooks={"PreCompact": [sdk.HookMatcher(hooks=[_archiver(settings, order)])]},
         verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
     )
+
+
+def _preset(append: str) -> sdk.types.SystemPromptPreset:
+    return {
+        "type": "preset",
+        "preset": "claude_code",
+        "append": append,
+        "snapshot": False,  # a resumed session follows the rules of today
+    }
 
 
 def sdk_command(chosen: sdk.ClaudeAgentOptions) -> list[str] | None:
@@ -166,6 +171,8 @@ def outcome_of(result: sdk.ResultMessage) -> Outcome:
     usage = _usage(result)
     if not result.is_error and result.subtype == "success":
         return Outcome(usage=usage)
+    if result.subtype == AT_THE_CAP:
+        return Outcome(note="it has asked the model as often as it may", usage=usage)
     reasons = result.errors or [result.result or "", result.subtype]
     reason = next((" ".join(reason.split()) for reason in reasons if reason.strip()), "no reason given")
     return Outcome(error=reason[:500], code="agent", usage=usage)

@@ -160,6 +160,8 @@ class Dashboard(_Command):
     type: Literal["dashboard"] = "dashboard"
     tool: str = Field(min_length=1, max_length=64)
     arguments: dict[str, Any] = Field(default_factory=dict)
+    turn: int | None = None
+    """In which turn, where a group has two: a chat's, and one that keeps its dashboard up."""
 
     @property
     def title(self) -> str:

@@ -34,6 +34,8 @@ class TurnOrder(Document):
     """What to do to the conversation, instead of a question in it."""
     check: str | None = None
     """A bash script that is run before the agent; its last line may say that there is nothing to do."""
+    instructions: str | None = None
+    """The whole of what the agent is told of its part, in place of the usual; only in a run of its own."""
 
 
 class Limits(Document):

@@ -9,6 +9,7 @@ from typing import assert_never
 from agent_runner.wire.frames import Ack, Failure, Frame, Heartbeat, Ready, Result, TurnEnd, Usage
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from orchestrator.models import OutboxState, Run, Turn, TurnKind, TurnState
+from orchestrator.silence import is_silence
 from orchestrator.store import outbox, runs, sessions, turns
 from orchestrator.store.database import Tx
 
@@ -72,7 +73,7 @@ async def know_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> boo
 async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
     """Keep what was said until the turn has ended; False when that would be too much."""
     text = (frame.result or "")[:MAX_TEXT_CHARS]
-    if not text:
+    if not text or turn.kind is TurnKind.WORKER or is_silence(text):
         return True
     held = await outbox.held(tx, turn.id)
     if held.count >= MAX_RESULTS or held.chars + len(text) > MAX_RESULT_CHARS:

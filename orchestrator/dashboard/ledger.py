@@ -52,7 +52,7 @@ class Ledger:
             late_ms=max(0, now_ms - one.due_ms),
             error=None,
         )
-        self._tell("notification.delivered", one)
+        self._bus.publish("notification.delivered", group=one.folder, detail=one.id)
 
     async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:
         """It could not be sent now: tells who sees to it that it is tried again."""
@@ -82,10 +82,7 @@ class Ledger:
     async def _fail(self, tx: Tx, one: Notification, error: str) -> None:
         await write(tx, one, status=NotificationStatus.FAILED, error=error)
         log.error("notification.failed", notification=one.id, group=one.folder, reason=error)
-        self._tell("notification.failed", one)
-
-    def _tell(self, kind: str, one: Notification) -> None:
-        self._bus.publish(kind, group=one.folder, detail=one.id)
+        self._bus.publish("notification.failed", group=one.folder, detail=one.id)
 
 
 async def _apologise(tx: Tx, one: Notification, outgoing: Outgoing, *, now_ms: int) -> None:

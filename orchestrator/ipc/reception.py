@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from agent_runner.wire.mailbox import Command, Reply, SendFile, parse_command
+from agent_runner.wire.mailbox import Command, Dashboard, Reply, SendFile, parse_command
 from orchestrator.agenda import Times
 from orchestrator.attachments import FileRefused
 from orchestrator.clock import Clock
@@ -137,7 +137,8 @@ class Reception:
         request_id: str,
         file: Attachment | FileRefused | None,
     ) -> Answer:
-        turn = await turns.running_of(tx, group.folder)
+        claimed = command.turn if isinstance(command, Dashboard) else None
+        turn = await turns.running_of(tx, group.folder, claimed=claimed)
         why_not = refusal(group, command) or worker_refusal(turn, command)
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)

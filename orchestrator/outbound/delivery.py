@@ -17,6 +17,7 @@ from orchestrator.interfaces import Channel
 from orchestrator.models import ChatJid, OutboxState, Outgoing, Retry
 from orchestrator.outbound import format as formatting
 from orchestrator.outbound import splitting
+from orchestrator.silence import is_silence
 from orchestrator.store import messages, outbox
 from orchestrator.store.database import Database, Tx
 
@@ -222,4 +223,7 @@ def _parts(head: Outgoing, limit: int | None) -> tuple[str, ...]:
     """What of a message people may see, as its channel takes it. A part is as it was made."""
     if head.part is not None:
         return (head.text,)
-    return splitting.split(formatting.for_people(head.text), limit)
+    shown = formatting.for_people(head.text)
+    if head.turn_id is not None and is_silence(shown):
+        return ()
+    return splitting.split(shown, limit)

@@ -114,12 +114,22 @@ def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: in
 
 
 def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[Turn]:
-    """The next turn of each group that has none running, in the order of their claim."""
-    taken = {turn.folder for turn in turns if turn.state is TurnState.RUNNING}
-    taken |= {run.folder for run in runs if run.state in (RunState.STARTING, RunState.BUSY)}
+    """The next turn of each group that has none running, in the order of their claim.
+
+    What keeps a dashboard up is in nobody's way: a chat turn runs beside it.
+    """
+    running = [turn for turn in turns if turn.state is TurnState.RUNNING]
+    workers = {turn.run_id for turn in running if turn.kind is TurnKind.WORKER}
+    at_work = [run for run in runs if run.state in (RunState.STARTING, RunState.BUSY)]
+    upkept = {run.folder for run in at_work if run.id in workers}
+    upkept |= {turn.folder for turn in running if turn.kind is TurnKind.WORKER}
+    taken = {turn.folder for turn in running if turn.kind is not TurnKind.WORKER}
+    taken |= {run.folder for run in at_work if run.id not in workers}
     queued = [t for t in turns if t.state is TurnState.QUEUED and _is_time(t, now_ms) and _is_next(t, turns)]
     chosen: list[Turn] = []
     for turn in sorted(queued, key=lambda t: _claim(t, now_ms)):
+        if turn.folder in upkept and turn.kind is not TurnKind.CHAT:
+            continue
         if turn.folder not in taken:
             taken.add(turn.folder)
             chosen.append(turn)

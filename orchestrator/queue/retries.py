@@ -33,6 +33,7 @@ async def give_back(
     refused = await stops.reason_of(tx, turn.id)
     if refused is not None:
         reason, is_retryable = refused, False
+    is_retryable = is_retryable and turn.kind is not TurnKind.WORKER  # the rules stand in for it
     delay_ms = retry_delay_ms(turn.attempt) if is_retryable else None
     if delay_ms is not None:
         delay_ms = 0 if is_at_once else delay_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.dashboard.models import Notification
+from orchestrator.dashboard.models import Notification, NotificationStatus, QuestionType
 from orchestrator.models import ChatJid, Folder, OutboxState, Outgoing
 from orchestrator.store import dashboard_notifications, outbox
 from orchestrator.store.database import Tx, returned
@@ -90,14 +90,23 @@ async def told_by_itself(tx: Tx, folder: Folder, *, since_ms: int) -> int:
 
 
 async def told_lately(tx: Tx, folder: Folder, *, since_ms: int) -> list[Notification]:
-    """What was delivered, or cancelled by somebody, since then."""
+    """What was delivered or cancelled of what was due since then, or is to come."""
+    return await dashboard_notifications.listed(
+        tx,
+        folder,
+        statuses=(NotificationStatus.DELIVERED, NotificationStatus.CANCELLED),
+        from_ms=since_ms,
+    )
+
+
+async def asked(tx: Tx, folder: Folder) -> dict[tuple[str, QuestionType], int]:
+    """When a question of a kind on a task was last shown, answered or closed."""
     rows = await tx.execute_fetchall(
         """
-        SELECT id FROM notifications WHERE group_folder = :folder
-          AND (status = 'delivered' AND delivered_ms >= :since
-               OR status = 'cancelled' AND cancelled_ms >= :since)
+        SELECT task_id, type,
+               max(max(ifnull(last_asked_ms, 0), ifnull(answered_ms, 0), ifnull(closed_ms, 0))) AS last_ms
+        FROM questions WHERE group_folder = ? AND task_id IS NOT NULL GROUP BY task_id, type
         """,
-        {"folder": folder, "since": since_ms},
+        (folder,),
     )
-    found = [await dashboard_notifications.get(tx, folder, row["id"]) for row in rows]
-    return [one for one in found if one is not None]
+    return {(row["task_id"], QuestionType(row["type"])): row["last_ms"] for row in rows if row["last_ms"]}

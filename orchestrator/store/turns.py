@@ -137,9 +137,15 @@ async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
     return _from_row(row) if row else None
 
 
-async def running_of(tx: Tx, folder: Folder) -> Turn | None:
-    """The turn that a group's agent works on."""
-    cursor = await tx.execute("SELECT * FROM turns WHERE group_folder = ? AND state = 'running'", (folder,))
+async def running_of(tx: Tx, folder: Folder, *, claimed: int | None = None) -> Turn | None:
+    """The turn that a group's agent works on: of two the `claimed`, else not the upkeep of its dashboard."""
+    cursor = await tx.execute(
+        """
+        SELECT * FROM turns WHERE group_folder = :folder AND state = 'running'
+        ORDER BY id IS NOT :claimed, kind = 'worker' LIMIT 1
+        """,
+        {"folder": folder, "claimed": claimed},
+    )
     row = await cursor.fetchone()
     return _from_row(row) if row else None
 

@@ -112,7 +112,9 @@ class House:
     def _begin(self, turn_id: TurnId, run_id: RunId) -> None:
         turn = self.turns[turn_id]
         assert turn.state is TurnState.QUEUED, "a turn was started twice"
-        assert turn.folder not in {other.folder for other in self.running()}, "two turns of one group"
+        beside = [other for other in self.running() if other.folder == turn.folder]
+        upkeep = turn.kind is TurnKind.CHAT and all(other.kind is TurnKind.WORKER for other in beside)
+        assert not beside or (upkeep and len(beside) == 1), "two turns of one group"
         self.turns[turn_id] = replace(turn, state=TurnState.RUNNING, run_id=run_id)
         self.started.append(turn_id)
 

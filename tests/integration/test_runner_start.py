@@ -46,6 +46,7 @@ def reporter(directory: Path) -> tuple[Path, Path]:
         {"session_id": "--version", "model": "claude-haiku-4-5"},
         {"limits": Limits(model_turns=7), "is_main": True},
         {"assistant_name": "Ada", "timezone": "Asia/Seoul"},
+        {"limits": Limits(model_turns=10), "model": "claude-haiku-4-5", "instructions": "- Keep order 정리"},
     ],
 )
 async def test_the_cli_is_started_just_as_the_sdk_would(
@@ -59,7 +60,9 @@ async def test_the_cli_is_started_just_as_the_sdk_would(
     monkeypatch.setenv("CLAUDECODE", "1")
     (workspace.shared / "CLAUDE.md").write_text("- shared 기억")
     (workspace.extra / "code").mkdir()
-    order = order_of("hi", **more)
+    part = more.get("instructions")
+    order = order_of("hi", **{name: value for name, value in more.items() if name != "instructions"})
+    order = order.model_copy(update={"turn": order.turn.model_copy(update={"instructions": part})})
     program, report = reporter(workspace.root)
     settings = replace(CliSettings.of(order.model_dump(), workspace), cli=program)
     chosen = replace(

@@ -34,6 +34,25 @@ def test_a_container_that_still_starts_is_not_joined_by_a_second():
     assert decide([a_turn(1)], [a_run("r", state=RunState.STARTING)]).actions == ()
 
 
+def test_at_32_a_chat_turn_waits_for_no_upkeep_of_its_group():
+    worker = a_turn(1, kind=TurnKind.WORKER, state=TurnState.RUNNING, run_id="r", is_isolated=True)
+    busy = a_run("r", state=RunState.BUSY, is_isolated=True)
+
+    assert decide([worker, a_turn(2)], [busy]).actions == (Start(2),)
+    assert decide([worker, a_turn(2)], [busy, a_run("chat")]).actions == (HandOver(2, "chat"),)
+
+
+def test_nothing_else_runs_beside_an_upkeep_and_no_upkeep_beside_a_chat():
+    worker = a_turn(1, kind=TurnKind.WORKER, state=TurnState.RUNNING, run_id="r", is_isolated=True)
+    busy = a_run("r", state=RunState.BUSY, is_isolated=True)
+    chat = a_turn(2, state=TurnState.RUNNING, run_id="c")
+
+    assert decide([worker, a_turn(2, kind=TurnKind.TASK)], [busy]).actions == ()
+    assert decide([worker, chat, a_turn(3)], [busy, a_run("c", state=RunState.BUSY)]).actions == ()
+    later = a_turn(3, kind=TurnKind.WORKER, is_isolated=True)
+    assert decide([chat, later], [a_run("c", state=RunState.BUSY)]).actions == ()
+
+
 def test_what_was_given_up_holds_no_slot_and_its_turn_is_tried():
     assert decide([a_turn(1)], [a_run("r", state=RunState.LEFT)], cap=1).actions == (Start(1),)
 

@@ -14,7 +14,7 @@ async def use_dashboard(tx: Tx, caller: Caller, command: Dashboard) -> Answer:
     """Use a tool for the agent whose turn runs; whose that is, the store tells."""
     if caller.dashboards is None:
         return refused("not_here", NOT_HERE)
-    turn = await turns.running_of(tx, caller.group.folder)
+    turn = await turns.running_of(tx, caller.group.folder, claimed=command.turn)
     reply = await caller.dashboards.answer(
         tx, caller.group, turn, command.tool, command.arguments, caller.request_id
     )

@@ -1,0 +1,85 @@
+"""SILENT as an answer: nothing is sent, and the question is answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_runner.wire.frames import Ack, Result, TurnEnd
+from orchestrator.models import OutboxState, TurnState
+from orchestrator.outbound.delivery import Delivery
+from orchestrator.silence import is_silence
+from orchestrator.store import outbox
+from tests.fakes.channel import ScriptedChannel
+
+
+@pytest.mark.parametrize(
+    ("text", "is_silent"),
+    [
+        ("SILENT", True),
+        ("  SILENT\n", True),
+        ("**SILENT**", True),
+        ("`SILENT`.", True),
+        ('"SILENT"', True),
+        ("Silent", False),
+        ("SILENT night", False),
+        ("It is SILENT here.", False),
+        ("", False),
+    ],
+)
+def test_the_word_is_silence_when_it_is_all_there_is(text, is_silent):
+    assert is_silence(text) is is_silent
+
+
+@pytest.mark.parametrize("text", ["SILENT", " **SILENT** "])
+async def test_at_04_a_silent_answer_sends_nothing_and_answers(household, text):
+    await household.add_group()
+    await household.hear("@Andy blog 80%")
+    turn = await household.answer(text)
+    settled = await household.turn(turn.id)
+    assert (settled.state, settled.reason) == (TurnState.ANSWERED, "nothing to say")
+    assert await household.outgoing() == []
+
+
+async def test_what_is_said_besides_the_word_is_sent_without_it(household):
+    await household.add_group()
+    await household.hear("@Andy blog 80%")
+    turn, run, _ = await household.start_next()
+    frames = [
+        Ack(n=1, turn=turn.id),
+        Result(n=2, turn=turn.id, result="Well done!"),
+        Result(n=3, turn=turn.id, result="SILENT"),
+        TurnEnd(n=4, turn=turn.id),
+    ]
+    for frame in frames:
+        await household.take(run, frame)
+    assert [one.text for one in await household.outgoing()] == ["Well done!"]
+
+
+async def test_silence_behind_what_nobody_sees_is_silence_too(household):
+    import asyncio
+
+    from tests.fakes.until import until
+
+    await household.add_group()
+    await household.hear("@Andy blog 80%")
+    await household.answer("<internal>noted</internal>SILENT")
+    channel = ScriptedChannel()
+    async with asyncio.TaskGroup() as tasks:
+        delivery = Delivery(
+            household.database,
+            clock=household.clock,
+            name="Andy",
+            channel_for=lambda _: channel,
+            tasks=tasks,
+            hint=household.hints.outbox,
+            bus=household.bus,
+        )
+        running = tasks.create_task(delivery.run(), name="delivery")
+
+        async def is_settled() -> bool:
+            async with household.database.reading() as tx:
+                return (await outbox.counts(tx)).get(OutboxState.SKIPPED.value, 0) == 1
+
+        await until(is_settled, "it is skipped")
+        running.cancel()
+    assert channel.attempts == []
