@@ -53,7 +53,7 @@ from orchestrator.scheduler.when import point_ms
 from orchestrator.serve import Server, fronted, listen
 from orchestrator.status import Credential, Host, gather
 from orchestrator.store import database as store_database
-from orchestrator.store import groups
+from orchestrator.store import groups, runs
 from orchestrator.store.database import Database, Tx
 from orchestrator.supervise import supervise
 from orchestrator.upkeep import Upkeep
@@ -117,6 +117,7 @@ class Orchestrator:
             stack.push_async_callback(self._database.close)
             async with self._database.transaction() as tx:
                 await registration.ensure_main(tx, now_ms=self._clock.now_ms())
+                left = any(run.runtime == "docker" for run in await runs.live(tx))
             stack.push_async_callback(self._run_logs.close)
             await asyncio.to_thread(self._lay_shared)
             self._chosen = await choice.choose(
@@ -124,6 +125,7 @@ class Orchestrator:
                 home=self._home.root,
                 install=self._home.install_id(),
                 tag=self._settings.andy_image,
+                has_containers=left,
                 on_log=self._run_logs.take_stderr,
                 say=self._say,
             )

@@ -62,13 +62,16 @@ async def choose(
     home: Path,
     install: str,
     tag: str,
+    has_containers: bool,
     on_log: OnLog,
     say: Say,
 ) -> Chosen:
     """Find a runtime; with `auto`, say why when it cannot be Docker. `on_log` takes what containers say.
 
+    `has_containers` tells that an earlier host left some in Docker: they may live on, unseen.
+
     Raises:
-        ContainerError: Docker was asked for by name and cannot be had.
+        ContainerError: Docker was asked for by name, or is needed for what was left there, and cannot be had.
     """
     if wanted == "process":
         return _process(home, say, on_log=on_log, why="as you asked")
@@ -77,6 +80,11 @@ async def choose(
     except ContainerError as error:
         if wanted == "docker":
             raise
+        if has_containers:
+            raise ContainerError(
+                f"Containers of this home may live on in Docker, and it cannot be used: {error}"
+                " Mend that, or give them up with ANDY_RUNTIME=process."
+            ) from error
         return _process(home, say, on_log=on_log, why=str(error))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -177,6 +178,29 @@ def test_a_missing_image_is_told_once_and_tried_again_by_the_next_message(
             andy.kill()
             andy._remove_containers()
             docker_client.remove_image(tag)
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("agent_image")
+def test_a_host_whose_containers_live_on_does_not_go_on_without_docker(tmp_path: Path) -> None:
+    with AndyProcess(tmp_path / "home", runtime="docker") as andy:
+        andy.say("hello")
+        andy.kill()
+        blind = dict(andy.environment, DOCKER_HOST=f"unix://{tmp_path}/nothing.sock")
+        started = subprocess.run(
+            [sys.executable, "-m", "orchestrator", "up", "--runtime", "auto", "--port", "0"],
+            env=blind,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert started.returncode == 1, started.stderr
+        assert "may live on in Docker" in started.stderr.splitlines()[-1]
+        assert "ANDY_RUNTIME=process" in started.stderr.splitlines()[-1]
+        andy.start()
+        assert andy.say("hello again")["outcome"] == "answered"
+        assert len(andy.rows("SELECT 1 FROM runs")) == 1, "the container that lived on answers"
 
 
 def test_ten_thousand_messages_that_came_meanwhile_are_one_turn(tmp_path: Path) -> None:
