@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from orchestrator import __version__
-from orchestrator.cli import accounts, backup, events, setup, tasks, whatsapp
+from orchestrator.cli import accounts, backup, doctor, events, setup, tasks, whatsapp
 from orchestrator.cli.options import (
     FAILED,
     GroupArgument,
@@ -45,6 +45,7 @@ app.command(backup.restore)
 app.command(tasks.tasks_app)
 app.command(whatsapp.whatsapp_app)
 app.command(setup.setup)
+app.command(doctor.doctor)
 image_app = app.command(App(name="image", help="The agents' container image."))
 
 

@@ -1,0 +1,180 @@
+"""Checks of what Andy needs around it: the engine, the image, its port, the model service, WhatsApp."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from agent_runner.wire.document import WIRE_VERSION
+from orchestrator.cli import pairing
+from orchestrator.cli.finding import Finding, bad, note, ok
+from orchestrator.config import Settings
+from orchestrator.container import choice, docker_client, docker_engine, image, image_base, siblings
+from orchestrator.credentials import headers
+from orchestrator.credentials.secrets import Credential, CredentialSource
+from orchestrator.errors import ContainerError, EngineGone
+from orchestrator.home import Home
+from orchestrator.serve import listen
+
+ASK_SECONDS = 20.0
+LOAD_SECONDS = 60.0
+CHEAP_MODEL = "claude-haiku-4-5"
+REJECTED = (401, 403)
+LOAD = "from orchestrator.channels.whatsapp import library\nlibrary.load()"
+
+
+async def engine(settings: Settings) -> Finding:
+    if settings.andy_runtime == "process":
+        return note("engine", "not used: ANDY_RUNTIME=process, and nothing isolates agents")
+    try:
+        await docker_engine.probe()
+        version = await asyncio.to_thread(_engine_version)
+    except ContainerError as error:
+        mend = "start Docker, and let this user use it: sudo usermod -aG docker $USER"
+        return bad("engine", str(error), mend=mend)
+    return ok("engine", f"Docker {version} at {os.environ.get('DOCKER_HOST', docker_client.DEFAULT_ENGINE)}")
+
+
+async def _engine_answers() -> bool:
+    try:
+        await docker_engine.probe()
+    except EngineGone:
+        return False
+    return True
+
+
+def _engine_version() -> str:
+    with docker_client.translated(), closing(docker_client.connect()) as client:
+        return str(client.version()["Version"])
+
+
+async def agent_image(settings: Settings) -> Finding:
+    if settings.andy_runtime == "process":
+        return note("image", "not used: ANDY_RUNTIME=process")
+    if not await _engine_answers():
+        return note("image", "cannot be told without an engine")
+    return await asyncio.to_thread(_agent_image, settings.andy_image)
+
+
+def _agent_image(tag: str) -> Finding:
+    """Whether it is here, speaks this wire, and is made of the sources that are here, if they are."""
+    root = choice.project_root()
+    build = "andy image build" if root else "docker compose build"
+    with docker_client.translated(), closing(docker_client.connect()) as client:
+        found = image_base.inspect(client, tag)
+        if found is None:
+            return bad("image", f"{tag} is not here", mend=build)
+        labels = found["Config"]["Labels"] or {}
+        is_current = root is None or image.is_current(client, tag, root)
+    spoken = labels.get(image.WIRE_LABEL, str(WIRE_VERSION))
+    text = f"{tag} of {found['Created'][:16]}, {labels.get(image.SOURCE_LABEL, 'built by Compose')}"
+    if spoken != str(WIRE_VERSION):
+        return bad("image", f"{text}: it speaks version {spoken}, Andy {WIRE_VERSION}", mend=build)
+    if not is_current:
+        return note("image", f"{text}: older than its sources; the next start builds it", mend=build)
+    return ok("image", text)
+
+
+async def compose(home: Home, settings: Settings) -> Finding:
+    """Where Andy is a container: whether what agents get has its place on the host."""
+    if settings.andy_runtime == "process" or not await _engine_answers():
+        return ok("compose", "Andy is no container")
+    own = await asyncio.to_thread(siblings.find)
+    if own is None:
+        return ok("compose", "Andy is no container")
+    own.check_home(home.root)
+    return ok("compose", f"{home.groups} is {own.on_host(home.groups)} on the host")
+
+
+async def port(settings: Settings, running: dict[str, Any] | None) -> Finding:
+    if running is not None:
+        return ok("port", f"Andy {running.get('version', '')} answers on it")
+    try:
+        listen("127.0.0.1", settings.andy_port).close()
+    except OSError as error:
+        return bad(
+            "port",
+            f"{settings.andy_port} of 127.0.0.1 is taken ({error.strerror}), not by this Andy",
+            mend="end what has it, or choose another with ANDY_PORT",
+        )
+    return note("port", f"{settings.andy_port} is free: Andy is not running", mend="andy up")
+
+
+async def credential(home: Home, settings: Settings, *, is_online: bool) -> Finding:
+    source = CredentialSource(home.root, os.environ)
+    found = source.current()
+    if found is None:
+        return note(
+            "credential",
+            "none: the offline agent answers",
+            mend="for a model put ANTHROPIC_API_KEY=… into .env",
+        )
+    if not is_online:
+        return ok("credential", f"{found.setting} is there; --online asks whether it is taken")
+    return await _accepted(found, source.upstream(), settings.andy_model or CHEAP_MODEL)
+
+
+async def _accepted(found: Credential, upstream: str, model: str) -> Finding:
+    """Have one word counted, which costs nothing where it is served, and tells whether the key is taken."""
+    import httpx
+
+    sent = headers.request_headers(
+        [(b"content-type", b"application/json"), (b"anthropic-version", b"2023-06-01")], found
+    )
+    body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+    try:
+        async with httpx.AsyncClient(timeout=ASK_SECONDS) as client:
+            answer = await client.post(f"{upstream}/v1/messages/count_tokens", json=body, headers=sent)
+    except httpx.HTTPError as error:
+        return bad(
+            "credential", f"{upstream} is not reached: {error!r}", mend="check the network and its proxies"
+        )
+    if answer.status_code in REJECTED:
+        return bad(
+            "credential",
+            f"{upstream} refuses {found.setting} (HTTP {answer.status_code})",
+            mend=f"put a valid {found.setting} into .env",
+        )
+    if answer.is_server_error:
+        return note(
+            "credential", f"{upstream} has trouble of its own (HTTP {answer.status_code})", mend="try later"
+        )
+    return ok("credential", f"{upstream} takes {found.setting}")
+
+
+async def whatsapp(home: Home) -> Finding:
+    """Whether its library loads here, and how the account's connection is."""
+    trouble = await _library_trouble()
+    if trouble:
+        return bad("whatsapp", trouble, mend="other channels work without it")
+    found = await pairing.status(home.root)
+    state, account = str(found["state"]).replace("_", " "), found["account"]
+    if not account and state == "unpaired":
+        return note("whatsapp", "no account", mend="andy whatsapp pair")
+    if found["is_running"] and state == "connected":
+        return ok("whatsapp", f"{account} is connected")
+    if found["advice"]:
+        return bad("whatsapp", f"{account or 'the account'}: {state}", mend=found["advice"])
+    return note("whatsapp", f"{account or 'the account'}: {state}", mend="andy whatsapp status")
+
+
+async def _library_trouble() -> str:
+    """Load it in a process of its own: it is large, and may take the whole process with it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", LOAD, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    async with asyncio.timeout(LOAD_SECONDS):
+        _, said = await process.communicate()
+    if process.returncode == 0:
+        return ""
+    last = said.decode("utf-8", "replace").strip().splitlines()[-1:]
+    return (
+        last[0].removeprefix("orchestrator.channels.whatsapp.library.LibraryMissing: ")
+        if last
+        else "it ended"
+    )

@@ -1,0 +1,214 @@
+"""What the doctor finds, and that it says how to mend it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from orchestrator.cli import checks_beyond, checkup
+from orchestrator.cli.finding import Finding
+from orchestrator.home import Home
+from orchestrator.store.database import Database, migrations
+
+KEY = "sk-ant-api03-of-a-test"
+NAMES = [
+    "settings", "permissions", "store", "disk", "clock", "lists", "engine", "image", "compose", "port",
+    "credential", "whatsapp",
+]  # fmt: skip
+
+
+@pytest.fixture
+def home(request, tmp_path, monkeypatch) -> Home:
+    """A home on which nothing is wrong, without Docker and without a credential."""
+    for name in (
+        "ANTHROPIC_API_KEY",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_BASE_URL",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("ANDY_RUNTIME", "process")
+    monkeypatch.setenv("ANDY_PORT", "0")
+    monkeypatch.setenv("TZ", "Asia/Seoul")
+    if request.function.__name__ != "test_nothing_is_wrong_with_a_fresh_home":
+        monkeypatch.setattr(checks_beyond, "LOAD", "")  # 60 MB and 2 s
+    made = Home(tmp_path / "home")
+    made.make()
+    return made
+
+
+async def found(home: Home, *, is_online: bool = False) -> dict[str, Finding]:
+    return {one.name: one for one in await checkup.examine(home.root, is_online=is_online)}
+
+
+async def wrong(home: Home, *, is_online: bool = False) -> list[Finding]:
+    return [one for one in (await found(home, is_online=is_online)).values() if one.is_bad]
+
+
+async def test_nothing_is_wrong_with_a_fresh_home(home):
+    seen = await found(home)
+
+    assert list(seen) == NAMES
+    assert [one for one in seen.values() if one.is_bad] == []
+
+
+async def test_a_store_that_was_made_is_sound_and_has_its_version(home):
+    await (await Database.open(home.database)).close()
+
+    store = (await found(home))["store"]
+    assert (store.state, f"version {len(migrations())}" in store.text) == ("ok", True)
+
+
+async def only(home: Home, name: str, *, says: str, mend: str, is_online: bool = False) -> None:
+    (one,) = await wrong(home, is_online=is_online)
+    assert one.name == name
+    assert says in one.text
+    assert mend in one.mend
+
+
+async def test_a_setting_that_is_none_is_named(home, monkeypatch):
+    monkeypatch.setenv("ANDY_RUNTIMES", "docker")
+
+    seen = await found(home)
+    assert seen["settings"].is_bad
+    assert "'ANDY_RUNTIMES' is no setting" in seen["settings"].text
+
+
+async def test_a_secret_that_others_may_read_is_named(home):
+    (home.root / ".env").write_text("TZ=Asia/Seoul")
+    (home.root / ".env").chmod(0o644)
+
+    await only(home, "permissions", says=f"others may read {home.root}/.env", mend="chmod 600")
+
+
+async def test_a_store_of_a_newer_andy_is_named(home):
+    with closing(sqlite3.connect(home.database)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+
+    assert "version 999, written by a newer Andy" in (await found(home))["store"].text
+    assert (await found(home))["store"].is_bad
+
+
+async def test_a_store_of_an_older_andy_is_led_on_by_the_next_start(home):
+    with closing(sqlite3.connect(home.database)) as connection:
+        connection.executescript(f"{migrations()[0]}; PRAGMA user_version = 1;")
+    home.database.chmod(0o600)
+
+    seen = (await found(home))["store"]
+    assert (seen.state, "version 1; the next start copies it" in seen.text) == ("note", True)
+
+
+async def test_a_damaged_store_is_named_with_what_to_restore(home):
+    home.database.write_bytes(b"no database" * 1000)
+    home.database.chmod(0o600)
+
+    seen = (await found(home))["store"]
+    assert seen.is_bad
+    assert "andy restore FILE" in seen.text
+
+
+async def test_a_clock_behind_the_newest_message_is_named(home):
+    database = await Database.open(home.database)
+    late = int(time.time() * 1000) + 60 * 60_000
+    async with database.transaction() as tx:
+        await tx.execute("INSERT INTO chats (jid, name) VALUES ('local:x', 'x')")
+        await tx.execute(
+            "INSERT INTO messages"
+            " (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, ignored_reason)"
+            " VALUES ('local:x', 'm', 's', 's', 't', ?, ?, 'no trigger')",
+            (late, late),
+        )
+    await database.close()
+
+    await only(home, "clock", says="before the newest message", mend="timedatectl")
+
+
+async def test_a_broken_list_is_named(home, tmp_path):
+    (tmp_path / "config" / "andy").mkdir(parents=True)
+    (tmp_path / "config" / "andy" / "mount-allowlist.json").write_text("{")
+
+    await only(home, "lists", says="mount-allowlist.json cannot be used", mend="correct the file")
+
+
+async def test_a_port_that_another_has_is_named(home, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setenv("ANDY_PORT", str(other.getsockname()[1]))
+
+        await only(home, "port", says="is taken", mend="ANDY_PORT")
+
+
+async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):
+    monkeypatch.setenv("ANDY_RUNTIME", "docker")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+
+    seen = await found(home)
+    assert seen["engine"].is_bad
+    assert "start Docker" in seen["engine"].mend
+
+
+@pytest.fixture
+def asked(home, monkeypatch) -> Iterator[list[str]]:
+    """The paths that a model service was asked for; it takes `KEY` only."""
+    paths: list[str] = []
+
+    class Service(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            paths.append(self.path)
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200 if self.headers["x-api-key"] == KEY else 401)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        Thread(target=server.serve_forever, name="service").start()
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+        yield paths
+        server.shutdown()
+
+
+async def test_a_credential_is_asked_about_only_when_online_is_said(home, asked, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-api03-wrong")
+    assert await wrong(home) == []
+    assert asked == []
+
+    await only(home, "credential", says="refuses ANTHROPIC_API_KEY", mend="valid", is_online=True)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    assert (await found(home, is_online=True))["credential"].state == "ok"
+    assert asked == ["/v1/messages/count_tokens"] * 2
+
+
+async def test_a_service_that_is_not_reached_is_named(home, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
+
+    await only(home, "credential", says="is not reached", mend="network", is_online=True)
+
+
+def test_the_command_says_it_for_people_and_machines_and_exits_with_1(home):
+    (home.root / ".env").write_text("")
+    (home.root / ".env").chmod(0o644)
+    command = [sys.executable, "-m", "orchestrator", "doctor", "--home", str(home.root)]
+
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+
+    assert (said.returncode, told.returncode) == (1, 1)
+    assert f"✗ permissions  others may read {home.root}/.env" in said.stdout
+    assert f"→ chmod 600 {home.root}/.env" in said.stdout
+    assert "1 of 12 need mending." in said.stdout
+    rows = json.loads(told.stdout)
+    assert [row["check"] for row in rows] == NAMES
+    assert [row["check"] for row in rows if row["state"] == "bad"] == ["permissions"]
