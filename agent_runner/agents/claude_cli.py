@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator
 from typing import IO, Any
 
-from agent_runner.agents.claude_command import SERVER, StartedCli
+from agent_runner.agents.claude_command import SERVERS, StartedCli
 from agent_runner.agents.claude_tools import ToolServer
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -99,8 +99,8 @@ class CliProcess:
                 "type": "control_request",
                 "request_id": str(request_id),
                 "request": {"subtype": "mcp_message", "server_name": name, "message": dict(call)},
-            } if name == SERVER:
-                task = asyncio.create_task(self._answer(request_id, call), name=f"tool-{request_id}")
+            } if name in SERVERS:
+                task = asyncio.create_task(self._answer(request_id, name, call), name=f"tool-{request_id}")
                 self._answers[request_id] = task
                 return True
             case {"type": "control_cancel_request", "request_id": str(request_id)} if (
@@ -110,9 +110,9 @@ class CliProcess:
                 return True
         return False
 
-    async def _answer(self, request_id: str, call: dict[str, Any]) -> None:
+    async def _answer(self, request_id: str, server: str, call: dict[str, Any]) -> None:
         try:
-            answer = await self._tools.answer(call)
+            answer = await self._tools.answer(call, server=server)
             response = {"mcp_response": answer or {"jsonrpc": "2.0", "result": {}}}
             body = {"subtype": "success", "request_id": request_id, "response": response}
             await self.write(json.dumps({"type": "control_response", "response": body}) + "\n")

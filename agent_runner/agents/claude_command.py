@@ -22,6 +22,9 @@ from agent_runner.agents.claude_prompt import system_prompt
 from agent_runner.workspace import Workspace
 
 SERVER = "andy"
+DASHBOARD = "dashboard"
+SERVERS = (SERVER, DASHBOARD)
+"""Tools of two kinds, each under a name of its own: both have an `update_task`."""
 SETTING_SOURCES: tuple[Literal["user", "project"], ...] = ("user", "project")
 BUILT_IN_TOOLS = (
     "Bash",
@@ -62,7 +65,7 @@ class CliSettings:
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
-        return (*self.tools, f"mcp__{SERVER}")
+        return (*self.tools, *(f"mcp__{name}" for name in SERVERS))
 
     @property
     def setting_sources(self) -> tuple[Literal["user", "project"], ...]:
@@ -103,7 +106,7 @@ class CliSettings:
             command.append(f"--resume={self.resume}")
         for directory in self.extra:
             command += ["--add-dir", str(directory)]
-        servers = {"mcpServers": {SERVER: {"type": "sdk", "name": SERVER}}}
+        servers = {"mcpServers": {name: {"type": "sdk", "name": name} for name in SERVERS}}
         command += ["--mcp-config", json.dumps(servers)]
         command.append(f"--setting-sources={','.join(self.setting_sources)}")
         return [*command, "--input-format", "stream-json"]

@@ -17,7 +17,7 @@ from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 
 from agent_runner.agents.claude_cli import CliProcess
 from agent_runner.agents.claude_command import (
-    SERVER,
+    SERVERS,
     CliSettings,
     additions,
 )
@@ -62,11 +62,11 @@ def _preset(append: str) -> sdk.types.SystemPromptPreset:
 
 def sdk_command(chosen: sdk.ClaudeAgentOptions) -> list[str] | None:
     """Return the command that the SDK would start the CLI with, or None when this release hides it."""
-    server: Any = {"type": "sdk", "name": SERVER}
+    servers: Any = {name: {"type": "sdk", "name": name} for name in SERVERS}
     try:
         from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
-        with_tools = replace(chosen, mcp_servers={SERVER: server})
+        with_tools = replace(chosen, mcp_servers=servers)
         build: Callable[[], list[str]] = SubprocessCLITransport("", with_tools)._build_command  # noqa: SLF001
         return build()
     except (ImportError, AttributeError, TypeError):

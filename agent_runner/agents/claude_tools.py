@@ -11,8 +11,11 @@ import json
 from collections import Counter
 from typing import Any
 
+from agent_runner.agents.claude_command import DASHBOARD, SERVER
+from agent_runner.dashboard_tools import DASHBOARD_TOOLS
 from agent_runner.faults import log_fault, one_line
 from agent_runner.host import Host
+from agent_runner.tool import Tool
 from agent_runner.tools import tools_for, words_of
 from agent_runner.wire.order import RunOrder
 
@@ -27,38 +30,43 @@ class ToolServer:
         """The turn that is being answered."""
         self._host = host
         self._calls: Counter[tuple[int | None, str]] = Counter()
-        self._tools = {tool.name: tool for tool in tools_for(is_main=order.is_main)}
+        self._tools = _tools_of(order)
 
-    async def answer(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Answer one message; None when it is a notification. Whatever a tool does, this returns."""
+    async def answer(self, message: dict[str, Any], *, server: str = SERVER) -> dict[str, Any] | None:
+        """Answer one message to one of the servers; None when it is a notification.
+
+        Whatever a tool does, this returns.
+        """
         if "id" not in message:
             return None
         parameters = message.get("params") or {}
         match message.get("method"):
             case "initialize":
-                result = _introduction(parameters)
+                result = _introduction(server, parameters)
             case "ping":
                 result = {}
             case "tools/list":
-                result = {"tools": self._listing()}
+                result = {"tools": self._listing(server)}
             case "tools/call":
-                result = await self._call(str(parameters.get("name")), parameters.get("arguments") or {})
+                result = await self._call(
+                    server, str(parameters.get("name")), parameters.get("arguments") or {}
+                )
             case method:
                 return _error(message["id"], f"no method {method}")
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
-    def _listing(self) -> list[dict[str, Any]]:
+    def _listing(self, server: str) -> list[dict[str, Any]]:
         return [
             {"name": tool.name, "description": tool.description, "inputSchema": tool.schema()}
-            for tool in self._tools.values()
+            for tool in self._tools[server].values()
         ]
 
-    async def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        tool = self._tools.get(name)
+    async def _call(self, server: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        tool = self._tools[server].get(name)
         if tool is None:
             return _said(f"There is no tool {name}.", is_error=True)
         try:
-            request_id = self._request_id(name, arguments)
+            request_id = self._request_id(name if server == SERVER else f"{server}.{name}", arguments)
             reply = await tool.call(arguments, self._host, turn=self.turn, request_id=request_id)
         except Exception as error:  # noqa: BLE001  # the model is told, and goes on without the tool
             log_fault(f"the tool {name} broke", error)
@@ -75,11 +83,19 @@ class ToolServer:
         return f"t{self.turn}-{digest}-{self._calls[self.turn, digest]}"
 
 
-def _introduction(parameters: dict[str, Any]) -> dict[str, Any]:
+def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool[Any]]]:
+    """By server and name. A worker's few tools are those of the dashboard, and its only ones."""
+    is_worker = order.turn.kind == "worker"
+    own = tools_for(is_main=order.is_main, is_worker=is_worker)
+    board = () if is_worker else DASHBOARD_TOOLS
+    return {SERVER: {tool.name: tool for tool in own}, DASHBOARD: {tool.name: tool for tool in board}}
+
+
+def _introduction(server: str, parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "protocolVersion": parameters.get("protocolVersion", "2025-06-18"),
         "capabilities": {"tools": {}},
-        "serverInfo": {"name": "andy", "version": "1"},
+        "serverInfo": {"name": server, "version": "1"},
     }
 
 

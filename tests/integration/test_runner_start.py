@@ -66,7 +66,8 @@ async def test_the_cli_is_started_just_as_the_sdk_would(
     program, report = reporter(workspace.root)
     settings = replace(CliSettings.of(order.model_dump(), workspace), cli=program)
     chosen = replace(
-        claude_sdk.options(settings, order), mcp_servers={"andy": {"type": "sdk", "name": "andy"}}
+        claude_sdk.options(settings, order),
+        mcp_servers={name: {"type": "sdk", "name": name} for name in ("andy", "dashboard")},
     )
     transport = SubprocessCLITransport("", chosen)
     await transport.connect()

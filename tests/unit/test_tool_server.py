@@ -8,7 +8,7 @@ import pytest
 from agent_runner.agents.claude_tools import METHOD_NOT_FOUND, ToolServer
 from agent_runner.host import Host
 from agent_runner.tools import tools_for
-from agent_runner.wire.mailbox import Command, Reply, SendMessage
+from agent_runner.wire.mailbox import Command, Dashboard, Reply, SendMessage
 from agent_runner.workspace import Workspace
 from tests.fakes.runner_process import order_of
 
@@ -103,3 +103,30 @@ async def test_a_turn_that_is_tried_again_asks_under_the_same_ids() -> None:
     first = await one_try()
     assert len(set(first)) == 3
     assert await one_try() == first
+
+
+async def test_the_dashboards_tools_are_a_server_of_their_own() -> None:
+    host = Answering()
+    tools = server(host)
+    tools.turn = 9
+    listing = {"jsonrpc": "2.0", "id": 0, "method": "tools/list"}
+    answer = await tools.answer(listing, server="dashboard")
+    assert answer is not None
+    names = {tool["name"] for tool in answer["result"]["tools"]}
+    assert {"create_task", "update_task", "archive_task"} <= names
+    assert len(names) == 14
+    call = {"name": "update_task", "arguments": {"task_id": "task_1", "progress": 80}}
+    await tools.answer({**listing, "method": "tools/call", "params": call}, server="dashboard")
+    assert host.asked == [
+        Dashboard(tool="update_task", arguments={"task_id": "task_1", "progress": 80}, turn=9)
+    ]
+
+
+async def test_what_does_not_fit_a_dashboards_tool_is_told_without_asking() -> None:
+    host = Answering()
+    params = {"name": "create_task", "arguments": {"title": "x", "created_by": "me"}}
+    call = {"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": params}
+    answer = await server(host).answer(call, server="dashboard")
+    assert answer is not None
+    assert "created_by" in answer["result"]["content"][0]["text"]
+    assert host.asked == []
