@@ -14,19 +14,21 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator import group_files
 from orchestrator.clock import Clock
 from orchestrator.config import Settings
-from orchestrator.dashboard import brief, worker
+from orchestrator.dashboard import at_once, brief, worker
 from orchestrator.dashboard.desk import Desk
 from orchestrator.dashboard.dispatch import NotificationDispatcher
+from orchestrator.dashboard.exporter import Exporter
 from orchestrator.dashboard.ledger import Ledger
 from orchestrator.dashboard.mode import mode_of
+from orchestrator.dashboard.models import Actor, Hand
 from orchestrator.dashboard.rounds import Rounds, Ties
 from orchestrator.dashboard.slots import Hours
 from orchestrator.dashboard.work import Limits
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.models import Group, RunId, Turn
+from orchestrator.models import Group, Quote, RunId, Turn
 from orchestrator.outbound.delivery import Origin
-from orchestrator.store import dashboard_rounds
+from orchestrator.store import dashboard_rounds, dashboards
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -55,6 +57,7 @@ class Boards:
         self._settings = settings
         self._zone_of = zone_of
         self._clock = clock
+        self._exporter = Exporter(home / "data" / "env", database, bus=bus, zone_of=zone_of)
         self.desk = Desk(
             database,
             clock=clock,
@@ -102,7 +105,11 @@ class Boards:
             log.warning("settings.do_nothing", reason=warning)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        return {"notifications": self._dispatcher.run, "worker": self.rounds.run}
+        return {
+            "dashboard-files": self._exporter.run,
+            "notifications": self._dispatcher.run,
+            "worker": self.rounds.run,
+        }
 
     async def compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
         """What keeps a dashboard up is told its part, by the group's own file if there is one."""
@@ -119,6 +126,15 @@ class Boards:
     async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
         """What a turn is told of its group's dashboard; None where there is none."""
         return await brief.brief(tx, turn, zone=self._zone_of(group), now_ms=self._clock.now_ms())
+
+    async def at_once(
+        self, tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
+    ) -> str | None:
+        """What somebody writes that needs no model: the reply; None of all else, and without a dashboard."""
+        if await dashboards.get(tx, group.folder) is None:
+            return None
+        hand = Hand(actor=Actor.USER, now_ms=self._clock.now_ms(), is_person=True)
+        return await at_once.answer(self.desk.work(tx, group, hand), text, quote, is_asked=is_asked)
 
     def hours_of(self, group: Group) -> Hours:
         """The times of day of a group."""

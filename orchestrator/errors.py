@@ -15,7 +15,8 @@ AndyError                    a person reads the text: it names the mend
 │   ├── BadTime
 │   ├── BadSchedule
 │   ├── UnknownTask
-│   └── TaskRefused
+│   ├── TaskRefused
+│   └── ImportRefused        the files of a dashboard cannot be taken, and why, row by row
 ├── ContainerError           a runtime cannot do what was asked
 │   ├── EngineGone           no engine answers
 │   ├── ImageMissing         the agent image is not there
@@ -138,6 +139,18 @@ class TaskRefused(BadRequest):
 
     code = "task_refused"
     http_status = 409
+
+
+class ImportRefused(BadRequest):
+    """The files cannot be imported; nothing was changed."""
+
+    code = "import_refused"
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        shown = "\n".join(f"- {one}" for one in problems[:50])
+        more = f"\n- … and {len(problems) - 50} more" if len(problems) > 50 else ""
+        super().__init__(f"Nothing was imported:\n{shown}{more}")
 
 
 class ContainerError(AndyError):

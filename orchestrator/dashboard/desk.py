@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -11,7 +13,7 @@ from pydantic import ValidationError
 from agent_runner.wire import dashboard as wire
 from agent_runner.wire.mailbox import Reply
 from orchestrator.clock import Clock
-from orchestrator.dashboard import board, knowledge, notifications, questions, tasks
+from orchestrator.dashboard import board, export, importing, knowledge, notifications, questions, tasks
 from orchestrator.dashboard.models import (
     Actor,
     Category,
@@ -127,6 +129,43 @@ class Desk:
             )
         self.tell(group, result)
         return result
+
+    async def export(self, folder: str, directory: Path) -> list[str]:
+        """Write a dashboard's files and return their names; none of a group that has no dashboard.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            OSError: a file cannot be written.
+        """
+        async with self._database.reading() as tx:
+            group = await groups.known(tx, folder)
+            documents = await export.documents_of(tx, group.folder, self._zone_of(group))
+        if documents is None:
+            return []
+        contents = await asyncio.to_thread(export.contents, documents)
+        await asyncio.to_thread(export.write, directory, contents)
+        return list(contents)
+
+    async def take(self, folder: str, directory: Path, *, replaces: bool = False) -> importing.Rows:
+        """Import a dashboard's files, in the place of what is there if `replaces`: all or nothing.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            ImportRefused: the files do not fit; the text names each row.
+        """
+        documents = await asyncio.to_thread(importing.read, directory)
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            group = await groups.known(tx, folder)
+            rows = importing.rows_of(documents, group.folder, zone=self._zone_of(group), now_ms=now_ms)
+            hand = Hand(actor=Actor.USER, now_ms=now_ms, is_person=True)
+            await importing.put(self.work(tx, group, hand), rows, replaces=replaces)
+            detail = {"type": "dashboard.import", "by": Actor.USER.value, **rows.counts()}
+            await audit.append(
+                tx, audit.Event(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
+            )
+        self.tell(group, Result(text="Imported."))
+        return rows
 
     def tell(self, group: Group, result: Result) -> None:
         """A change was committed: whoever follows dashboards looks again."""

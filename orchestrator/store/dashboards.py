@@ -88,6 +88,29 @@ async def release(tx: Tx, folder: Folder, owner: str) -> None:
     )
 
 
+TABLES = ("dashboard_tasks", "questions", "notifications", "insights", "people", "projects")
+"""What is on a dashboard."""
+
+
+async def ids_in(tx: Tx, folder: Folder, table: str) -> set[str]:
+    """The ids that a group has in one of `TABLES`."""
+    assert table in TABLES
+    rows = await tx.execute_fetchall(
+        f"SELECT id FROM {table} WHERE group_folder = ?",  # noqa: S608 - one of ours
+        (folder,),
+    )
+    return {row["id"] for row in rows}
+
+
+async def clear(tx: Tx, folder: Folder) -> None:
+    """Take all that is on a dashboard away."""
+    for table in TABLES:
+        await tx.execute(
+            f"DELETE FROM {table} WHERE group_folder = ?",  # noqa: S608 - one of ours
+            (folder,),
+        )
+
+
 def _from_row(row: sqlite3.Row) -> Dashboard:
     return Dashboard(
         folder=Folder(row["group_folder"]),

@@ -1,0 +1,91 @@
+"""Keeps the files of each dashboard true: a second after it changed, at the latest after a minute."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from orchestrator.dashboard import export
+from orchestrator.events import Bus, Event
+from orchestrator.models import Folder, Group
+from orchestrator.store import dashboards, groups
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+DEBOUNCE_SECONDS = 1.0
+DIRECTORY = "dashboard"
+_HINTS = ("command.dashboard", "dashboard.", "notification.")
+
+
+class Exporter:
+    """Looks at the revisions: a dashboard that has not changed is not written."""
+
+    def __init__(
+        self,
+        root: Path,
+        database: Database,
+        *,
+        bus: Bus,
+        zone_of: Callable[[Group], ZoneInfo],
+        debounce_seconds: float = DEBOUNCE_SECONDS,
+    ) -> None:
+        """`root` holds a directory a group, which is there once a container of it was prepared."""
+        self._root = root
+        self._database = database
+        self._bus = bus
+        self._zone_of = zone_of
+        self._debounce_seconds = debounce_seconds
+        self._written: dict[Folder, tuple[int, str]] = {}
+
+    async def run(self) -> None:
+        with self._bus.listening() as events:
+            while True:
+                await self.write_all()
+                await self._until_changed(events)
+                await asyncio.sleep(self._debounce_seconds)
+                while not events.empty():
+                    events.get_nowait()
+
+    async def write_all(self) -> None:
+        """Write what has changed since it was written last."""
+        async with self._database.reading() as tx:
+            known = {one.folder: one for one in await groups.every(tx)}
+            boards = await dashboards.every(tx)
+        for board in boards:
+            group = known.get(board.folder)
+            if group is not None:
+                await self._write(group, board.revision)
+
+    async def _write(self, group: Group, revision: int) -> None:
+        zone, directory = self._zone_of(group), self._root / group.folder
+        if self._written.get(group.folder) == (revision, zone.key) or not directory.is_dir():
+            return
+        async with self._database.reading() as tx:
+            board = await dashboards.get(tx, group.folder)
+            documents = await export.documents_of(tx, group.folder, zone)
+        if board is None or documents is None:
+            return
+        try:
+            await asyncio.to_thread(_write, directory / DIRECTORY, documents)
+        except OSError as error:
+            log.warning("dashboard.not_exported", group=group.folder, reason=error.strerror)
+            return
+        self._written[group.folder] = (board.revision, zone.key)
+
+    async def _until_changed(self, events: asyncio.Queue[Event]) -> None:
+        try:
+            async with asyncio.timeout(SWEEP_SECONDS):
+                while not (await events.get()).kind.startswith(_HINTS):
+                    continue
+        except TimeoutError:
+            return
+
+
+def _write(directory: Path, documents: dict[str, object]) -> None:
+    export.write(directory, export.contents(documents))

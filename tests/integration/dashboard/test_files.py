@@ -1,0 +1,227 @@
+"""The compatibility files: out and in again, hand-edited ones, older ones and broken ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.dashboard.exporter import Exporter
+from orchestrator.dashboard.models import Actor, Deadline, NotificationStatus, Status
+from orchestrator.errors import ImportRefused
+from orchestrator.store import dashboards
+from tests.fakes.dashboard_house import (
+    DAY_MS,
+    FEB_9_0830,
+    FEB_9_1800,
+    FOLDER,
+    DashboardHouse,
+    a_question,
+    alert,
+    at,
+    blog,
+)
+from tests.fakes.household import SEOUL, Household
+from tests.fakes.until import until
+
+
+@pytest.fixture
+async def home(household: Household) -> DashboardHouse:
+    await household.add_group("family")
+    await household.add_group("bees")
+    return DashboardHouse(household)
+
+
+async def furnish(home: DashboardHouse) -> None:
+    await home.put(
+        blog(
+            tags=("blog", "글"), context="two\nlines 👩‍👩‍👧", recurring={"enabled": True, "days_of_week": [0]}
+        ),
+        blog(id="task_002", deadline=Deadline(at_ms=at("2026-02-12T18:00"), text="thursday evening")),
+        blog(id="task_003", deadline=None, blocked_ms=FEB_9_0830 - DAY_MS, blocker_note="waits"),
+        blog(id="task_004", status=Status.COMPLETED, pct=100, completed_ms=FEB_9_0830),
+        blog(id="task_005", status=Status.CANCELLED, archived_ms=FEB_9_0830),
+        a_question(),
+        a_question(id="q_002", answer="80 %", answered_ms=FEB_9_0830, created_by=Actor.MAIN_AGENT),
+        a_question(id="q_003", closed_ms=FEB_9_0830, closed_reason="gone"),
+        alert(cause="deadline:24h", due_text="tomorrow 9am"),
+        alert(id="n_002", status=NotificationStatus.SENDING, due_ms=FEB_9_1800),
+        alert(id="n_003", status=NotificationStatus.FAILED, error="no line", context="why"),
+        alert(id="n_004", status=NotificationStatus.EXPIRED),
+        alert(id="n_005", status=NotificationStatus.DELIVERED, delivered_ms=FEB_9_0830),
+        alert(id="n_006", status=NotificationStatus.CANCELLED, cancelled_ms=FEB_9_0830, cancel_reason="no"),
+    )
+    await home.use("update_task", task_id="task_004", progress=100)
+    await home.use("move_to_history", task_id="task_004", reflection="plan more")
+    await home.use("save_insight", content="Blogs take a week", category="work", tags=["blog"])
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*.json")}
+
+
+async def test_at_45_what_is_exported_comes_in_and_out_again_to_the_byte(
+    home: DashboardHouse, tmp_path: Path
+) -> None:
+    await furnish(home)
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert len(await home.desk.export("family", first)) == 6
+    (first / "knowledge/people.json").write_text(
+        json.dumps(
+            {"version": "1.0", "people": [{"id": "p_1", "name": "Jane", "role": "friend"}]},
+            ensure_ascii=False,
+            indent=2,
+        )
+        + "\n"
+    )
+    await home.desk.take("bees", first)
+    await home.desk.export("bees", second)
+    assert contents(second) == contents(first)
+
+
+async def test_the_files_are_as_other_programs_know_them(home: DashboardHouse, tmp_path: Path) -> None:
+    await furnish(home)
+    await home.desk.export("family", tmp_path)
+    files = {name: json.loads(body) for name, body in contents(tmp_path).items()}
+    tasks = {task["id"]: task for task in files["tasks.json"]["tasks"]}
+    assert files["tasks.json"]["version"] == "1.0"
+    assert set(tasks) == {"task_001", "task_002", "task_003"}
+    assert tasks["task_001"]["deadline"] == "2026-02-10"
+    assert tasks["task_002"]["deadline"] == "2026-02-12T18:00:00"
+    assert tasks["task_001"]["progress"]["last_update"] == "2026-02-09T07:30:00"
+    told = {one["id"]: one for one in files["notifications.json"]["notifications"]}
+    assert {name: one["status"] for name, one in told.items()} == {
+        "n_001": "pending",
+        "n_002": "pending",
+        "n_003": "cancelled",
+        "n_004": "cancelled",
+        "n_005": "delivered",
+        "n_006": "cancelled",
+    }
+    assert told["n_003"]["context"] == "why\nFailed: no line"
+    assert (told["n_001"]["cron_job_id"], told["n_005"]["cron_job_id"]) == ("001", None)
+    past = {one["id"]: one for one in files["knowledge/history.json"]["completed_tasks"]}
+    assert past["task_004"]["duration_days"] == 5
+    assert past["task_004"]["moved_at"] == "2026-02-09T08:30:00"
+    assert [one["id"] for one in files["questions.json"]["questions"]] == ["q_001", "q_002"]
+    assert "글" in (tmp_path / "tasks.json").read_text(encoding="utf-8")
+
+
+async def test_the_older_shapes_are_taken(home: DashboardHouse, tmp_path: Path) -> None:
+    old = {
+        "tasks.json": {
+            "version": "1.0",
+            "tasks": [
+                {"id": "task_001", "title": "Blog", "deadline": "2026-02-10", "progress": {"percentage": 70}},
+                {
+                    "id": "task_9",
+                    "title": "Old",
+                    "status": "archived",
+                    "updated_at": "2026-02-01T10:00:00.123",
+                },
+                {"id": "task_8", "title": "Zone", "created_at": "2026-02-01T10:00:00+01:00", "tags": None},
+            ],
+        },
+        "notifications.json": [
+            {"id": "n_1", "message": "x", "scheduled_at": "2026-02-09T18:00:00", "type": "completion_check"}
+        ],
+        "knowledge/insights.json": {
+            "insights": [
+                {"id": "i_1", "content": "same", "category": "general"},
+                {"id": "i_2", "content": "Same", "category": "work"},
+            ]
+        },
+    }
+    for name, document in old.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("\ufeff" + json.dumps(document), encoding="utf-8")
+    taken = await home.desk.take("family", tmp_path)
+    assert taken.counts()["insights"] == 1
+    assert taken.notes == ["i_2: says the same as i_1"]
+    assert (await home.task("task_9")).archived_ms == at("2026-02-01T10:00:00") + 123
+    assert (await home.task("task_8")).created_ms == at("2026-02-01T18:00:00")
+    assert (await home.notification("n_1")).type.value == "progress_check"
+
+
+TWO_TASKS: dict[str, Any] = {"tasks": [{"id": "task_1", "title": "x"}, {"id": "task_2", "title": "y"}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"title": ""}, "tasks[2]: title is empty"),
+        ({"title": 7}, "tasks[2]: title: is no text"),
+        ({"title": "x" * 201}, "201 characters"),
+        ({"title": "a\x00b"}, "control character U+0000"),
+        ({"id": "task_1"}, "id: task_1 is there twice"),
+        ({"id": None}, "id: is missing"),
+        ({"deadline": "2026-02-30"}, "deadline: "),
+        ({"deadline": "soon-ish"}, "deadline: 'soon-ish' is no ISO time"),
+        ({"status": "paused"}, "status: 'paused' is unknown"),
+        ({"progress": {"percentage": 101}}, "percentage: '101' is no number from 0 to 100"),
+        ({"progress": [1]}, "progress: is no object"),
+        ({"created_at": "9999-99-99"}, "created_at"),
+        ({"tags": [1]}, "tags: is no list of texts"),
+    ],
+)
+async def test_at_34_a_row_that_does_not_fit_is_named_and_nothing_is_taken(
+    home: DashboardHouse, tmp_path: Path, changes: dict[str, Any], problem: str
+) -> None:
+    tasks = [TWO_TASKS["tasks"][0], TWO_TASKS["tasks"][1] | changes]
+    (tmp_path / "tasks.json").write_text(json.dumps({"tasks": tasks}))
+    with pytest.raises(ImportRefused) as refused:
+        await home.desk.take("family", tmp_path)
+    assert problem in str(refused.value)
+    assert await home.house.rows("SELECT * FROM dashboards") == []
+
+
+async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHouse, tmp_path: Path) -> None:
+    await home.put(blog())
+    before = await home.task("task_001")
+    (tmp_path / "tasks.json").write_text('{"version": "1.0",\n "tasks": [{"id": "task_1", oops]}')
+    with pytest.raises(ImportRefused, match=r"tasks\.json: line 2 column 29"):
+        await home.desk.take("family", tmp_path, replaces=True)
+    with pytest.raises(ImportRefused, match="There is none of tasks"):
+        await home.desk.take("family", tmp_path / "nowhere")
+    assert await home.task("task_001") == before
+
+
+async def test_what_is_there_already_is_only_replaced_on_request(
+    home: DashboardHouse, tmp_path: Path
+) -> None:
+    await furnish(home)
+    await home.desk.export("family", tmp_path)
+    with pytest.raises(ImportRefused, match="task_001: is on the dashboard already"):
+        await home.desk.take("family", tmp_path)
+    await home.use("update_task", task_id="task_001", progress=99)
+    await home.desk.take("family", tmp_path, replaces=True)
+    assert (await home.task("task_001")).pct == 70
+
+
+async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
+    home: DashboardHouse, tmp_path: Path
+) -> None:
+    (tmp_path / "family").mkdir()
+    path = tmp_path / "family/dashboard/tasks.json"
+    exporter = Exporter(
+        tmp_path, home.house.database, bus=home.house.bus, zone_of=lambda _: SEOUL, debounce_seconds=0
+    )
+    running = asyncio.create_task(exporter.run(), name="exporter")
+    try:
+        made = await home.use("create_task", title="Write the blog")
+        await until(lambda: path.exists() and made.data["id"] in path.read_text(), "the task is in the file")
+        path.write_text('{"tasks": []}')
+        await home.use("update_task", task_id=made.data["id"], progress=80)
+        await until(lambda: '"percentage": 80' in path.read_text(), "its progress is in the file")
+        assert path.stat().st_mode & 0o777 == 0o644
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    async with home.house.database.reading() as tx:
+        board = await dashboards.get(tx, FOLDER)
+    assert board is not None
+    assert (await home.task(made.data["id"])).pct == 80
+    assert [name for name in contents(tmp_path) if "partial" in name] == []
