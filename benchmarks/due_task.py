@@ -26,19 +26,26 @@ CLOSE_AT_ONCE = {"IDLE_TIMEOUT": "1000"}
 
 
 async def measure(effort: Effort) -> list[Figure]:
-    """In turns with a first message, which needs the same container and the same Claude."""
+    """In turns with a first message, which needs the same container and the same Claude.
+
+    Each in a group of its own: what a group's first container has to make is made for both.
+    """
     await asyncio.to_thread(engine.ensure_image)
     times = effort.times(PAIRS, at_least=3) + 1  # the first of each warms the page cache
-    folders = [f"due{number}" for number in range(times)]
+    pairs = [(f"due{number}", f"cold{number}") for number in range(times)]
+    folders = [folder for pair in pairs for folder in pair]
     due: list[Due] = []
     cold: list[float] = []
     with engine.bare_engine() as bare, claude.api_on(bare) as api:
         settings = {**claude.host_settings(api), **CLOSE_AT_ONCE}
         async with running_host(runtime="docker", agent="claude", groups=folders, settings=settings) as host:
-            for folder in folders:
-                due.append(await _due(host, api, folder))
-                cold.append(await _cold(host, api, folder))
-                progress(f"{folder}: due {due[-1].request_ms:.0f} ms, cold {cold[-1]:.0f} ms")
+            for number, (task_folder, chat_folder) in enumerate(pairs):
+                if number % 2:
+                    cold.append(await _cold(host, api, chat_folder))
+                due.append(await _due(host, api, task_folder))
+                if not number % 2:
+                    cold.append(await _cold(host, api, chat_folder))
+                progress(f"{task_folder}: due {due[-1].request_ms:.0f} ms, cold {cold[-1]:.0f} ms")
     return [_figure(due[1:], cold[1:])]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import structlog
 
 from orchestrator.clock import Clock
 from orchestrator.credentials.exchange import Denial, Exchange, RunIdentity
@@ -13,6 +15,8 @@ from orchestrator.credentials.prices import Prices
 from orchestrator.hints import Hint
 from orchestrator.store import audit, usage
 from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
 
 MAX_WAITING = 5_000
 """So many rows may wait for the database before requests are refused: what is not counted does not pass."""
@@ -107,12 +111,15 @@ class Ledger:
             batch = list(self._rows)
             if not batch:
                 return
-            async with self._database.transaction() as tx:
-                await _write(tx, batch)
-            del self._rows[: len(batch)]
+            await _to_its_end(self._store(batch))
         entries = [row.entry for row in batch if row.entry is not None]
         if entries and self._settle is not None:
             await self._settle(entries)
+
+    async def _store(self, batch: Sequence[_Row]) -> None:
+        async with self._database.transaction() as tx:
+            await _write(tx, batch)
+        del self._rows[: len(batch)]
 
     def _entry(self, identity: RunIdentity, exchange: Exchange, now_ms: int) -> usage.Entry | None:
         used = exchange.usage
@@ -137,6 +144,18 @@ class Ledger:
     def _put(self, row: _Row) -> None:
         self._rows.append(row)
         self._hint.give()
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do `work` whole, also when cancelled meanwhile: a commit that nobody waits for still counts."""
+    task = asyncio.create_task(work, name="ledger-store")
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if task.exception() is not None:
+            log.warning("ledger.not_stored", reason=str(task.exception()))
+        raise
 
 
 async def _write(tx: Tx, batch: Sequence[_Row]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,6 +64,13 @@ class Line(asyncio.Protocol):
         is_quiet = not self._received and not self._http.trailing_data[0]
         is_open = not self._has_ended and not self._transport.is_closing()
         return self._http.our_state is h11.IDLE and is_quiet and is_open
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something has come that the event loop was not told yet, such as the end."""
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def abort(self) -> None:
         """Drop the connection and what is under way on it."""

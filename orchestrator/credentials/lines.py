@@ -37,7 +37,7 @@ class Lines:
         waiting = self._idle[origin]
         while waiting:
             found = waiting.pop()
-            if found.line.is_idle and found.since > oldest:
+            if found.line.is_idle and found.since > oldest and not found.line.has_news:
                 return found.line
             found.line.abort()
         return await self._connected(origin)

@@ -31,6 +31,7 @@ from orchestrator.credentials.slots import Slots
 from orchestrator.credentials.tap import UsageTap
 from orchestrator.credentials.tokens import token_hash
 from orchestrator.errors import SettingError
+from orchestrator.peers import Peers
 
 if TYPE_CHECKING:
     from orchestrator.credentials.relay import Supply
@@ -57,6 +58,7 @@ class CredentialProxy:
         self._on_denial = on_denial
         self._admit = admit
         self._slots = Slots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
+        self._peers = Peers()
         self.refusals: Counter[int] = Counter()
         """Since the start, by status."""
         self._log = ExchangeLog()
@@ -86,6 +88,7 @@ class CredentialProxy:
         try:
             _check(client, self._limits)
             identity = await self._identity(client)
+            self._check_peer(identity, client)
             with self._slots.hold(identity.folder):
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
@@ -112,6 +115,11 @@ class CredentialProxy:
         if identity is None:
             raise Refused(refusals.NOT_KNOWN)
         return identity
+
+    def _check_peer(self, identity: RunIdentity, client: ClientSide) -> None:
+        """Refuse a token that another container shows; the refusal counts for the group it was taken from."""
+        if not self._peers.owns(identity.run_id, client.peer):
+            raise Refused(refusals.OF_ANOTHER)
 
     async def _supply(self) -> Supply:
         try:

@@ -47,6 +47,12 @@ NOT_KNOWN = Refusal(
     message="This token belongs to no run that is alive.",
 )
 
+OF_ANOTHER = Refusal(
+    status=401,
+    kind="authentication_error",
+    message="This token belongs to another container.",
+)
+
 
 def no_credential(why: str | None = None) -> Refusal:
     """403, so that it differs from a run's token that is refused (401); neither is tried again."""

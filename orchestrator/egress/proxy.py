@@ -23,6 +23,7 @@ from orchestrator.egress.head import BadHead, Connect, Gone, read_connect
 from orchestrator.egress.names import Internet, Line, Unreachable
 from orchestrator.egress.tunnel import Carried, Tunnel
 from orchestrator.models import Folder, RunId, TurnId
+from orchestrator.peers import Peers
 from orchestrator.store.audit import Event
 from orchestrator.targets import Target
 from orchestrator.throttle import Throttle
@@ -87,6 +88,7 @@ class EgressProxy:
         self._open: Counter[Folder] = Counter()
         self._served = 0
         self._throttle = Throttle()
+        self._peers = Peers()
 
     @property
     def port(self) -> int:
@@ -132,7 +134,7 @@ class EgressProxy:
                 asked = await read_connect(reader)
             target = asked.target
             caller = await self._identify(asked.token)
-            line = await self._reach(caller, target)
+            line = await self._reach(caller, target, _peer(writer))
         except (BadHead, Unreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
             self._refused(caller, target, _peer(writer), str(error))
@@ -141,9 +143,11 @@ class EgressProxy:
         assert caller is not None
         await self._carry(caller, asked, (reader, writer), line)
 
-    async def _reach(self, caller: Caller | None, target: Target) -> Line:
+    async def _reach(self, caller: Caller | None, target: Target, peer: str) -> Line:
         if caller is None:
             raise BadHead(407, "this token belongs to no run that is alive")
+        if not self._peers.owns(caller.run_id, peer):
+            raise BadHead(407, "this token belongs to another container")
         if target not in caller.allowed:
             raise Unreachable("it is not on the list of this group")
         if self._open[caller.folder] >= self._limits.connections_a_group:

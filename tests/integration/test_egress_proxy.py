@@ -228,6 +228,17 @@ async def test_a_stranger_is_refused(token: str) -> None:
     assert served.internet.looked_up == []
 
 
+async def test_a_token_lets_nobody_out_of_another_container() -> None:
+    async with serving() as served:
+        assert await served.status("good.example:443") == 200
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, local_addr=("127.0.0.2", 0))
+        writer.write(connect("good.example:443"))
+        assert int((await reader.readline()).split()[1]) == 407
+        writer.close()
+        (refused,) = [event for event in await served.until_noted(2) if event.kind == "egress.refused"]
+        assert (refused.folder, refused.detail["peer"]) == ("family", "127.0.0.2")
+
+
 @pytest.mark.parametrize(
     ("head", "status"),
     [

@@ -16,6 +16,7 @@ from orchestrator.credentials.ledger import Ledger
 from orchestrator.credentials.tokens import token_hash
 from orchestrator.errors import StoreError
 from orchestrator.models import TurnId, TurnKind
+from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.fakes.clock import FakeClock
 from tests.fakes.household import Household
@@ -161,3 +162,18 @@ async def test_what_could_not_be_stored_is_stored_later(
     assert ledger.waiting == []
     assert len(await household.rows("SELECT 1 FROM usage")) == 1
     assert len(await household.rows("SELECT 1 FROM audit")) == 1
+
+
+async def test_a_shutdown_while_rows_are_stored_stores_them_once(
+    ledger: Ledger, household: Household
+) -> None:
+    for steps in range(40):
+        ledger.note(audit.Event(at_ms=steps, kind="noted"))
+        storing = asyncio.create_task(ledger.flush(), name="flush")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        storing.cancel()
+        await asyncio.wait({storing})
+        await ledger.flush()
+    rows = await household.rows("SELECT at_ms FROM audit ORDER BY id")
+    assert [row["at_ms"] for row in rows] == list(range(40))

@@ -54,6 +54,22 @@ async def test_the_token_of_an_ended_run_is_refused(tmp_path: Path) -> None:
         await other_run_is_served(served)
 
 
+async def test_a_token_is_worth_nothing_in_another_container(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        assert (await served.call()).status_code == 200
+        with capture_logs() as logs:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", served.port, local_addr=("127.0.0.2", 0)
+            )
+            writer.write(served.head("content-length: 0", "connection: close"))
+            assert refusal(await reader.read()) == (401, "authentication_error")
+            writer.close()
+        assert (await served.call()).status_code == 200
+    assert len(served.upstream.received) == 2
+    refused = next(entry for entry in logs if entry["event"] == "model request refused")
+    assert (refused["folder"], refused["peer"]) == ("group-0", "127.0.0.2")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "kind"),
     [

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from orchestrator.models import RunId
+from orchestrator.peers import MAX_REMEMBERED, Peers
+
+
+def test_the_first_address_has_the_token_for_good():
+    peers = Peers()
+    assert peers.owns(RunId("a"), "10.0.0.2")
+    assert not peers.owns(RunId("a"), "10.0.0.3")
+    assert peers.owns(RunId("b"), "10.0.0.3")
+    assert peers.owns(RunId("a"), "10.0.0.2")
+
+
+def test_runs_that_asked_long_ago_are_forgotten_and_no_others():
+    peers = Peers()
+    for number in range(MAX_REMEMBERED + 1):
+        peers.owns(RunId(str(number)), "10.0.0.2")
+        peers.owns(RunId("busy"), "10.0.0.2")
+    assert not peers.owns(RunId("busy"), "10.0.0.3")
+    assert peers.owns(RunId("0"), "10.0.0.3")
