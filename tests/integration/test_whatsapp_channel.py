@@ -29,6 +29,7 @@ from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.inbound.intake import Intake
 from orchestrator.models import Attachment, ChatJid, MessageId
+from orchestrator.outbound import splitting
 from orchestrator.store import chats, members, outbox
 from orchestrator.store.database import Database
 from tests.fakes import whatsapp_events as wa
@@ -242,6 +243,18 @@ async def test_a_reply_is_shown_once_in_whatsapps_marks_and_told_apart_on_a_shar
 
     assert phone.texts() == ["Andy: *Title*\n*bold*"]
     assert phone.shown[0].mark == "3EB0AA"
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 9_000, "Paragraph of some words.\n\n" * 400, "|a|b|c|\n" * 1_000, "```\n" + "c\n" * 4_000]
+)
+async def test_no_message_is_longer_than_4000_characters_with_the_name_and_in_whatsapps_marks(build, text):
+    channel = build().channel
+    parts = splitting.split(text, channel.max_text_chars)
+
+    shown = [channel._shown(part, is_caption=False) for part in parts]
+    assert max(map(len, shown)) <= 4_000
+    assert len(parts) <= len(text) // 2_900 + 1
 
 
 async def test_what_starts_a_line_still_does_behind_the_name(house, phone):

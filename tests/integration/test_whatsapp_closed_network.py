@@ -1,4 +1,4 @@
-"""The library's real client, logged in, where no network is: it fails, rests longer each time, does no harm."""
+"""The library's real client, logged in, where no network is: it fails, rests ever longer, does no harm."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.channels.whatsapp.markup import to_whatsapp
+from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,17 @@ def test_code_is_never_touched(code):
 
 def test_a_stand_in_that_someone_writes_points_at_nothing():
     assert to_whatsapp("\ue0007\ue001 **b** `c`") == "7 *b* `c`"
+
+
+PIECES = st.sampled_from(
+    [
+        *"ab *_~`#|->[]()!.1\n ",
+        *("```", "\n```py\n", "**", "__", "~~", "***", "\n- [ ] ", "\n* ", "# h\n", "---\n"),
+        *("[a", "](http://x.y)", "https://a.b/c ", "|a|b|c|\n", "| a | b |\n", "|--|--|\n"),
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=30).map("".join))
+def test_no_text_gets_longer_than_what_closes_its_last_code_block(text):
+    assert len(to_whatsapp(text)) <= len(text) + MAX_GROWTH

@@ -16,7 +16,7 @@ from orchestrator.channels.whatsapp.condition import Condition
 from orchestrator.channels.whatsapp.incoming import Incoming
 from orchestrator.channels.whatsapp.lanes import ChatLanes
 from orchestrator.channels.whatsapp.ledger import Account, Ledger
-from orchestrator.channels.whatsapp.markup import to_whatsapp
+from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp
 from orchestrator.channels.whatsapp.pacing import Pace, Pacing
 from orchestrator.channels.whatsapp.pairing import Pairing, Told
 from orchestrator.channels.whatsapp.process import Bridge
@@ -40,6 +40,7 @@ from orchestrator.store import chats, members, outbox
 log = structlog.get_logger(__name__)
 
 MAX_TEXT_CHARS = 4_000
+"""With the assistant's name in front."""
 MAX_WAIT_MS = 20_000
 """A message whose turn is further away is asked for again later."""
 UNPAIRED_SECONDS = 5.0
@@ -77,7 +78,7 @@ class WhatsAppChannel:
         self._incoming = Incoming(context, self._ledger)
         self._pacing = Pacing(pace or Pace())
         self._prefix = "" if context.has_own_number else f"{context.assistant}: "
-        self.max_text_chars: int | None = MAX_TEXT_CHARS - len(self._prefix) - 1
+        self.max_text_chars: int | None = MAX_TEXT_CHARS - len(self._prefix) - MAX_GROWTH
         self.paired = Hint()
         """Given when someone has paired or wants to: the login is looked for at once."""
         self._condition = Condition()

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+MAX_GROWTH = 5
+"""By how much a text may get longer: by the end of a code block that has none."""
+
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _KEPT = re.compile(
     r"(?<!`)(?P<code>`{1,2})(?!`)(?P<inner>[^`\n]+?)(?P=code)(?!`)|(?P<url>https?://[^\s<>()]+(?:\([^\s()]*\))?)"
@@ -93,7 +96,9 @@ def _line(line: str) -> str:
         return f"{_BOLD}{bare}{_BOLD}" if bare else ""
     row = _TABLE_ROW.match(line)
     if row is not None:
-        return " | ".join(cell.strip() for cell in row[1].split("|"))
+        cells = [cell.strip() for cell in row[1].split("|")]
+        shown = " | ".join(cells)
+        return shown if len(shown) <= len(line) else "|".join(cells)
     return _BULLET.sub(_bullet, line)
 
 
