@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from neonize.aioze import events
+from neonize.proto.Neonize_pb2 import GroupInfo, GroupName
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
@@ -57,6 +58,19 @@ def test_a_question_on_the_phone_is_answered_there(andy, phone):
     assert phone.texts()[0].startswith("Andy: ")
     until(lambda: (FAMILY, False) in phone.signs, what="the typing sign gone again")
     assert phone.signs[0] == (FAMILY, True)
+
+
+def test_a_new_group_is_in_mains_snapshot_before_anyone_writes_in_it(andy, phone):
+    cooking = GroupInfo(JID=wa.group("777"), GroupName=GroupName(Name="Cooking"))
+    phone.groups = [cooking]
+    phone.pair()
+    snapshot = andy.home / "data/env/main/groups.json"
+    andy.say("help")
+    until(lambda: "Cooking" in snapshot.read_text(), what="the group that was there on connecting")
+
+    phone.groups = [cooking, GroupInfo(JID=wa.group("888"), GroupName=GroupName(Name="Chess"))]
+    phone.write(events.JoinedGroupEv(GroupInfo=phone.groups[1]))
+    until(lambda: "Chess" in snapshot.read_text(), what="the group that came later")
 
 
 def test_killing_the_host_at_any_point_answers_each_message_once(andy, phone):

@@ -493,6 +493,15 @@ async def test_groups_are_known_before_anyone_writes_in_them(phone, build):
     assert [(one.jid, one.is_admin) for one in people] == [(f"{wa.JANE}@s.whatsapp.net", True)]
 
 
+async def test_all_groups_are_looked_at_again_each_day(phone, build, monkeypatch):
+    monkeypatch.setattr(channel_module, "DAY_SECONDS", 0.05)
+    phone.pair()
+    async with living(build()) as house:
+        await house.until_state("connected")
+        phone.groups = [GroupInfo(JID=wa.group("777"), GroupName=GroupName(Name="Cooking"))]
+        await until(lambda: _knows(house, "777@g.us"), "the group, though nothing told of it")
+
+
 async def _knows(house: House, jid: str) -> bool:
     return bool(await house.rows("SELECT 1 FROM chats WHERE jid = ?", jid))
 
