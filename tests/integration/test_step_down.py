@@ -1,0 +1,75 @@
+"""Who `andy` is in its container: the owner of the home, and never root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.step_down import ORDINARY, take_over
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can step down")
+WHO = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from orchestrator.step_down import become, take_over
+become(take_over(Path(sys.argv[2])))
+try:
+    os.setuid(0)
+except PermissionError:
+    print(os.getresuid(), os.getresgid(), os.environ["HOME"])
+"""
+
+
+@pytest.fixture
+def home(tmp_path) -> Path:
+    for name in ("groups/family", "data/ipc", "store"):
+        (tmp_path / "home" / name).mkdir(parents=True)
+    return tmp_path / "home"
+
+
+def who(home: Path) -> str:
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        [sys.executable, "-c", WHO, str(root), str(home)], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_root_becomes_the_owner_of_the_home_and_cannot_go_back(home):
+    os.chown(home / "data", 4321, 8765)
+
+    assert who(home) == "(4321, 4321, 4321) (8765, 8765, 8765) /home/andy"
+
+
+def test_a_home_of_root_is_given_to_an_ordinary_user(home):
+    (home / "store" / "messages.db").touch()
+
+    assert who(home) == "(1000, 1000, 1000) (1000, 1000, 1000) /home/andy"
+    for path in (home / "store" / "messages.db", home / "groups" / "family", home / "data"):
+        assert path.stat().st_uid == ORDINARY
+
+
+def test_what_an_agent_planted_is_given_to_nobody(home, tmp_path):
+    secret = tmp_path / "secret"
+    secret.touch()
+    (home / "groups" / "family" / "link").symlink_to(secret)
+    os.link(secret, home / "groups" / "family" / "second-name")
+    (home / "groups" / "family" / "folder").symlink_to(tmp_path)
+
+    take_over(home)
+
+    assert secret.stat().st_uid == 0
+    assert tmp_path.stat().st_uid == 0
+
+
+def test_what_belongs_to_others_stays_theirs(home):
+    (home / "groups" / "family" / "note").touch()
+    os.chown(home / "groups" / "family" / "note", 1234, 1234)
+
+    take_over(home)
+
+    assert (home / "groups" / "family" / "note").stat().st_uid == 1234
