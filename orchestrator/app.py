@@ -216,6 +216,8 @@ class Orchestrator:
             hints=hints,
             bus=bus,
             read_senders=self._senders.read,
+            # The boards are made later.
+            at_once=lambda *given, **said: self._boards.at_once(*given, **said),  # noqa: PLW0108
         )
         self._snapshots = Snapshots(
             self._home.data / "env", self._database, clock=clock, bus=bus, zone_of=self._zone_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -25,8 +25,11 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 ReadSenders = Callable[[], Found[SenderRules]]
+AtOnce = Callable[..., Awaitable[str | None]]
+"""`(tx, group, text, quote, *, is_asked)`: do what needs no agent and give the reply; None of all else."""
 MAX_TEXT_CHARS = 65_536
 DAY_MS = 24 * 3_600_000
+AT_ONCE = "without an agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +54,12 @@ class Intake:
         hints: Hints,
         bus: Bus,
         read_senders: ReadSenders = Found,
+        at_once: AtOnce | None = None,
     ) -> None:
         """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask."""
         self._database = database
         self._read_senders = read_senders
+        self._at_once = at_once
         self._clock = clock
         self._name = name
         self._hints = hints
@@ -128,7 +133,39 @@ class Intake:
         command = session_commands.asked(message.text, group, name=self._name)
         if command is not None and may_ask and message.ignored is None:
             return await self._obey(tx, message, group, command)
+        if may_ask and message.ignored is None:
+            answered = await self._answer_at_once(tx, message, group)
+            if answered is not None:
+                return answered
         return await self._store(tx, message, group, may_ask=may_ask)
+
+    async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group) -> Accepted | None:
+        """What needs no agent is a turn too, answered as soon as it is asked."""
+        if self._at_once is None:
+            return None
+        text = triggers.without_trigger(message.text, group, name=self._name)
+        is_asked = await self._why_ignored(tx, message, group) is None
+        reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
+        if reply is None:
+            return None
+        now_ms = self._clock.now_ms()
+        turn_id = await turns.add_answered(tx, group, reason=AT_ONCE, now_ms=now_ms)
+        seq = await messages.add(
+            tx, message, received_ms=now_ms, is_request=True, turn_id=turn_id, ignored_reason=None
+        )
+        await turns.extend(tx, turn_id, seq)
+        await outbox.add(
+            tx,
+            chat_jid=group.jid,
+            folder=group.folder,
+            text=reply,
+            dedupe_key=f"at-once:{turn_id}",
+            turn_id=turn_id,
+            now_ms=now_ms,
+        )
+        self._hints.outbox.give()
+        self._hints.notifications.give()
+        return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
     async def _obey(self, tx: Tx, message: Inbound, group: Group, command: SessionCommand) -> Accepted:
         """Queue a turn of its own for a command, or say why not."""

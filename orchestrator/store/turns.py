@@ -51,6 +51,19 @@ async def add_command(tx: Tx, group: Group, command: SessionCommand, *, now_ms: 
     return TurnId((await returned(cursor))["id"])
 
 
+async def add_answered(tx: Tx, group: Group, *, reason: str, now_ms: int) -> TurnId:
+    """Record a chat turn that was answered without an agent."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO turns (group_folder, chat_jid, kind, state, reason, queued_ms, not_before_ms, ended_ms,
+                           after_command)
+        VALUES (?, ?, 'chat', 'answered', ?, ?, ?, ?, ?) RETURNING id
+        """,
+        (group.folder, group.jid, reason, now_ms, now_ms, now_ms, await _last_command(tx, group.jid)),
+    )
+    return TurnId((await returned(cursor))["id"])
+
+
 async def _last_command(tx: Tx, jid: ChatJid) -> int:
     cursor = await tx.execute(
         "SELECT max(id) AS id FROM turns WHERE chat_jid = ? AND command IS NOT NULL", (jid,)

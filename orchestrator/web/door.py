@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.clock import Clock
 from orchestrator.errors import BadRequest
 from orchestrator.events import Bus, Event
-from orchestrator.models import Group, Inbound, Message, OutboxState, Turn, TurnId, TurnState
+from orchestrator.models import Group, Inbound, Message, OutboxState, Turn, TurnId, TurnKind, TurnState
 from orchestrator.store import groups, messages, outbox, turns
 from orchestrator.store.database import Database, Tx
 
@@ -83,7 +83,8 @@ class Door:
         with self._bus.listening() as events:
             async with self._database.reading() as tx:
                 group = await groups.known(tx, folder)
-                is_busy = await turns.running_of(tx, group.folder) is not None
+                running = await turns.running_of(tx, group.folder)
+            is_busy = running is not None and running.kind is not TurnKind.WORKER
             message = write(group, self._clock.now_ms())
             accepted = await self._accept(message)
             if accepted.seq is None:
