@@ -57,6 +57,7 @@ from orchestrator.store import groups, runs
 from orchestrator.store.database import Database, Tx
 from orchestrator.supervise import supervise
 from orchestrator.upkeep import Upkeep
+from orchestrator.waking import Waking
 
 log = structlog.get_logger(__name__)
 
@@ -223,6 +224,17 @@ class Orchestrator:
             self._home.data / "env", self._database, clock=clock, bus=bus, zone_of=self._zone_of
         )
         self._channels = channels = Channels(registry.build(self._channel_context()))
+        self._waking = Waking(
+            self._database,
+            groups=self._home.groups,
+            clock=clock,
+            hints=hints,
+            bus=bus,
+            zone=settings.zone,
+            zone_of=self._zone_of,
+            # The boards are made later.
+            summary=lambda tx, turn, group: self._boards.brief(tx, turn, group),  # noqa: PLW0108
+        )
         self._pool = RunPool(
             self._database,
             self._chosen.runtime,
@@ -290,6 +302,7 @@ class Orchestrator:
             "post": self._post().run,
             **self._doors.loops(),
             **self._boards.loops(),
+            **self._waking.loops(),
             "web": partial(self._web, intake, listener),
             **{f"channel:{one.name}": partial(one.run, intake.receive) for one in channels.all},
             "dispatcher": self._dispatcher.run,
@@ -397,9 +410,11 @@ class Orchestrator:
             forget_turn=inputs.forget_turn,
             give_back=give_back,
             new_run_id=_new_run_id,
+            hear=self._waking.hear,
         )
 
     async def _compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
+        await self._waking.begin(tx, turn)
         if turn.kind is TurnKind.WORKER:
             return await self._boards.compose(tx, turn, group, run_id)
         return await prompt.compose(

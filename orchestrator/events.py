@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from orchestrator.clock import Clock
@@ -31,6 +32,8 @@ class Event:
     detail: str | None = None
     reason: str | None = None
     """In words, where there is one: what a person is told too."""
+    data: dict[str, Any] | None = None
+    """More ids and numbers, of an event that is recorded in the store."""
 
     def to_json_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -45,7 +48,7 @@ class Bus:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._listeners: set[asyncio.Queue[Event]] = set()
+        self._listeners: dict[asyncio.Queue[Event], tuple[str, ...]] = {}
         self.ring: deque[Event] = deque(maxlen=RING)
         self.taps: list[Callable[[Event], None]] = []
         """Told every event at once, in order; they must neither block nor raise."""
@@ -55,17 +58,22 @@ class Bus:
         self.ring.append(event)
         for tap in self.taps:
             tap(event)
-        for queue in self._listeners:
+        for queue, kinds in self._listeners.items():
+            if kinds and not any(fnmatchcase(kind, wanted) for wanted in kinds):
+                continue
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(event)
 
     @contextmanager
-    def listening(self) -> Iterator[asyncio.Queue[Event]]:
-        """Collect events from now on; enter before looking at the store, so that none falls between."""
+    def listening(self, *kinds: str) -> Iterator[asyncio.Queue[Event]]:
+        """Collect events from now on; enter before looking at the store, so that none falls between.
+
+        With `kinds`, such as `trigger:*`, those alone.
+        """
         queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
-        self._listeners.add(queue)
+        self._listeners[queue] = kinds
         try:
             yield queue
         finally:
-            self._listeners.discard(queue)
+            del self._listeners[queue]

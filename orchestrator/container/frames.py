@@ -16,6 +16,9 @@ from orchestrator.store.database import Tx
 GiveBack = Callable[..., Awaitable[TurnState]]
 """`(tx, turn, *, reason, is_retryable, now_ms)`: settle a turn that was not answered."""
 
+Hear = Callable[[Tx, Turn], Awaitable[None]]
+"""Take notice of what a turn has said that ends well, before that leaves."""
+
 LOST_SESSION = "session_gone"
 FAILED_CHECK = "check"
 """Comes again at its task's next time; tried at once it would say the same."""
@@ -37,7 +40,14 @@ class Taken:
     """What was said was not kept: the turn has said enough."""
 
 
-async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: int) -> Taken | None:
+async def hear_nothing(tx: Tx, turn: Turn) -> None:
+    """Nobody takes notice."""
+    del tx, turn
+
+
+async def take(
+    tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: int, hear: Hear = hear_nothing
+) -> Taken | None:
     """Apply `frame`; None when it was taken before or speaks of a turn that is not this run's."""
     if not await runs.advance_frame(tx, run.id, frame.n):
         return None
@@ -53,6 +63,8 @@ async def take(tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: i
         case Result():
             return Taken(turn, is_left_out=not await _hold(tx, run, turn, frame, now_ms=now_ms))
         case TurnEnd():
+            if frame.status == "success":
+                await hear(tx, turn)
             ended = await _end(tx, run, turn, frame, give_back=give_back, now_ms=now_ms)
             reason = plain_reason(frame.error) if frame.status == "error" else None
             return Taken(turn, ended=ended, reason=reason)

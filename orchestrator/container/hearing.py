@@ -148,11 +148,13 @@ class Hearing:
     async def _take(self, life: Life, frame: Frame) -> None:
         """Record a frame, however often the disk refuses: a frame left out would be a lost answer."""
         now_ms = self._around.clock.now_ms
-        give_back = self._around.ties.give_back
+        ties = self._around.ties
         async for attempt in until_stored():
             with attempt:
                 async with self._around.database.transaction() as tx:
-                    taken = await frames.take(tx, life.run, frame, give_back=give_back, now_ms=now_ms())
+                    taken = await frames.take(
+                        tx, life.run, frame, give_back=ties.give_back, now_ms=now_ms(), hear=ties.hear
+                    )
         if taken is not None:
             life.session_id = frame.new_session_id or life.session_id
             await self._react(life, taken)

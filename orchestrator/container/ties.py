@@ -41,6 +41,7 @@ class Ties:
     """Remove a turn's file; blocking."""
     give_back: frames.GiveBack
     new_run_id: Callable[[], RunId]
+    hear: frames.Hear = frames.hear_nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from orchestrator.inbound.amendments import Amended
 from orchestrator.inbound.senders import SenderRules, Verdict
 from orchestrator.models import Group, Inbound, Seq, SessionCommand, TurnId
 from orchestrator.owner import Found
-from orchestrator.store import chats, groups, messages, outbox, runs, turns
+from orchestrator.store import chats, groups, messages, outbox, runs, turns, wakes
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -29,6 +29,8 @@ AtOnce = Callable[..., Awaitable[str | None]]
 """`(tx, group, text, quote, *, is_asked)`: do what needs no agent and give the reply; None of all else."""
 MAX_TEXT_CHARS = 65_536
 DAY_MS = 24 * 3_600_000
+LOCAL = "chat"
+"""How what comes through the local door is called among the triggers."""
 AT_ONCE = "without an agent"
 
 
@@ -227,7 +229,21 @@ class Intake:
         if turn_id is None:
             return Accepted(outcome="ignored", seq=seq, reason=reason)
         await turns.extend(tx, turn_id, seq)
+        if reason is None:
+            await self._wake(tx, message, group, now_ms=now_ms)
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
+
+    async def _wake(self, tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> None:
+        """What is asked wakes the agent, however long it wanted to sleep."""
+        await wakes.add(
+            tx,
+            group.folder,
+            kind=message.channel or LOCAL,
+            key=f"{wakes.MESSAGE}{message.id}",
+            reason=f"a message of {len(message.text)} characters",
+            is_direct=True,
+            now_ms=now_ms,
+        )
 
     async def _turn_for(self, tx: Tx, group: Group, *, is_request: bool, now_ms: int) -> TurnId | None:
         """A request makes a turn or joins the queued one; other talk only joins."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 
+from orchestrator import schedule_tags
+
 _TAG = re.compile(r"<(/?)internal(?![\w-])", re.IGNORECASE)
 
 
 def for_people(text: str) -> str:
-    """Take out every `<internal>…</internal>`, nested ones too; one that is never closed hides the rest."""
-    shown = _shown(text)
+    """Take out every `<internal>…</internal>`, nested ones too; one that is never closed hides the rest.
+
+    What an agent says to its loop goes too.
+    """
+    shown = schedule_tags.strip(_shown(text))
     # Taking one out may have joined what stood around it into another: nobody writes so in good faith.
     forged = _TAG.search(shown)
     return (shown[: forged.start()] if forged else shown).strip()

@@ -41,6 +41,10 @@ EVENT_NAMES = {
     "turn.{word_of(state)}": ("turn.put_back", "turn.failed"),
     "task.{one.word}": ("task.due", "task.skipped", "task.paused"),
     "command.{command.type}": tuple(f"command.{name}" for name in HANDLERS),
+    "{one.kind}": (
+        *("trigger:chat", "trigger:whatsapp", "trigger:cron", "trigger:workspace"),
+        *("trigger:alert", "trigger:heartbeat", "trigger:manual", "action:loop"),
+    ),
 }
 """What a kind that is made at run time can be. A new one is to be added here."""
 

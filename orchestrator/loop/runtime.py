@@ -1,0 +1,233 @@
+"""Starts free cycles at their time: woken by what happens, at the latest by a timer; the store decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from orchestrator.clock import Clock
+from orchestrator.events import Bus, Event
+from orchestrator.hints import Hints
+from orchestrator.loop import policy
+from orchestrator.loop.cycle_book import HEARTBEAT, LEASE_MS, CycleBook
+from orchestrator.loop.policy import Pull
+from orchestrator.models import Folder, Group, TurnKind
+from orchestrator.store import cycles, events, groups, loops, turns, wakes
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.loops import Loop, Status
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 30.0
+WARM_UP_MS = 15_000
+"""After a start of the host, before what was missed meanwhile."""
+STAGGER_MS = 5_000
+"""Between the groups that have missed something."""
+TRIGGER = "trigger:"
+ALERTS = {"task.paused": "a task was paused"}
+"""Events that a group's agent should know of."""
+CHANGED = "loop.changed"
+NEWS = ("message.queued", "turn.*", "group.*", CHANGED, f"{TRIGGER}*", *ALERTS)
+"""The kinds of events after which it is worth looking."""
+
+Spent = Callable[[Tx, Group], Awaitable[str | None]]
+"""Why a group may not use the model in the background now; None when it may."""
+
+
+async def never_spent(tx: Tx, group: Group) -> str | None:
+    """Nothing bounds it."""
+    del tx, group
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Missed:
+    """A group that waits for the warm-up."""
+
+    until_ms: int
+
+
+class GroupLoops:
+    """The loops of all groups. One that is off is not looked at."""
+
+    def __init__(
+        self,
+        database: Database,
+        book: CycleBook,
+        *,
+        clock: Clock,
+        hints: Hints,
+        bus: Bus,
+        spent: Spent = never_spent,
+    ) -> None:
+        self._database = database
+        self._book = book
+        self._clock = clock
+        self._hints = hints
+        self._bus = bus
+        self._spent = spent
+        self._alive: frozenset[Folder] = frozenset()
+        self._missed: dict[Folder, _Missed] = {}
+        self._told_seq: int | None = None
+        self.touched: set[Folder] = set()
+        """Groups in whose folder something changed while their agent worked."""
+
+    async def run(self) -> None:
+        with self._bus.listening(*NEWS) as heard:
+            await self.wake_up()
+            while True:
+                seconds = await self.look()
+                await self._until_news(heard, seconds)
+
+    async def wake_up(self) -> None:
+        """Find what was missed while no host ran: one cycle each after a warm-up, group after group."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            if self._told_seq is None:
+                self._told_seq = await events.last_seq(tx)
+            await wakes.prune(tx, now_ms=now_ms)
+            await events.prune(tx)
+            for loop in await loops.alive(tx):
+                at_ms = await self._start_ms(tx, loop, now_ms)
+                if at_ms is not None and at_ms <= now_ms:
+                    until_ms = now_ms + WARM_UP_MS + STAGGER_MS * len(self._missed)
+                    self._missed[loop.folder] = _Missed(until_ms)
+
+    async def look(self) -> float:
+        """Do all that is due now; tells in how many seconds to look again."""
+        now_ms = self._clock.now_ms()
+        async with self._database.reading() as tx:
+            self._alive = frozenset(loop.folder for loop in await loops.alive(tx))
+            if not self._alive and not await cycles.open_ones(tx):
+                return SWEEP_SECONDS
+        started: list[Folder] = []
+        times: list[int] = []
+        async with self._database.transaction() as tx:
+            ended = await self._book.settle(tx, touched=self.touched)
+            self.touched.difference_update(ended)
+            for loop in await loops.alive(tx):
+                at_ms = await self._advance(tx, loop, now_ms, started)
+                times += [] if at_ms is None else [at_ms]
+        if started:
+            log.info("loop.cycle_queued", groups=started)
+            self._hints.lanes.give()
+        await self._relay()
+        next_ms = min(times, default=now_ms + round(SWEEP_SECONDS * 1000))
+        return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
+
+    async def _advance(self, tx: Tx, loop: Loop, now_ms: int, started: list[Folder]) -> int | None:
+        """Queue a free cycle of a group if it is time; tells when to look again, if not at its next event."""
+        if any(turn.kind is not TurnKind.WORKER for turn in await turns.unsettled_of(tx, loop.folder)):
+            await loops.renew(tx, loop.folder, until_ms=now_ms + LEASE_MS)
+            return None
+        if loop.status is Status.PAUSED:
+            return None
+        loop = await self._follow_clock(tx, loop, now_ms)
+        if loop.lease_owner is not None:
+            await loops.release(tx, loop.folder)  # its turn is gone, or came to an end before it began
+        at_ms = await self._start_ms(tx, loop, now_ms)
+        missed = self._missed.get(loop.folder)
+        if at_ms is not None and missed is not None:
+            at_ms = max(at_ms, missed.until_ms)
+        if at_ms is None or at_ms > now_ms:
+            return at_ms
+        group = await groups.by_folder(tx, loop.folder)
+        why_not = "its group is no longer registered" if group is None else await self._spent(tx, group)
+        await loops.hold(tx, loop.folder, why_not)
+        if group is not None and why_not is None:
+            await self._queue(tx, loop, group, now_ms)
+            started.append(loop.folder)
+        return None
+
+    async def _follow_clock(self, tx: Tx, loop: Loop, now_ms: int) -> Loop:
+        """Bring closer what a clock that was set back has put further off than it ever is."""
+        next_ms, last_ms = loop.next_wake_ms, loop.last_start_ms
+        is_far = next_ms is not None and next_ms > now_ms + self._book.rules.max_ms
+        if not is_far and (last_ms is None or last_ms <= now_ms):
+            return loop
+        next_ms = now_ms + loop.auto_ms if is_far else next_ms
+        last_ms = None if last_ms is None else min(last_ms, now_ms)
+        await loops.set_times(tx, loop.folder, next_wake_ms=next_ms, last_start_ms=last_ms)
+        return replace(loop, next_wake_ms=next_ms, last_start_ms=last_ms)
+
+    async def _start_ms(self, tx: Tx, loop: Loop, now_ms: int) -> int | None:
+        if loop.status is Status.PAUSED:
+            return None
+        pending = await wakes.pending(tx, loop.folder)
+        return policy.start_ms(
+            [Pull(at_ms=wake.created_ms, is_direct=wake.is_direct) for wake in pending],
+            next_wake_ms=loop.next_wake_ms,
+            last_start_ms=loop.last_start_ms,
+            now_ms=now_ms,
+            rules=self._book.rules,
+        )
+
+    async def _queue(self, tx: Tx, loop: Loop, group: Group, now_ms: int) -> None:
+        """Queue the turn and take the lease for it; the timer is used up, and set again at the end."""
+        turn_id = await loops.add_turn(tx, group, now_ms=now_ms)
+        is_timer = loop.next_wake_ms is not None and loop.next_wake_ms <= now_ms
+        missed = self._missed.pop(loop.folder, None)
+        if is_timer:
+            overdue = "overdue, " if missed is not None else ""
+            await wakes.add(
+                tx,
+                loop.folder,
+                kind=HEARTBEAT,
+                key=f"{HEARTBEAT}:{loop.next_wake_ms}",
+                reason=f"{overdue}set by {loop.set_by}: {loop.reason}",
+                now_ms=now_ms,
+            )
+        has_lease = await loops.lease(
+            tx,
+            loop.folder,
+            turn_id,
+            next_wake_ms=now_ms + loop.auto_ms,
+            now_ms=now_ms,
+            until_ms=now_ms + LEASE_MS,
+        )
+        if not has_lease:
+            raise RuntimeError(f"the loop of {loop.folder} is another's")  # nothing of this is kept
+
+    async def _relay(self) -> None:
+        """Tell those who listen what was committed."""
+        async with self._database.reading() as tx:
+            told = await events.after(tx, self._told_seq or 0)
+        for one in told:
+            self._told_seq = one.seq
+            self._bus.publish(f"{one.kind}", group=one.group, data={"seq": one.seq, **one.data})
+
+    async def _until_news(self, heard: asyncio.Queue[Event], seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not await self._is_news(await heard.get()):
+                    continue
+        except TimeoutError:
+            return
+
+    async def _is_news(self, event: Event) -> bool:
+        """Whether to look again; a trigger that nobody has written down yet is."""
+        if event.kind == CHANGED:
+            return True
+        if not self._alive or event.group not in (None, *self._alive):
+            return False
+        if event.kind.startswith(TRIGGER) and event.data is None:
+            await self._want(event, event.kind.removeprefix(TRIGGER), event.reason or event.detail or "")
+        elif event.kind in ALERTS:
+            await self._want(event, "alert", f"{ALERTS[event.kind]}: {event.detail or ''}")
+        return not (event.kind.startswith(TRIGGER) and event.data is not None)
+
+    async def _want(self, event: Event, kind: str, reason: str) -> None:
+        if event.group is None:
+            return
+        async with self._database.transaction() as tx:
+            await wakes.add(
+                tx,
+                Folder(event.group),
+                kind=kind,
+                key=f"{kind}:{event.at_ms}:{event.n}",
+                reason=reason,
+                now_ms=self._clock.now_ms(),
+            )

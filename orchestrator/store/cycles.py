@@ -1,0 +1,225 @@
+"""`cycles`: the turns of groups whose loop is on, each from its start to what was decided at its end."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.models import Folder, Turn, TurnId
+from orchestrator.store.database import Tx, returned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """One cycle. `schedule_…` is what its agent asked for last."""
+
+    id: int
+    folder: Folder
+    turn_id: TurnId
+    kind: str
+    set_by: str | None
+    triggers: tuple[str, ...]
+    started_ms: int
+    ended_ms: int | None
+    outcome: str | None
+    has_spoken: bool
+    error: str | None
+    schedule_raw: str | None
+    schedule_reason: str
+    schedule_asked_ms: int | None
+    is_soonest: bool
+    schedule_applied_ms: int | None
+    schedule_bounded: bool
+    capped_by: int | None
+    next_wake_ms: int | None
+    trace: tuple[str, ...]
+
+
+async def begin(tx: Tx, turn: Turn, *, set_by: str | None, now_ms: int) -> int:
+    """Record the start of a turn's cycle, or of another attempt at it; gives the cycle's id."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO cycles (group_folder, turn_id, kind, set_by, started_ms) VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT (turn_id) DO UPDATE SET schedule_raw = NULL, schedule_asked_ms = NULL, has_spoken = 0,
+                                            ended_ms = NULL, outcome = NULL
+        RETURNING id
+        """,
+        (turn.folder, turn.id, turn.kind, set_by, now_ms),
+    )
+    return int((await returned(cursor))["id"])
+
+
+async def note_triggers(tx: Tx, cycle_id: int, triggers: Sequence[str]) -> None:
+    await tx.execute(
+        "UPDATE cycles SET trigger_json = ? WHERE id = ?",
+        (json.dumps(list(triggers), ensure_ascii=False), cycle_id),
+    )
+
+
+async def note_wish(tx: Tx, cycle_id: int, *, raw: str, reason: str, asked_ms: int, is_soonest: bool) -> None:
+    """Keep what the agent asks for, instead of what it asked before."""
+    await tx.execute(
+        """
+        UPDATE cycles SET schedule_raw = ?, schedule_reason = ?, schedule_asked_ms = ?, is_soonest = ?
+        WHERE id = ? AND ended_ms IS NULL
+        """,
+        (raw, reason, asked_ms, is_soonest, cycle_id),
+    )
+
+
+async def note_spoken(tx: Tx, cycle_id: int) -> None:
+    """The turn said something that people see."""
+    await tx.execute("UPDATE cycles SET has_spoken = 1 WHERE id = ?", (cycle_id,))
+
+
+async def open_ones(tx: Tx) -> list[Cycle]:
+    rows = await tx.execute_fetchall("SELECT * FROM cycles WHERE ended_ms IS NULL ORDER BY id")
+    return [_from_row(row) for row in rows]
+
+
+async def of_turn(tx: Tx, turn_id: TurnId) -> Cycle | None:
+    cursor = await tx.execute("SELECT * FROM cycles WHERE turn_id = ?", (turn_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def running_of(tx: Tx, folder: Folder) -> Cycle | None:
+    """The cycle of a group that has not ended."""
+    cursor = await tx.execute("SELECT * FROM cycles WHERE group_folder = ? AND ended_ms IS NULL", (folder,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def end(
+    tx: Tx,
+    cycle_id: int,
+    *,
+    outcome: str,
+    error: str | None,
+    ended_ms: int,
+    applied_ms: int | None,
+    is_bounded: bool,
+    capped_by: int | None,
+    next_wake_ms: int | None,
+    trace: Sequence[str],
+) -> None:
+    await tx.execute(
+        """
+        UPDATE cycles SET outcome = ?, error = ?, ended_ms = ?, schedule_applied_ms = ?,
+                          schedule_bounded = ?, capped_by = ?, next_wake_ms = ?, trace_json = ?
+        WHERE id = ?
+        """,
+        (
+            outcome,
+            error,
+            ended_ms,
+            applied_ms,
+            is_bounded,
+            capped_by,
+            next_wake_ms,
+            json.dumps(list(trace), ensure_ascii=False),
+            cycle_id,
+        ),
+    )
+
+
+async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
+    """When cycles began by a wake that the agent had set, oldest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT started_ms FROM cycles WHERE group_folder = ? AND set_by = 'agent' AND started_ms > ?
+        ORDER BY started_ms
+        """,
+        (folder, since_ms),
+    )
+    return tuple(row["started_ms"] for row in rows)
+
+
+async def caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
+    """How often an unanswered turn has capped the sleep."""
+    cursor = await tx.execute(
+        "SELECT count(*) AS n FROM cycles WHERE group_folder = ? AND capped_by = ?", (folder, turn_id)
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
+    """The newest question of the group's chat that got no word, neither then nor since; None if none."""
+    cursor = await tx.execute(
+        """
+        SELECT turns.id FROM turns JOIN cycles ON cycles.turn_id = turns.id
+        WHERE turns.id = (SELECT max(id) FROM turns WHERE group_folder = :folder AND kind = 'chat'
+                              AND command IS NULL AND state IN ('answered', 'failed'))
+            AND turns.state = 'answered' AND NOT has_spoken
+            AND NOT EXISTS (SELECT 1 FROM cycles AS later
+                            WHERE later.group_folder = :folder AND later.id > cycles.id AND later.has_spoken)
+            AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.chat_jid = turns.chat_jid
+                                AND seq > turns.last_seq AND is_bot_message)
+        """,
+        {"folder": folder},
+    )
+    row = await cursor.fetchone()
+    return TurnId(row["id"]) if row else None
+
+
+async def deeds(tx: Tx, folder: Folder, *, since_ms: int, passive: Sequence[str]) -> int:
+    """How many commands a group's agent gave since then that did something."""
+    marks = ", ".join("?" for _ in passive)
+    cursor = await tx.execute(
+        f"""
+        SELECT count(*) AS n FROM commands
+        WHERE at_ms >= ? AND group_folder = ? AND ok AND type NOT IN ({marks})
+        """,  # noqa: S608 - only placeholders are joined
+        (since_ms, folder, *passive),
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
+    """Newest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM cycles WHERE group_folder = ? ORDER BY id DESC LIMIT ?", (folder, limit)
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def said_between(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
+    """What happened in a group's chat since then, in numbers: `{messages, turns}`."""
+    cursor = await tx.execute(
+        """
+        SELECT (SELECT count(*) FROM messages JOIN registered_groups ON chat_jid = jid
+                WHERE folder = :folder AND received_ms >= :since AND NOT is_bot_message) AS messages,
+               (SELECT count(*) FROM turns
+                WHERE group_folder = :folder AND ended_ms >= :since AND kind <> 'auto') AS turns
+        """,
+        {"folder": folder, "since": since_ms},
+    )
+    return dict(await returned(cursor))
+
+
+def _from_row(row: sqlite3.Row) -> Cycle:
+    return Cycle(
+        id=row["id"],
+        folder=Folder(row["group_folder"]),
+        turn_id=TurnId(row["turn_id"]),
+        kind=row["kind"],
+        set_by=row["set_by"],
+        triggers=tuple(json.loads(row["trigger_json"])),
+        started_ms=row["started_ms"],
+        ended_ms=row["ended_ms"],
+        outcome=row["outcome"],
+        has_spoken=bool(row["has_spoken"]),
+        error=row["error"],
+        schedule_raw=row["schedule_raw"],
+        schedule_reason=row["schedule_reason"] or "",
+        schedule_asked_ms=row["schedule_asked_ms"],
+        is_soonest=bool(row["is_soonest"]),
+        schedule_applied_ms=row["schedule_applied_ms"],
+        schedule_bounded=bool(row["schedule_bounded"]),
+        capped_by=row["capped_by"],
+        next_wake_ms=row["next_wake_ms"],
+        trace=tuple(json.loads(row["trace_json"])),
+    )

@@ -1,0 +1,70 @@
+"""`events`: what happened in loops, written in the transaction of the fact itself."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.store.database import Tx, returned
+
+KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A committed fact: ids and numbers, never what a message says."""
+
+    seq: int
+    at_ms: int
+    group: str | None
+    kind: str
+    data: Mapping[str, Any]
+
+
+async def append(tx: Tx, kind: str, /, *, group: str | None, now_ms: int, **data: Any) -> None:
+    """`kind` is `trigger:…` or `action:…`; what is None is left out."""
+    told = {name: value for name, value in data.items() if value is not None}
+    await tx.execute(
+        "INSERT INTO events (at_ms, group_folder, kind, data_json) VALUES (?, ?, ?, ?)",
+        (now_ms, group, kind, json.dumps(told, ensure_ascii=False)),
+    )
+
+
+async def last_seq(tx: Tx) -> int:
+    cursor = await tx.execute("SELECT coalesce(max(seq), 0) AS seq FROM events")
+    return int((await returned(cursor))["seq"])
+
+
+async def after(tx: Tx, seq: int, *, limit: int = 1_000) -> list[Recorded]:
+    """Those that follow `seq`, oldest first."""
+    rows = await tx.execute_fetchall("SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
+    return [_from_row(row) for row in rows]
+
+
+async def newest(tx: Tx, *, group: str | None = None, limit: int) -> list[Recorded]:
+    """The newest, oldest of them first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM events WHERE :group IS NULL OR group_folder = :group ORDER BY seq DESC LIMIT :limit
+        """,
+        {"group": group, "limit": limit},
+    )
+    return [_from_row(row) for row in rows][::-1]
+
+
+async def prune(tx: Tx) -> None:
+    """Keep the newest `KEPT`."""
+    await tx.execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?", (KEPT,))
+
+
+def _from_row(row: sqlite3.Row) -> Recorded:
+    return Recorded(
+        seq=row["seq"],
+        at_ms=row["at_ms"],
+        group=row["group_folder"],
+        kind=row["kind"],
+        data=json.loads(row["data_json"]),
+    )

@@ -1,0 +1,247 @@
+"""`loop_state`: whether a group's agent wakes by itself, when next, and which turn is its cycle."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.models import Folder, Group, TurnId
+from orchestrator.store.database import Tx, returned
+
+
+class Status(StrEnum):
+    ON = "on"
+    PAUSED = "paused"
+    """Only what is asked in the chat is answered."""
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """The loop of one group, as it stands."""
+
+    folder: Folder
+    status: Status
+    auto_ms: int
+    next_wake_ms: int | None
+    set_by: str
+    reason: str
+    trace: tuple[str, ...]
+    held: str | None
+    last_start_ms: int | None
+    last_end_ms: int | None
+    lease_owner: str | None
+    lease_until_ms: int | None
+    soonest_streak: int
+    noop_streak: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextWake:
+    """When a loop wakes next if nothing happens before."""
+
+    at_ms: int | None
+    set_by: str
+    reason: str
+    trace: Sequence[str]
+
+
+async def get(tx: Tx, folder: Folder) -> Loop | None:
+    """None when it was never on."""
+    cursor = await tx.execute("SELECT * FROM loop_state WHERE group_folder = ?", (folder,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def every(tx: Tx) -> list[Loop]:
+    rows = await tx.execute_fetchall("SELECT * FROM loop_state ORDER BY group_folder")
+    return [_from_row(row) for row in rows]
+
+
+async def alive(tx: Tx) -> list[Loop]:
+    """Those that are not off, paused ones too."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM loop_state WHERE status <> 'stopped' ORDER BY group_folder"
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def switch_on(tx: Tx, folder: Folder, *, auto_ms: int, next_wake: NextWake, now_ms: int) -> None:
+    """Let a group's agent wake by itself from now on."""
+    await tx.execute(
+        """
+        INSERT INTO loop_state (group_folder, status, auto_interval_ms, next_wake_ms, wake_set_by,
+                                wake_reason, trace_json, changed_ms)
+        VALUES (:folder, 'on', :auto, :at, :set_by, :reason, :trace, :now)
+        ON CONFLICT (group_folder) DO UPDATE
+        SET status = 'on', auto_interval_ms = :auto, next_wake_ms = :at, wake_set_by = :set_by,
+            wake_reason = :reason, trace_json = :trace, changed_ms = :now, held_reason = NULL,
+            now_streak = 0, noop_streak = 0
+        """,
+        {"folder": folder, "auto": auto_ms, "now": now_ms, **_wake_values(next_wake)},
+    )
+
+
+async def change_status(tx: Tx, folder: Folder, status: Status, *, now_ms: int) -> None:
+    await tx.execute(
+        "UPDATE loop_state SET status = ?, changed_ms = ?, held_reason = NULL WHERE group_folder = ?",
+        (status, now_ms, folder),
+    )
+
+
+async def set_wake(tx: Tx, folder: Folder, next_wake: NextWake) -> None:
+    await tx.execute(
+        """
+        UPDATE loop_state SET next_wake_ms = :at, wake_set_by = :set_by, wake_reason = :reason,
+                              trace_json = :trace
+        WHERE group_folder = :folder
+        """,
+        {"folder": folder, **_wake_values(next_wake)},
+    )
+
+
+async def set_times(tx: Tx, folder: Folder, *, next_wake_ms: int | None, last_start_ms: int | None) -> None:
+    """After the clock was set."""
+    await tx.execute(
+        "UPDATE loop_state SET next_wake_ms = ?, last_start_ms = ? WHERE group_folder = ?",
+        (next_wake_ms, last_start_ms, folder),
+    )
+
+
+async def hold(tx: Tx, folder: Folder, reason: str | None) -> None:
+    """Note why nothing is started though it is time, or that nothing keeps it."""
+    await tx.execute(
+        "UPDATE loop_state SET held_reason = ? WHERE group_folder = ? AND held_reason IS NOT ?",
+        (reason, folder, reason),
+    )
+
+
+async def lease(
+    tx: Tx, folder: Folder, turn_id: TurnId, *, next_wake_ms: int, now_ms: int, until_ms: int
+) -> bool:
+    """Make a queued turn the loop's cycle; False while another one's lease lasts.
+
+    It counts as a start, so that one that comes to nothing is not tried again at once.
+    """
+    cursor = await tx.execute(
+        """
+        UPDATE loop_state SET lease_owner = :owner, lease_until_ms = :until, last_start_ms = :now,
+                              next_wake_ms = :at
+        WHERE group_folder = :folder AND status = 'on' AND (lease_owner IS NULL OR lease_until_ms <= :now)
+        """,
+        {
+            "folder": folder,
+            "owner": lease_of(turn_id),
+            "now": now_ms,
+            "until": until_ms,
+            "at": next_wake_ms,
+        },
+    )
+    return cursor.rowcount == 1
+
+
+async def renew(tx: Tx, folder: Folder, *, until_ms: int) -> None:
+    """Let a lease last that is held."""
+    await tx.execute(
+        "UPDATE loop_state SET lease_until_ms = ? WHERE group_folder = ? AND lease_owner IS NOT NULL",
+        (until_ms, folder),
+    )
+
+
+async def start(tx: Tx, folder: Folder, turn_id: TurnId, *, now_ms: int, until_ms: int) -> None:
+    """A cycle begins: its turn has the lease, whoever waited with one."""
+    await tx.execute(
+        """
+        UPDATE loop_state SET lease_owner = ?, lease_until_ms = ?, last_start_ms = ?, held_reason = NULL
+        WHERE group_folder = ?
+        """,
+        (lease_of(turn_id), until_ms, now_ms, folder),
+    )
+
+
+async def release(tx: Tx, folder: Folder, turn_id: TurnId | None = None) -> None:
+    """Free the lease: that of a turn, or whoever has it."""
+    await tx.execute(
+        """
+        UPDATE loop_state SET lease_owner = NULL, lease_until_ms = NULL
+        WHERE group_folder = :folder AND (:owner IS NULL OR lease_owner = :owner)
+        """,
+        {"folder": folder, "owner": None if turn_id is None else lease_of(turn_id)},
+    )
+
+
+async def end(
+    tx: Tx, folder: Folder, *, auto_ms: int, soonest_streak: int, is_noop: bool, ended_ms: int
+) -> None:
+    """Record what a cycle leaves behind, besides the next wake."""
+    await tx.execute(
+        """
+        UPDATE loop_state
+        SET auto_interval_ms = :auto, now_streak = :streak, last_end_ms = :ended,
+            noop_streak = CASE WHEN :is_noop THEN noop_streak + 1 ELSE 0 END
+        WHERE group_folder = :folder
+        """,
+        {"folder": folder, "auto": auto_ms, "streak": soonest_streak, "ended": ended_ms, "is_noop": is_noop},
+    )
+
+
+async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
+    """Queue a free cycle; `sqlite3.IntegrityError` when one waits or runs."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms)
+        VALUES (?, ?, 'auto', 'queued', ?, ?) RETURNING id
+        """,
+        (group.folder, group.jid, now_ms, now_ms),
+    )
+    return TurnId((await returned(cursor))["id"])
+
+
+async def set_prompt(tx: Tx, turn_id: TurnId, prompt: str) -> None:
+    await tx.execute("UPDATE turns SET prompt = ? WHERE id = ?", (prompt, turn_id))
+
+
+async def drop_waiting_turn(tx: Tx, folder: Folder) -> bool:
+    """Take back a free cycle that never began: as a timer that is cleared, it leaves no trace."""
+    cursor = await tx.execute(
+        """
+        DELETE FROM turns WHERE group_folder = ? AND kind = 'auto' AND state = 'queued' AND run_id IS NULL
+        """,
+        (folder,),
+    )
+    return cursor.rowcount > 0
+
+
+def lease_of(turn_id: TurnId) -> str:
+    return f"turn:{turn_id}"
+
+
+def _wake_values(next_wake: NextWake) -> dict[str, object]:
+    return {
+        "at": next_wake.at_ms,
+        "set_by": next_wake.set_by,
+        "reason": next_wake.reason,
+        "trace": json.dumps(list(next_wake.trace), ensure_ascii=False),
+    }
+
+
+def _from_row(row: sqlite3.Row) -> Loop:
+    return Loop(
+        folder=Folder(row["group_folder"]),
+        status=Status(row["status"]),
+        auto_ms=row["auto_interval_ms"],
+        next_wake_ms=row["next_wake_ms"],
+        set_by=row["wake_set_by"],
+        reason=row["wake_reason"],
+        trace=tuple(json.loads(row["trace_json"])),
+        held=row["held_reason"],
+        last_start_ms=row["last_start_ms"],
+        last_end_ms=row["last_end_ms"],
+        lease_owner=row["lease_owner"],
+        lease_until_ms=row["lease_until_ms"],
+        soonest_streak=row["now_streak"],
+        noop_streak=row["noop_streak"],
+    )

@@ -1,0 +1,87 @@
+"""Agents that wake by themselves: joins their loops with what starts turns, hears them and bounds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.clock import Clock, local_minute
+from orchestrator.credentials import budgets as rules
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.loop import desk
+from orchestrator.loop.cycle_book import CycleBook, Summary
+from orchestrator.loop.desk import SetWake
+from orchestrator.loop.runtime import GroupLoops
+from orchestrator.loop.workspace import Workspaces
+from orchestrator.models import Folder, Group, Turn
+from orchestrator.outbound.format import for_people
+from orchestrator.silence import is_silence
+from orchestrator.store import budgets
+from orchestrator.store.database import Database, Tx
+
+
+class Waking:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        groups: Path,
+        clock: Clock,
+        hints: Hints,
+        bus: Bus,
+        zone: ZoneInfo,
+        zone_of: Callable[[Group], ZoneInfo],
+        summary: Summary,
+    ) -> None:
+        """`groups` is where their folders are; `zone` that of the host, by which budgets go."""
+        self._clock = clock
+        self._zone = zone
+        self._zone_of = zone_of
+        self._book = CycleBook(clock=clock, zone_of=zone_of, for_people=seen, summary=summary)
+        self._loops = GroupLoops(
+            database, self._book, clock=clock, hints=hints, bus=bus, spent=self._why_spent
+        )
+        self._workspaces = Workspaces(groups, database, clock=clock, bus=bus, touched=self._loops.touched)
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        return {"loops": self._loops.run, "workspaces": self._workspaces.run}
+
+    async def begin(self, tx: Tx, turn: Turn) -> None:
+        """A turn starts, in the transaction that gives it to its run."""
+        await self._book.begin(tx, turn)
+
+    async def hear(self, tx: Tx, turn: Turn) -> None:
+        """A turn ends well, before what it said leaves."""
+        await self._book.hear(tx, turn)
+
+    async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> SetWake:
+        """What `desk.set_next_wake` does and raises."""
+        return await desk.set_next_wake(
+            tx, group, text, reason, now_ms=self._clock.now_ms(), zone_of=self._zone_of
+        )
+
+    async def act(self, tx: Tx, folder: str, action: str, reason: str) -> Folder:
+        """What `desk.act` does and raises."""
+        return await desk.act(tx, folder, action, reason=reason, now_ms=self._clock.now_ms())
+
+    async def _why_spent(self, tx: Tx, group: Group) -> str | None:
+        asker = rules.Asker(folder=group.folder, is_main=group.is_main, is_background=True)
+        found = await rules.standings(
+            tx, await budgets.every(tx), now_ms=self._clock.now_ms(), zone=self._zone
+        )
+        for standing in found:
+            if standing.is_spent and rules.stops(standing.budget, asker):
+                until = local_minute(standing.span.end_ms, self._zone)
+                return f"the budget of the {standing.budget.period} is spent until {until}"
+        return None
+
+
+def seen(text: str) -> str:
+    """What people see of what an agent says."""
+    shown = for_people(text)
+    return "" if is_silence(shown) else shown
