@@ -12,7 +12,6 @@ from orchestrator.dashboard.models import (
     Deadline,
     Intent,
     Notification,
-    NotificationStatus,
     NotificationType,
     Priority,
     Question,
@@ -274,7 +273,7 @@ def _reminder(question: Question, scene: Scene) -> Step:
     )
 
 
-# For those who judge, and for the next look
+# For those who judge
 
 
 def to_judge(scene: Scene) -> tuple[str, ...]:
@@ -288,18 +287,3 @@ def to_judge(scene: Scene) -> tuple[str, ...]:
         elif scene.now_ms - task.last_update_ms >= STAGNANT_MS:
             found.append(f"stagnant:{task.id}")
     return tuple(sorted(found))
-
-
-def next_bound(scene: Scene) -> int | None:
-    """The next moment at which a deadline is a day or two hours away."""
-    bounds = (
-        task.deadline.at_ms - before_ms
-        for task in scene.snapshot.tasks
-        if task.deadline is not None and not task.status.is_terminal
-        for before_ms in ((DAY_BEFORE_MS, HOURS_BEFORE_MS) if task.deadline.is_timed else (DAY_BEFORE_MS,))
-    )
-    return min((at for at in bounds if at > scene.now_ms), default=None)
-
-
-def is_pending(row: Notification) -> bool:
-    return row.status is NotificationStatus.PENDING

@@ -86,8 +86,6 @@ class Plan:
     troubles: tuple[Trouble, ...] = ()
     to_judge: tuple[str, ...] = ()
     """What rules cannot judge and a model may: `stagnant:task_1`, `answered:q_2`."""
-    look_again_ms: int | None = None
-    """When a deadline comes so near that something is to be told, if nothing changes before."""
 
     @property
     def actions(self) -> tuple[Step, ...]:

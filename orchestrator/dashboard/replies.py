@@ -1,4 +1,4 @@
-"""What people write that needs no model: “done” and “later 2h” under a notification, numbered answers. Pure."""
+"""What people write that needs no model: “done”, “later 2h” under a notification, numbered answers. Pure."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
-ENDS = frozenset({"turn.answered", "turn.failed", "dashboard.changed"})
+ENDS = frozenset({"turn.answered", "turn.failed", "dashboard.changed", "command.dashboard"})
 NO_MODEL = "no model is configured for this group"
 
 
@@ -60,7 +60,8 @@ class Rounds:
     async def beat(self) -> float:
         """Do all that is due; tells in how many seconds to look again."""
         await self._settle_models()
-        async with self._database.reading() as tx:
+        async with self._database.transaction() as tx:
+            await dashboard_rounds.hasten(tx)
             due = await dashboards.due_for_rules(tx, self._clock.now_ms())
         for dashboard in due:
             await self.look_after(dashboard.folder)
@@ -76,28 +77,21 @@ class Rounds:
             dashboard, group = await dashboards.get(tx, folder), await groups.by_folder(tx, folder)
             if dashboard is None:
                 return
-            look_again_ms = None
             if group is not None and self._ties.mode.does_anything:
-                look_again_ms = await self._pass(tx, dashboard, group)
-            await self._note_beat(tx, folder, look_again_ms)
+                await self._pass(tx, dashboard, group)
+            now_ms = self._clock.now_ms()
+            await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ties.beat_ms)
+            await dashboard_rounds.hasten(tx)
         self._hints.notifications.give()
         self._hints.lanes.give()
         self._bus.publish("worker.rules", group=folder)
 
-    async def _note_beat(self, tx: Tx, folder: Folder, look_again_ms: int | None) -> None:
-        now_ms = self._clock.now_ms()
-        beat_ms = now_ms + self._ties.beat_ms
-        next_ms = beat_ms if look_again_ms is None else min(beat_ms, look_again_ms)
-        await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=next_ms)
-
-    async def _pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> int | None:
-        """Tells when a deadline comes near before the next beat."""
+    async def _pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
         seen = await board.snapshot(tx, dashboard.folder)
         assert seen is not None
         report = await self._rules(tx, group, seen)
         if self._ties.mode.asks_model:
             await self._ask(tx, dashboard, group, report)
-        return report.plan.look_again_ms
 
     async def _rules(self, tx: Tx, group: Group, seen: Snapshot, *, why: str = "heartbeat") -> cycle.Report:
         now_ms = self._clock.now_ms()

@@ -42,7 +42,6 @@ def plan(board: Board) -> Plan:
         steps=tuple(steps),
         troubles=tuple(troubles),
         to_judge=alerts.to_judge(scene),
-        look_again_ms=alerts.next_bound(scene),
     )
 
 

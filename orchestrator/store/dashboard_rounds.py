@@ -30,6 +30,26 @@ async def next_ms(tx: Tx) -> int | None:
     return (await returned(cursor))["at"]  # type: ignore[no-any-return]
 
 
+async def hasten(tx: Tx) -> None:
+    """Have the rules look as soon as a deadline is a day away or, of a moment, two hours, once."""
+    await tx.execute(
+        """
+        UPDATE dashboards SET rules_next_ms = near.at FROM (
+            SELECT d.group_folder, min(bound.at) AS at FROM dashboards d JOIN (
+                SELECT group_folder, deadline_ms - 86400000 AS at FROM dashboard_tasks
+                WHERE archived_ms IS NULL AND deadline_ms IS NOT NULL AND status IN ('active', 'someday')
+                UNION ALL
+                SELECT group_folder, deadline_ms - 7200000 FROM dashboard_tasks
+                WHERE archived_ms IS NULL AND deadline_ms IS NOT NULL AND status IN ('active', 'someday')
+                  AND deadline_date IS NULL
+            ) AS bound ON bound.group_folder = d.group_folder
+            WHERE d.rules_last_ms IS NOT NULL AND bound.at > d.rules_last_ms AND bound.at < d.rules_next_ms
+            GROUP BY d.group_folder
+        ) AS near WHERE near.group_folder = dashboards.group_folder
+        """
+    )
+
+
 async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
     """Queue a turn that keeps a dashboard up, in a container of its own."""
     cursor = await tx.execute(

@@ -204,6 +204,21 @@ async def test_the_next_beat_is_kept_in_the_store_and_comes_early_for_a_deadline
     assert row["rules_next_ms"] == at("2026-02-09 09:10") + BEAT_SECONDS * 1000
 
 
+async def test_a_deadline_that_is_set_between_two_beats_is_not_missed(house):
+    await house.put(a_task("task_0"))
+    house.is_now("2026-02-09 09:00")
+    await house.rounds.beat()
+    house.is_now("2026-02-09 09:01")
+    await house.use("create_task", title="exam", deadline="2026-02-10T09:05")
+    await house.use("create_task", title="trip", deadline="2026-02-11")
+    assert await house.rounds.beat() == 30
+    assert len(await house.cycles()) == 1
+    house.is_now("2026-02-09 09:05")
+    await house.rounds.beat()
+    (row,) = await house.notifications()
+    assert (row["cause"], row["due_ms"]) == ("deadline:24h", at("2026-02-09 09:05"))
+
+
 # Who keeps it up
 
 

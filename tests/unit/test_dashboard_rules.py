@@ -444,13 +444,6 @@ def test_what_rules_cannot_judge_is_named():
     assert plan.to_judge == ("answered:q_001", "blocked:task_2", "stagnant:task_1")
 
 
-def test_the_next_look_is_when_a_deadline_comes_near():
-    task = a_task(deadline="2026-02-09 20:00")
-    assert planned("2026-02-08 12:00", tasks=[task]).look_again_ms == at("2026-02-08 20:00")
-    assert planned("2026-02-09 17:50", tasks=[task]).look_again_ms == at("2026-02-09 18:00")
-    assert planned("2026-02-09 18:00", tasks=[task]).look_again_ms is None
-
-
 def test_quiet_hours_may_lie_within_a_day_or_be_none():
     siesta = Hours(zone=SEOUL, quiet_start=13, quiet_end=15)
     assert siesta.after_quiet(at("2026-02-09 13:00")) == at("2026-02-09 15:00")
