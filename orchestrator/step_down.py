@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator import config
@@ -17,56 +19,63 @@ OWN = ("groups", "data", "store")
 NO_HOME = "/home/andy"
 
 
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whom Andy and its agents run as."""
+
+    uid: int
+    gid: int
+
+
 def main() -> None:
     """Step down where this is root, then run the command line."""
     if os.geteuid() == ROOT:
-        become(take_over(config.home_directory(None)))
+        home = config.home_directory(None)
+        user = owner_of(home)
+        if sys.argv[1:2] == ["up"]:
+            take_over(home, user)
+        become(user)
     from orchestrator.__main__ import main as andy
 
     andy()
 
 
-def take_over(home: Path) -> os.stat_result | None:
-    """Give root's files of a home to the ordinary user, if `data/` is root's; return whose it is then."""
-    owner = _seen(home / "data")
-    if owner is None or owner.st_uid != ROOT:
-        return owner
+def owner_of(home: Path) -> User:
+    """Whose `data/` is; an ordinary user where it is root's."""
+    try:
+        seen = (home / "data").stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return User(ORDINARY, ORDINARY)
+    return User(seen.st_uid or ORDINARY, seen.st_gid or ORDINARY)
+
+
+def take_over(home: Path, user: User) -> None:
+    """Give the user what is root's in a home, and nothing else: also what `sudo andy restore` left there."""
     for name in OWN:
-        _give(home / name)
-    return _seen(home / "data")
+        _give(home / name, user)
 
 
-def become(owner: os.stat_result | None) -> None:
+def become(user: User) -> None:
     """Be that user from here on, without a way back: with root's number go its capabilities."""
-    uid = owner.st_uid if owner is not None and owner.st_uid != ROOT else ORDINARY
-    gid = owner.st_gid if owner is not None and owner.st_gid != ROOT else ORDINARY
     os.setgroups([ORDINARY])  # whose the filter's socket is
-    os.setgid(gid)
-    os.setuid(uid)
+    os.setgid(user.gid)
+    os.setuid(user.uid)
     os.environ["HOME"] = NO_HOME
 
 
-def _give(folder: Path) -> None:
-    """Change the owner of what is root's in it, itself included. Agents write here: no link is followed."""
-    for here, _, names, descriptor in os.fwalk(folder, follow_symlinks=False):
-        del here
+def _give(folder: Path, user: User) -> None:
+    """Agents write here: no link is followed, and a file with a second name is left alone."""
+    for _, _, names, descriptor in os.fwalk(folder, follow_symlinks=False):
         if os.fstat(descriptor).st_uid == ROOT:
-            os.fchown(descriptor, ORDINARY, ORDINARY)
+            os.fchown(descriptor, user.uid, user.gid)
         for name in names:
-            _give_file(descriptor, name)
+            _give_file(descriptor, name, user)
 
 
-def _give_file(folder: int, name: str) -> None:
+def _give_file(folder: int, name: str, user: User) -> None:
     seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if seen.st_uid == ROOT and stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1:
-        os.chown(name, ORDINARY, ORDINARY, dir_fd=folder, follow_symlinks=False)
-
-
-def _seen(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return None
+        os.chown(name, user.uid, user.gid, dir_fd=folder, follow_symlinks=False)
 
 
 if __name__ == "__main__":

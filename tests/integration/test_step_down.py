@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.step_down import ORDINARY, take_over
+from orchestrator.step_down import ORDINARY, User, take_over
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can step down")
 WHO = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from orchestrator.step_down import become, take_over
-become(take_over(Path(sys.argv[2])))
+from orchestrator.step_down import become, owner_of, take_over
+home = Path(sys.argv[2])
+user = owner_of(home)
+take_over(home, user)
+become(user)
 try:
     os.setuid(0)
 except PermissionError:
@@ -53,6 +56,15 @@ def test_a_home_of_root_is_given_to_an_ordinary_user(home):
         assert path.stat().st_uid == ORDINARY
 
 
+def test_what_root_left_in_the_home_of_another_is_given_to_them(home):
+    os.chown(home / "data", 4321, 8765)
+    (home / "store" / "messages.db").touch()
+
+    who(home)
+
+    assert (home / "store" / "messages.db").stat().st_uid == 4321
+
+
 def test_what_an_agent_planted_is_given_to_nobody(home, tmp_path):
     secret = tmp_path / "secret"
     secret.touch()
@@ -60,7 +72,7 @@ def test_what_an_agent_planted_is_given_to_nobody(home, tmp_path):
     os.link(secret, home / "groups" / "family" / "second-name")
     (home / "groups" / "family" / "folder").symlink_to(tmp_path)
 
-    take_over(home)
+    take_over(home, User(ORDINARY, ORDINARY))
 
     assert secret.stat().st_uid == 0
     assert tmp_path.stat().st_uid == 0
@@ -70,6 +82,6 @@ def test_what_belongs_to_others_stays_theirs(home):
     (home / "groups" / "family" / "note").touch()
     os.chown(home / "groups" / "family" / "note", 1234, 1234)
 
-    take_over(home)
+    take_over(home, User(ORDINARY, ORDINARY))
 
     assert (home / "groups" / "family" / "note").stat().st_uid == 1234
