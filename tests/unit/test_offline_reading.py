@@ -10,6 +10,7 @@ from agent_runner.agents.offline.dates import Trouble
 from agent_runner.agents.offline.intents import (
     AddGroup,
     AddItems,
+    AddTask,
     CancelReminder,
     DropGroup,
     Echo,
@@ -19,6 +20,7 @@ from agent_runner.agents.offline.intents import (
     Plain,
     Remind,
     RemindUnclear,
+    SetProgress,
     Wish,
 )
 from agent_runner.agents.offline.reading import MAX_CHARS, read
@@ -111,6 +113,17 @@ def test_a_reminder_that_could_mean_something_else_is_not_guessed(text: str, tro
             "call Bob, then pay 할 일 목록에 추가",
             AddItems(("call Bob, then pay",)),
         ),
+        ("what's open?", "뭐 남았어?", Plain.SHOW_OPEN),
+        ("show me the dashboard", "대시보드 보여줘", Plain.SHOW_OPEN),
+        ("add a task buy stamps", "작업 추가 buy stamps", AddTask("buy stamps")),
+        ("create a new task: buy stamps", "buy stamps 작업으로 등록해줘", AddTask("buy stamps")),
+        (
+            "add task buy stamps by 2026-12-12",
+            "2026-12-12까지 buy stamps 작업 추가",
+            AddTask("buy stamps", "2026-12-12"),
+        ),
+        ("blog 80%", "blog 80퍼센트", SetProgress("blog", 80)),
+        ("blog is at 80 percent", "blog은 80퍼센트 했어", SetProgress("blog", 80)),
         ("show todo", "할 일 보여줘", OnList(ListAct.SHOW)),
         ("done 2", "2번 완료", OnList(ListAct.FINISH, item="2")),
         ("clear done", "완료 항목 정리해줘", OnList(ListAct.CLEAR_DONE)),

@@ -10,11 +10,14 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.agents.offline import dates, lists, reading, reminders
 from agent_runner.agents.offline.asked import Asked
-from agent_runner.agents.offline.checklists import Checklists, ListFault
+from agent_runner.agents.offline.board import Board, find
+from agent_runner.agents.offline.checklists import Checklists, Item, ListFault
 from agent_runner.agents.offline.groups import Groups
 from agent_runner.agents.offline.intents import (
+    TODO,
     AddGroup,
     AddItems,
+    AddTask,
     CancelReminder,
     DropGroup,
     Echo,
@@ -24,6 +27,7 @@ from agent_runner.agents.offline.intents import (
     Remind,
     RemindUnclear,
     SendFile,
+    SetProgress,
     Wish,
 )
 from agent_runner.agents.offline.reminders import Reminders
@@ -58,6 +62,7 @@ class OfflineAgent:
         self._host = host
         self._groups = Groups(host, is_main=order.is_main)
         self._reminders = Reminders(host)
+        self._board = Board(host)
         self._zone: tzinfo = UTC
 
     async def start(self) -> None:
@@ -102,8 +107,10 @@ class OfflineAgent:
                 return reminders.unclear(asked, trouble)
             case CancelReminder(reminder_id=reminder_id):
                 return await self._reminders.cancel(asked, reminder_id)
+            case AddTask() | SetProgress():
+                return await self._on_board(wish, asked)
             case AddItems() | OnList():
-                return await lists.answer(self._checklists, wish, asked)
+                return await self._on_list(wish, asked)
             case AddGroup() | DropGroup():
                 return await self._groups.change(wish, asked)
             case SendFile(path=path):
@@ -125,6 +132,8 @@ class OfflineAgent:
                 return await lists.overview(self._checklists, asked)
             case Plain.SHOW_GROUPS:
                 return await self._groups.told(asked)
+            case Plain.SHOW_OPEN:
+                return await self._board.told(asked, await self._todos())
             case _:
                 return self._say(wish, asked)
 
@@ -152,6 +161,35 @@ class OfflineAgent:
         except dates.Unclear as error:
             return reminders.unclear(asked, error.trouble, error.at)
         return await self._reminders.set(asked, wish.what, moment, is_for_all=wish.is_for_all)
+
+    async def _on_board(self, wish: AddTask | SetProgress, asked: Asked) -> str:
+        if isinstance(wish, AddTask):
+            return await self._board.add(asked, wish)
+        return await self._board.set_progress(asked, wish)
+
+    async def _on_list(self, wish: AddItems | OnList, asked: Asked) -> str:
+        if isinstance(wish, OnList) and wish.act is ListAct.FINISH and wish.list_name == TODO:
+            return await self._finish(wish, wish.item, asked)
+        return await lists.answer(self._checklists, wish, asked)
+
+    async def _finish(self, wish: OnList, item: str, asked: Asked) -> str:
+        """End a task of the dashboard or check off a to-do; what could be both is not guessed."""
+        tasks = find(await self._board.open_tasks(), item)
+        todos = [one for one in await self._todos() if item in (str(one.number), one.text)]
+        if tasks and todos:
+            return asked.words.task_or_todo.format(item=item, task=tasks[0].title, todo=todos[0].text)
+        if len(tasks) > 1:
+            return asked.words.task_many.format(item=item)
+        if tasks:
+            return await self._board.finish(asked, tasks[0])
+        return await lists.answer(self._checklists, wish, asked)
+
+    async def _todos(self) -> list[Item]:
+        """The open to-dos; none where they cannot be read: whoever asks for them is told."""
+        try:
+            return await lists.open_todos(self._checklists)
+        except (ListFault, OSError):
+            return []
 
     async def _today(self, asked: Asked) -> str:
         """Say what is still to come today: reminders, then the open to-dos."""

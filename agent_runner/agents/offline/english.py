@@ -9,6 +9,7 @@ from agent_runner.agents.offline.intents import (
     TODO,
     AddGroup,
     AddItems,
+    AddTask,
     CancelReminder,
     DropGroup,
     Echo,
@@ -16,6 +17,7 @@ from agent_runner.agents.offline.intents import (
     OnList,
     Plain,
     SendFile,
+    SetProgress,
     Wish,
 )
 from agent_runner.agents.offline.rules import Rule, first
@@ -88,6 +90,23 @@ def _finish(match: re.Match[str]) -> Wish:
     return OnList(ListAct.FINISH, _list_name(match), match["item"])
 
 
+def _task(match: re.Match[str]) -> Wish:
+    """`by` begins a deadline only where a time follows it: a book by somebody is no deadline."""
+    body = match["body"]
+    for found in _BY.finditer(body):
+        rest = body[found.end() :].strip()
+        lead = shapes.leading(rest)
+        if lead is not None and lead.end == len(rest) and body[: found.start()].strip():
+            return AddTask(body[: found.start()].strip(), rest)
+    return AddTask(body)
+
+
+def _progress(match: re.Match[str]) -> Wish | None:
+    pct = int(match["pct"])
+    return SetProgress(match["task"].strip(), pct) if pct <= 100 else None
+
+
+_BY = re.compile(r"\s+(?:by|until|till|due(?:\s+(?:on|by))?)\s+", re.IGNORECASE)
 _ECHO = re.compile(r"echo\s+(?P<text>.+)", re.IGNORECASE | re.DOTALL)
 _REMIND = re.compile(
     r"remind\s+(?P<whom>me|us|everyone|everybody|all)\b(?P<body>.*)", re.IGNORECASE | re.DOTALL
@@ -135,6 +154,20 @@ _RULES: tuple[Rule[Wish | None], ...] = (
     Rule(r"(?:unregister|remove)\s+group\s+(?P<folder>\S+)", lambda match: DropGroup(match["folder"])),
     Rule(rf"(?:{_SHOW}\s+)?(?:all\s+)?{_OWN}groups", lambda _: Plain.SHOW_GROUPS),
     Rule(rf"(?:{_SHOW}\s+)?(?:all\s+)?{_OWN}lists", lambda _: Plain.SHOW_LISTS),
+    Rule(
+        r"(?:what(?:'s|\s+is)\s+(?:still\s+)?(?:open|left)|(?:show\s+)?(?:me\s+)?(?:the\s+|all\s+|my\s+|our\s+)?"
+        r"(?:open\s+tasks|dashboard))",
+        lambda _: Plain.SHOW_OPEN,
+    ),
+    Rule(
+        r"(?:add|create|make)\s+(?:a\s+|the\s+)?(?:new\s+)?task(?:\s*:\s*|\s+)(?:to\s+)?(?P<body>\S.*)",
+        _task,
+    ),
+    Rule(
+        r"(?:task\s+)?(?P<task>\S.*?)\s+(?:is\s+)?(?:now\s+)?(?:at\s+)?(?P<pct>\d{1,3})\s*(?:%|percent)"
+        r"(?:\s+(?:done|complete|finished))?",
+        _progress,
+    ),
     Rule(
         rf"clear\s+(?:the\s+)?(?:done|finished|completed)(?:\s+(?:items|{_TODO}))?(?:\s+(?:on|in|from)\s+{_LIST})?",
         _clear,

@@ -31,6 +31,8 @@ class Plain(Enum):
     SHOW_REMINDERS = auto()
     SHOW_LISTS = auto()
     SHOW_GROUPS = auto()
+    SHOW_OPEN = auto()
+    """The dashboard's tasks and questions, and the open to-dos."""
     NEEDS_MODEL = auto()
     """Only a model could answer it."""
 
@@ -83,6 +85,22 @@ class OnList:
     item: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AddTask:
+    """Something for the dashboard; `deadline` as it was said, empty where none was."""
+
+    title: str
+    deadline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetProgress:
+    """`which` is the number or a part of the title of a task of the dashboard."""
+
+    which: str
+    pct: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddGroup:
     jid: str
@@ -108,6 +126,8 @@ Wish = (
     | CancelReminder
     | AddItems
     | OnList
+    | AddTask
+    | SetProgress
     | AddGroup
     | DropGroup
     | SendFile

@@ -11,6 +11,7 @@ from agent_runner.agents.offline.intents import (
     TODO,
     AddGroup,
     AddItems,
+    AddTask,
     CancelReminder,
     DropGroup,
     Echo,
@@ -20,6 +21,7 @@ from agent_runner.agents.offline.intents import (
     Remind,
     RemindUnclear,
     SendFile,
+    SetProgress,
     Wish,
 )
 from agent_runner.agents.offline.rules import Rule, first
@@ -73,6 +75,33 @@ def _add(match: re.Match[str]) -> Wish:
 
 def _add_todo(match: re.Match[str]) -> Wish:
     return AddItems((_without_particle(match["item"]),))
+
+
+def _task(match: re.Match[str]) -> Wish:
+    """`2월 10일까지 블로그 쓰기`, `블로그 쓰기 2월 10일까지`: a deadline only where it is a time."""
+    body = match["body"].strip()
+    first, _, after = body.partition("까지")
+    lead = shapes.leading(first)
+    if after.strip() and lead is not None and lead.end == len(first):
+        return AddTask(_without_particle(after.strip(" ,")), first)
+    if body.endswith("까지") and (trail := shapes.trailing(body.removesuffix("까지"))) is not None:
+        title = body[: trail.start].strip(" ,")
+        if title:
+            return AddTask(_without_particle(title), body.removesuffix("까지")[trail.start :].strip())
+    return AddTask(_without_particle(body))
+
+
+def _progress(match: re.Match[str]) -> Wish | None:
+    pct = int(match["pct"])
+    return SetProgress(_without_topic(match["task"]), pct) if pct <= 100 else None
+
+
+def _without_topic(item: str) -> str:
+    item = re.sub(r"번$", "", item.strip()) if item.strip()[:-1].isdigit() else item.strip()
+    is_foreign = len(item) > 1 and not "가" <= item[-2] <= "힣"
+    if len(item) > 1 and item[-1] in "은는" and (is_foreign or _has_final(item[-2]) == (item[-1] == "은")):
+        return item[:-1]
+    return item
 
 
 def _remove(match: re.Match[str]) -> Wish:
@@ -130,6 +159,7 @@ def _ends_in_eu(stem: str) -> bool:
     return unicodedata.normalize("NFD", stem)[-1] == "\u1173"
 
 
+_WORK = r"(?:작업|과제|태스크|업무)"
 _ECHO = re.compile(r"(?:따라\s*해\s*봐?|따라해|에코)\s*:?\s+(?P<text>.+)", re.DOTALL)
 _WHOM = r"(?:(?P<whom>우리(?:\s*모두)?(?:에게|한테)?|모두(?:에게|한테)?|다들)\s+)?"
 _REMIND_VERB = (
@@ -185,6 +215,18 @@ _RULES: tuple[Rule[Wish | None], ...] = (
     ),
     Rule(rf"그룹(?:들)?(?:\s*(?:목록|리스트))?{_OBJECT}(?:\s*{_TELL})?", lambda _: Plain.SHOW_GROUPS),
     Rule(rf"(?:모든\s*|전체\s*)?(?:목록|리스트)(?:들)?{_OBJECT}(?:\s*{_TELL})?", lambda _: Plain.SHOW_LISTS),
+    Rule(
+        rf"(?:대시보드|(?:남은|열린|진행\s*중인)\s*(?:작업|과제|태스크|일)|(?:뭐|무엇이?)\s*남았(?:어|지|니|나요|어요)|남은\s*(?:거|것)\s*뭐(?:야|예요)?)"
+        rf"{_OBJECT}(?:\s*(?:{_TELL}|뭐\s*(?:있어|야)))?",
+        lambda _: Plain.SHOW_OPEN,
+    ),
+    Rule(rf"{_WORK}\s*(?:추가|등록){_DO}\s*:?\s*(?P<body>\S.*)", _task),
+    Rule(rf"(?P<body>\S.*?)\s+{_WORK}(?:으로|로)?{_OBJECT}\s*(?:추가|등록|넣어){_DO}{_GIVE}", _task),
+    Rule(
+        rf"(?:{_WORK}\s+)?(?P<task>\S.*?)\s*(?P<pct>\d{{1,3}})\s*(?:%|퍼센트|프로)"
+        r"(?:\s*(?:까지)?\s*(?:완료|진행|했|됐|끝났|끝냈)\S*)?(?:이야|야|이에요|예요|입니다)?",
+        _progress,
+    ),
     Rule(
         rf"(?:{_LIST}(?:에서)?\s*)?완료(?:한|된)?\s*(?:항목|것|거|할\s*일)?{_OBJECT}\s*(?:정리|지워|삭제|비워){_DO}{_GIVE}",
         _clear,

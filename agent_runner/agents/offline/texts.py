@@ -23,6 +23,8 @@ ENGLISH = Words(
         "• remind us tomorrow at 9am to pay rent\n"
         "• remind me on 12 Dec at 18:00 to wrap the presents\n"
         "• list reminders · cancel reminder 3\n\n"
+        "*Tasks on the dashboard*\n"
+        "• add a task write the blog by 10 Feb · blog 80% · what's open? · done 2\n\n"
         "*To-dos and lists*\n"
         "• todo buy stamps · show todo · done 2\n"
         "• add milk, eggs to the shopping list · show the shopping list\n"
@@ -71,6 +73,18 @@ ENGLISH = Words(
     only_main="Sorry, groups are only managed from the main group.",
     not_possible="That can't be done: {reason}.",
     file_sent="{path} is on its way.",
+    task_added="On the dashboard: {title} (no deadline).",
+    task_added_until="On the dashboard: {title}, due {date}.",
+    task_progress="{title}: {pct}%.",
+    task_done="Done: {title}.",
+    task_unknown="No open task fits '{item}'. Say 'what's open?' to see them by number.",
+    task_many="Several tasks fit '{item}'. Say the number: 'what's open?' tells it.",
+    task_or_todo="'{item}' is a task ({task}) and a to-do ({todo}). Say more of the one you mean.",
+    task_until=", due {date}",
+    task_blocked="blocked",
+    open_tasks="Open tasks:",
+    open_questions="Open questions:",
+    nothing_open="Nothing is open.",
     disk="I couldn't read or write the list: {reason}.",
     shifts={
         Shift.NONE: "",
@@ -122,6 +136,8 @@ KOREAN = Words(
         "• 내일 오전 9시에 약 먹으라고 알려줘\n"
         "• 12월 25일 18:00 알림: 선물 포장\n"
         "• 알림 목록 · 알림 3 취소\n\n"
+        "*대시보드의 작업*\n"
+        "• 작업 추가 블로그 쓰기 2월 10일까지 · 블로그 80% · 남은 작업 · 2번 완료\n\n"
         "*할 일과 목록*\n"
         "• 할 일 추가 우표 사기 · 할 일 보여줘 · 2번 완료\n"
         "• 우유, 계란 장보기 목록에 추가 · 장보기 목록 보여줘\n"
@@ -165,6 +181,18 @@ KOREAN = Words(
     only_main="죄송하지만 그룹 관리는 메인 그룹에서만 할 수 있어요.",
     not_possible="그렇게는 할 수 없어요: {reason}.",
     file_sent="{path} 파일을 보내고 있어요.",
+    task_added="대시보드에 올렸어요: {title} (기한 없음).",
+    task_added_until="대시보드에 올렸어요: {title}, 기한 {date}.",
+    task_progress="{title}: {pct}%.",
+    task_done="완료했어요: {title}.",
+    task_unknown="'{item}'에 맞는 작업이 없어요. '남은 작업'이라고 하면 번호를 알려드려요.",
+    task_many="'{item}'에 맞는 작업이 여러 개예요. 번호로 말해 주세요: '남은 작업'.",
+    task_or_todo="'{item}'은(는) 작업({task})이기도 하고 할 일({todo})이기도 해요. 조금 더 말해 주세요.",
+    task_until=", 기한 {date}",
+    task_blocked="막힘",
+    open_tasks="남은 작업:",
+    open_questions="답을 기다리는 질문:",
+    nothing_open="남은 것이 없어요.",
     disk="목록을 읽거나 쓰지 못했어요: {reason}.",
     shifts={
         Shift.NONE: "",

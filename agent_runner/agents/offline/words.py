@@ -59,6 +59,18 @@ class Words:
     only_main: str
     not_possible: str
     file_sent: str
+    task_added: str
+    task_added_until: str
+    task_progress: str
+    task_done: str
+    task_unknown: str
+    task_many: str
+    task_or_todo: str
+    task_until: str
+    task_blocked: str
+    open_tasks: str
+    open_questions: str
+    nothing_open: str
     disk: str
     shifts: Mapping[Shift, str]
     troubles: Mapping[Trouble, str]

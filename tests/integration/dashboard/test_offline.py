@@ -1,0 +1,134 @@
+"""The dashboard in plain words, without a model, through the real reception."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from agent_runner.agents.offline import OfflineAgent
+from agent_runner.host import Host
+from agent_runner.wire.mailbox import Command, Reply
+from agent_runner.wire.order import Request, RunOrder, TurnOrder
+from agent_runner.workspace import Workspace
+from orchestrator.models import TurnKind
+from tests.fakes.dashboard_house import DashboardHouse
+from tests.fakes.household import Household
+
+
+class Mailbox(Host):
+    """Hands a command to the reception at once."""
+
+    def __init__(self, workspace: Workspace, home: DashboardHouse) -> None:
+        super().__init__(workspace)
+        self._home = home
+
+    async def ask(self, command: Command) -> Reply:
+        return await self._home.ask_raw(json.loads(command.to_json()))
+
+
+@dataclass
+class Chat:
+    agent: OfflineAgent
+    home: DashboardHouse
+
+    async def say(self, text: str) -> str:
+        said: list[str] = []
+
+        async def hear(words: str) -> None:
+            said.append(words)
+
+        async with self.home.turn(TurnKind.CHAT) as turn_id:
+            asked = (Request(sender="Jane", text=text),)
+            await self.agent.answer(
+                TurnOrder(run="r", turn=turn_id, kind="chat", prompt="", requests=asked), hear
+            )
+        return "\n".join(said)
+
+
+@asynccontextmanager
+async def talking(household: Household, workspace: Workspace) -> AsyncIterator[Chat]:
+    await household.add_group("family")
+    home = DashboardHouse(household)
+    workspace.group.mkdir(parents=True)
+    turn = TurnOrder(run="r", turn=0, kind="chat", prompt="")
+    order = RunOrder(run="r", group="family", chat_jid="local:family", timezone="Asia/Seoul", turn=turn)
+    agent = OfflineAgent(
+        order,
+        workspace,
+        Mailbox(workspace, home),
+        now=lambda: datetime.fromtimestamp(home.clock.now_ms() / 1000, UTC),
+    )
+    await agent.start()
+    yield Chat(agent, home)
+
+
+@pytest.fixture
+async def chat(household: Household, tmp_path: Path) -> AsyncIterator[Chat]:
+    async with talking(household, Workspace(tmp_path)) as one:
+        yield one
+
+
+async def test_a_day_with_the_dashboard_in_english(chat: Chat) -> None:
+    assert await chat.say("what's open?") == "Nothing is open."
+    assert await chat.say("add a task write the blog by Feb 10") == (
+        "On the dashboard: write the blog, due 2026-02-10."
+    )
+    assert await chat.say("Add task: read a book by Tolkien") == (
+        "On the dashboard: read a book by Tolkien (no deadline)."
+    )
+    assert await chat.say("blog 80%") == "write the blog: 80%."
+    assert await chat.say("What's open?") == (
+        "Open tasks:\n1. write the blog (80%, due 2026-02-10)\n2. read a book by Tolkien (0%)"
+    )
+    assert await chat.say("done 2") == "Done: read a book by Tolkien."
+    assert await chat.say("the essay is now at 100 percent") == (
+        "No open task fits 'the essay'. Say 'what's open?' to see them by number."
+    )
+    assert await chat.say("blog is at 100%") == "Done: write the blog."
+    assert await chat.say("what is left?") == "Nothing is open."
+
+
+async def test_a_day_with_the_dashboard_in_korean(chat: Chat) -> None:
+    assert await chat.say("작업 추가 블로그 쓰기 2월 10일까지") == (
+        "대시보드에 올렸어요: 블로그 쓰기, 기한 2026-02-10."
+    )
+    assert await chat.say("내일까지 보고서 쓰기 작업 추가해줘") == (
+        "대시보드에 올렸어요: 보고서 쓰기, 기한 2026-02-10."
+    )
+    assert await chat.say("블로그는 80% 했어") == "블로그 쓰기: 80%."
+    shown = await chat.say("남은 작업 보여줘")
+    assert shown.startswith("남은 작업:\n1. ")
+    assert "블로그 쓰기 (80%, 기한 2026-02-10)" in shown
+    assert await chat.say("보고서 쓰기 완료") == "완료했어요: 보고서 쓰기."
+    assert await chat.say("뭐 남았어?") == "남은 작업:\n1. 블로그 쓰기 (80%, 기한 2026-02-10)"
+    assert await chat.say("1번 완료") == "완료했어요: 블로그 쓰기."
+
+
+async def test_what_is_meant_is_not_guessed(chat: Chat) -> None:
+    await chat.say("todo buy stamps")
+    assert await chat.say("done 1") == "Done on the to-do list: buy stamps."
+    await chat.say("todo call Bob")
+    await chat.say("add a task write the blog")
+    await chat.say("add a task read a blog")
+    assert "Several tasks fit 'blog'" in await chat.say("blog 50%")
+    both = await chat.say("done 2")
+    assert both.startswith("'2' is a task (")
+    assert "a to-do (call Bob)" in both
+    assert "no language model" in await chat.say("battery 200%")
+
+
+async def test_a_share_of_nothing_is_for_a_model(chat: Chat) -> None:
+    assert "no language model" in await chat.say("battery 80%")
+
+
+async def test_a_reminder_stays_a_reminder(chat: Chat) -> None:
+    said = await chat.say("remind me tomorrow 18:00 to post the blog")
+    assert "2026-02-10 18:00" in said
+    rows = await chat.home.house.rows("SELECT text FROM reminders")
+    assert [row["text"] for row in rows] == ["⏰ Reminder for Jane: post the blog"]
