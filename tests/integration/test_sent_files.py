@@ -196,3 +196,14 @@ async def test_a_copy_that_could_not_be_sent_is_kept_for_a_week(desk):
         late = await outbox.kept_files(tx, since_ms=queued.created_ms + 1)
 
     assert (soon, late) == (frozenset({queued.attachment.path}), frozenset())
+
+
+async def test_a_copy_whose_request_breaks_off_is_not_left_behind(desk, monkeypatch):
+    async def full(*_: object, **__: object) -> bool:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(outbox, "add", full)
+    with pytest.raises(OSError, match="disk full"):
+        await desk.send("out/plan.pdf")
+
+    assert desk.copies == []

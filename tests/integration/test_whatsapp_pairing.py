@@ -15,8 +15,9 @@ from base64 import b64encode
 
 from starlette.testclient import TestClient
 
-from orchestrator.channels.whatsapp import library, pairing
+from orchestrator.channels.whatsapp import library, pairing, process
 from orchestrator.channels.whatsapp.pairing import Pairing, PairingRefused, Told
+from orchestrator.channels.whatsapp.process import Bridge
 from orchestrator.channels.whatsapp.protocol import PairingCode
 from orchestrator.cli import pairing as screen
 from orchestrator.clock import SystemClock
@@ -97,12 +98,15 @@ async def test_no_network_is_told_in_one_line_with_its_mend(phone, attempt):
 async def test_a_login_in_use_is_told_and_left_alone(phone, attempt):
     from filelock import FileLock
 
-    phone.store.parent.mkdir(exist_ok=True)
+    heard: list[Any] = []
+    host = Bridge(process.command(phone.store, "--own", "49@s.whatsapp.net"), heard.append)
     with FileLock(phone.store.with_suffix(".lock")):
         await attempt.ask()
-        told = await attempt.run()
+        told, _ = await asyncio.gather(attempt.run(), host.run())
 
     assert (told.state, "another process" in told.text) == ("failed", True)
+    # A host that comes while somebody pairs tries again soon.
+    assert [one.state for one in heard] == ["disconnected"]
     assert phone.logins == 0
 
 
