@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import io
 from pathlib import Path
 from typing import Any
@@ -197,8 +198,8 @@ class Desk:
 
 
 def browser(desk: Desk, **headers: str) -> TestClient:
-    parts = dict.fromkeys(("desk", "tasks", "write", "status", "metrics", "bus"))
-    app = web_app(None, pairing=desk, token="secret", **parts)
+    parts = dict.fromkeys(inspect.signature(web_app).parameters) | {"pairing": desk, "token": "secret"}
+    app = web_app(**parts)
     return TestClient(app, base_url="http://127.0.0.1", headers=headers)
 
 
