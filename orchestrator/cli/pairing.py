@@ -167,6 +167,7 @@ async def status(given: Path | None) -> Told:
         down = "logged_out" if kept.state == "logged_out" and account is None else "down"
         return found | {
             "state": down if account or kept.account else "unpaired",
+            "advice": "" if account and kept.state == "logged_out" else kept.advice,
             "connected_since_ms": None,
             "next_try_ms": None,
         }

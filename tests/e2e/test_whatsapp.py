@@ -18,6 +18,7 @@ from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 from tests.fakes import whatsapp_events as wa
+from tests.fakes import whatsapp_store
 from tests.fakes.andy_process import AndyProcess, until
 from tests.fakes.whatsapp_phone import Phone
 
@@ -186,6 +187,15 @@ def test_the_status_tells_the_last_receipt_and_why_the_connection_broke(andy, ph
     assert "last receipt       2" in told
     assert "pair it with the phone again" in told
     assert "pair it with the phone again" in andy.cli("status").stdout
+
+    andy.kill()
+    whatsapp_store.log_out(phone.store)
+    down = andy.listed("whatsapp", "status")
+    assert (down["state"], down["account"], "pair it" in down["advice"]) == ("logged_out", "", True)
+    phone.store.unlink()
+    phone.pair(device=10)
+    down = andy.listed("whatsapp", "status")
+    assert (down["state"], down["account"], down["advice"]) == ("down", f"+{wa.ANDY}", "")
 
 
 def test_a_page_pairs_a_host_without_a_screen(andy, phone):

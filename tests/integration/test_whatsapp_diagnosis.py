@@ -103,3 +103,10 @@ def test_who_was_logged_out_is_told_to_pair_again(tmp_path):
 
     found = diagnosis.login(tmp_path)
     assert (found.is_problem, found.text.endswith("'andy whatsapp pair'.")) == (True, True)
+
+
+def test_who_has_paired_again_since_is_well(tmp_path, store):
+    file = tmp_path / "data" / "whatsapp" / "condition.json"
+    condition.write(file, Condition(state="logged_out", advice="WhatsApp logged this device out (x)."))
+
+    assert not diagnosis.login(tmp_path).is_problem

@@ -13,7 +13,8 @@ from orchestrator.errors import ChannelDown
 
 LOAD_SECONDS = 120.0
 """A small machine loads the library for 20 s."""
-PASSING = ("connected", "connecting", "starting", "disconnected")
+PASSING = ("connected", "connecting", "starting", "disconnected", "logged_out")
+"""What is no problem where somebody is paired: who was logged out has paired again since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
