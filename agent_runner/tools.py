@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from agent_runner.dashboard_tools import DASHBOARD_TOOLS, WORKER_TOOLS
+from agent_runner.loop_tools import LOOP_TOOLS
 from agent_runner.task_tools import TASK_TOOLS
 from agent_runner.tool import NoParameters, Parameters, Tool
 from agent_runner.wire import mailbox
@@ -159,6 +160,7 @@ TABLE: tuple[Tool[Any], ...] = (
         command=_list,
     ),
     *TASK_TOOLS,
+    *LOOP_TOOLS,
     Tool(
         name="register_group",
         description="Let the assistant answer in a chat. Only on the owner's wish.",

@@ -326,6 +326,7 @@ class Orchestrator:
         from orchestrator.web.api import web_app
         from orchestrator.web.door import Door
         from orchestrator.web.groups import GroupDesk
+        from orchestrator.web.loops import LoopDesk
         from orchestrator.web.metrics import Metrics
         from orchestrator.web.tasks import TaskDesk
 
@@ -348,6 +349,7 @@ class Orchestrator:
             door,
             desk=desk,
             tasks=tasks,
+            loops=LoopDesk(self._database, act=self._waking.act, bus=self.bus),
             pairing=self._channels.whatsapp.pairing,
             write=written,
             status=self.status,
@@ -375,6 +377,7 @@ class Orchestrator:
             bus=self.bus,
             copy_file=files.copy,
             dashboards=self._boards.desk,
+            loops=self._waking,
         )
         return Post(
             self._home.ipc,

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from agent_runner.wire import wakes
 from agent_runner.wire.document import Document, WireError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -174,6 +175,23 @@ class ShowDashboard(_Command):
     type: Literal["show_dashboard"] = "show_dashboard"
 
 
+class SetNextWake(_Command):
+    """Say when the agent wakes next by itself: `next` is a span such as 30m, or a time such as 09:00."""
+
+    type: Literal["set_next_wake"] = "set_next_wake"
+    next: str = Field(min_length=1, max_length=100)
+    reason: str = Field(default="", max_length=wakes.MAX_REASON_CHARS)
+
+
+class ControlLoop(_Command):
+    """Switch a group's loop, let it rest or wake it: `on`, `off`, `pause`, `resume`, `wake`."""
+
+    type: Literal["control_loop"] = "control_loop"
+    action: Word
+    target_folder: str | None = Field(default=None, alias="targetFolder", max_length=64)
+    reason: str = Field(default="", max_length=wakes.MAX_REASON_CHARS)
+
+
 Command = Annotated[
     SendMessage
     | SendFile
@@ -191,7 +209,9 @@ Command = Annotated[
     | RunTask
     | ListTasks
     | Dashboard
-    | ShowDashboard,
+    | ShowDashboard
+    | SetNextWake
+    | ControlLoop,
     Field(discriminator="type"),
 ]
 

@@ -73,6 +73,11 @@ class Client:
         headers = {"Accept": "application/json"}
         return _content(await self._http.get("/whatsapp/pair", headers=headers))
 
+    async def act_on_loop(self, folder: str, action: str, reason: str) -> dict[str, Any]:
+        """`on`, `off`, `pause`, `resume` or `wake` a group's loop."""
+        path = f"/loops/{quote(folder, safe='')}/{quote(action, safe='')}"
+        return _content(await self._http.post(path, params={"reason": reason}))
+
     async def status(self) -> dict[str, Any]:
         return _content(await self._http.get("/status"))
 

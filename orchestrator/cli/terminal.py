@@ -250,6 +250,23 @@ async def act_on_task(given: Path | None, task_id: str, action: str) -> bool:
         return False
 
 
+async def act_on_loop(given: Path | None, folder: str, action: str, reason: str) -> None:
+    """Switch, rest or wake a group's loop, whether Andy runs or not."""
+    from orchestrator.cli.client import Client
+    from orchestrator.loop import desk
+
+    try:
+        async with Client.of(home_of(given)) as client:
+            await client.act_on_loop(folder, action, reason)
+    except NotRunning:
+        await change(given, lambda tx, now_ms: desk.act(tx, folder, action, reason=reason, now_ms=now_ms))
+
+
+def zone_of(given: Path | None) -> ZoneInfo:
+    """The zone of a home, in which times are told."""
+    return config.load(home_of(given).root).zone
+
+
 async def configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
     """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
     from orchestrator import registration

@@ -6,6 +6,7 @@ from agent_runner.wire.mailbox import (
     CancelReminder,
     CancelTask,
     Command,
+    ControlLoop,
     Dashboard,
     ListReminders,
     ListTasks,
@@ -17,6 +18,7 @@ from agent_runner.wire.mailbox import (
     ScheduleTask,
     SendFile,
     SendMessage,
+    SetNextWake,
     SetReminder,
     ShowDashboard,
     UnregisterGroup,
@@ -35,11 +37,11 @@ def refusal(caller: Group, command: Command) -> str | None:
     match command:
         case SendMessage(chat_jid=jid) | SendFile(chat_jid=jid) if jid not in (None, caller.jid):
             return "a group may only write in its own chat"
-        case RegisterGroup() | UnregisterGroup() | RefreshGroups():
+        case RegisterGroup() | UnregisterGroup() | RefreshGroups() | ControlLoop():
             return ONLY_MAIN
         case ScheduleTask(target_folder=folder) if folder not in (None, caller.folder):
             return "a group may only schedule for itself"
-        case SendMessage() | SendFile() | SetReminder() | CancelReminder() | ListReminders():
+        case SendMessage() | SendFile() | SetReminder() | CancelReminder() | ListReminders() | SetNextWake():
             return None
         case (
             ScheduleTask()

@@ -18,10 +18,11 @@ from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.ipc.authorise import refusal, worker_refusal
-from orchestrator.ipc.handlers import Answer, Caller, Dashboards, ReadTime, refused
+from orchestrator.ipc.handlers import Answer, Caller, Dashboards, Loops, ReadTime, refused
 from orchestrator.ipc.handlers import dashboard as dashboard_handlers
 from orchestrator.ipc.handlers import files as file_handlers
 from orchestrator.ipc.handlers import groups as group_handlers
+from orchestrator.ipc.handlers import loop as loop_handlers
 from orchestrator.ipc.handlers import messages as message_handlers
 from orchestrator.ipc.handlers import reminders as reminder_handlers
 from orchestrator.ipc.handlers import tasks as task_handlers
@@ -50,6 +51,8 @@ HANDLERS: dict[str, Callable[[Tx, Caller, Any], Awaitable[Answer]]] = {
     "list_tasks": task_handlers.list_tasks,
     "dashboard": dashboard_handlers.use_dashboard,
     "show_dashboard": dashboard_handlers.show_dashboard,
+    "set_next_wake": loop_handlers.set_next_wake,
+    "control_loop": loop_handlers.control_loop,
 }
 """A command's type → what does it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -70,8 +73,10 @@ class Reception:
         bus: Bus,
         copy_file: CopyFile = no_files,
         dashboards: Dashboards | None = None,
+        loops: Loops | None = None,
     ) -> None:
         self._dashboards = dashboards
+        self._loops = loops
         self._copy_file = copy_file
         self._database = database
         self._clock = clock
@@ -151,6 +156,7 @@ class Reception:
             read_time=self._read_time,
             times=self._times,
             dashboards=self._dashboards,
+            loops=self._loops,
             file=file,
         )
         return await HANDLERS[command.type](tx, caller, command)

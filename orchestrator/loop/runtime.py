@@ -29,8 +29,8 @@ STAGGER_MS = 5_000
 TRIGGER = "trigger:"
 ALERTS = {"task.paused": "a task was paused"}
 """Events that a group's agent should know of."""
-CHANGED = "loop.changed"
-NEWS = ("message.queued", "turn.*", "group.*", CHANGED, f"{TRIGGER}*", *ALERTS)
+CHANGED = ("loop.changed", "command.control_loop")
+NEWS = ("message.queued", "turn.*", "group.*", *CHANGED, f"{TRIGGER}*", *ALERTS)
 """The kinds of events after which it is worth looking."""
 
 Spent = Callable[[Tx, Group], Awaitable[str | None]]
@@ -209,7 +209,7 @@ class GroupLoops:
 
     async def _is_news(self, event: Event) -> bool:
         """Whether to look again; a trigger that nobody has written down yet is."""
-        if event.kind == CHANGED:
+        if event.kind in CHANGED:
             return True
         if not self._alive or event.group not in (None, *self._alive):
             return False

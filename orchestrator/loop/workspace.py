@@ -152,7 +152,7 @@ class Workspaces:
 
     def _hear(self, event: Event) -> None:
         """A loop may have been switched on."""
-        if event.kind == "loop.changed" and event.detail != KIND:
+        if event.kind in ("loop.changed", "command.control_loop") and event.detail != KIND:
             self._hint.give()
 
     async def look(self) -> None:

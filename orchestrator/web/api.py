@@ -20,6 +20,7 @@ from orchestrator.registration import Registration
 from orchestrator.web.door import Door
 from orchestrator.web.groups import GroupDesk, group_routes
 from orchestrator.web.guard import Guard
+from orchestrator.web.loops import LoopDesk, loop_routes
 from orchestrator.web.metrics import Metrics, metrics_route
 from orchestrator.web.pairing import PairingDesk, pairing_routes
 from orchestrator.web.stream import event_route
@@ -62,6 +63,7 @@ def web_app(
     *,
     desk: GroupDesk,
     tasks: TaskDesk,
+    loops: LoopDesk,
     pairing: PairingDesk,
     write: Write,
     status: Callable[[], Awaitable[dict[str, Any]]],
@@ -103,6 +105,7 @@ def web_app(
             Route("/healthz", healthz),
             *group_routes(desk, registration_in),
             *task_routes(tasks),
+            *loop_routes(loops),
             *pairing_routes(pairing),
         ],
         middleware=[Middleware(Guard, token=token)],

@@ -33,11 +33,13 @@ OF_A_GROUP = (
     mailbox.ListTasks(),
     mailbox.Dashboard(tool="create_task", arguments={"title": "x"}),
     mailbox.ShowDashboard(),
+    mailbox.SetNextWake(next="30m"),
 )
 OF_MAIN = (
     mailbox.RegisterGroup(jid="local:x", name="X", folder="x"),
     mailbox.UnregisterGroup(folder="family"),
     mailbox.RefreshGroups(),
+    mailbox.ControlLoop(action="on"),
 )
 
 

@@ -25,6 +25,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "cancel_task": {"task_id": "task-1"},
     "run_task": {"task_id": "task-1"},
     "list_tasks": {},
+    "set_next_wake": {"next": "45m", "reason": "waiting for feedback"},
+    "control_loop": {"action": "on", "target_folder": "bees"},
 }
 
 
@@ -63,7 +65,7 @@ def test_every_schema_describes_each_parameter_and_refuses_others(tool: Tool[Any
 def test_other_groups_do_not_see_the_tools_of_main() -> None:
     assert {tool.name for tool in tools_for(is_main=True)} - {
         tool.name for tool in tools_for(is_main=False)
-    } == {"register_group", "unregister_group", "refresh_groups"}
+    } == {"register_group", "unregister_group", "refresh_groups", "control_loop"}
 
 
 @pytest.mark.parametrize(

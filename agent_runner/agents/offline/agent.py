@@ -28,6 +28,7 @@ from agent_runner.agents.offline.intents import (
     RemindUnclear,
     SendFile,
     SetProgress,
+    Wake,
     Wish,
 )
 from agent_runner.agents.offline.reminders import Reminders
@@ -113,14 +114,28 @@ class OfflineAgent:
                 return await self._on_list(wish, asked)
             case AddGroup() | DropGroup():
                 return await self._groups.change(wish, asked)
-            case SendFile(path=path):
-                return await self._send_file(path, asked)
+            case SendFile() | Wake():
+                return await self._ask_host(wish, asked)
 
     async def _send_file(self, path: str, asked: Asked) -> str:
         if len(path) > mailbox.MAX_PATH_CHARS:
             return asked.words.no_model
         reply = await self._host.ask(mailbox.SendFile(request_id=asked.request_id, path=path))
         return asked.words.file_sent.format(path=path) if reply.ok else reply.text
+
+    async def _ask_host(self, wish: SendFile | Wake, asked: Asked) -> str:
+        match wish:
+            case SendFile(path=path):
+                return await self._send_file(path, asked)
+            case Wake(after=after):
+                return await self._set_wake(after, asked)
+
+    async def _set_wake(self, after: str, asked: Asked) -> str:
+        reply = await self._host.ask(mailbox.SetNextWake(next=after.strip(), reason="you asked for it"))
+        minutes = reply.data.get("applied_minutes")
+        if not reply.ok or not isinstance(minutes, int | float):
+            return reply.text
+        return asked.words.wake_set.format(minutes=round(minutes))
 
     async def _tell(self, wish: Plain, asked: Asked) -> str:
         match wish:

@@ -18,6 +18,7 @@ from agent_runner.agents.offline.intents import (
     Plain,
     SendFile,
     SetProgress,
+    Wake,
     Wish,
 )
 from agent_runner.agents.offline.rules import Rule, first
@@ -154,6 +155,10 @@ _RULES: tuple[Rule[Wish | None], ...] = (
     Rule(r"(?:unregister|remove)\s+group\s+(?P<folder>\S+)", lambda match: DropGroup(match["folder"])),
     Rule(rf"(?:{_SHOW}\s+)?(?:all\s+)?{_OWN}groups", lambda _: Plain.SHOW_GROUPS),
     Rule(rf"(?:{_SHOW}\s+)?(?:all\s+)?{_OWN}lists", lambda _: Plain.SHOW_LISTS),
+    Rule(
+        r"(?:wake\s+(?:yourself\s+)?(?:up\s+)?(?:again\s+)?in|sleep(?:\s+for)?)\s+(?P<after>\d[\w. ]{0,30})",
+        lambda match: Wake(match["after"]),
+    ),
     Rule(
         r"(?:what(?:'s|\s+is)\s+(?:still\s+)?(?:open|left)|(?:show\s+)?(?:me\s+)?(?:the\s+|all\s+|my\s+|our\s+)?"
         r"(?:open\s+tasks|dashboard))",

@@ -114,6 +114,13 @@ class DropGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Wake:
+    """`after` as it was said: the host reads it."""
+
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendFile:
     path: str
 
@@ -131,6 +138,7 @@ Wish = (
     | AddGroup
     | DropGroup
     | SendFile
+    | Wake
 )
 
 

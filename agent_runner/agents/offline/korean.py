@@ -22,6 +22,7 @@ from agent_runner.agents.offline.intents import (
     RemindUnclear,
     SendFile,
     SetProgress,
+    Wake,
     Wish,
 )
 from agent_runner.agents.offline.rules import Rule, first
@@ -215,6 +216,10 @@ _RULES: tuple[Rule[Wish | None], ...] = (
     ),
     Rule(rf"그룹(?:들)?(?:\s*(?:목록|리스트))?{_OBJECT}(?:\s*{_TELL})?", lambda _: Plain.SHOW_GROUPS),
     Rule(rf"(?:모든\s*|전체\s*)?(?:목록|리스트)(?:들)?{_OBJECT}(?:\s*{_TELL})?", lambda _: Plain.SHOW_LISTS),
+    Rule(
+        rf"(?P<count>\d{{1,4}})\s*(?P<unit>분|시간)\s*(?:뒤|후)에?\s*(?:다시\s*)?(?:일어나|깨어나){_GIVE}",
+        lambda match: Wake(match["count"] + ("m" if match["unit"] == "분" else "h")),
+    ),
     Rule(
         rf"(?:대시보드|(?:남은|열린|진행\s*중인)\s*(?:작업|과제|태스크|일)|(?:뭐|무엇이?)\s*남았(?:어|지|니|나요|어요)|남은\s*(?:거|것)\s*뭐(?:야|예요)?)"
         rf"{_OBJECT}(?:\s*(?:{_TELL}|뭐\s*(?:있어|야)))?",

@@ -59,6 +59,7 @@ class Words:
     only_main: str
     not_possible: str
     file_sent: str
+    wake_set: str
     task_added: str
     task_added_until: str
     task_progress: str

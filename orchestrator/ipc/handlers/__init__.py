@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from agent_runner.wire.mailbox import Reply
 from orchestrator.agenda import Times
 from orchestrator.attachments import FileRefused
-from orchestrator.models import Attachment, Group, Turn
+from orchestrator.models import Attachment, Folder, Group, Turn
 from orchestrator.store.database import Tx
 
 
@@ -40,6 +40,31 @@ class Dashboards(Protocol):
         ...
 
 
+class WakeSet(Protocol):
+    """What came of setting the next wake."""
+
+    @property
+    def applied_ms(self) -> int: ...
+
+    @property
+    def is_bounded(self) -> bool: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+class Loops(Protocol):
+    """Whoever lets agents wake by themselves. Both act in the transaction given; raise `BadRequest`."""
+
+    async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSet:
+        """Keep what the group's agent asks for until its turn ends."""
+        ...
+
+    async def act(self, tx: Tx, folder: str, action: str, reason: str) -> Folder:
+        """Switch a loop, let it rest, or wake it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Who asks, and what the answer depends on."""
@@ -51,6 +76,7 @@ class Caller:
     read_time: ReadTime
     times: Times
     dashboards: Dashboards | None = None
+    loops: Loops | None = None
     file: Attachment | FileRefused | None = None
     """The copy that was made of the file that is to be sent, or why there is none."""
 

@@ -1,0 +1,91 @@
+"""`andy loop`."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
+
+loop_app = App(name="loop", help="Agents that wake by themselves.")
+DONE = {
+    "on": "wakes by itself; the first time in 15 s",
+    "off": "wakes no more by itself; messages and tasks are answered as ever",
+    "pause": "rests: only messages and tasks are answered",
+    "resume": "goes on where it was",
+    "wake": "is woken as soon as it is free",
+}
+
+
+@loop_app.command
+def on(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Let a group's agent wake by itself. Works with Andy down, as the others do."""
+    _act(home, group, "on", as_json=as_json)
+
+
+@loop_app.command
+def off(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Let it wake no more by itself; what is pending is kept."""
+    _act(home, group, "off", as_json=as_json)
+
+
+@loop_app.command
+def pause(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Let it rest until it is resumed; messages are still answered."""
+    _act(home, group, "pause", as_json=as_json)
+
+
+@loop_app.command
+def resume(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Let it go on, at the time that was set."""
+    _act(home, group, "resume", as_json=as_json)
+
+
+@loop_app.command
+def wake(
+    group: GroupArgument,
+    /,
+    *,
+    reason: Annotated[str, Parameter(help="What the agent is told; 100 characters at most.")] = "",
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Wake it now."""
+    _act(home, group, "wake", reason=reason, as_json=as_json)
+
+
+@loop_app.command
+def status(
+    group: Annotated[str | None, Parameter(help="A group, by its folder name; all without one.")] = None,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show when it wakes next and why then, step by step, what is pending, and its newest cycles."""
+    from orchestrator import loop_reports
+    from orchestrator.cli import terminal
+    from orchestrator.clock import SystemClock
+
+    now_ms = SystemClock().now_ms()
+    zone = terminal.zone_of(home)
+    if group is None:
+        rows = asyncio.run(terminal.read(home, lambda tx: loop_reports.every(tx, now_ms=now_ms)))
+        show(rows, partial(loop_reports.list_lines, zone=zone), as_json=as_json)
+        return
+    row = asyncio.run(terminal.read(home, lambda tx: loop_reports.one(tx, group, now_ms=now_ms)))
+    show(row, partial(loop_reports.show_lines, zone=zone), as_json=as_json)
+
+
+def _act(home: Path | None, group: str, action: str, *, as_json: bool, reason: str = "") -> None:
+    from orchestrator.cli import terminal
+
+    asyncio.run(terminal.act_on_loop(home, group, action, reason))
+    if as_json:
+        status(group, as_json=True, home=home)
+        return
+    print(f"{group} {DONE[action]}.")

@@ -1,0 +1,35 @@
+"""The loop: an agent says when it wakes next; main's switches loops."""
+
+from __future__ import annotations
+
+from agent_runner.wire.mailbox import ControlLoop, SetNextWake
+from orchestrator.errors import BadRequest
+from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.store.database import Tx
+
+NOT_HERE = "There are no loops here."
+
+
+async def set_next_wake(tx: Tx, caller: Caller, command: SetNextWake) -> Answer:
+    """Keep what is asked for until the turn ends, and tell what it comes to."""
+    if caller.loops is None:
+        return refused("not_here", NOT_HERE)
+    try:
+        found = await caller.loops.set_next_wake(tx, caller.group, command.next, command.reason)
+    except BadRequest as error:
+        return refused(error.code, str(error))
+    return Answer(
+        text=found.text, data={"applied_minutes": found.applied_ms / 60_000, "bounded": found.is_bounded}
+    )
+
+
+async def control_loop(tx: Tx, caller: Caller, command: ControlLoop) -> Answer:
+    """Switch a loop, let it rest, or wake it."""
+    if caller.loops is None:
+        return refused("not_here", NOT_HERE)
+    folder = command.target_folder or caller.group.folder
+    try:
+        folder = await caller.loops.act(tx, folder, command.action, command.reason)
+    except BadRequest as error:
+        return refused(error.code, str(error))
+    return Answer(text=f"The loop of '{folder}': {command.action}, done.", data={"folder": folder})

@@ -1,0 +1,42 @@
+"""`POST /loops/{folder}/{action}`: on, off, pause, resume, wake, by the rules of the loop's desk."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator.events import Bus
+from orchestrator.models import Folder
+from orchestrator.store.database import Database, Tx
+
+Act = Callable[[Tx, str, str, str], Awaitable[Folder]]
+"""`(tx, folder, action, reason)`: do it, or raise what `desk.act` raises."""
+
+
+class LoopDesk:
+    """Changes a loop in a transaction, then tells those who have to act on it."""
+
+    def __init__(self, database: Database, *, act: Act, bus: Bus) -> None:
+        self._database = database
+        self._act = act
+        self._bus = bus
+
+    async def act(self, folder: str, action: str, reason: str) -> dict[str, Any]:
+        async with self._database.transaction() as tx:
+            known = await self._act(tx, folder, action, reason)
+        self._bus.publish("loop.changed", group=known, detail=action)
+        return {"group": known, "action": action}
+
+
+def loop_routes(desk: LoopDesk) -> list[Route]:
+    async def act(request: Request) -> Response:
+        place = request.path_params
+        return JSONResponse(
+            await desk.act(place["folder"], place["action"], request.query_params.get("reason", ""))
+        )
+
+    return [Route("/loops/{folder}/{action}", act, methods=["POST"])]
