@@ -273,7 +273,7 @@ async def configure(given: Path | None, folder: str, changes: dict[str, Any]) ->
     from orchestrator.cli.client import Client
 
     await change(given, lambda tx, now_ms: registration.configure(tx, folder, changes, now_ms=now_ms))
-    with suppress(NotRunning):
+    with suppress(AndyError):  # a hint: it is stored, and whoever runs looks by itself twice a minute
         async with Client.of(home_of(given)) as client:
             await client.tell_configured(folder)
 
