@@ -324,6 +324,7 @@ class Orchestrator:
         import uvicorn
 
         from orchestrator.web.api import web_app
+        from orchestrator.web.dashboards import DashboardDesk
         from orchestrator.web.door import Door
         from orchestrator.web.groups import GroupDesk
         from orchestrator.web.loops import LoopDesk
@@ -351,6 +352,9 @@ class Orchestrator:
             tasks=tasks,
             loops=LoopDesk(self._database, act=self._waking.act, bus=self.bus),
             pairing=self._channels.whatsapp.pairing,
+            dashboards=DashboardDesk(
+                show=self._boards.show, use=self._boards.use, ask_worker=self._boards.ask_worker
+            ),
             write=written,
             status=self.status,
             metrics=Metrics(

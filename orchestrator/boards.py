@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -14,7 +15,7 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator import group_files
 from orchestrator.clock import Clock
 from orchestrator.config import Settings
-from orchestrator.dashboard import at_once, brief, worker
+from orchestrator.dashboard import at_once, board, brief, worker
 from orchestrator.dashboard.desk import Desk
 from orchestrator.dashboard.dispatch import NotificationDispatcher
 from orchestrator.dashboard.exporter import Exporter
@@ -28,7 +29,7 @@ from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.models import Group, Quote, RunId, Turn
 from orchestrator.outbound.delivery import Origin
-from orchestrator.store import dashboard_rounds, dashboards
+from orchestrator.store import dashboard_rounds, dashboards, groups
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -53,6 +54,7 @@ class Boards:
         """`can_deliver` tells whether a channel takes messages for a group's chat; `has_model`, whether a
         model answers there.
         """
+        self._database = database
         self._home = home
         self._settings = settings
         self._zone_of = zone_of
@@ -126,6 +128,20 @@ class Boards:
     async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
         """What a turn is told of its group's dashboard; None where there is none."""
         return await brief.brief(tx, turn, zone=self._zone_of(group), now_ms=self._clock.now_ms())
+
+    async def show(self, folder: str) -> dict[str, Any]:
+        """What stands on a group's dashboard. Raises `UnknownGroup`."""
+        async with self._database.reading() as tx:
+            group = await groups.known(tx, folder)
+            return (await board.show(tx, group.folder, self._zone_of(group))).data
+
+    async def use(self, folder: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Use a tool as a person. Raises `UnknownGroup`."""
+        return asdict(await self.desk.use(folder, tool, arguments))
+
+    async def ask_worker(self, folder: str) -> dict[str, Any]:
+        """Have a model look now. Raises `UnknownGroup`, or `BadRequest` where none can."""
+        return {"turn": await self.rounds.ask_now(folder)}
 
     async def at_once(
         self, tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool

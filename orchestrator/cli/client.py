@@ -78,6 +78,10 @@ class Client:
         path = f"/loops/{quote(folder, safe='')}/{quote(action, safe='')}"
         return _content(await self._http.post(path, params={"reason": reason}))
 
+    async def ask_worker(self, folder: str) -> dict[str, Any]:
+        """Have a model look at a group's dashboard; the answer is `{turn}`."""
+        return _content(await self._http.post(f"/dashboards/{quote(folder, safe='')}/worker"))
+
     async def status(self) -> dict[str, Any]:
         return _content(await self._http.get("/status"))
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from orchestrator import __version__
-from orchestrator.cli import accounts, backup, doctor, events, loop, setup, tasks, whatsapp
+from orchestrator.cli import accounts, backup, cron, dashboard, doctor, events, loop, setup, tasks, whatsapp
 from orchestrator.cli.options import (
     FAILED,
     GroupArgument,
@@ -43,6 +43,8 @@ app.command(events.events)
 app.command(backup.backup)
 app.command(backup.restore)
 app.command(tasks.tasks_app)
+app.command(dashboard.dashboard_app)
+app.command(cron.cron_app)
 app.command(loop.loop_app)
 app.command(whatsapp.whatsapp_app)
 app.command(setup.setup)

@@ -96,7 +96,7 @@ async def apply(work: Work, snapshot: Snapshot, hours: Hours, *, why: str = "hea
 
 async def _try(work: Work, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]) -> None:
     """Do one step; what goes wrong in it is undone, told, and spoils no other."""
-    told = _named(step)
+    told = named(step)
     await work.tx.execute("SAVEPOINT step")
     try:
         done.append(told | await _do(work, step))
@@ -148,7 +148,7 @@ def _why(refused: Refused) -> str:
     return f"duplicate of {ids[0]}" if refused.code == "DUPLICATE" and ids else f"{refused.code}: {refused}"
 
 
-def _named(step: Step) -> dict[str, Any]:
+def named(step: Step) -> dict[str, Any]:
     match step:
         case ChangeStatus(task_id=task_id, status=status):
             return {"what": "status", "row": task_id, "to": status.value}

@@ -16,6 +16,7 @@ from orchestrator.dashboard.mode import Mode
 from orchestrator.dashboard.models import Actor, Dashboard, Hand, Snapshot
 from orchestrator.dashboard.slots import Hours
 from orchestrator.dashboard.work import Work
+from orchestrator.errors import BadRequest
 from orchestrator.events import Bus, Event
 from orchestrator.hints import Hints
 from orchestrator.models import Folder, Group, TurnState
@@ -110,6 +111,29 @@ class Rounds:
         if why is None or await dashboard_rounds.open_model_cycle(tx, group.folder) is not None:
             return
         await self.ask(tx, group, digest, why=why, to_judge=report.plan.to_judge)
+
+    async def ask_now(self, folder: str) -> int:
+        """Have a model look at a dashboard by hand; gives its turn.
+
+        Raises:
+            UnknownGroup, BadRequest: there is no dashboard, or no model is there.
+        """
+        async with self._database.transaction() as tx:
+            group = await groups.known(tx, folder)
+            seen = await board.snapshot(tx, group.folder)
+            if seen is None:
+                raise BadRequest(f"'{folder}' has no dashboard yet.")
+            turn_id = await dashboard_rounds.open_model_cycle(tx, group.folder)
+            if turn_id is None and self._ties.has_model(group):
+                now_ms = self._clock.now_ms()
+                report = await cycle.look(tx, seen, self._ties.hours_of(group), now_ms=now_ms)
+                to_judge = report.plan.to_judge
+                digest = Digest.of(seen, to_judge)
+                turn_id = await self.ask(tx, group, digest, why="by hand", to_judge=to_judge)
+        if turn_id is None:
+            raise BadRequest(f"Nothing was asked: {NO_MODEL}.")
+        self._hints.lanes.give()
+        return turn_id
 
     async def ask(
         self, tx: Tx, group: Group, digest: Digest, *, why: str, to_judge: tuple[str, ...]

@@ -8,6 +8,8 @@ from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 DAY = timedelta(days=1)
+JUST_NOW_MS = 60_000
+"""Whoever looks at the very moment looks a little later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ def settled(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None
 
     That time; if it is past, the next slot before the deadline; if there is none, now.
     """
-    if ideal_ms >= now_ms:
+    if ideal_ms >= now_ms - JUST_NOW_MS:
         return ideal_ms
     slot = hours.next_slot(now_ms)
     return slot if deadline_ms is None or slot < deadline_ms else now_ms

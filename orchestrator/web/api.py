@@ -17,6 +17,7 @@ from orchestrator.errors import AndyError, BadRequest
 from orchestrator.events import Bus
 from orchestrator.models import Group, Inbound
 from orchestrator.registration import Registration
+from orchestrator.web.dashboards import DashboardDesk, dashboard_routes
 from orchestrator.web.door import Door
 from orchestrator.web.groups import GroupDesk, group_routes
 from orchestrator.web.guard import Guard
@@ -65,6 +66,7 @@ def web_app(
     tasks: TaskDesk,
     loops: LoopDesk,
     pairing: PairingDesk,
+    dashboards: DashboardDesk,
     write: Write,
     status: Callable[[], Awaitable[dict[str, Any]]],
     metrics: Metrics,
@@ -107,6 +109,7 @@ def web_app(
             *task_routes(tasks),
             *loop_routes(loops),
             *pairing_routes(pairing),
+            *dashboard_routes(dashboards, _body),
         ],
         middleware=[Middleware(Guard, token=token)],
         exception_handlers={AndyError: _explain},

@@ -119,6 +119,12 @@ def test_an_alert_without_a_slot_before_the_deadline_is_told_now():
     assert intent.due_ms == at("2026-02-09 18:20")
 
 
+def test_who_looks_a_moment_late_is_not_late():
+    task = a_task(deadline="2026-02-10 12:10", pct=70)
+    (intent,) = notified(planned("2026-02-09 12:10:00.250", tasks=[task]))
+    assert intent.due_ms == at("2026-02-09 12:10")
+
+
 def test_an_alert_is_told_once_a_deadline():
     task = a_task(deadline="2026-02-10 15:00", pct=70)
     past = Past(told={"task_001": (delivered("2026-02-09 15:00", cause="deadline:24h"),)})

@@ -1,0 +1,231 @@
+"""`andy dashboard`."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitOption, show
+
+dashboard_app = App(name="dashboard", help="What a group has to do, what is open, and what it is told when.")
+
+Status = Literal["pending", "sending", "delivered", "cancelled", "failed", "expired"]
+NO_DASHBOARD = "There is no dashboard yet."
+
+
+@dashboard_app.command(name="show")
+def show_board(*, group: GroupOption = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Show a group's dashboard as its agent reads it. Works with Andy down, as all but 'worker --llm' do."""
+    from orchestrator.cli import boards
+    from orchestrator.clock import SystemClock
+    from orchestrator.dashboard import board, summary
+
+    if as_json:
+        shown = boards.look(home, group, lambda tx, place: board.show(tx, place.group.folder, place.zone))
+        print(json.dumps(shown.data, ensure_ascii=False, indent=2))
+        return
+
+    async def text(tx: Any, place: Any) -> str:
+        seen = await board.active(tx, place.group.folder)
+        now_ms = SystemClock().now_ms()
+        return NO_DASHBOARD if seen is None else summary.render(seen, now_ms=now_ms, zone=place.zone)
+
+    print(boards.look(home, group, text))
+
+
+@dashboard_app.command
+def tasks(
+    *,
+    group: GroupOption = None,
+    with_all: Annotated[
+        bool, Parameter(name="--all", negative="", help="Parked and ended ones too.")
+    ] = False,
+    someday: Annotated[bool, Parameter(negative="", help="Those that are parked.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List tasks, the next deadline first."""
+    from orchestrator.cli import boards
+    from orchestrator.dashboard import told
+
+    wanted = None if with_all else "someday" if someday else "active"
+
+    async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
+        seen = await boards.whole(tx, place)
+        found = [told.task(task, place.zone) for task in seen.tasks] if seen else []
+        return [row for row in found if wanted in (None, row["status"])]
+
+    names = ("id", "status", "progress", "deadline", "priority", "title")
+    show(boards.look(home, group, rows), partial(_table, names, "There are no tasks."), as_json=as_json)
+
+
+@dashboard_app.command
+def questions(*, group: GroupOption = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List open questions."""
+    from orchestrator.cli import boards
+    from orchestrator.dashboard import told
+
+    async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
+        seen = await boards.whole(tx, place)
+        return [told.question(one, place.zone) for one in seen.questions] if seen else []
+
+    names = ("id", "priority", "type", "related_task_id", "question")
+    show(
+        boards.look(home, group, rows),
+        partial(_table, names, "There are no open questions."),
+        as_json=as_json,
+    )
+
+
+@dashboard_app.command
+def notifications(
+    *,
+    group: GroupOption = None,
+    status: Annotated[Status | None, Parameter(help="Only these.")] = None,
+    task: Annotated[str | None, Parameter(help="Only those of this task.")] = None,
+    limit: LimitOption = 200,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List what was told and what is to be told, by due time."""
+    from orchestrator.cli import boards
+    from orchestrator.dashboard import told
+
+    async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
+        found = await boards.notifications(tx, place, status=status, task=task, limit=limit)
+        return [told.notification(one, place.zone) for one in found]
+
+    names = ("id", "scheduled_at", "status", "type", "priority", "related_task_id", "message")
+    show(
+        boards.look(home, group, rows), partial(_table, names, "There are no notifications."), as_json=as_json
+    )
+
+
+@dashboard_app.command
+def history(
+    *,
+    group: GroupOption = None,
+    limit: LimitOption = 50,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List what is done and moved to the history, the newest first."""
+    from orchestrator.cli import boards
+    from orchestrator.dashboard import told
+
+    async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
+        return [told.task(one, place.zone) for one in await boards.history(tx, place, limit=limit)]
+
+    names = ("id", "status", "completed_at", "archived_at", "title")
+    show(boards.look(home, group, rows), partial(_table, names, "The history is empty."), as_json=as_json)
+
+
+@dashboard_app.command
+def answer(
+    question: Annotated[str, Parameter(help="Its id, or the beginning of it.")],
+    text: Annotated[str, Parameter(help="The answer; at most 10,000 characters.")],
+    /,
+    *,
+    group: GroupOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Answer an open question."""
+    from orchestrator.cli import boards
+
+    print(boards.answer(home, group, question, text))
+
+
+@dashboard_app.command
+def worker(
+    *,
+    group: GroupOption = None,
+    llm: Annotated[bool, Parameter(negative="", help="Have the model look; needs a running Andy.")] = False,
+    rules: Annotated[bool, Parameter(negative="", help="Have the rules look. This is the default.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Only tell what the rules would do.")] = False,
+    limit: LimitOption = 0,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Keep a dashboard up now, whatever the clock says; with --limit, list the latest cycles instead."""
+    from orchestrator.cli import boards
+
+    if limit:
+        found = boards.look(home, group, partial(boards.cycles, limit=limit))
+        show(found, _cycle_lines, as_json=as_json)
+    elif llm and not rules:
+        show(
+            boards.ask_model(home, group),
+            lambda found: [f"The worker's turn {found['turn']} is queued."],
+            as_json=as_json,
+        )
+    else:
+        show(boards.rules(home, group, is_dry=dry_run), _report_lines, as_json=as_json)
+
+
+@dashboard_app.command(name="export")
+def export_files(directory: Path, /, *, group: GroupOption = None, home: HomeOption = None) -> None:
+    """Write a dashboard as JSON files into a directory."""
+    from orchestrator.cli import boards
+
+    print("\n".join(boards.write_files(home, group, directory)))
+
+
+@dashboard_app.command(name="import")
+def import_files(
+    directory: Path,
+    /,
+    *,
+    group: GroupOption = None,
+    replace: Annotated[bool, Parameter(negative="", help="In the place of all that is there.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Take a dashboard from JSON files: all of it, or nothing and every row that does not fit is named."""
+    from orchestrator.cli import boards
+
+    counts = boards.take_files(home, group, directory, replaces=replace)
+    print(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "Nothing was in them.")
+
+
+def _table(names: tuple[str, ...], nothing: str, found: list[dict[str, Any]]) -> list[str]:
+    from orchestrator.reports import table
+
+    if not found:
+        return [nothing]
+    return table(names, [tuple(_cell(row[name]) for name in names) for row in found])
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else " ".join(str(value).split())[:80]
+
+
+def _report_lines(found: dict[str, Any]) -> list[str]:
+    steps = found.get("would") or found["steps"]
+    word = "would do" if "would" in found else "done"
+    lines = [f"{word}: {_said(step)}" for step in steps]
+    lines += [f"skipped: {one['what']} of {one['row']}: {one['why']}" for one in found["skipped"]]
+    lines += [f"not looked at: {one['row']}: {one['why']}" for one in found["troubles"]]
+    return lines or ["There is nothing to do."]
+
+
+def _said(step: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in step.items() if value is not None)
+
+
+def _cycle_lines(found: list[dict[str, Any]]) -> list[str]:
+    from orchestrator.reports import table
+
+    rows = [
+        (str(one["id"]), _time(one["started_ms"]), one["kind"], one["outcome"] or "runs", one["error"] or "")
+        for one in found
+    ]
+    return table(("cycle", "began", "kind", "outcome", "error"), rows) if rows else ["There were no cycles."]
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, ZoneInfo("UTC")).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,55 @@
+"""Dashboards by HTTP: what stands on one, its tools, and its worker, by the same services as for agents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator.errors import BadRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardDesk:
+    """What can be done with dashboards from outside; each raises `UnknownGroup`."""
+
+    show: Callable[[str], Awaitable[dict[str, Any]]]
+    use: Callable[[str, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+    """`(folder, tool, arguments)`: gives `{ok, code, text, data}`."""
+    ask_worker: Callable[[str], Awaitable[dict[str, Any]]]
+
+
+class BadArguments(BadRequest):
+    """The body is no JSON object."""
+
+    code = "bad_body"
+
+
+def dashboard_routes(desk: DashboardDesk, body: Callable[[Request], Awaitable[bytes]]) -> list[Route]:
+    async def show(request: Request) -> Response:
+        return JSONResponse(await desk.show(request.path_params["folder"]))
+
+    async def use(request: Request) -> Response:
+        try:
+            arguments = json.loads(await body(request) or b"{}")
+        except ValueError as error:
+            raise BadArguments from error
+        if not isinstance(arguments, dict):
+            raise BadArguments
+        place = request.path_params
+        told = await desk.use(place["folder"], place["tool"], arguments)
+        return JSONResponse(told, status_code=200 if told["ok"] else 409)
+
+    async def ask_worker(request: Request) -> Response:
+        return JSONResponse(await desk.ask_worker(request.path_params["folder"]), status_code=202)
+
+    return [
+        Route("/dashboards/{folder}", show),
+        Route("/dashboards/{folder}/worker", ask_worker, methods=["POST"]),
+        Route("/dashboards/{folder}/tools/{tool}", use, methods=["POST"]),
+    ]
