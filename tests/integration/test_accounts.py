@@ -108,6 +108,9 @@ async def test_what_is_not_known_is_said(household: Household) -> None:
     assert "1 answers broke off" in text
 
 
+BUDGET_ROWS = "SELECT kind FROM audit WHERE kind LIKE 'budget.%'"
+
+
 async def test_budgets_are_listed_with_what_is_used(household: Household) -> None:
     await used(household, an_entry(), an_entry(kind=TurnKind.TASK, cost_nano_usd=None))
     async with household.database.transaction() as tx:
@@ -130,7 +133,7 @@ async def test_budgets_are_listed_with_what_is_used(household: Household) -> Non
     lines = account_reports.budget_lines(rows)
     assert "SPENT" in lines[1]
     assert "$0.001 + 1 of unknown price" in lines[2].replace("$0.0010", "$0.001")
-    assert [row["kind"] for row in await household.rows("SELECT kind FROM audit")] == ["budget.set"] * 3
+    assert [row["kind"] for row in await household.rows(BUDGET_ROWS)] == ["budget.set"] * 3
 
 
 @pytest.mark.parametrize(
