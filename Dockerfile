@@ -41,7 +41,7 @@ COPY agent_runner/ /app/src/agent_runner/
 COPY orchestrator/ /app/src/orchestrator/
 RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /app/src
 
-# The checkout is mounted as the working directory: its code is not to be imported.
+# No code but the image's own is to be imported, wherever a command is given.
 ENV PATH=/opt/andy/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONPATH=/app/src \
     PYTHONSAFEPATH=1 \
@@ -49,6 +49,6 @@ ENV PATH=/opt/andy/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
     PYTHONDONTWRITEBYTECODE=1 \
     LANG=C.UTF-8 \
     SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
-WORKDIR /andy
+WORKDIR /app
 ENTRYPOINT ["andy"]
 CMD ["up"]

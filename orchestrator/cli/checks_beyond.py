@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from contextlib import closing
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from agent_runner.wire.document import WIRE_VERSION
+from orchestrator.channels.whatsapp import diagnosis
 from orchestrator.cli import pairing
 from orchestrator.cli.finding import Finding, bad, note, ok
 from orchestrator.config import Settings
@@ -21,10 +21,8 @@ from orchestrator.home import Home
 from orchestrator.serve import listen
 
 ASK_SECONDS = 20.0
-LOAD_SECONDS = 60.0
 CHEAP_MODEL = "claude-haiku-4-5"
 REJECTED = (401, 403)
-LOAD = "from orchestrator.channels.whatsapp import library\nlibrary.load()"
 
 
 async def engine(settings: Settings) -> Finding:
@@ -147,34 +145,15 @@ async def _accepted(found: Credential, upstream: str, model: str) -> Finding:
 
 
 async def whatsapp(home: Home) -> Finding:
-    """Whether its library loads here, and how the account's connection is."""
-    trouble = await _library_trouble()
-    if trouble:
-        return bad("whatsapp", trouble, mend="other channels work without it")
+    """Whether its library loads here, whether somebody is paired, and how the connection is."""
+    for problem in (diagnosis.library, partial(diagnosis.login, home.root)):
+        seen = await asyncio.to_thread(problem)
+        if seen.is_problem:
+            return bad("whatsapp", seen.text, mend="as it says; other channels work without it")
     found = await pairing.status(home.root)
-    state, account = str(found["state"]).replace("_", " "), found["account"]
-    if not account and state == "unpaired":
-        return note("whatsapp", "no account", mend="andy whatsapp pair")
-    if found["is_running"] and state == "connected":
-        return ok("whatsapp", f"{account} is connected")
-    if found["advice"]:
-        return bad("whatsapp", f"{account or 'the account'}: {state}", mend=found["advice"])
-    return note("whatsapp", f"{account or 'the account'}: {state}", mend="andy whatsapp status")
-
-
-async def _library_trouble() -> str:
-    """Load it in a process of its own: it is large, and may take the whole process with it."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", LOAD, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    async with asyncio.timeout(LOAD_SECONDS):
-        _, said = await process.communicate()
-    if process.returncode == 0:
-        return ""
-    last = said.decode("utf-8", "replace").strip().splitlines()[-1:]
-    return (
-        last[0].removeprefix("orchestrator.channels.whatsapp.library.LibraryMissing: ")
-        if last
-        else "it ended"
-    )
+    state = str(found["state"]).replace("_", " ")
+    if not found["account"]:
+        return note("whatsapp", seen.text, mend="andy whatsapp pair")
+    if found["is_running"] and state != "connected":
+        return note("whatsapp", f"{found['account']}: {state}", mend="andy whatsapp status")
+    return ok("whatsapp", f"{found['account']}: {state}")

@@ -95,7 +95,7 @@ async def clock(home: Home, settings: Settings) -> Finding:
             "clock", f"it is {now:%Y-%m-%d %H:%M}{behind}", mend="set this machine's clock: timedatectl"
         )
     text = f"{now:%Y-%m-%d %H:%M} in {settings.tz}"
-    if settings.tz == "UTC":
+    if settings.tz in ("UTC", "Etc/UTC"):
         return note("clock", text, mend="reminders are in UTC: put TZ=Europe/Berlin or the like into .env")
     return ok("clock", text)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.container import docker_client, network
+from orchestrator.container import network
 from orchestrator.container.docker_engine import INSTALL_LABEL
 from orchestrator.models import Folder
 
@@ -52,8 +52,7 @@ class Cells:
             for one in self._own(client):
                 self._leave(client, one["Id"])
                 _remove(client, one["Id"])
-            with docker_client.already_so():
-                client.remove_network(network.open_name(self._install, suffix="out"))
+            _remove(client, network.open_name(self._install, suffix="out"))
 
     def _find_or_make(self, client: APIClient, name: str) -> dict[str, Any]:
         import docker.errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from orchestrator.container.docker_client import NotThere
 from orchestrator.errors import ContainerError
 from orchestrator.own_container import Held, mounted_at, own_id
 
+OF_AGENTS = re.compile(r"andy-[0-9a-f]{12}[.-]")
 NEEDED = ("groups", "data", "store")
 
 
@@ -83,7 +85,7 @@ def _address(seen: dict[str, Any]) -> str | None:
         (
             one["IPAddress"]
             for name, one in networks.items()
-            if not name.startswith("andy-") and one["IPAddress"]
+            if not OF_AGENTS.match(name) and one["IPAddress"]
         ),
         None,
     )

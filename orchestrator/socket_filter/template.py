@@ -115,7 +115,7 @@ class NewNetwork(Strict):
 
 
 class Endpoint(Strict):
-    Aliases: Annotated[list[Id], Field(max_length=2)]
+    Aliases: Annotated[list[Id], Field(max_length=2)] = []
 
 
 class Join(Strict):

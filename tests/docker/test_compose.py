@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 from orchestrator.container import image, image_base
 from orchestrator.container.cells import ALIAS
+from orchestrator.store.database import migrations
 from tests.docker.conftest import PROJECT, cannot
 from tests.fakes.andy_process import until
 from tests.fakes.compose_stack import ComposeStack
@@ -25,11 +28,13 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
 @pytest.fixture(scope="module")
 def stack(docker_client, agent_image, tmp_path_factory) -> Iterator[ComposeStack]:
-    """Up, with a question answered. Its base is that of the agents' image, which is here."""
+    """Up, on the home of an older Andy. Its base is that of the agents' image, which is here."""
     if shutil.which("docker-compose") is None:
         cannot("docker-compose is missing: apt-get install docker-compose")
     root = tmp_path_factory.mktemp("checkout")
     with ComposeStack(root, client=docker_client, base_image=base_of(docker_client), project=PROJECT) as made:
+        with closing(sqlite3.connect(root / "store" / "messages.db")) as connection:
+            connection.executescript(f"{migrations()[0]}; PRAGMA user_version = 1;")
         made.up()
         yield made
 
@@ -41,6 +46,16 @@ def base_of(client: docker.APIClient) -> str:
             return tag
     cannot("there is no base image here")
     raise AssertionError
+
+
+def version_of(stack: ComposeStack) -> int:
+    with closing(sqlite3.connect(stack.root / "store" / "messages.db")) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def set_version(stack: ComposeStack, version: int) -> None:
+    with closing(sqlite3.connect(stack.root / "store" / "messages.db")) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
 
 
 def mounts_of(agent: dict[str, Any]) -> dict[str, tuple[str, bool]]:
@@ -71,6 +86,11 @@ def test_a_question_is_answered_by_a_sibling_with_folders_of_the_host(stack):
     assert not any(source.startswith((f"{home}/store", f"{home}/.env")) for source, _ in seen.values())
     assert agent["HostConfig"]["ReadonlyRootfs"]
     assert agent["Config"]["User"] not in ("", "0", "root")
+
+
+def test_the_older_home_that_was_there_was_copied_and_led_on(stack):
+    assert version_of(stack) == len(migrations())
+    assert (stack.root / "store" / f"messages.before-v{len(migrations())}.db").exists()
 
 
 def test_each_group_has_a_closed_network_with_nobody_but_andy(stack):
@@ -179,6 +199,44 @@ def test_a_new_container_of_the_orchestrator_adopts_the_agents_of_the_one_that_w
 
     assert "water the plants" in answer["reply"]
     assert {one["Id"] for one in stack.agents()} == agents
+
+
+def test_the_doctor_finds_nothing_wrong_inside_and_tells_where_the_home_is(stack):
+    said = stack.compose("exec", "-T", "andy", "andy", "doctor", "--json")
+
+    rows = {row["check"]: row for row in json.loads(said.stdout)}
+    assert [row for row in rows.values() if row["state"] == "bad"] == []
+    assert rows["compose"]["text"] == f"/andy/groups is {stack.root}/groups on the host"
+
+
+def test_another_build_replaces_the_agents_and_the_conversation_goes_on(stack):
+    stack.say("echo hello")
+    before, agents = stack.container("andy")["Id"], {one["Id"] for one in stack.agents()}
+    with (stack.root / "orchestrator" / "__init__.py").open("a") as source:
+        source.write("\n# Another version.\n")
+
+    stack.compose("up", "-d", "--build", seconds=600)
+    stack.until_up()
+    answer = stack.say("list reminders")
+
+    assert stack.container("andy")["Id"] != before
+    assert "water the plants" in answer["reply"]
+    assert not agents & {one["Id"] for one in stack.agents()}
+
+
+def test_a_home_of_a_newer_andy_is_refused_and_left_as_it_is(stack):
+    stack.compose("stop", "andy", seconds=150)
+    found = version_of(stack)
+    set_version(stack, 999)
+
+    said = stack.compose("run", "--rm", "--no-deps", "-T", "andy", "up", is_checked=False)
+
+    assert said.returncode == 1
+    assert "has version 999, this Andy knows" in said.stderr + said.stdout
+    assert version_of(stack) == 999
+    set_version(stack, found)
+    stack.compose("start", "andy")
+    stack.until_up()
 
 
 def test_taken_down_it_leaves_nothing_but_the_home(stack):

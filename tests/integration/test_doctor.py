@@ -15,12 +15,14 @@ from threading import Thread
 
 import pytest
 
-from orchestrator.cli import checks_beyond, checkup
+from orchestrator.channels.whatsapp import diagnosis
+from orchestrator.cli import checkup
 from orchestrator.cli.finding import Finding
 from orchestrator.home import Home
 from orchestrator.store.database import Database, migrations
 
 KEY = "sk-ant-api03-of-a-test"
+LOADS = diagnosis.Finding(is_problem=False, text="The WhatsApp library loads.")
 NAMES = [
     "settings", "permissions", "store", "disk", "clock", "lists", "engine", "image", "compose", "port",
     "credential", "whatsapp",
@@ -42,7 +44,7 @@ def home(request, tmp_path, monkeypatch) -> Home:
     monkeypatch.setenv("ANDY_PORT", "0")
     monkeypatch.setenv("TZ", "Asia/Seoul")
     if request.function.__name__ != "test_nothing_is_wrong_with_a_fresh_home":
-        monkeypatch.setattr(checks_beyond, "LOAD", "")  # 60 MB and 2 s
+        monkeypatch.setattr(diagnosis, "library", lambda: LOADS)  # 60 MB and 2 s
     made = Home(tmp_path / "home")
     made.make()
     return made
@@ -155,6 +157,13 @@ async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):
     seen = await found(home)
     assert seen["engine"].is_bad
     assert "start Docker" in seen["engine"].mend
+
+
+async def test_a_library_that_does_not_load_is_named(home, monkeypatch):
+    broken = diagnosis.Finding(is_problem=True, text="WhatsApp needs libmagic: apt-get install libmagic1.")
+    monkeypatch.setattr(diagnosis, "library", lambda: broken)
+
+    await only(home, "whatsapp", says="apt-get install libmagic1", mend="other channels work")
 
 
 @pytest.fixture

@@ -202,3 +202,18 @@ def test_what_is_andys_own_is_never_shown_even_when_it_is_allowed(place, path):
     write(place, {"allowedRoots": [{"path": "~", "allowReadWrite": True}]})
     (told,) = allowlist(place).grant(wishing(path)).refusals
     assert "Andy's own" in told
+
+
+def test_a_folder_that_containers_cannot_be_given_is_refused_with_the_line_to_add():
+    asker = Asker(
+        is_main=True,
+        own_home=OWN_HOME,
+        protected=(),
+        hindrance=lambda path: None if path.name == "seen" else f"Add '- {path}:{path}'.",
+    )
+    path = str(OWN_HOME / "projects")
+
+    extra = granted({"path": f"{path}/seen"}, {"path": f"{path}/unseen"}, asker=asker)
+
+    assert [mount.source.name for mount in extra.mounts] == ["seen"]
+    assert extra.refusals == (f"{path}/unseen is not shown: Add '- {path}/unseen:{path}/unseen'.",)

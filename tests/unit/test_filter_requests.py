@@ -265,7 +265,9 @@ def test_a_body_where_none_belongs_is_refused():
 
 def test_who_joins_a_network_has_no_address_of_its_choice():
     join = {"Container": "abc", "EndpointConfig": {"Aliases": ["orchestrator"]}}
+    plain = {"Container": "abc", "EndpointConfig": {}}
     assert asked("POST", "/v1.41/networks/n/connect", join).body == join
+    assert asked("POST", "/v1.41/networks/n/connect", plain).body == plain
 
     for extra in ({"IPAMConfig": {"IPv4Address": "10.0.0.1"}}, {"Links": ["x"]}, {"MacAddress": "x"}):
         with pytest.raises(Refused):
