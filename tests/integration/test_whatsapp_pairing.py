@@ -75,14 +75,30 @@ async def test_a_code_that_nobody_takes_expires(phone, attempt):
     assert (await attempt.ask()).state == "starting"
 
 
-async def test_a_number_gets_letters(phone, attempt):
+async def test_a_number_gets_letters_and_who_gives_up_leaves_no_process(phone, attempt):
     await attempt.ask("+49 (170) 123-4567")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(attempt.run())
         await until(lambda: attempt._told.letters, "letters")
+        shown = await attempt.look()
         running.cancel()
 
-    assert "4567-ABCD" in attempt._told.text or attempt._told.state == "failed"
+    assert (shown.letters, "4567-ABCD" in shown.text) == ("4567-ABCD", True)
+    await until(lambda: not phone.is_connected, "gone")
+    assert (await attempt.look()).state == "failed"
+
+
+async def test_who_asks_for_the_other_kind_of_code_gets_it_at_once(phone, attempt):
+    await attempt.ask()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(attempt.run())
+        await until(lambda: attempt._told.qr, "a QR code")
+        assert (await attempt.ask()).qr
+        await attempt.ask("+49 170 1234567")
+        await until(lambda: attempt._told.letters == "4567-ABCD", "letters")
+        phone.scan()
+
+    assert running.result().state == "paired"
 
 
 async def test_no_network_is_told_in_one_line_with_its_mend(phone, attempt):

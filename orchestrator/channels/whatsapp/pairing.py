@@ -69,13 +69,16 @@ class Pairing:
         self._on_change = on_change
         self._told = Told()
         self._wish: tuple[str, ...] | None = None
+        self._current: tuple[str, ...] = ()
+        self._life: asyncio.Task[int] | None = None
 
     @property
     def is_asked(self) -> bool:
         return self._wish is not None
 
     async def ask(self, phone: str = "") -> Told:
-        """Wish for a code: a QR code, or letters for the phone of this number. One that is shown stays.
+        """Wish for a code: a QR code, or letters for the phone of this number. One of its kind that is shown
+        stays; one of the other kind goes.
 
         Raises:
             PairingRefused: somebody is paired, or it is no phone number.
@@ -87,9 +90,12 @@ class Pairing:
                 f"WhatsApp is paired with {self._told.account} already: to pair another phone, take this"
                 " device off on that one (Settings, Linked devices), or stop Andy and use --anew."
             )
-        if self._told.state not in ("starting", "showing") and not self.is_asked:
-            self._wish = ("--pair", "--phone", number) if number else ("--pair",)
+        wish = ("--pair", "--phone", number) if number else ("--pair",)
+        if self._told.state not in ("starting", "showing") or wish != self._current:
+            self._wish = self._current = wish
             self._tell(Told(state="starting", text="WhatsApp is asked for a code."))
+            if self._life is not None:
+                self._life.cancel()
         return self._told
 
     async def look(self) -> Told:
@@ -104,14 +110,27 @@ class Pairing:
 
     async def run(self) -> Told:
         """Do what was asked for, to its end."""
-        wish, self._wish = self._wish or ("--pair",), None
-        bridge = Bridge(self._command(self._store, *wish), self._hear)
-        try:
-            await bridge.run()
-        finally:
-            if not self._told.is_over:
-                self._tell(Told(state="failed", text=trouble_of(bridge.obituary().reason)))
+        while self._wish is not None:
+            wish, self._wish = self._wish, None
+            bridge = Bridge(self._command(self._store, *wish), self._hear)
+            try:
+                await self._live(bridge)
+            finally:
+                if self._wish is None and not self._told.is_over:
+                    self._tell(Told(state="failed", text=trouble_of(bridge.obituary().reason)))
         return self._told
+
+    async def _live(self, bridge: Bridge) -> None:
+        """Until its process ends, or something else is asked for."""
+        life = self._life = asyncio.create_task(bridge.run(), name="whatsapp:pairing")
+        try:
+            await asyncio.wait([life])
+        finally:
+            self._life = None
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+        if not life.cancelled():
+            life.result()
 
     def _hear(self, said: FromBridge) -> None:
         match said:
