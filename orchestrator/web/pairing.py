@@ -18,6 +18,7 @@ from orchestrator.errors import BadRequest
 PATH = "/whatsapp/pair"
 REFRESH_SECONDS = 3
 MAX_BODY_BYTES = 1024
+HTML = "text/html; charset=utf-8"
 PRIVATE = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
 
 Told = dict[str, Any]
@@ -45,8 +46,15 @@ def pairing_routes(desk: PairingDesk) -> list[Route]:
         return _shown(told, request.headers.get("accept", ""))
 
     async def ask(request: Request) -> Response:
-        told = (await desk.ask(_phone_in(await request.body()))).model_dump()
-        if "text/html" in request.headers.get("accept", ""):
+        is_browser = "text/html" in request.headers.get("accept", "")
+        try:
+            told = (await desk.ask(_phone_in(await request.body()))).model_dump()
+        except BadRequest as refused:
+            if not is_browser:
+                raise
+            told = {"state": "failed", "qr": "", "letters": "", "text": str(refused)}
+            return Response(page(told), status_code=refused.http_status, media_type=HTML, headers=PRIVATE)
+        if is_browser:
             return RedirectResponse(PATH, status_code=303)
         return JSONResponse(told, status_code=202, headers=PRIVATE)
 
@@ -71,7 +79,7 @@ def _shown(told: Told, accept: str) -> Response:
     is_moving = told["state"] in ("starting", "showing")
     headers = PRIVATE | ({"Refresh": str(REFRESH_SECONDS)} if is_moving else {})
     if "text/html" in accept:
-        return Response(page(told), media_type="text/html; charset=utf-8", headers=headers)
+        return Response(page(told), media_type=HTML, headers=headers)
     return Response(picture(told), media_type="image/svg+xml", headers=headers)
 
 

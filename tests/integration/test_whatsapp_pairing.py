@@ -213,7 +213,7 @@ class Desk:
         return self.told
 
 
-def browser(desk: Desk, **headers: str) -> TestClient:
+def browser(desk: Desk | Pairing, **headers: str) -> TestClient:
     parts = dict.fromkeys(inspect.signature(web_app).parameters) | {"pairing": desk, "token": "secret"}
     app = web_app(**parts)
     return TestClient(app, base_url="http://127.0.0.1", headers=headers)
@@ -252,6 +252,16 @@ def test_a_page_asks_for_a_new_code_only_when_its_button_is_pressed():
     answer = client.post("/whatsapp/pair", data={"phone": "+49 170 1"}, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/whatsapp/pair")
     assert desk.asked == ["+49 170 1"]
+
+
+def test_a_number_that_is_none_is_said_on_the_page_with_the_form_again(tmp_path):
+    client = browser(Pairing(tmp_path / "whatsapp.db", clock=SystemClock()), **PROGRAM, Accept="text/html")
+
+    answer = client.post("/whatsapp/pair", data={"phone": "<0170>"})
+
+    assert answer.status_code == 409
+    assert "&lt;0170&gt;" in answer.text
+    assert "<form" in answer.text
 
 
 def test_a_program_asks_and_looks_in_json():
