@@ -7,6 +7,7 @@ import json
 import secrets
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -184,7 +185,10 @@ def _sides() -> Iterator[Sides]:
     token = f"andy-{secrets.token_hex(8)}"
     with _process("service") as (service, service_port):
         url = f"http://127.0.0.1:{service_port}"
-        with _process("host", url, token) as (host, host_port):
+        with (
+            tempfile.TemporaryDirectory(prefix="andy-bench-") as folder,
+            _process("host", url, token, folder) as (host, host_port),
+        ):
             assert service.pid != host.pid
             yield Sides(
                 direct=Way(name="direct", port=service_port, token=token),

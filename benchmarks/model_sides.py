@@ -2,7 +2,7 @@
 
 The service streams as many events as the request's body asks for, so many a second, or as fast as they
 go. The host is the proxy as `andy up` runs it: ledger, budgets and audit on a database. Each prints the
-port it listens on; the host takes the service's URL and a token as arguments.
+port it listens on; the host takes the service's URL, a token and a directory of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -93,9 +92,8 @@ async def _stream(writer: asyncio.StreamWriter, asked: dict[str, float]) -> None
     await writer.drain()
 
 
-async def host(service: str, token: str) -> None:
+async def host(service: str, token: str, data: Path) -> None:
     logs.configure("info")
-    data = Path(tempfile.mkdtemp(prefix="andy-bench-"))
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         database = await Database.open(data / "messages.db")
@@ -158,4 +156,4 @@ async def _never(run_id: RunId, reason: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve() if sys.argv[1] == "service" else host(sys.argv[2], sys.argv[3]))
+    asyncio.run(serve() if sys.argv[1] == "service" else host(sys.argv[2], sys.argv[3], Path(sys.argv[4])))
