@@ -20,6 +20,7 @@ NAMES = (
     "hot_path",
     "hot_claude",
     "commands",
+    "dashboard",
     "many_messages",
     "cold_start",
     "due_task",

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import structlog
 
 from orchestrator.dashboard import dedupe, notifications, questions, tasks
-from orchestrator.dashboard.models import Snapshot
+from orchestrator.dashboard.models import NotificationType, Snapshot
 from orchestrator.dashboard.planning import (
     DAY_MS,
     Archive,
@@ -21,6 +21,7 @@ from orchestrator.dashboard.planning import (
     Plan,
     Skip,
     Step,
+    Told,
     Withdraw,
 )
 from orchestrator.dashboard.results import Refused
@@ -175,11 +176,18 @@ def _skipped(step: Skip) -> dict[str, Any]:
 
 
 async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> Past:
-    told: dict[str, list[Any]] = {}
-    for row in await dashboard_deliveries.told_lately(tx, folder, since_ms=now_ms - PAST_MS):
-        if _counts(row.cause, row.cancel_reason):
-            for key in {row.task_id, row.question_id} - {None}:
-                told.setdefault(str(key), []).append(row)
+    told: dict[str, list[Told]] = {}
+    for row in await dashboard_deliveries.told_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
+        if not _counts(row["cause"], row["cancel_reason"]):
+            continue
+        one = Told(
+            type=NotificationType(row["type"]),
+            cause=row["cause"],
+            delivered_ms=row["delivered_ms"],
+            cancelled_ms=row["cancelled_ms"],
+        )
+        for key in {row["task_id"], row["question_id"]} - {None}:
+            told.setdefault(key, []).append(one)
     asked = await dashboard_deliveries.asked(tx, folder)
     return Past(asked=asked, told={key: tuple(rows) for key, rows in told.items()})
 

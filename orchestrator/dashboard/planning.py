@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.dashboard.models import Intent, Notification, Priority, QuestionType, Status
+from orchestrator.dashboard.models import Intent, NotificationType, Priority, QuestionType, Status
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -98,10 +98,20 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What counts of a notification that was delivered, or cancelled by a person."""
+
+    type: NotificationType
+    cause: str | None = None
+    delivered_ms: int | None = None
+    cancelled_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """What was asked and told before, as long as it counts."""
 
     asked: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
     """When a question of a kind on a task was last shown, answered or closed, epoch ms."""
-    told: Mapping[str, tuple[Notification, ...]] = field(default_factory=dict)
-    """A task's or question's id → what of it was delivered, or cancelled by a person."""
+    told: Mapping[str, tuple[Told, ...]] = field(default_factory=dict)
+    """A task's or question's id → what was told of it."""

@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from orchestrator.dashboard import alerts, asking, tidying
-from orchestrator.dashboard.models import Snapshot, Task
-from orchestrator.dashboard.planning import Past, Plan, Step, Trouble
+from orchestrator.dashboard.models import Priority, Snapshot, Task
+from orchestrator.dashboard.planning import Ask, Past, Plan, Skip, Step, Trouble
 from orchestrator.dashboard.slots import Hours
+
+MAX_ASKED = 20
+RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,7 @@ def plan(board: Board) -> Plan:
     scene = alerts.Scene.of(board.snapshot, board.past, board.hours, now_ms=board.now_ms)
     for task in board.snapshot.tasks:
         _apart(task, lambda task=task: _steps_of(task, scene), steps, troubles)  # type: ignore[misc]
+    steps = _few(steps)
     steps += tidying.of_questions(board.snapshot, now_ms=board.now_ms)
     steps += alerts.of_questions(scene)
     steps += tidying.of_notifications(board.snapshot)
@@ -43,6 +47,18 @@ def plan(board: Board) -> Plan:
         troubles=tuple(troubles),
         to_judge=alerts.to_judge(scene),
     )
+
+
+def _few(steps: list[Step]) -> list[Step]:
+    """Ask at most so much in one look, the most important first: the rest comes with the next ones."""
+    asks = sorted((step for step in steps if isinstance(step, Ask)), key=lambda one: RANK[one.priority])
+    late = {id(one) for one in asks[MAX_ASKED:]}
+    return [
+        Skip(row_id=step.task_id, what=step.type.value, why="enough questions for one look")
+        if isinstance(step, Ask) and id(step) in late
+        else step
+        for step in steps
+    ]
 
 
 def _apart(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.dashboard.models import Notification, NotificationStatus, QuestionType
+import sqlite3
+
+from orchestrator.dashboard.models import Notification, QuestionType
 from orchestrator.models import ChatJid, Folder, OutboxState, Outgoing
 from orchestrator.store import dashboard_notifications, outbox
 from orchestrator.store.database import Tx, returned
@@ -89,14 +91,23 @@ async def told_by_itself(tx: Tx, folder: Folder, *, since_ms: int) -> int:
     return int((await returned(cursor))["n"])
 
 
-async def told_lately(tx: Tx, folder: Folder, *, since_ms: int) -> list[Notification]:
-    """What was delivered or cancelled of what was due since then, or is to come."""
-    return await dashboard_notifications.listed(
-        tx,
-        folder,
-        statuses=(NotificationStatus.DELIVERED, NotificationStatus.CANCELLED),
-        from_ms=since_ms,
+async def told_by_rules(tx: Tx, folder: Folder, *, since_ms: int) -> list[sqlite3.Row]:
+    """Of alerts and nudges that were delivered or cancelled since then, what tells when another may come."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT task_id, question_id, type, cause, delivered_ms, cancelled_ms, cancel_reason
+        FROM notifications INDEXED BY notifications_delivered
+        WHERE group_folder = :folder AND status = 'delivered' AND delivered_ms >= :since
+          AND type <> 'reminder'
+        UNION ALL
+        SELECT task_id, question_id, type, cause, delivered_ms, cancelled_ms, cancel_reason
+        FROM notifications
+        WHERE group_folder = :folder AND status = 'cancelled' AND cancelled_ms >= :since
+          AND type <> 'reminder'
+        """,
+        {"folder": folder, "since": since_ms},
     )
+    return list(rows)
 
 
 async def asked(tx: Tx, folder: Folder) -> dict[tuple[str, QuestionType], int]:

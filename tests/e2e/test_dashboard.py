@@ -1,0 +1,202 @@
+"""The dashboard from the agent's container to the chat: scripted model, real SDK and CLI, real outbox."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.andy_process import AndyProcess, until
+from tests.fakes.messages_api import (
+    Fail,
+    Say,
+    ScriptedMessagesApi,
+    UseTool,
+    all_text,
+    system_text,
+)
+
+pytestmark = pytest.mark.timeout(300)
+SOON_SECONDS = 12
+"""Long enough for a container to act before it."""
+
+
+def later(seconds: float) -> str:
+    """A moment from now, as a tool takes it: whole seconds, UTC."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S+00:00")
+
+
+def ms(moment: str) -> int:
+    return round(datetime.fromisoformat(moment).timestamp() * 1000)
+
+
+def board(name: str, **given: Any) -> UseTool:
+    return UseTool(f"mcp__dashboard__{name}", given)
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedMessagesApi]:
+    with ScriptedMessagesApi() as api:
+        yield api
+
+
+@pytest.fixture
+def andy(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[AndyProcess]:
+    environment = {
+        "ANTHROPIC_API_KEY": "sk-ant-api03-a-key",
+        "ANTHROPIC_BASE_URL": api.url,
+        "TZ": "Asia/Seoul",
+        "AGENTS_WORKER_MODEL": "claude-haiku-4-5",
+    }
+    home = tmp_path / "home"
+    with AndyProcess(home, runtime=runtime, agent="auto", environment=environment) as andy:
+        yield andy
+
+
+def sent(andy: AndyProcess, text: str) -> list[Any]:
+    return andy.rows("SELECT * FROM messages WHERE is_bot_message = 1 AND content = ?", text)
+
+
+def notification(andy: AndyProcess, **wanted: object) -> Any:
+    where = " AND ".join(f"{name} = ?" for name in wanted)
+    found = andy.rows(f"SELECT * FROM notifications WHERE {where}", *wanted.values())
+    return found[0] if found else None
+
+
+def test_at_01_an_alert_is_made_by_the_rules_and_told_at_its_time(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    """The deadline is so set that a day before it is in a moment."""
+    deadline = later(24 * 3600 + SOON_SECONDS)
+    api.then(board("create_task", title="exam", deadline=deadline), Say("SILENT"))
+    assert andy.say("the exam is tomorrow")["outcome"] == "answered"
+    row = until(lambda: notification(andy, cause="deadline:24h", status="delivered"), what="it is told")
+    assert (row["type"], row["priority"], row["created_by"]) == ("deadline_alert", "high", "worker")
+    due_ms = ms(deadline) - 24 * 3_600_000
+    assert row["due_ms"] == due_ms
+    assert 0 <= row["delivered_ms"] - row["due_ms"] < 1_000
+    assert len(sent(andy, row["message"])) == 1
+    log = andy.log.read_text()
+    for words in ("Worker Agent", "Notification scheduled", "Cron: executing job"):
+        assert words in log
+    assert len(api.turns) == 2, "neither the rules nor the delivery ask a model"
+
+
+def test_at_02_a_reminder_that_somebody_asks_for(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+    api.then(
+        board("list_notifications", status="pending"),
+        board("schedule_notification", message="Exercise!", scheduled_at="in 2 hours"),
+        Say("I will remind you at noon."),
+    )
+    before = time.time()
+    assert andy.say("remind me in two hours to exercise")["reply"] == "I will remind you at noon."
+    row = notification(andy, message="Exercise!")
+    assert 7_195 < row["due_ms"] / 1000 - before < 7_260
+    assert (row["type"], row["due_text"], row["created_by"]) == ("reminder", "in 2 hours", "main_agent")
+    at = later(3)
+    api.then(board("update_notification", notification_id=row["id"], scheduled_at=at), Say("Now then."))
+    andy.say("no, now")
+    told = until(lambda: notification(andy, id=row["id"], status="delivered"), what="it is told")
+    assert len(sent(andy, "Exercise!")) == 1
+    api.then(Say("Well done."))
+    andy.say("did it")
+    assert "Exercise!" in all_text(api.turns[-1]), "the agent knows what was said"
+    assert told["attempts"] == 1
+
+
+def test_at_09_what_is_completed_is_not_told_of(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+    api.then(board("create_task", title="blog"), Say("SILENT"))
+    andy.say("I want to write a blog")
+    (task,) = andy.rows("SELECT id FROM dashboard_tasks")
+    at = later(SOON_SECONDS)
+    api.then(
+        board("schedule_notification", message="Go!", scheduled_at=at, related_task_id=task["id"]),
+        board("update_task", task_id=task["id"], status="completed"),
+        Say("SILENT"),
+    )
+    assert andy.say("remind me of the blog. No: it is done")["outcome"] == "answered"
+    row = notification(andy, message="Go!")
+    assert (row["status"], row["cancel_reason"]) == ("cancelled", "Task completed")
+    until(lambda: time.time() * 1000 > ms(at) + 1_000, what="its time is past")
+    assert sent(andy, "Go!") == []
+
+
+def test_at_22_what_was_due_while_andy_was_down_is_told_at_the_start(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    at = later(SOON_SECONDS)
+    api.then(board("schedule_notification", message="Water!", scheduled_at=at), Say("I will."))
+    andy.say("remind me to water the plants")
+    andy.kill()
+    until(lambda: time.time() * 1000 > ms(at) + 1_000, what="its time is past")
+    andy.start()
+    row = until(lambda: notification(andy, message="Water!", status="delivered"), what="it is told")
+    assert row["late_ms"] >= 1_000
+    assert len(sent(andy, "Water!")) == 1
+
+
+def test_at_25_a_power_cut_around_the_time_doubles_nothing(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    at = later(SOON_SECONDS)
+    api.then(board("schedule_notification", message="Stretch!", scheduled_at=at), Say("I will."))
+    andy.say("remind me to stretch")
+    until(lambda: notification(andy, message="Stretch!")["status"] != "pending", what="it is on its way")
+    andy.kill()
+    andy.start()
+    row = until(lambda: notification(andy, message="Stretch!", status="delivered"), what="it is told")
+    (outgoing,) = andy.rows("SELECT * FROM outbox WHERE text = 'Stretch!'")
+    assert outgoing["message_id"] == row["channel_msg_id"], "one id, however often it is tried"
+    assert len(sent(andy, "Stretch!")) == 1
+
+
+def test_at_35_the_worker_is_the_real_cli_with_its_own_part_and_tools(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    api.then(board("create_task", title="blog", deadline="2030-01-01"), Say("SILENT"))
+    andy.say("I want to write a blog")
+    (task,) = andy.rows("SELECT id FROM dashboard_tasks")
+    chat_turns = len(api.turns)
+    api.then(
+        UseTool("create_task", {"title": "not yours"}),
+        UseTool("update_task", {"task_id": task["id"], "context": "begun"}),
+        UseTool("no_such_tool", {}),
+        Say("I did a lot for you!"),
+    )
+    done = andy.cli("dashboard", "worker", "--llm", "--group", "main")
+    assert done.returncode == 0, done.stderr
+    cycle = until(
+        lambda: andy.rows("SELECT * FROM worker_cycles WHERE kind = 'llm' AND ended_ms IS NOT NULL"),
+        what="the worker has ended",
+    )[0]
+    assert cycle["outcome"] == "action", dict(cycle)
+    first = api.turns[chat_turns]
+    assert "You keep the dashboard of a chat group in order" in system_text(first)
+    assert "# Current Dashboard State" in all_text(first)
+    assert first.body["model"] == "claude-haiku-4-5"
+    tools = {tool["name"] for tool in first.body["tools"]}
+    assert "mcp__andy__schedule_notification" in tools
+    assert not {"Bash", "Write", "mcp__andy__create_task", "mcp__andy__send_message"} & tools
+    (kept,) = andy.rows("SELECT context FROM dashboard_tasks")
+    assert kept["context"] == "begun"
+    assert sent(andy, "I did a lot for you!") == []
+
+
+def test_at_36_a_worker_whose_model_fails_is_stood_in_for(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    api.then(board("create_task", title="blog"), Say("SILENT"))
+    andy.say("I want to write a blog")
+    api.then(Fail(403, "permission_error", "the script refuses"))
+    andy.cli("dashboard", "worker", "--llm", "--group", "main")
+    cycle = until(
+        lambda: andy.rows("SELECT * FROM worker_cycles WHERE kind = 'llm' AND ended_ms IS NOT NULL"),
+        what="the worker has ended",
+    )[0]
+    assert cycle["outcome"] == "error"
+    assert json.loads(cycle["detail_json"])["fell_back"] is True
