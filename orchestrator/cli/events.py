@@ -44,4 +44,5 @@ def _line(event: dict[str, Any]) -> str:
     from orchestrator.reports import moment
 
     kind, *rest = (name for name in ROW if name in event)
-    return f"{moment(event['at_ms'])}  {event[kind]:22}" + "".join(f" {name}={event[name]}" for name in rest)
+    told = {**{name: event[name] for name in rest}, **event.get("data", {})}
+    return f"{moment(event['at_ms'])}  {event[kind]:22}" + "".join(f" {name}={told[name]}" for name in told)

@@ -63,6 +63,18 @@ async def test_bt_01_a_message_wakes_a_sleeping_loop_at_once(idle):
     assert await idle.until("10:09:59") == []
 
 
+async def test_bt_01_a_message_takes_the_place_of_a_cycle_that_has_not_begun(due):
+    await due.look()
+    assert await due.waiting() == [TurnKind.AUTO]
+    await due.house.hear("hello?")
+    turn = await due.start()
+    assert (turn.kind, await due.waiting()) == (TurnKind.CHAT, [])
+    await due.end(turn, "Hello!")
+
+    assert await due.next_wake() == "10:05:00"
+    assert await due.until("10:04:59") == []
+
+
 async def test_bt_01_an_untriggered_word_wakes_nobody(loop_house):
     await loop_house.on(next_wake_ms=at("10:20:00"))
     await loop_house.change()

@@ -16,6 +16,19 @@ def test_an_event_reaches_all_who_listen_now():
     assert one.empty()
 
 
+def test_who_wants_some_kinds_hears_those_alone():
+    bus = Bus(FakeClock())
+    with bus.listening("trigger:*", "turn.failed") as heard:
+        for kind in ("trigger:chat", "turn.started", "trigger:whatever", "turn.failed", "xtrigger:chat"):
+            bus.publish(kind)
+
+    assert [heard.get_nowait().kind for _ in range(heard.qsize())] == [
+        "trigger:chat",
+        "trigger:whatever",
+        "turn.failed",
+    ]
+
+
 def test_an_event_tells_what_it_has():
     bus = Bus(FakeClock())
     bus.publish("turn.started", group="family", turn=3)
