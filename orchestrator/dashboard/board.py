@@ -14,6 +14,8 @@ from orchestrator.store.database import Tx
 
 MAX_ANSWERED = 20
 """Answers that a worker is shown at once; the others wait."""
+MAX_READ = 2_000
+"""Of each kind: the shortest of so many fill a summary."""
 
 
 async def snapshot(tx: Tx, folder: Folder) -> Snapshot | None:
@@ -31,16 +33,24 @@ async def snapshot(tx: Tx, folder: Folder) -> Snapshot | None:
 
 
 async def active(tx: Tx, folder: Folder) -> Snapshot | None:
-    """Like `snapshot`, of what is worked on alone: what a summary shows."""
+    """Like `snapshot`, of what is worked on alone and no more than a summary has room for."""
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None
+    tasks = await dashboard_tasks.on_board(tx, folder, Status.ACTIVE, limit=MAX_READ)
+    coming = await dashboard_notifications.to_come(tx, folder, limit=MAX_READ)
+    unread = 0
+    if len(tasks) == MAX_READ:
+        unread += await dashboard_tasks.count(tx, folder, Status.ACTIVE) - MAX_READ
+    if len(coming) == MAX_READ:
+        unread += await dashboard_notifications.count_open(tx, folder) - MAX_READ
     return Snapshot(
         dashboard=dashboard,
-        tasks=tuple(await dashboard_tasks.on_board(tx, folder, Status.ACTIVE)),
+        tasks=tuple(tasks),
         questions=tuple(await dashboard_questions.unanswered(tx, folder)),
         answered=(),
-        notifications=tuple(await dashboard_notifications.to_come(tx, folder)),
+        notifications=tuple(coming),
+        unread=unread,
     )
 
 

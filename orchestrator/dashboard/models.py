@@ -273,6 +273,8 @@ class Snapshot:
     """Answered ones that no worker has seen."""
     notifications: tuple[Notification, ...]
     """To come."""
+    unread: int = 0
+    """How many more tasks and notifications there are, where so many were not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -302,10 +302,11 @@ def _is_of_house(row: Notification) -> bool:
 
 
 async def _check_room(work: Work, task_id: str | None) -> None:
-    coming = await dashboard_notifications.to_come(work.tx, work.folder)
-    if len(coming) >= work.limits.pending:
+    if await dashboard_notifications.count_open(work.tx, work.folder) >= work.limits.pending:
         raise Refused("CAP", f"{work.limits.pending} notifications are to come already: cancel some first.")
-    of_task = [one for one in coming if task_id is not None and one.task_id == task_id]
+    if task_id is None:
+        return
+    of_task = await dashboard_notifications.open_of_task(work.tx, work.folder, task_id)
     if len(of_task) >= work.limits.pending_a_task:
         ids = [one.id for one in of_task]
         raise Refused(

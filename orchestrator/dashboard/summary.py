@@ -28,7 +28,7 @@ def render(snapshot: Snapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_
     without = _dispensable(tasks, snapshot.questions, len(whole) - limit)
     note = f"\n\n(Left out, for length: the context of {len(without)} tasks and questions.)"
     shorter = _sections(tasks, snapshot, today, zone, without=without) + note
-    return shorter if len(shorter) <= limit else _cut(shorter, limit)
+    return shorter if len(shorter) <= limit else _cut(shorter, limit, unread=snapshot.unread)
 
 
 def one_line(text: str) -> str:
@@ -140,8 +140,8 @@ def _dispensable(tasks: Iterable[Task], questions: Iterable[Question], chars: in
     return frozenset(gone)
 
 
-def _cut(text: str, limit: int) -> str:
+def _cut(text: str, limit: int, *, unread: int) -> str:
     """Keep whole blocks from the start, and say how much is left out."""
     kept = text[: limit - 200].rsplit("\n\n", 1)[0]
-    left_out = text[len(kept) :].count("**") // 2
+    left_out = text[len(kept) :].count("**") // 2 + unread
     return f"{kept}\n\n(Left out, for length: {left_out} more rows, the least urgent ones.)"

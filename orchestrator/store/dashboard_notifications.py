@@ -46,12 +46,31 @@ async def listed(
     limit: int = -1,
 ) -> list[Notification]:
     """A group's, or all; by due time. Empty `statuses` are all; a negative limit is none."""
+    if folder is not None and len(statuses) != 1:
+        # One look a status: each comes in order from its index, none is sorted.
+        found = [
+            one
+            for status in statuses or NotificationStatus
+            for one in await listed(
+                tx,
+                folder,
+                statuses=(status,),
+                kind=kind,
+                task_id=task_id,
+                from_ms=from_ms,
+                to_ms=to_ms,
+                limit=limit,
+            )
+        ]
+        found.sort(key=lambda one: (one.due_ms, one.id))
+        return found if limit < 0 else found[:limit]
     names = ", ".join(f"'{one.value}'" for one in statuses)
     chosen = f"AND status IN ({names})" if statuses else ""
+    whose = "TRUE" if folder is None else "group_folder = :folder"
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM notifications
-        WHERE (:folder IS NULL OR group_folder = :folder) {chosen}
+        WHERE {whose} {chosen}
           AND (:kind IS NULL OR type = :kind) AND (:task IS NULL OR task_id = :task)
           AND (:from IS NULL OR due_ms >= :from) AND (:to IS NULL OR due_ms <= :to)
         ORDER BY due_ms, id LIMIT :limit
@@ -68,11 +87,22 @@ async def listed(
     return [_from_row(row) for row in rows]
 
 
-async def to_come(tx: Tx, folder: Folder) -> list[Notification]:
-    """Those that were not sent yet, by due time."""
-    rows = await tx.execute_fetchall(
-        f"SELECT * FROM notifications WHERE group_folder = ? AND {_OPEN} ORDER BY due_ms, id",  # noqa: S608
+async def count_open(tx: Tx, folder: Folder) -> int:
+    """How many are to come."""
+    cursor = await tx.execute(
+        f"SELECT count(*) AS n FROM notifications WHERE group_folder = ? AND {_OPEN}",  # noqa: S608
         (folder,),
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def to_come(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Notification]:
+    """Those that were not sent yet, by due time; a negative limit is none."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM notifications WHERE group_folder = ? AND {_OPEN} ORDER BY due_ms, id LIMIT ?
+        """,  # noqa: S608 - a constant
+        (folder, limit),
     )
     return [_from_row(row) for row in rows]
 
@@ -245,7 +275,8 @@ def _to_row(one: Notification) -> dict[str, Any]:
     }
 
 
-def _from_row(row: sqlite3.Row) -> Notification:
+def _from_row(found: sqlite3.Row) -> Notification:
+    row = dashboard_rows.fields(found)
     return Notification(
         folder=Folder(row["group_folder"]),
         id=row["id"],

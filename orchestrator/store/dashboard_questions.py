@@ -142,7 +142,8 @@ def _to_row(question: Question) -> dict[str, Any]:
     }
 
 
-def _from_row(row: sqlite3.Row) -> Question:
+def _from_row(found: sqlite3.Row) -> Question:
+    row = dashboard_rows.fields(found)
     return Question(
         folder=Folder(row["group_folder"]),
         id=row["id"],

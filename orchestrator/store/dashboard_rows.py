@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from orchestrator.store.database import Tx
 
@@ -18,6 +21,15 @@ async def put(tx: Tx, table: str, row: Mapping[str, object], *, was: int | None)
         return True
     cursor = await tx.execute(_update(table, tuple(row)), {**row, "was": was})
     return cursor.rowcount == 1
+
+
+def fields(row: sqlite3.Row) -> dict[str, Any]:
+    """A row by column name: looking each up in the row itself takes ten times as long."""
+    return dict(zip(row.keys(), row, strict=True))
+
+
+def read_json(text: str) -> Any:
+    return {} if text == "{}" else [] if text == "[]" else json.loads(text)
 
 
 @cache

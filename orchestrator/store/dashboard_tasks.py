@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.dashboard.models import Deadline, Priority, Status, Task
@@ -28,15 +29,15 @@ async def get(tx: Tx, folder: Folder, task_id: str) -> Task | None:
     return _from_row(row) if row else None
 
 
-async def on_board(tx: Tx, folder: Folder, status: Status | None = None) -> list[Task]:
-    """Those that are not in the history; the next deadline first."""
+async def on_board(tx: Tx, folder: Folder, status: Status | None = None, *, limit: int = -1) -> list[Task]:
+    """Those that are not in the history; the next deadline first; a negative limit is none."""
     rows = await tx.execute_fetchall(
         f"""
         SELECT * FROM dashboard_tasks
         WHERE group_folder = :folder AND archived_ms IS NULL AND (:status IS NULL OR status = :status)
-        {_ORDER}
+        {_ORDER} LIMIT :limit
         """,  # noqa: S608 - a constant
-        {"folder": folder, "status": status},
+        {"folder": folder, "status": status, "limit": limit},
     )
     return [_from_row(row) for row in rows]
 
@@ -53,10 +54,14 @@ async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Task]:
     return [_from_row(row) for row in rows]
 
 
-async def count(tx: Tx, folder: Folder) -> int:
-    """How many are on the board."""
+async def count(tx: Tx, folder: Folder, status: Status | None = None) -> int:
+    """How many are on the board, of one status or all."""
     cursor = await tx.execute(
-        "SELECT count(*) AS n FROM dashboard_tasks WHERE group_folder = ? AND archived_ms IS NULL", (folder,)
+        """
+        SELECT count(*) AS n FROM dashboard_tasks
+        WHERE group_folder = :folder AND archived_ms IS NULL AND (:status IS NULL OR status = :status)
+        """,
+        {"folder": folder, "status": status},
     )
     return int((await returned(cursor))["n"])
 
@@ -111,14 +116,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _from_row(row: sqlite3.Row) -> Task:
+def _from_row(found: sqlite3.Row) -> Task:
+    row = dashboard_rows.fields(found)
     return Task(
         folder=Folder(row["group_folder"]),
         id=row["id"],
         title=row["title"],
         raw_input=row["raw_input"],
         deadline=_deadline(row),
-        estimation=json.loads(row["estimation_json"]),
+        estimation=dashboard_rows.read_json(row["estimation_json"]),
         pct=row["pct"],
         progress_note=row["progress_note"],
         last_update_ms=row["last_update_ms"],
@@ -127,22 +133,22 @@ def _from_row(row: sqlite3.Row) -> Task:
         status=Status(row["status"]),
         priority=Priority(row["priority"]),
         context=row["context"],
-        tags=tuple(json.loads(row["tags_json"])),
-        links=json.loads(row["links_json"]),
-        recurring=None if row["recurring_json"] is None else json.loads(row["recurring_json"]),
+        tags=tuple(dashboard_rows.read_json(row["tags_json"])),
+        links=dashboard_rows.read_json(row["links_json"]),
+        recurring=None if row["recurring_json"] is None else dashboard_rows.read_json(row["recurring_json"]),
         reflection=row["reflection"],
         created_ms=row["created_ms"],
         updated_ms=row["updated_ms"],
         completed_ms=row["completed_ms"],
         archived_ms=row["archived_ms"],
-        user_set=json.loads(row["user_set_json"]),
-        extra=json.loads(row["extra_json"]),
+        user_set=dashboard_rows.read_json(row["user_set_json"]),
+        extra=dashboard_rows.read_json(row["extra_json"]),
         version=row["version"],
         changed_turn=row["changed_turn"],
     )
 
 
-def _deadline(row: sqlite3.Row) -> Deadline | None:
+def _deadline(row: Mapping[str, Any]) -> Deadline | None:
     if row["deadline_ms"] is None:
         return None
     return Deadline(at_ms=row["deadline_ms"], date=row["deadline_date"], text=row["deadline_text"])
