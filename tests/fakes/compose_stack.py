@@ -118,9 +118,10 @@ class ComposeStack:
         seen: dict[str, Any] = self.client.inspect_container(found["Id"])
         return seen
 
-    def agents(self) -> list[dict[str, Any]]:
-        """What the engine knows of the agents that live."""
-        found = self.client.containers(filters={"label": [f"andy.install={self.install}"]})
+    def agents(self, group: str | None = None) -> list[dict[str, Any]]:
+        """What the engine knows of the agents that live, of all groups or of one."""
+        labels = [f"andy.install={self.install}", *([f"andy.group={group}"] if group else [])]
+        found = self.client.containers(filters={"label": labels})
         return [self.client.inspect_container(one["Id"]) for one in found]
 
     def told(self) -> str:
