@@ -19,7 +19,6 @@ from orchestrator import __version__, group_config, group_files, owner, registra
 from orchestrator.boards import Boards
 from orchestrator.channels import registry
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.local import written
 from orchestrator.channels.registry import Channels
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.config import Settings
@@ -31,6 +30,7 @@ from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.doors import Doors
 from orchestrator.errors import AndyError, SettingError
 from orchestrator.events import Bus
+from orchestrator.front import Front
 from orchestrator.hints import Hints
 from orchestrator.home import Home
 from orchestrator.inbound import prompt, senders
@@ -50,7 +50,7 @@ from orchestrator.queue.retries import give_back
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
-from orchestrator.serve import Server, fronted, listen
+from orchestrator.serve import fronted, listen
 from orchestrator.status import Credential, Host, gather
 from orchestrator.store import database as store_database
 from orchestrator.store import groups, runs
@@ -210,6 +210,18 @@ class Orchestrator:
 
     def _loops(self, tasks: asyncio.TaskGroup, listener: socket.socket) -> dict[str, Callable[[], Any]]:
         settings, clock, hints, bus = self._settings, self._clock, self._hints, self.bus
+        self._channels = channels = Channels(registry.build(self._channel_context()))
+        self._boards = Boards(
+            self._database,
+            settings,
+            clock=clock,
+            hints=hints,
+            bus=bus,
+            zone_of=self._zone_of,
+            home=self._home.root,
+            has_model=lambda group: self._provision.agent(group) == "claude",
+            can_deliver=lambda group: channels.owner(group.jid) is not None,
+        )
         intake = Intake(
             self._database,
             clock=clock,
@@ -217,13 +229,11 @@ class Orchestrator:
             hints=hints,
             bus=bus,
             read_senders=self._senders.read,
-            # The boards are made later.
-            at_once=lambda *given, **said: self._boards.at_once(*given, **said),  # noqa: PLW0108
+            at_once=self._boards.at_once,
         )
         self._snapshots = Snapshots(
             self._home.data / "env", self._database, clock=clock, bus=bus, zone_of=self._zone_of
         )
-        self._channels = channels = Channels(registry.build(self._channel_context()))
         self._waking = Waking(
             self._database,
             groups=self._home.groups,
@@ -232,8 +242,7 @@ class Orchestrator:
             bus=bus,
             zone=settings.zone,
             zone_of=self._zone_of,
-            # The boards are made later.
-            summary=lambda tx, turn, group: self._boards.brief(tx, turn, group),  # noqa: PLW0108
+            summary=self._boards.brief,
         )
         self._pool = RunPool(
             self._database,
@@ -261,17 +270,6 @@ class Orchestrator:
             cap=settings.max_concurrent_containers,
             clock=clock,
             hints=hints,
-        )
-        self._boards = Boards(
-            self._database,
-            settings,
-            clock=clock,
-            hints=hints,
-            bus=bus,
-            zone_of=self._zone_of,
-            home=self._home.root,
-            has_model=lambda group: self._provision.agent(group) == "claude",
-            can_deliver=lambda group: channels.owner(group.jid) is not None,
         )
         self._delivery = Delivery(
             self._database,
@@ -321,53 +319,24 @@ class Orchestrator:
         )
 
     async def _web(self, intake: Intake, listener: socket.socket) -> None:
-        import uvicorn
-
-        from orchestrator.web.api import web_app
-        from orchestrator.web.dashboards import DashboardDesk
-        from orchestrator.web.door import Door
-        from orchestrator.web.groups import GroupDesk
-        from orchestrator.web.loops import LoopDesk
-        from orchestrator.web.metrics import Metrics
-        from orchestrator.web.tasks import TaskDesk
-
-        door = Door(
-            self._database,
-            accept=intake.accept,
-            is_hopeless=self._is_hopeless,
-            clock=self._clock,
-            bus=self.bus,
-        )
-        desk = GroupDesk(self._database, clock=self._clock, hints=self._hints, bus=self.bus)
-        tasks = TaskDesk(
-            self._database,
-            times=times_for(self._zone_of),
+        front = Front(
+            database=self._database,
             clock=self._clock,
             hints=self._hints,
             bus=self.bus,
-        )
-        app = web_app(
-            door,
-            desk=desk,
-            tasks=tasks,
-            loops=LoopDesk(self._database, act=self._waking.act, bus=self.bus),
-            pairing=self._channels.whatsapp.pairing,
-            dashboards=DashboardDesk(
-                show=self._boards.show, use=self._boards.use, ask_worker=self._boards.ask_worker
-            ),
-            write=written,
-            status=self.status,
-            metrics=Metrics(
-                self._database, live=self._pool.live, refusals=lambda: self._doors.proxy.refusals
-            ),
-            bus=self.bus,
             token=self._token,
-        )
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2, ws="none"
+            intake=intake,
+            channels=self._channels,
+            boards=self._boards,
+            waking=self._waking,
+            zone_of=self._zone_of,
+            live=self._pool.live,
+            refusals=lambda: self._doors.proxy.refusals,
+            is_hopeless=self._is_hopeless,
+            status=self.status,
         )
         with fronted(listener, self._chosen.front_address) as listeners:
-            await Server(config).serve_on(*listeners)
+            await front.serve(listeners)
 
     def _post(self) -> Post:
         files = OutgoingFiles(self._home.root, limit=self._attachment_bytes)

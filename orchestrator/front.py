@@ -1,0 +1,94 @@
+"""What people and programs reach of the host: the HTTP API, served on this machine alone."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.boards import Boards
+from orchestrator.channels.local import written
+from orchestrator.channels.registry import Channels
+from orchestrator.clock import Clock
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.inbound.intake import Intake
+from orchestrator.models import Group, LiveRun
+from orchestrator.scheduler.timing import times_for
+from orchestrator.serve import Server
+from orchestrator.store.database import Database
+from orchestrator.waking import Waking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """What its routes show and change. The web libraries are loaded when it is served."""
+
+    database: Database
+    clock: Clock
+    hints: Hints
+    bus: Bus
+    token: str
+    intake: Intake
+    channels: Channels
+    boards: Boards
+    waking: Waking
+    zone_of: Callable[[Group], ZoneInfo]
+    live: Callable[[], Sequence[LiveRun]]
+    refusals: Callable[[], Any]
+    is_hopeless: Callable[[str], bool]
+    """Whether a message that is so far will get no further: the host ends."""
+    status: Callable[[], Awaitable[dict[str, Any]]]
+
+    async def serve(self, listeners: Sequence[socket.socket]) -> None:
+        """Serve until cancelled."""
+        import uvicorn
+
+        config = uvicorn.Config(
+            self._app(),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+            ws="none",
+        )
+        await Server(config).serve_on(*listeners)
+
+    def _app(self) -> Any:
+        from orchestrator.web.api import web_app
+        from orchestrator.web.dashboards import DashboardDesk
+        from orchestrator.web.door import Door
+        from orchestrator.web.groups import GroupDesk
+        from orchestrator.web.loops import LoopDesk
+        from orchestrator.web.metrics import Metrics
+        from orchestrator.web.tasks import TaskDesk
+
+        return web_app(
+            Door(
+                self.database,
+                accept=self.intake.accept,
+                is_hopeless=self.is_hopeless,
+                clock=self.clock,
+                bus=self.bus,
+            ),
+            desk=GroupDesk(self.database, clock=self.clock, hints=self.hints, bus=self.bus),
+            tasks=TaskDesk(
+                self.database,
+                times=times_for(self.zone_of),
+                clock=self.clock,
+                hints=self.hints,
+                bus=self.bus,
+            ),
+            loops=LoopDesk(self.database, act=self.waking.act, bus=self.bus),
+            pairing=self.channels.whatsapp.pairing,
+            dashboards=DashboardDesk(
+                show=self.boards.show, use=self.boards.use, ask_worker=self.boards.ask_worker
+            ),
+            write=written,
+            status=self.status,
+            metrics=Metrics(self.database, live=self.live, refusals=self.refusals),
+            bus=self.bus,
+            token=self.token,
+        )
