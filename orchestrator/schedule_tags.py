@@ -163,10 +163,14 @@ def neutralise(text: str) -> str:
     return _NAME.sub(lambda found: f"&#91;{found[0][1:]}", text)
 
 
+def bare(text: str) -> str:
+    """A text without blanks and brackets, in lower case: what two ways to write a tag have in common."""
+    return re.sub(r"[\s\[\]]+", "", text).lower()
+
+
 def is_echo(tag: Tag, heard: str) -> bool:
-    """Whether a tag stands, blanks aside, in what people wrote: who repeats it does not mean it."""
-    bare = re.sub(r"\s+|\[|\]", "", tag.raw).lower()
-    return bool(_NAME.search(heard)) and bare in re.sub(r"\s+|\[|\]", "", heard).lower()
+    """Whether a tag stands in what people wrote, given `bare`: who repeats it does not mean it."""
+    return bare(tag.raw) in heard
 
 
 def _tags(text: str) -> Iterator[Tag]:

@@ -28,6 +28,8 @@ HEARTBEAT, CRON = "heartbeat", "cron"
 PASSIVE = ("set_next_wake", "list_tasks", "list_reminders", "list_notifications", "refresh_groups")
 """Commands that change nothing but what the agent knows."""
 ECHO_MESSAGES = 50
+MAX_TEXTS, MAX_TAGS = 10, 10
+"""So many texts of a turn, the last ones, are looked at for tags, and so many tags of each."""
 ACTION_LOOP = "action:loop"
 
 
@@ -141,7 +143,7 @@ class CycleBook:
         if any(one.attachment is not None or self._for_people(one.text) for one in said):
             await cycles.note_spoken(tx, cycle.id)
         group = await groups.by_folder(tx, turn.folder)
-        tagged = [tags for one in said if (tags := schedule_tags.find(one.text))]
+        tagged = [tags for one in said if (tags := schedule_tags.find(one.text))][-MAX_TEXTS:]
         if group is None or not tagged:
             return
         heard = [
@@ -150,7 +152,9 @@ class CycleBook:
             if not m.is_bot_message
         ]
         for tags in tagged:
-            await self._hear_tags(tx, cycle, group, tags, heard="\n".join(heard))
+            await self._hear_tags(
+                tx, cycle, group, tags[:MAX_TAGS], heard=schedule_tags.bare("\n".join(heard))
+            )
 
     async def _hear_tags(
         self, tx: Tx, cycle: Cycle, group: Group, tags: tuple[Tag, ...], *, heard: str

@@ -66,7 +66,7 @@ async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneI
     when = f"{local_minute(last_end_ms, zone)}, {spoken(now_ms - last_end_ms)} ago"
     return (
         f"Since your last cycle ended ({when}): "
-        f"{found['messages']} messages came in, {found['turns']} other turns ended."
+        f"messages that came in: {found['messages']}, other turns that ended: {found['turns']}."
     )
 
 

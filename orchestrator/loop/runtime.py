@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 30.0
 WARM_UP_MS = 15_000
 """After a start of the host, before what was missed meanwhile."""
+PRUNE_EVERY = 1_000
+"""After so many events the oldest are forgotten."""
 STAGGER_MS = 5_000
 """Between the groups that have missed something."""
 TRIGGER = "trigger:"
@@ -195,6 +197,9 @@ class GroupLoops:
         """Tell those who listen what was committed."""
         async with self._database.reading() as tx:
             told = await events.after(tx, self._told_seq or 0)
+        if told and told[-1].seq // PRUNE_EVERY != (self._told_seq or 0) // PRUNE_EVERY:
+            async with self._database.transaction() as tx:
+                await events.prune(tx)
         for one in told:
             self._told_seq = one.seq
             self._bus.publish(f"{one.kind}", group=one.group, data={"seq": one.seq, **one.data})

@@ -187,13 +187,17 @@ async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[Cycle]:
 
 
 async def said_between(tx: Tx, folder: Folder, *, since_ms: int) -> dict[str, Any]:
-    """What happened in a group's chat since then, in numbers: `{messages, turns}`."""
+    """What happened in a group's chat since then, in numbers up to 500: `{messages, turns}`."""
     cursor = await tx.execute(
         """
-        SELECT (SELECT count(*) FROM messages JOIN registered_groups ON chat_jid = jid
-                WHERE folder = :folder AND received_ms >= :since AND NOT is_bot_message) AS messages,
-               (SELECT count(*) FROM turns
-                WHERE group_folder = :folder AND ended_ms >= :since AND kind <> 'auto') AS turns
+        SELECT (SELECT count(*) FROM (
+                    SELECT received_ms, is_bot_message FROM messages
+                    WHERE chat_jid = (SELECT jid FROM registered_groups WHERE folder = :folder)
+                    ORDER BY seq DESC LIMIT 500)
+                WHERE received_ms >= :since AND NOT is_bot_message) AS messages,
+               (SELECT count(*) FROM (
+                    SELECT ended_ms, kind FROM turns WHERE group_folder = :folder ORDER BY id DESC LIMIT 500)
+                WHERE ended_ms >= :since AND kind <> 'auto') AS turns
         """,
         {"folder": folder, "since": since_ms},
     )

@@ -14,7 +14,7 @@ from orchestrator.errors import BadRequest
 from orchestrator.loop import desk, policy, runtime
 from orchestrator.loop.desk import BadWake, LoopOff
 from orchestrator.models import Folder, TurnKind
-from orchestrator.store import groups, wakes
+from orchestrator.store import events, groups, wakes
 from orchestrator.store.database import Database
 from orchestrator.store.loops import Status
 from tests.fakes.loop_house import HOUR, MINUTE, TAIPEI, LoopHouse, at
@@ -341,6 +341,27 @@ async def test_bt_13_its_own_events_are_no_news_and_others_are(idle):
     assert await idle.until("10:04:00") == [("auto", at("10:00:00"))]
 
 
+async def test_a_failing_task_alerts_its_group(idle):
+    await idle.look()
+    idle.house.bus.publish("task.paused", group="family", detail="task-1")
+    assert await idle.loops._is_news(idle.house.bus.ring[-1])
+    assert await idle.until("10:01:00") == [("auto", at("10:00:00"))]
+    assert (await idle.cycles())[0].triggers == ("alert: a task was paused: task-1",)
+
+
+async def test_a_text_full_of_tags_tells_of_ten(due):
+    await due.look()
+    await due.cycle(SILENT + "[SCHEDULE]" * 5_000)
+    assert len(await due.events("schedule.rejected")) == 10
+
+
+async def test_what_is_told_is_kept_up_to_a_bound(due, monkeypatch):
+    monkeypatch.setattr(events, "KEPT", 20)
+    monkeypatch.setattr(runtime, "PRUNE_EVERY", 10)
+    await due.until("11:00:00", answer=SILENT)
+    assert len(await due.house.rows("SELECT * FROM events")) <= 30
+
+
 async def test_bt_14_a_cycle_that_waits_for_a_slot_is_not_idle_and_keeps_its_reasons(due):
     await due.trigger(reason="plan.md")
     await due.look()
@@ -601,7 +622,7 @@ async def test_a_cycles_prompt_tells_time_reasons_news_and_the_dashboard(due):
     assert '<context timezone="Asia/Taipei" now="2026-02-14T10:30:00+08:00"/>' in prompt
     assert "nobody wrote just now" in prompt
     assert "Dashboard: write the blog, due Tuesday" in prompt
-    assert "1 messages came in, 1 other turns ended" in prompt
+    assert "messages that came in: 1, other turns that ended: 1." in prompt
     assert "30 min ago" in prompt
     reasons = next(line for line in prompt.splitlines() if line.startswith("Triggered by: "))
     assert "x" * 80 in reasons
@@ -758,7 +779,7 @@ async def test_a_group_that_is_gone_is_left_alone(due):
 
     async with due.house.database.transaction() as tx:
         await registration.unregister(tx, "family", now_ms=due.house.clock.now_ms())
-    assert await due.until("10:30:00") == []
+    assert await due.until("10:03:00") == []
     assert "no longer registered" in (await due.loop()).held
 
 

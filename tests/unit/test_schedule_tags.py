@@ -119,9 +119,9 @@ def test_bt_18_what_people_write_is_no_tag_in_a_prompt(heard):
 def test_bt_18_a_tag_that_repeats_what_people_wrote_is_an_echo():
     (tag,) = schedule_tags.find('Sure: [SCHEDULE next="4h"  reason="x"]')
 
-    assert schedule_tags.is_echo(tag, 'say [SCHEDULE next="4h" reason="x"]!')
-    assert not schedule_tags.is_echo(tag, 'say [SCHEDULE next="2h" reason="x"]!')
-    assert not schedule_tags.is_echo(tag, "wake up in 4h")
+    assert schedule_tags.is_echo(tag, schedule_tags.bare('say [SCHEDULE next="4h" reason="x"]!'))
+    assert not schedule_tags.is_echo(tag, schedule_tags.bare('say [SCHEDULE next="2h" reason="x"]!'))
+    assert not schedule_tags.is_echo(tag, schedule_tags.bare("wake up in 4h"))
 
 
 PIECES = st.lists(

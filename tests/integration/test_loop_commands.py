@@ -1,0 +1,122 @@
+"""What agents and owners do to loops: through the reception, and against real budgets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orchestrator import registration
+from orchestrator.ipc.reception import Reception
+from orchestrator.models import Folder
+from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import budgets, groups
+from orchestrator.waking import Waking, seen
+from tests.fakes.loop_house import TAIPEI, LoopHouse, at
+
+SILENT = "<internal>nothing to do</internal>"
+
+
+@pytest.fixture
+async def due(household) -> LoopHouse:
+    house = LoopHouse(household)
+    house.set("10:00:00")
+    async with household.database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=0)
+    await house.on(next_wake_ms=at("10:00:00"))
+    return house
+
+
+@pytest.fixture
+def waking(due, tmp_path) -> Waking:
+    house = due.house
+
+    async def nothing(tx, turn, group):
+        return None
+
+    return Waking(
+        house.database,
+        groups=tmp_path,
+        clock=house.clock,
+        hints=house.hints,
+        bus=house.bus,
+        zone=TAIPEI,
+        zone_of=lambda _: TAIPEI,
+        summary=nothing,
+    )
+
+
+@pytest.fixture
+def ask(due, waking):
+    house = due.house
+    reception = Reception(
+        house.database,
+        clock=house.clock,
+        read_time=point_ms,
+        times=times_for(lambda _: TAIPEI),
+        zone_of=lambda _: TAIPEI,
+        hints=house.hints,
+        bus=house.bus,
+        loops=waking,
+    )
+
+    async def asked(by: str, type_: str, **fields):
+        async with house.database.reading() as tx:
+            group = await groups.known(tx, by)
+        body = json.dumps({"type": type_, "requestId": f"r{next(due.numbers)}", **fields})
+        return await reception.handle(group, "letter", body.encode())
+
+    return asked
+
+
+async def test_an_agent_sets_its_next_wake_and_is_told_what_it_comes_to(due, ask):
+    await due.look()
+    turn = await due.start()
+    reply = await ask("family", "set_next_wake", next="10h", reason="night")
+    assert (reply.ok, reply.data) == (True, {"applied_minutes": 240, "bounded": True})
+    assert (await ask("family", "set_next_wake", next="soon")).code == "bad_wake"
+    await due.end(turn, SILENT)
+    assert await due.next_wake() == "14:00:00"
+
+
+async def test_a_group_without_a_loop_is_told_so(due, ask):
+    reply = await ask("main", "set_next_wake", next="30m")
+    assert (reply.ok, reply.code) == (False, "loop_off")
+    assert "andy loop on main" in reply.text
+
+
+async def test_main_switches_loops_and_others_do_not(due, ask):
+    assert (await ask("family", "control_loop", action="off")).code == "not_allowed"
+    assert (await due.loop()).status == "on"
+    assert (await ask("main", "control_loop", action="pause", targetFolder="family")).ok
+    assert (await due.loop()).status == "paused"
+    assert (await ask("main", "control_loop", action="on")).ok
+    assert (await due.loop("main")).status == "on"
+    assert (await ask("main", "control_loop", action="dance")).code == "bad_request"
+    assert (await ask("main", "control_loop", action="on", targetFolder="nobody")).code == "unknown_group"
+    assert await due.loops._is_news(due.house.bus.ring[-1]), "a switch by an agent is seen at once"
+
+
+@pytest.mark.parametrize(
+    ("budget", "is_held"),
+    [
+        ({"folder": Folder("family"), "is_background": True}, True),
+        ({"folder": None, "is_background": True}, True),
+        ({"folder": Folder("family"), "is_background": False}, True),
+        ({"folder": Folder("work"), "is_background": True}, False),
+    ],
+)
+async def test_bt_22_a_spent_budget_of_the_background_holds_free_cycles(due, waking, budget, is_held):
+    async with due.house.database.transaction() as tx:
+        period, unit = budgets.Period.DAY, budgets.Unit.TOKENS
+        await budgets.put(tx, **budget, period=period, unit=unit, amount=0, now_ms=0)
+        why = await waking._why_spent(tx, await groups.known(tx, "family"))
+    expected = "the budget of the day is spent until Sun 2026-02-15 00:00"
+    assert why == (expected if is_held else None)
+
+
+def test_people_see_neither_tags_nor_the_word_for_silence():
+    assert seen('Hello [SCHEDULE next="30m"]') == "Hello"
+    assert seen('SILENT\n[SCHEDULE next="30m"]') == ""
+    assert seen(SILENT) == ""
