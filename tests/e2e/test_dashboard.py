@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.andy_process import AndyProcess, until
 from tests.fakes.messages_api import (
     Fail,
+    Hang,
     Say,
     ScriptedMessagesApi,
     UseTool,
@@ -153,6 +154,18 @@ def test_at_25_a_power_cut_around_the_time_doubles_nothing(
     (outgoing,) = andy.rows("SELECT * FROM outbox WHERE text = 'Stretch!'")
     assert outgoing["message_id"] == row["channel_msg_id"], "one id, however often it is tried"
     assert len(sent(andy, "Stretch!")) == 1
+
+
+def test_at_32_who_writes_does_not_wait_for_the_worker(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+    api.then(board("create_task", title="blog"), Say("SILENT"))
+    andy.say("I want to write a blog")
+    api.then(Hang())
+    assert andy.cli("dashboard", "worker", "--llm").returncode == 0
+    worker = "SELECT * FROM turns WHERE kind = 'worker' AND state = 'running'"
+    until(lambda: andy.rows(worker) and len(api.turns) == 3, what="the worker's model thinks")
+    api.then(Say("Here I am."))
+    assert andy.say("are you there?")["reply"] == "Here I am."
+    assert andy.rows(worker), "it thinks on"
 
 
 def test_at_35_the_worker_is_the_real_cli_with_its_own_part_and_tools(
