@@ -21,6 +21,7 @@ from agent_runner.agents.offline.intents import (
     Remind,
     RemindUnclear,
     SetProgress,
+    Wake,
     Wish,
 )
 from agent_runner.agents.offline.reading import MAX_CHARS, read
@@ -128,6 +129,8 @@ def test_a_reminder_that_could_mean_something_else_is_not_guessed(text: str, tro
         ("done 2", "2번 완료", OnList(ListAct.FINISH, item="2")),
         ("clear done", "완료 항목 정리해줘", OnList(ListAct.CLEAR_DONE)),
         ("lists", "목록 보여줘", Plain.SHOW_LISTS),
+        ("wake up in 45m", "45분 뒤에 일어나", Wake("45m")),
+        ("wake yourself again in 2h please", "2시간 후에 다시 깨어나줘", Wake("2h")),
         ("groups", "그룹 목록", Plain.SHOW_GROUPS),
         ("unregister group fam", "그룹 해제 fam", DropGroup("fam")),
         (
