@@ -1,0 +1,141 @@
+"""Two processes on one database: whoever decided upon an old state is told, and no change is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from orchestrator.dashboard.desk import Desk
+from orchestrator.models import TurnKind
+from orchestrator.store import dashboard_tasks
+from orchestrator.store.database import Database
+from tests.fakes.clock import FakeClock
+from tests.fakes.dashboard_house import FOLDER, DashboardHouse, blog
+from tests.fakes.household import Household
+
+ROOT = Path(__file__).resolve().parents[3]
+ROUNDS = 20
+OTHER = """
+import asyncio, json, sys
+from pathlib import Path
+from zoneinfo import ZoneInfo
+from orchestrator.clock import SystemClock
+from orchestrator.dashboard.desk import Desk
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.store.database import Database
+
+async def main():
+    clock = SystemClock()
+    database = await Database.open(Path(sys.argv[1]))
+    desk = Desk(database, clock=clock, bus=Bus(clock), hints=Hints(),
+                zone_of=lambda _: ZoneInfo("Asia/Seoul"), can_deliver=lambda _: True)
+    for line in sys.stdin:
+        wish = json.loads(line)
+        result = await desk.use("family", wish["tool"], wish["arguments"], expect_version=wish.get("version"))
+        print(json.dumps({"code": result.code, "data": result.data}), flush=True)
+    await database.close()
+
+asyncio.run(main())
+"""
+
+
+class Other:
+    """A process of its own that uses the same dashboard."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, database: Path) -> Other:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            OTHER,
+            str(database),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+        )
+        return cls(process)
+
+    async def use(self, tool: str, version: int | None = None, /, **arguments: Any) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        wish = {"tool": tool, "arguments": arguments, "version": version}
+        self._process.stdin.write(json.dumps(wish).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(await self._process.stdout.readline())
+        return answer
+
+    async def end(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        assert await self._process.wait() == 0
+
+
+async def open_house(path: Path) -> tuple[Database, DashboardHouse]:
+    database = await Database.open(path)
+    household = Household(database, FakeClock())
+    await household.add_group("family")
+    home = DashboardHouse(household)
+    await home.put(blog(deadline=None, pct=0))
+    return database, home
+
+
+async def test_at_30_two_processes_lose_no_update(tmp_path: Path) -> None:
+    path = tmp_path / "messages.db"
+    database, home = await open_house(path)
+    other = await Other.start(path)
+    try:
+        await asyncio.gather(
+            *(counted_here(home.desk, database) for _ in range(2)),
+            counted_there(other),
+        )
+        task = await home.task("task_001")
+        assert task.pct == 3 * ROUNDS
+    finally:
+        await other.end()
+        await database.close()
+
+
+async def counted_here(desk: Desk, database: Database) -> None:
+    """Count up by one so often, each upon what was read, again when it was stale."""
+    done = 0
+    while done < ROUNDS:
+        async with database.reading() as tx:
+            task = await dashboard_tasks.get(tx, FOLDER, "task_001")
+        assert task is not None
+        arguments = {"task_id": task.id, "progress": task.pct + 1}
+        result = await desk.use(FOLDER, "update_task", arguments, expect_version=task.version)
+        assert result.code in ("ok", "STALE")
+        done += result.ok
+
+
+async def counted_there(other: Other) -> None:
+    done = 0
+    seen = (await other.use("update_task", -1, task_id="task_001", progress=0))["data"]["row"]
+    while done < ROUNDS:
+        answer = await other.use(
+            "update_task", seen["version"], task_id="task_001", progress=seen["progress"] + 1
+        )
+        assert answer["code"] in ("ok", "STALE")
+        seen = answer["data"] if answer["code"] == "ok" else answer["data"]["row"]
+        done += answer["code"] == "ok"
+
+
+async def test_at_30_a_change_of_another_process_makes_a_turn_look_again(tmp_path: Path) -> None:
+    path = tmp_path / "messages.db"
+    database, home = await open_house(path)
+    other = await Other.start(path)
+    try:
+        async with home.turn(TurnKind.WORKER):
+            assert (await other.use("update_task", task_id="task_001", progress=90))["code"] == "ok"
+            stale = await home.ask("update_task", task_id="task_001", progress=10)
+        assert (stale.code, stale.data["row"]["progress"]) == ("STALE", 90)
+        assert (await home.task("task_001")).pct == 90
+    finally:
+        await other.end()
+        await database.close()
