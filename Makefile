@@ -2,6 +2,8 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
+# Two at a time, a file to one of them: most tests wait for something.
+PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2) --dist loadfile
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
@@ -24,14 +26,14 @@ demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key an
 	@$(BIN)/andy demo
 
 test: $(READY) ## All tests; those of Docker run when an engine answers
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 soak: $(READY) ## Kill host, containers and engine SOAK_KILLS times (1000), for hours
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) $(BIN)/python -m pytest tests/faults/test_kill_host.py tests/faults/test_kill_containers.py

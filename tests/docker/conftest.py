@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import docker
 import pytest
 from docker.errors import DockerException
 from docker.utils import kwargs_from_env
+from filelock import FileLock
 
 from orchestrator.container import image
 from orchestrator.errors import NoBaseImage
@@ -47,9 +49,10 @@ def docker_client() -> Iterator[docker.APIClient]:
 def agent_image(docker_client: docker.APIClient) -> str:
     """The tag of the agent image (`ANDY_IMAGE`), built when it is missing or stale."""
     tag = os.environ.get("ANDY_IMAGE", image.TAG)
-    if not image.is_current(docker_client, tag, PROJECT):
-        try:
-            image.build(docker_client, tag=tag, project_root=PROJECT, say=print)
-        except NoBaseImage as error:
-            cannot(str(error))
+    with FileLock(Path(tempfile.gettempdir()) / "andy-agent-image.lock"):  # tests run in two processes
+        if not image.is_current(docker_client, tag, PROJECT):
+            try:
+                image.build(docker_client, tag=tag, project_root=PROJECT, say=print)
+            except NoBaseImage as error:
+                cannot(str(error))
     return tag
