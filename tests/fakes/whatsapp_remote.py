@@ -7,6 +7,7 @@ import importlib
 import json
 import secrets
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +52,21 @@ class RemoteWhatsApp(FakeWhatsApp):
         return login
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
-            told = json.loads(line)
-            if "qr" in told:
-                await self.client.event._qr(self.client, told["qr"].encode())
-                continue
-            if "event" not in told:
-                self._calls.pop(told["n"]).set_result(told)
-                continue
-            kind = EVENTS[told["event"]]
-            await asyncio.to_thread(self._execute, b64decode(told["body"]), EVENT_TO_INT[kind])
+        # A line that breaks while something is on its way over it ends with an error.
+        with suppress(ConnectionError):
+            while line := await reader.readline():
+                await self._take(json.loads(line))
         if self.login is not None and not self.login.done():
             self.login.set_result(None)
+
+    async def _take(self, told: dict[str, Any]) -> None:
+        if "qr" in told:
+            await self.client.event._qr(self.client, told["qr"].encode())
+        elif "event" not in told:
+            self._calls.pop(told["n"]).set_result(told)
+        else:
+            kind = EVENTS[told["event"]]
+            await asyncio.to_thread(self._execute, b64decode(told["body"]), EVENT_TO_INT[kind])
 
     async def _call(self, call: str, **more: Any) -> dict[str, Any]:
         assert self._writer is not None
