@@ -170,8 +170,7 @@ class Desk:
     def tell(self, group: Group, result: Result) -> None:
         """A change was committed: whoever follows dashboards looks again."""
         self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
-        self._hints.scheduler.give()
-        self._hints.outbox.give()
+        self._hints.notifications.give()
 
     # What the reception hands on
 

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 60.0
 DEBOUNCE_SECONDS = 1.0
 DIRECTORY = "dashboard"
-_HINTS = ("command.dashboard", "dashboard.", "notification.")
+_HINTS = ("command.dashboard", "dashboard.", "notification.", "worker.")
 
 
 class Exporter:
