@@ -31,6 +31,8 @@ class Rules:
     max_soonest: int = 10
     """So many shortest sleeps in a row."""
     self_wakes_an_hour: int = 12
+    file_cycles_an_hour: int = 12
+    """Begun by nothing but changed files: something of the agent's own may write them between its turns."""
 
 
 RULES = Rules()

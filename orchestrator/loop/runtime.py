@@ -29,6 +29,8 @@ PRUNE_EVERY = 1_000
 STAGGER_MS = 5_000
 """Between the groups that have missed something."""
 TRIGGER = "trigger:"
+FILES = "workspace"
+"""The trigger that an agent may set off itself, unseen."""
 ALERTS = {"task.paused": "a task was paused"}
 """Events that a group's agent should know of."""
 CHANGED = ("loop.changed", "command.control_loop")
@@ -159,13 +161,29 @@ class GroupLoops:
         if loop.status is Status.PAUSED:
             return None
         pending = await wakes.pending(tx, loop.folder)
-        return policy.start_ms(
-            [Pull(at_ms=wake.created_ms, is_direct=wake.is_direct) for wake in pending],
+        held_ms = None
+        if any(wake.kind == FILES for wake in pending):
+            held_ms = await self._files_held_ms(tx, loop.folder, now_ms)
+        pulls = [
+            Pull(at_ms=wake.created_ms, is_direct=wake.is_direct)
+            for wake in pending
+            if held_ms is None or wake.kind != FILES
+        ]
+        at_ms = policy.start_ms(
+            pulls,
             next_wake_ms=loop.next_wake_ms,
             last_start_ms=loop.last_start_ms,
             now_ms=now_ms,
             rules=self._book.rules,
         )
+        return min((one for one in (at_ms, held_ms) if one is not None), default=None)
+
+    async def _files_held_ms(self, tx: Tx, folder: Folder, now_ms: int) -> int | None:
+        """Until when changed files begin no cycle; None when they may."""
+        most = self._book.rules.file_cycles_an_hour
+        starts = await cycles.file_starts(tx, folder, since_ms=now_ms - policy.HOUR_MS)
+        recent = [start for start in starts if start <= now_ms]
+        return recent[-most] + policy.HOUR_MS if len(recent) >= most else None
 
     async def _queue(self, tx: Tx, loop: Loop, group: Group, now_ms: int) -> None:
         """Queue the turn and take the lease for it; the timer is used up, and set again at the end."""

@@ -160,7 +160,7 @@ class Workspaces:
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
         for folder in self._known.keys() - alive:
-            self._forget(folder)
+            await asyncio.to_thread(self._forget, folder)
         for folder in alive:
             await asyncio.to_thread(self._watch, folder, self._signal())
             await self._compare(folder)

@@ -138,6 +138,20 @@ async def self_set_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int
     return tuple(row["started_ms"] for row in rows)
 
 
+async def file_starts(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[int, ...]:
+    """When free cycles began by changed files alone, oldest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT started_ms FROM cycles
+        WHERE group_folder = ? AND started_ms > ? AND kind = 'auto'
+            AND NOT EXISTS (SELECT 1 FROM wakes WHERE cycle_id = cycles.id AND wakes.kind <> 'workspace')
+        ORDER BY started_ms
+        """,
+        (folder, since_ms),
+    )
+    return tuple(row["started_ms"] for row in rows)
+
+
 async def caps_by(tx: Tx, folder: Folder, turn_id: TurnId) -> int:
     """How often an unanswered turn has capped the sleep."""
     cursor = await tx.execute(

@@ -362,6 +362,25 @@ async def test_what_is_told_is_kept_up_to_a_bound(due, monkeypatch):
     assert len(await due.house.rows("SELECT * FROM events")) <= 30
 
 
+async def test_files_that_change_without_end_begin_twelve_cycles_an_hour(due):
+    await due.change(next_wake_ms=at("14:00:00"))
+    starts = []
+    for _ in range(75):
+        await due.trigger(key="workspace", reason="log.txt")
+        await due.change(next_wake_ms=at("14:00:00"))
+        clock = due.house.clock.now_ms() + MINUTE
+        await due.look()
+        turn = await due.start()
+        if turn is not None:
+            starts.append(due.house.clock.now_ms())
+            await due.end(turn, SILENT)
+        due.house.clock.wall_ms = clock
+
+    within = [start for start in starts if start < starts[0] + HOUR]
+    assert len(within) == 12
+    assert starts[12] == starts[0] + HOUR, "what was pending then is not lost"
+
+
 async def test_bt_14_a_cycle_that_waits_for_a_slot_is_not_idle_and_keeps_its_reasons(due):
     await due.trigger(reason="plan.md")
     await due.look()
