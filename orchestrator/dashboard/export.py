@@ -5,11 +5,12 @@ The files are output: what is written into them changes nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
+
+from pydantic_core import to_json
 
 from agent_runner.wire.files import write_whole
 from orchestrator.dashboard import export_rows as rows
@@ -72,10 +73,8 @@ async def documents_of(tx: Tx, folder: Folder, zone: ZoneInfo) -> dict[str, Any]
 
 def contents(documents: Mapping[str, Any]) -> dict[str, str]:
     """Write each document out. Takes a while for a large dashboard: no work for an event loop."""
-    return {
-        name: json.dumps(document, ensure_ascii=False, indent=2) + "\n"
-        for name, document in documents.items()
-    }
+    # The standard library's encoder is several times slower as soon as it indents.
+    return {name: to_json(document, indent=2).decode() + "\n" for name, document in documents.items()}
 
 
 def write(directory: Path, contents: Mapping[str, str]) -> None:

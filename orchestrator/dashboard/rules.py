@@ -13,7 +13,7 @@ from orchestrator.dashboard.models import Priority, Snapshot, Task
 from orchestrator.dashboard.planning import Ask, Past, Plan, Skip, Step, Trouble
 from orchestrator.dashboard.slots import Hours
 
-MAX_ASKED = 20
+MAX_ASKED = 5
 RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
