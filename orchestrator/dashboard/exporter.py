@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -66,17 +67,18 @@ class Exporter:
         zone, directory = self._zone_of(group), self._root / group.folder
         if self._written.get(group.folder) == (revision, zone.key) or not directory.is_dir():
             return
-        async with self._database.reading() as tx:
-            board = await dashboards.get(tx, group.folder)
-            documents = await export.documents_of(tx, group.folder, zone)
-        if board is None or documents is None:
-            return
         try:
-            await asyncio.to_thread(_write, directory / DIRECTORY, documents)
+            database = await self._path()
+            written = await asyncio.to_thread(_export, database, group.folder, zone, directory / DIRECTORY)
         except OSError as error:
             log.warning("dashboard.not_exported", group=group.folder, reason=error.strerror)
             return
-        self._written[group.folder] = (board.revision, zone.key)
+        self._written[group.folder] = (written, zone.key)
+
+    async def _path(self) -> Path:
+        async with self._database.reading() as tx:
+            rows = await tx.execute_fetchall("PRAGMA database_list")
+        return Path(next(iter(rows))["file"])
 
     async def _until_changed(self, events: asyncio.Queue[Event]) -> None:
         try:
@@ -87,5 +89,23 @@ class Exporter:
             return
 
 
-def _write(directory: Path, documents: dict[str, object]) -> None:
+def _export(database: Path, folder: Folder, zone: ZoneInfo, directory: Path) -> int:
+    """Write the files by a connection of its own and return their revision.
+
+    A large dashboard takes seconds, in which the host goes on and its transactions do not wait.
+    """
+    revision, documents = asyncio.run(_read(database, folder, zone))
     export.write(directory, export.contents(documents))
+    return revision
+
+
+async def _read(database: Path, folder: Folder, zone: ZoneInfo) -> tuple[int, dict[str, Any]]:
+    reader = await Database.open_readonly(database)
+    try:
+        async with reader.reading() as tx:
+            await tx.execute("BEGIN")  # all of it as of one moment
+            board = await dashboards.get(tx, folder)
+            documents = await export.documents_of(tx, folder, zone)
+    finally:
+        await reader.close()
+    return (board.revision if board else 0), documents or {}
