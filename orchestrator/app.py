@@ -243,6 +243,7 @@ class Orchestrator:
             zone=settings.zone,
             zone_of=self._zone_of,
             summary=self._boards.brief,
+            stop_run=self._stop_run,
         )
         self._pool = RunPool(
             self._database,

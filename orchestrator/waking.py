@@ -14,7 +14,7 @@ from orchestrator.hints import Hints
 from orchestrator.loop import desk
 from orchestrator.loop.cycle_book import CycleBook, Summary
 from orchestrator.loop.desk import SetWake
-from orchestrator.loop.runtime import GroupLoops
+from orchestrator.loop.runtime import GroupLoops, StopRun
 from orchestrator.loop.workspace import Workspaces
 from orchestrator.models import Folder, Group, Turn
 from orchestrator.outbound.format import for_people
@@ -37,6 +37,7 @@ class Waking:
         zone: ZoneInfo,
         zone_of: Callable[[Group], ZoneInfo],
         summary: Summary,
+        stop_run: StopRun,
     ) -> None:
         """`groups` is where their folders are; `zone` that of the host, by which budgets go."""
         self._clock = clock
@@ -44,7 +45,7 @@ class Waking:
         self._zone_of = zone_of
         self._book = CycleBook(clock=clock, zone_of=zone_of, for_people=seen, summary=summary)
         self._loops = GroupLoops(
-            database, self._book, clock=clock, hints=hints, bus=bus, spent=self._why_spent
+            database, self._book, clock=clock, hints=hints, bus=bus, spent=self._why_spent, stop_run=stop_run
         )
         self._workspaces = Workspaces(groups, database, clock=clock, bus=bus, touched=self._loops.touched)
 

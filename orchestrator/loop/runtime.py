@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -14,7 +14,7 @@ from orchestrator.hints import Hints
 from orchestrator.loop import policy
 from orchestrator.loop.cycle_book import HEARTBEAT, LEASE_MS, CycleBook
 from orchestrator.loop.policy import Pull
-from orchestrator.models import Folder, Group, TurnKind
+from orchestrator.models import Folder, Group, RunId, Turn, TurnKind, TurnState
 from orchestrator.store import cycles, events, groups, loops, turns, wakes
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.loops import Loop, Status
@@ -37,6 +37,12 @@ CHANGED = ("loop.changed", "command.control_loop")
 NEWS = ("message.queued", "turn.*", "group.*", *CHANGED, f"{TRIGGER}*", *ALERTS)
 """The kinds of events after which it is worth looking."""
 
+GIVE_WAY_MS = 120_000
+"""So long a message waits for a free cycle; then that is stopped."""
+IN_THE_WAY = "a message waited too long for it."
+
+StopRun = Callable[[RunId, str], Awaitable[None]]
+"""End a run whatever it does; its turn fails with the reason."""
 Spent = Callable[[Tx, Group], Awaitable[str | None]]
 """Why a group may not use the model in the background now; None when it may."""
 
@@ -45,6 +51,19 @@ async def never_spent(tx: Tx, group: Group) -> str | None:
     """Nothing bounds it."""
     del tx, group
     return None
+
+
+async def stop_nothing(run_id: RunId, reason: str) -> None:
+    """There are no runs."""
+    del run_id, reason
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a look has decided, to be carried out once it is committed."""
+
+    started: list[Folder] = field(default_factory=list)
+    in_the_way: list[RunId] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +85,7 @@ class GroupLoops:
         hints: Hints,
         bus: Bus,
         spent: Spent = never_spent,
+        stop_run: StopRun = stop_nothing,
     ) -> None:
         self._database = database
         self._book = book
@@ -73,6 +93,7 @@ class GroupLoops:
         self._hints = hints
         self._bus = bus
         self._spent = spent
+        self._stop_run = stop_run
         self._alive: frozenset[Folder] = frozenset()
         self._missed: dict[Folder, _Missed] = {}
         self._told_seq: int | None = None
@@ -107,26 +128,29 @@ class GroupLoops:
             self._alive = frozenset(loop.folder for loop in await loops.alive(tx))
             if not self._alive and not await cycles.open_ones(tx):
                 return SWEEP_SECONDS
-        started: list[Folder] = []
+        done = _Done()
         times: list[int] = []
         async with self._database.transaction() as tx:
             ended = await self._book.settle(tx, touched=self.touched)
             self.touched.difference_update(ended)
             for loop in await loops.alive(tx):
-                at_ms = await self._advance(tx, loop, now_ms, started)
+                at_ms = await self._advance(tx, loop, now_ms, done)
                 times += [] if at_ms is None else [at_ms]
-        if started:
-            log.info("loop.cycle_queued", groups=started)
+        if done.started:
+            log.info("loop.cycle_queued", groups=done.started)
             self._hints.lanes.give()
+        for run_id in done.in_the_way:
+            await self._stop_run(run_id, IN_THE_WAY)
         await self._relay()
         next_ms = min(times, default=now_ms + round(SWEEP_SECONDS * 1000))
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
-    async def _advance(self, tx: Tx, loop: Loop, now_ms: int, started: list[Folder]) -> int | None:
+    async def _advance(self, tx: Tx, loop: Loop, now_ms: int, done: _Done) -> int | None:
         """Queue a free cycle of a group if it is time; tells when to look again, if not at its next event."""
-        if any(turn.kind is not TurnKind.WORKER for turn in await turns.unsettled_of(tx, loop.folder)):
+        at_work = [t for t in await turns.unsettled_of(tx, loop.folder) if t.kind is not TurnKind.WORKER]
+        if at_work:
             await loops.renew(tx, loop.folder, until_ms=now_ms + LEASE_MS)
-            return None
+            return _give_way(at_work, now_ms, done)
         if loop.status is Status.PAUSED:
             return None
         loop = await self._follow_clock(tx, loop, now_ms)
@@ -143,7 +167,7 @@ class GroupLoops:
         await loops.hold(tx, loop.folder, why_not)
         if group is not None and why_not is None:
             await self._queue(tx, loop, group, now_ms)
-            started.append(loop.folder)
+            done.started.append(loop.folder)
         return None
 
     async def _follow_clock(self, tx: Tx, loop: Loop, now_ms: int) -> Loop:
@@ -254,3 +278,18 @@ class GroupLoops:
                 reason=reason,
                 now_ms=self._clock.now_ms(),
             )
+
+
+def _give_way(at_work: Sequence[Turn], now_ms: int, done: _Done) -> int | None:
+    """End a free cycle for which a message has waited long; tells when that will be, if one waits."""
+    asked = [t.queued_ms for t in at_work if t.kind is TurnKind.CHAT and t.state is TurnState.QUEUED]
+    runs = [
+        t.run_id for t in at_work if t.kind is TurnKind.AUTO and t.state is TurnState.RUNNING and t.run_id
+    ]
+    if not asked or not runs:
+        return None
+    at_ms = min(asked) + GIVE_WAY_MS
+    if at_ms <= now_ms:
+        done.in_the_way += runs
+        return None
+    return at_ms

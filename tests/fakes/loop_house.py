@@ -48,6 +48,7 @@ class LoopHouse:
     def __post_init__(self) -> None:
         self.numbers = itertools.count(1)
         self.spent: str | None = None
+        self.stopped: list[tuple[str, str]] = []
         self.book = CycleBook(
             clock=self.house.clock,
             zone_of=lambda _: TAIPEI,
@@ -65,7 +66,11 @@ class LoopHouse:
             hints=self.house.hints,
             bus=self.house.bus,
             spent=self._why_spent,
+            stop_run=self._stop_run,
         )
+
+    async def _stop_run(self, run_id: Any, reason: str) -> None:
+        self.stopped.append((run_id, reason))
 
     async def _summary(self, tx: Any, turn: Any, group: Any) -> str:
         return self.summary

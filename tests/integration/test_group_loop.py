@@ -108,6 +108,22 @@ async def test_bt_02_messages_during_a_cycle_are_one_cycle_after_it(due):
     assert await due.until("10:07:59") == []
 
 
+async def test_bt_02_a_cycle_that_keeps_a_message_waiting_for_long_is_stopped(due):
+    await due.look()
+    cycle = await due.start()
+    due.set("10:30:00")
+    assert await due.look() == runtime.SWEEP_SECONDS, "nobody waits for it"
+    await due.house.hear("hello?")
+    due.set("10:31:50")
+    assert await due.look() == 10
+    assert due.stopped == []
+    due.set("10:32:00")
+    await due.look()
+    assert due.stopped == [(due.runs[cycle.id].id, "a message waited too long for it.")]
+    await due.fail(cycle)
+    assert (await due.start()).kind is TurnKind.CHAT
+
+
 async def test_bt_03_triggers_within_the_throttle_are_one_cycle_at_its_end(due):
     await due.look()
     await due.cycle(SILENT, ends="10:00:10")

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator import registration
 from orchestrator.ipc.reception import Reception
+from orchestrator.loop.runtime import stop_nothing
 from orchestrator.models import Folder
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
@@ -44,6 +45,7 @@ def waking(due, tmp_path) -> Waking:
         zone=TAIPEI,
         zone_of=lambda _: TAIPEI,
         summary=nothing,
+        stop_run=stop_nothing,
     )
 
 
