@@ -26,6 +26,8 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
+KEPT_MS = 30 * 24 * 3_600_000
+"""So long what a cycle did can be looked up."""
 ENDS = frozenset({"turn.answered", "turn.failed", "dashboard.changed", "command.dashboard"})
 NO_MODEL = "no model is configured for this group"
 
@@ -83,6 +85,7 @@ class Rounds:
             now_ms = self._clock.now_ms()
             await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ties.beat_ms)
             await dashboard_rounds.hasten(tx)
+            await dashboard_rounds.forget_cycles(tx, folder, before_ms=now_ms - KEPT_MS)
         self._hints.notifications.give()
         self._hints.lanes.give()
         self._bus.publish("worker.rules", group=folder)

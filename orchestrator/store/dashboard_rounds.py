@@ -131,9 +131,10 @@ async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
     return [row["row_id"] for row in rows]
 
 
-async def forget_cycles(tx: Tx, *, before_ms: int) -> int:
-    """Forget ended cycles of long ago; tells how many."""
+async def forget_cycles(tx: Tx, folder: Folder, *, before_ms: int) -> int:
+    """Forget a group's ended cycles of long ago; tells how many."""
     cursor = await tx.execute(
-        "DELETE FROM worker_cycles WHERE ended_ms IS NOT NULL AND started_ms < ?", (before_ms,)
+        "DELETE FROM worker_cycles WHERE group_folder = ? AND ended_ms IS NOT NULL AND started_ms < ?",
+        (folder, before_ms),
     )
     return cursor.rowcount

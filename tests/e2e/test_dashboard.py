@@ -200,6 +200,22 @@ def test_at_35_the_worker_is_the_real_cli_with_its_own_part_and_tools(
     assert sent(andy, "I did a lot for you!") == []
 
 
+def test_at_37_the_worker_asks_the_model_ten_times_and_no_more(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    api.then(board("create_task", title="blog"), Say("SILENT"))
+    andy.say("I want to write a blog")
+    before = len(api.turns)
+    api.then(*[UseTool("list_notifications", {"limit": number}) for number in range(1, 20)])
+    andy.cli("dashboard", "worker", "--llm")
+    cycle = until(
+        lambda: andy.rows("SELECT * FROM worker_cycles WHERE kind = 'llm' AND ended_ms IS NOT NULL"),
+        what="the worker has ended",
+    )[0]
+    assert (cycle["outcome"], cycle["error"]) == ("noop", None)
+    assert len(api.turns) - before == 10
+
+
 def test_at_36_a_worker_whose_model_fails_is_stood_in_for(
     andy: AndyProcess, api: ScriptedMessagesApi
 ) -> None:

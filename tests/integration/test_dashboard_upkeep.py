@@ -401,6 +401,28 @@ async def test_the_worker_is_told_what_was_delivered_lately(judged):
     assert "**task_002**" in asked
 
 
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("create_task", {"title": "mine"}),
+        ("answer_question", {"question_id": "q_001", "answer": "yes"}),
+        ("set_recurring", {"task_id": "task_001", "days_of_week": [0]}),
+    ],
+)
+async def test_at_37_what_is_not_the_workers_is_refused_by_the_host(judged, tool, given):
+    await judged.put(a_task(), a_question())
+    told = await judged.use(tool, actor=Actor.WORKER, **given)
+    assert (told.ok, told.code) == (False, "NOT_ALLOWED")
+
+
+async def test_cycles_of_long_ago_are_forgotten(judged):
+    await judged.put(a_task())
+    await judged.cycle("2026-02-09 08:30")
+    await judged.cycle("2026-03-20 08:30")
+    cycles = [one for one in await judged.cycles() if one["ended_ms"] is not None]
+    assert {one["started_ms"] for one in cycles} == {at("2026-03-20 08:30")}
+
+
 # Its part
 
 
