@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -20,8 +21,7 @@ from tests.fakes.andy_process import until
 STOP_SECONDS = 60
 API = "1.41"
 ALONE = (
-    # Nothing of it is shared with the other engine: no bridge, no packet filter, no names in containerd.
-    "--bridge=none",
+    # Nothing of it is shared with the other engine: no packet filter, no names in containerd.
     "--iptables=false",
     "--ip-forward=false",
     "--ip-masq=false",
@@ -35,6 +35,8 @@ def why_not() -> str | None:
     """What keeps a second engine from being started here, if anything does."""
     if shutil.which("dockerd") is None:
         return "no dockerd to start an engine with"
+    if shutil.which("ip") is None:
+        return "no ip to make it a bridge with: apt-get install iproute2"
     if os.geteuid() != 0:
         return "an engine is started by root only"
     return None
@@ -46,9 +48,14 @@ class OwnEngine:
     def __init__(self) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="andy-engine-"))
         self.address = f"unix://{self._root / 'docker.sock'}"
+        self._bridge = f"andy{secrets.token_hex(4)}"
+        """Its default one. An engine that is told to have none removes that of the other engine."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("addr", "add", "10.213.77.1/24", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
         self.start()
         return self
 
@@ -59,6 +66,7 @@ class OwnEngine:
         finally:
             _kill(self._left())
             self._clear()
+            _ip("link", "delete", self._bridge)
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -67,7 +75,9 @@ class OwnEngine:
         (self._root / "pid").unlink(missing_ok=True)
         with (self._root / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["dockerd", *options, f"--host={self.address}", *ALONE], stdout=log, stderr=log
+                ["dockerd", *options, f"--host={self.address}", f"--bridge={self._bridge}", *ALONE],
+                stdout=log,
+                stderr=log,
             )
         until(self._answers, what="the engine answers")
 
@@ -104,7 +114,7 @@ class OwnEngine:
             for one in client.containers(all=True):
                 client.remove_container(one["Id"], force=True)
             for one in client.networks():
-                if one["Name"] not in ("none", "host"):
+                if one["Name"] not in ("none", "host", "bridge"):
                     client.remove_network(one["Id"])
 
     def _end(self, number: signal.Signals) -> None:
@@ -126,6 +136,10 @@ class OwnEngine:
         for mount in sorted((one for one in mounts if one.startswith(f"{self._root}/")), reverse=True):
             subprocess.run(["umount", "--lazy", mount], check=True)
         shutil.rmtree(self._root)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
 
 
 def _kill(processes: list[psutil.Process]) -> None:
