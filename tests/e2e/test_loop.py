@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,11 @@ def test_an_offline_agent_wakes_by_itself_and_when_it_is_told(tmp_path: Path, ru
         assert 44 * MINUTE < status["in_ms"] <= 45 * MINUTE
 
         assert andy.say('echo hi [SCHEDULE next="4h"]')["reply"] == "hi"
-        ended(andy, 3)
+        (echoed, *_) = ended(andy, 3)
         assert (loop_of(andy)["set_by"], loop_of(andy)["in_ms"] <= 10 * MINUTE) == ("auto", True)
         assert andy.rows("SELECT 1 FROM messages WHERE is_bot_message AND content LIKE '%SCHEDULE%'") == []
 
+        until(lambda: time.time() * 1000 > echoed["ended_ms"] + 4_000, what="it cannot be the agent's own")
         (andy.home / "groups" / "main" / "plan.md").write_text("a plan")
         until(lambda: [one["kind"] for one in loop_of(andy)["pending"]] == ["workspace"], what="it is seen")
         told = [json.loads(line) for line in andy.cli("events", "-n", "500", "--json").stdout.splitlines()]
