@@ -14,8 +14,8 @@ from orchestrator.store.database import Tx
 
 MAX_ANSWERED = 20
 """Answers that a worker is shown at once; the others wait."""
-MAX_READ = 2_000
-"""Of each kind: the shortest of so many fill a summary."""
+MAX_READ = 1_200
+"""Of each kind: so many fill a summary."""
 
 
 async def snapshot(tx: Tx, folder: Folder) -> Snapshot | None:

@@ -24,7 +24,7 @@ def render(snapshot: Snapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()
     whole = _sections(tasks, snapshot, today, zone, without=frozenset())
     if len(whole) <= limit:
-        return whole
+        return f"{whole}\n\n{_left_out(snapshot.unread)}" if snapshot.unread else whole
     without = _dispensable(tasks, snapshot.questions, len(whole) - limit)
     note = f"\n\n(Left out, for length: the context of {len(without)} tasks and questions.)"
     shorter = _sections(tasks, snapshot, today, zone, without=without) + note
@@ -144,4 +144,8 @@ def _cut(text: str, limit: int, *, unread: int) -> str:
     """Keep whole blocks from the start, and say how much is left out."""
     kept = text[: limit - 200].rsplit("\n\n", 1)[0]
     left_out = text[len(kept) :].count("**") // 2 + unread
-    return f"{kept}\n\n(Left out, for length: {left_out} more rows, the least urgent ones.)"
+    return f"{kept}\n\n{_left_out(left_out)}"
+
+
+def _left_out(rows: int) -> str:
+    return f"(Left out, for length: {rows} more rows, the least urgent ones.)"

@@ -131,6 +131,10 @@ def test_when_it_is_too_long_the_least_important_contexts_go_first() -> None:
     assert "the context of 2 tasks and questions" in text
 
 
+def test_what_was_not_even_read_is_counted() -> None:
+    assert rendered(a_snapshot(tasks=(blog(),), unread=70)).endswith("70 more rows, the least urgent ones.)")
+
+
 def test_when_even_that_is_too_long_it_says_how_many_rows_are_left_out() -> None:
     tasks = tuple(replace(blog(), id=f"task_{number:04}") for number in range(1_000))
     text = rendered(a_snapshot(tasks=tasks), limit=20_000)
