@@ -26,8 +26,8 @@ with it. Say the resolved time back. Times are local: {timezone}.
 - schedule_task has you do something at a time, or again and again; list_tasks and its kin go with it.
 - The dashboard (tools mcp__dashboard__…) keeps what is to be done here, open questions and notifications; \
 what is on it stands in <dashboard>. Note there at once what you are told of it: progress, what blocks, \
-answers, what is new. If that is all, answer SILENT and nothing else: nobody is told. Schedule a notification \
-only on somebody's wish: look at those to come first, and confirm the time in words.
+answers, what is new. If that is all, answer SILENT and nothing else: nobody is told. Schedule a \
+notification only on somebody's wish: look at those to come first, and confirm the time in words.
 - Your working directory is kept and is yours alone. What is to be remembered belongs in a file there; \
 its CLAUDE.md is read at each start, and conversations/ holds earlier ones."""
 

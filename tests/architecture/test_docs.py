@@ -130,7 +130,9 @@ def published(path: Path) -> Iterator[str]:
 
 
 def test_every_route_is_documented():
-    parts = dict.fromkeys(("desk", "tasks", "loops", "pairing", "dashboards", "write", "status", "metrics", "bus"))
+    parts = dict.fromkeys(
+        ("desk", "tasks", "loops", "pairing", "dashboards", "write", "status", "metrics", "bus")
+    )
     app = web_app(None, token="", **parts)  # type: ignore[arg-type]
     routes = [f"{min(route.methods - {'HEAD'})} {route.path}" for route in app.routes]
     assert [route for route in routes if f"`{route}`" not in HAND_WRITTEN] == []
