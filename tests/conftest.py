@@ -9,10 +9,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from orchestrator.store.database import Database
 from tests.fakes.clock import FakeClock
 from tests.fakes.household import Household
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("andy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("andy")
 
 collect_ignore_glob: list[str] = []
 _without: list[str] = []

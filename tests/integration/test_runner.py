@@ -201,11 +201,11 @@ def test_an_error_after_words_is_still_an_error(workspace: Workspace, api: Scrip
     assert runner.results(1) == []
 
 
-def test_a_turn_of_too_many_model_calls_is_an_error(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+def test_a_turn_ends_at_its_cap_of_model_calls(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     api.then(*[UseTool("Bash", {"command": "true", "description": "x"}) for _ in range(4)])
     with run(workspace, api, "hi", limits=Limits(model_turns=2)) as runner:
         end = runner.wait_for("turn_end")
-    assert end.status == "error"
+    assert end.status == "success", "what it did until then is done, and not to be done again"
     assert len(api.turns) <= 3
 
 
