@@ -2,8 +2,8 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
-# Two at a time, a file to one of them: most tests wait for something.
-PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2) --dist loadfile
+# Two at a time, a file to one of them, the long ones first: most tests wait for something.
+PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2) --dist loadfile --no-loadscope-reorder
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
@@ -36,7 +36,7 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(PYTEST)
 
 soak: $(READY) ## Kill host, containers and engine SOAK_KILLS times (1000), for hours
-	SOAK_KILLS=$(or $(SOAK_KILLS),1000) $(BIN)/python -m pytest tests/faults/test_kill_host.py tests/faults/test_kill_containers.py
+	SOAK_KILLS=$(or $(SOAK_KILLS),1000) $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py
 
 format: $(READY) ## Format and mend what can be mended
 	$(BIN)/ruff format .

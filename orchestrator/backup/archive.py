@@ -25,10 +25,12 @@ LEFT_OUT = frozenset(
         "ipc",
         "logs",
         "orchestrator.lock",
+        "outgoing",
         "process",
         "project",
         "proxy-port",
         "token",
+        "whatsapp",
     }
 )
 """What is in `data/` and in no backup: of one run, of one machine, or made anew."""

@@ -106,13 +106,13 @@ def clamp(asked: Asked, rules: Rules = RULES) -> int:
 def decide_wake(state: State, now_ms: int, rules: Rules = RULES) -> Decision:
     """Decide at the end of a cycle when the next begins if nothing happens before.
 
-    What the agent asked for goes before the back-off; a message left unanswered goes before both, a few
-    times; too many self-set wakes wait for their hour.
+    What the agent asked for goes before the back-off; too many self-set wakes wait for their hour; a message
+    left unanswered goes before all of these, a few times.
     """
     auto_ms, trace = _back_off(state, rules)
     decision = _wanted(state, now_ms, auto_ms, trace, rules)
-    capped = _capped(state, decision, now_ms, rules)
-    return capped if capped.is_capped else _within_budget(state, capped, now_ms, rules)
+    within = _within_budget(state, decision, now_ms, rules)
+    return _capped(state, within, now_ms, rules)
 
 
 def _back_off(state: State, rules: Rules) -> tuple[int, tuple[str, ...]]:

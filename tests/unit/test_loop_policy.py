@@ -7,7 +7,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.loop.intervals import Asked
@@ -237,6 +237,16 @@ def test_every_next_wake_lies_within_the_bounds(state):
 
 
 @given(STATES)
+@example(
+    State(
+        outcome=Outcome.ACTION,
+        auto_ms=BASE,
+        wish=wish(0),
+        soonest_streak=0,
+        caps=None,
+        self_wakes=(NOW - HOUR + RULES.pending_cap_ms + 1,) * RULES.self_wakes_an_hour,
+    )
+)
 def test_a_message_that_waits_is_looked_at_within_its_cap(state):
     decided = decide_wake(replace(state, caps=0), NOW)
     assert decided.next_ms - NOW <= RULES.pending_cap_ms
