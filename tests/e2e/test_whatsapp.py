@@ -137,13 +137,14 @@ def test_with_andy_up_the_command_line_pairs_through_it_and_the_next_message_is_
     phone.haste["pairing_session.SETTLE_SECONDS"] = 0
     register(andy)
     with spawned(andy, "whatsapp", "pair") as pairing:
-        until(lambda: phone.is_connected, what="asked for a code")
+        assert pairing.stdout is not None
+        assert pairing.stderr is not None
+        until(lambda: "▀" in pairing.stdout.readline(), what="the code is shown")
         phone.scan()
-        shown, errors = pairing.communicate(timeout=60)
+        shown, errors = pairing.stdout.read(), pairing.stderr.read()
+        assert (pairing.wait(60), errors) == (0, "")
 
-    assert (pairing.returncode, errors) == (0, "")
     assert f"WhatsApp is paired with +{wa.ANDY}." in shown
-    assert "▀" in shown
     phone.write(wa.heard("@Andy add milk to the shopping list", message_id="3A1"))
     until(lambda: phone.texts(FAMILY), what="an answer")
     assert phone.logins == 2
