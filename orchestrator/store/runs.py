@@ -56,13 +56,6 @@ async def is_chat_live(tx: Tx, folder: Folder) -> bool:
     return await cursor.fetchone() is not None
 
 
-async def by_token(tx: Tx, token_hash: str) -> Run | None:
-    """The live run whose token has this hash."""
-    cursor = await tx.execute("SELECT * FROM runs WHERE token_hash = ? AND ended_ms IS NULL", (token_hash,))
-    row = await cursor.fetchone()
-    return _from_row(row) if row else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
     """Whose token it is: a live run, the turn that it works on, if any, its group, and all budgets."""

@@ -138,14 +138,12 @@ async def test_a_run_is_live_until_its_first_end_is_recorded(family):
     async with family.database.transaction() as tx:
         assert await runs.live(tx) == [run]
         assert await runs.is_chat_live(tx, FAMILY)
-        assert await runs.by_token(tx, run.token_hash) == run
         await runs.end(tx, run.id, kind="crashed", detail="first", now_ms=5)
         await runs.end(tx, run.id, kind="closed", detail="second", now_ms=9)
 
         (ended,) = await runs.recent(tx, limit=9, folder=FAMILY)
         assert (ended.exit_kind, ended.exit_detail, ended.ended_ms) == ("crashed", "first", 5)
         assert await runs.live(tx) == []
-        assert await runs.by_token(tx, run.token_hash) is None
         assert not await runs.is_chat_live(tx, FAMILY)
 
 
