@@ -72,7 +72,11 @@ def read(directory: Path) -> dict[str, Any]:
         except (OSError, ValueError, RecursionError) as error:
             problems.append(f"{name}: {error}")
     if not documents and not problems:
-        problems.append(f"There is none of {', '.join(FILES)} in {directory}.")
+        problems.append(
+            f"There is none of {', '.join(FILES)} in {directory}."
+            if directory.is_dir()
+            else f"There is no directory {directory}: give the one that holds the files."
+        )
     if problems:
         raise ImportRefused(problems)
     return documents

@@ -103,7 +103,7 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
         (["answer", "q_abcd1234", " "], "EMPTY"),
         (["show", "--group", "nowhere"], "There is no group 'nowhere'"),
         (["worker", "--llm"], "not running"),
-        (["import", "/nowhere"], "There is none of"),
+        (["import", "/nowhere"], "There is no directory"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(

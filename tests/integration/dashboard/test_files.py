@@ -184,8 +184,11 @@ async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHou
     (tmp_path / "tasks.json").write_text('{"version": "1.0",\n "tasks": [{"id": "task_1", oops]}')
     with pytest.raises(ImportRefused, match=r"tasks\.json: line 2 column 29"):
         await home.desk.take("family", tmp_path, replaces=True)
-    with pytest.raises(ImportRefused, match="There is none of tasks"):
+    with pytest.raises(ImportRefused, match="There is no directory"):
         await home.desk.take("family", tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ImportRefused, match="There is none of tasks"):
+        await home.desk.take("family", tmp_path / "empty")
     assert await home.task("task_001") == before
 
 
