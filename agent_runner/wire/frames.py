@@ -14,6 +14,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from agent_runner.wire.document import Document, WireError
+from agent_runner.wire.notices import MAX_TOLD, ToldNotice
+from agent_runner.wire.order import RestoreMode
 
 START = "---NANOCLAW_OUTPUT_START---"
 END = "---NANOCLAW_OUTPUT_END---"
@@ -55,6 +57,8 @@ class Ack(_Frame):
 
     kind: Literal["ack"] = "ack"
     turn: int
+    restored: RestoreMode | None = None
+    """With the first turn of a run: how its conversation really goes on."""
 
 
 class Result(_Frame):
@@ -74,6 +78,8 @@ class TurnEnd(_Frame):
     turn: int
     code: ErrorCode | None = None
     note: Sendable | None = None
+    told: tuple[ToldNotice, ...] = Field(default=(), max_length=MAX_TOLD)
+    """The notices that the model was told in it."""
 
 
 class Heartbeat(_Frame):
@@ -92,6 +98,8 @@ class Usage(_Frame):
     output_tokens: Count = 0
     cache_read_tokens: Count = 0
     cache_write_tokens: Count = 0
+    context_tokens: Count = 0
+    """What the conversation filled of the model's window when the turn ended; 0 where that is not known."""
 
 
 class Failure(_Frame):

@@ -192,6 +192,49 @@ class ControlLoop(_Command):
     reason: str = Field(default="", max_length=wakes.MAX_REASON_CHARS)
 
 
+class Remember(_Command):
+    """Use one of the tools (`agent_runner.wire.remembering`) for what a conversation is about."""
+
+    type: Literal["remember"] = "remember"
+    tool: str = Field(min_length=1, max_length=64)
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"remember.{self.tool}"
+
+
+class NotifySelf(_Command):
+    """Keep a notice for the agent's future self. The host checks each field, so that it can say what fits."""
+
+    type: Literal["notify_self"] = "notify_self"
+    message: str = Field(default="", max_length=MAX_TEXT_CHARS)
+    priority: Word = "normal"
+    category: Word = "context"
+    deliver_at: Word = "next_turn"
+    persist_cross_session: bool = False
+    turns: int | None = None
+    tool_name: Word | None = None
+    condition: str | None = Field(default=None, max_length=1_000)
+    expires_in_hours: int | None = None
+    dedupe_key: str | None = Field(default=None, max_length=1_000)
+    turn: int | None = None
+
+
+class AcknowledgeNotice(_Command):
+    type: Literal["acknowledge_notification"] = "acknowledge_notification"
+    notice_id: int = Field(alias="noticeId", ge=1, lt=2**53)
+
+
+class ListNotices(_Command):
+    type: Literal["list_notices"] = "list_notices"
+
+
+class CancelNotice(_Command):
+    type: Literal["cancel_notice"] = "cancel_notice"
+    notice_id: int = Field(alias="noticeId", ge=1, lt=2**53)
+
+
 Command = Annotated[
     SendMessage
     | SendFile

@@ -7,10 +7,15 @@ from typing import Literal
 from pydantic import Field
 
 from agent_runner.wire.document import Document
+from agent_runner.wire.notices import MAX_TOLD, Notice
 
 AgentName = Literal["claude", "offline"]
 Egress = Literal["none", "allowlist", "open"]
 TurnKind = Literal["chat", "task", "worker", "auto"]
+RestoreMode = Literal["fresh", "resume", "resume_plus_delta", "rehydrate"]
+"""How a conversation goes on in a new container: not at all, in its session, or from what was kept of it."""
+MAX_RESTORE_CHARS = 9_500
+"""What a hook of the CLI puts before a model whole; of more, it shows the beginning only."""
 
 CLOSE_FILE = "_close"
 
@@ -36,6 +41,8 @@ class TurnOrder(Document):
     """A bash script that is run before the agent; its last line may say that there is nothing to do."""
     instructions: str | None = None
     """The whole of what the agent is told of its part, in place of the usual; only in a run of its own."""
+    notices: tuple[Notice, ...] = Field(default=(), max_length=MAX_TOLD)
+    """What the host keeps for the agent to notice in this turn, if it comes to that."""
 
 
 class Limits(Document):
@@ -43,6 +50,21 @@ class Limits(Document):
 
     turn_seconds: float = Field(default=1800.0, gt=0)
     model_turns: int | None = Field(default=None, gt=0)
+
+
+class Restore(Document):
+    """What a new container does about the conversation so far."""
+
+    mode: RestoreMode = "fresh"
+    reason: str = ""
+    text: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
+    """Put before the model once, with the first prompt."""
+    fallback: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
+    """Put there in its place when the session to resume turns out to be gone."""
+    resume_at: str | None = Field(default=None, max_length=64)
+    """The last message of the session that counts, by its uuid: what came after it is dropped."""
+    meta: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
+    """What is put there again when the session was compacted: plan, task, decisions, files."""
 
 
 class RunOrder(Document):
@@ -57,6 +79,7 @@ class RunOrder(Document):
     agent: AgentName = "offline"
     model: str | None = None
     session_id: str | None = None
+    restore: Restore = Restore()
     turn: TurnOrder
     limits: Limits = Limits()
     egress: Egress = "none"
