@@ -1,0 +1,104 @@
+"""What a notice may wait for: one of four conditions, read by a full match. Nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FORMS = (
+    "context_above_threshold(0.7)",
+    "tool_completed(Bash)",
+    "message_count_above(50)",
+    "token_usage_above(0.8)",
+)
+"""One example of each: all there are."""
+MAX_COUNT = 10_000
+TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_FORM = re.compile(r"([a-z_]+)\(([^()\n]*)\)")
+_SHARE = re.compile(r"[0-9]?(?:\.[0-9]{1,9})?")
+_COUNT = re.compile(r"[0-9]{1,5}")
+
+
+class BadCondition(ValueError):
+    """This is no condition; the text says what one is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextAbove:
+    """The conversation fills at least `share` of the model's window."""
+
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCompleted:
+    """A call of this tool has just ended."""
+
+    tool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesAbove:
+    """There have been at least `count` messages."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensAbove:
+    """At least `share` of the tokens that may be used are used."""
+
+    share: float
+
+
+Condition = ContextAbove | ToolCompleted | MessagesAbove | TokensAbove
+
+
+def parse_condition(text: str) -> Condition:
+    """Read `name(argument)`: one of `FORMS`, its argument in range.
+
+    Raises:
+        BadCondition: it is none, in whole or in part.
+    """
+    found = _FORM.fullmatch(text.strip(" "))
+    if found is None:
+        raise BadCondition(f"'{_shown(text)}' is no condition: use one of {', '.join(FORMS)}.")
+    name, argument = found[1], found[2].strip(" ")
+    match name:
+        case "context_above_threshold":
+            return ContextAbove(share=_share(name, argument))
+        case "token_usage_above":
+            return TokensAbove(share=_share(name, argument))
+        case "message_count_above":
+            return MessagesAbove(count=_count(name, argument))
+        case "tool_completed":
+            return ToolCompleted(tool=_tool(name, argument))
+        case _:
+            raise BadCondition(f"There is no condition '{_shown(name)}': use one of {', '.join(FORMS)}.")
+
+
+def _share(name: str, argument: str) -> float:
+    if not argument or not _SHARE.fullmatch(argument) or not 0 < float(argument) <= 1:
+        raise BadCondition(
+            f"{name} takes a number above 0 and up to 1, such as 0.7, not '{_shown(argument)}'."
+        )
+    return float(argument)
+
+
+def _count(name: str, argument: str) -> int:
+    if not _COUNT.fullmatch(argument) or not 1 <= int(argument) <= MAX_COUNT:
+        raise BadCondition(f"{name} takes a whole number from 1 to {MAX_COUNT}, not '{_shown(argument)}'.")
+    return int(argument)
+
+
+def _tool(name: str, argument: str) -> str:
+    if not TOOL_NAME.fullmatch(argument):
+        raise BadCondition(
+            f"{name} takes the name of a tool, without quotes, such as Bash, not '{_shown(argument)}'."
+        )
+    return argument
+
+
+def _shown(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else f"{line[:59]}…"
