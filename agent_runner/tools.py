@@ -9,6 +9,7 @@ from pydantic import Field
 
 from agent_runner.dashboard_tools import DASHBOARD_TOOLS, WORKER_TOOLS
 from agent_runner.loop_tools import LOOP_TOOLS
+from agent_runner.memory_tools import MEMORY_TOOLS
 from agent_runner.task_tools import TASK_TOOLS
 from agent_runner.tool import NoParameters, Parameters, Tool
 from agent_runner.wire import mailbox
@@ -161,6 +162,7 @@ TABLE: tuple[Tool[Any], ...] = (
     ),
     *TASK_TOOLS,
     *LOOP_TOOLS,
+    *MEMORY_TOOLS,
     Tool(
         name="register_group",
         description="Let the assistant answer in a chat. Only on the owner's wish.",

@@ -254,7 +254,8 @@ Command = Annotated[
     | Dashboard
     | ShowDashboard
     | SetNextWake
-    | ControlLoop,
+    | ControlLoop
+    | Remember,
     Field(discriminator="type"),
 ]
 

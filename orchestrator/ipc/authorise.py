@@ -13,6 +13,7 @@ from agent_runner.wire.mailbox import (
     PauseTask,
     RefreshGroups,
     RegisterGroup,
+    Remember,
     ResumeTask,
     RunTask,
     ScheduleTask,
@@ -53,8 +54,9 @@ def refusal(caller: Group, command: Command) -> str | None:
             | ListTasks()
             | Dashboard()
             | ShowDashboard()
+            | Remember()
         ):
-            # Which task or dashboard is meant is looked up among the caller's own.
+            # Which task, dashboard or conversation is meant is looked up among the caller's own.
             return None
 
 

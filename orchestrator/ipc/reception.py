@@ -7,23 +7,25 @@ import hashlib
 import os
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from agent_runner.wire.mailbox import Command, Dashboard, Reply, SendFile, parse_command
+from agent_runner.wire.mailbox import Command, Dashboard, Remember, Reply, SendFile, parse_command
 from orchestrator.agenda import Times
 from orchestrator.attachments import FileRefused
 from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.ipc.authorise import refusal, worker_refusal
-from orchestrator.ipc.handlers import Answer, Caller, Dashboards, Loops, ReadTime, refused
+from orchestrator.ipc.handlers import Answer, Caller, Dashboards, Loops, Memories, ReadTime, refused
 from orchestrator.ipc.handlers import dashboard as dashboard_handlers
 from orchestrator.ipc.handlers import files as file_handlers
 from orchestrator.ipc.handlers import groups as group_handlers
 from orchestrator.ipc.handlers import loop as loop_handlers
 from orchestrator.ipc.handlers import messages as message_handlers
+from orchestrator.ipc.handlers import remembering as memory_handlers
 from orchestrator.ipc.handlers import reminders as reminder_handlers
 from orchestrator.ipc.handlers import tasks as task_handlers
 from orchestrator.ipc.outgoing_files import CopyFile, no_files
@@ -53,9 +55,18 @@ HANDLERS: dict[str, Callable[[Tx, Caller, Any], Awaitable[Answer]]] = {
     "show_dashboard": dashboard_handlers.show_dashboard,
     "set_next_wake": loop_handlers.set_next_wake,
     "control_loop": loop_handlers.control_loop,
+    "remember": memory_handlers.remember,
 }
 """A command's type → what does it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Before:
+    """What was done for a command before its transaction, because it takes a while."""
+
+    file: Attachment | FileRefused | None = None
+    remembered: Answer | None = None
 
 
 class Reception:
@@ -74,9 +85,11 @@ class Reception:
         copy_file: CopyFile = no_files,
         dashboards: Dashboards | None = None,
         loops: Loops | None = None,
+        memories: Memories | None = None,
     ) -> None:
         self._dashboards = dashboards
         self._loops = loops
+        self._memories = memories
         self._copy_file = copy_file
         self._database = database
         self._clock = clock
@@ -95,9 +108,12 @@ class Reception:
         command = parse_command(body)
         request_id = command.request_id or _request_id(name, body)
         file = await self._copied(group, command, request_id)
+        remembered = await self._remembered(group, command, request_id)
         reply: Reply | None = None
         try:
-            reply = await self._answered(group, command, request_id, file)
+            reply = await self._answered(
+                group, command, request_id, _Before(file=file, remembered=remembered)
+            )
         finally:
             if isinstance(file, Attachment) and (reply is None or reply.code != "ok"):
                 await asyncio.to_thread(file.path.unlink, missing_ok=True)
@@ -118,14 +134,27 @@ class Reception:
         except FileRefused as refused_file:
             return refused_file
 
-    async def _answered(
-        self, group: Group, command: Command, request_id: str, file: Attachment | FileRefused | None
-    ) -> Reply:
+    async def _remembered(self, group: Group, command: Command, request_id: str) -> Answer | None:
+        """Write what is to be kept of a conversation; None where nothing was done."""
+        if not isinstance(command, Remember) or self._memories is None:
+            return None
+        async with self._database.reading() as tx:
+            if await commands.answered(tx, group.folder, request_id) is not None:
+                return None
+            turn = await turns.running_of(tx, group.folder)
+        if worker_refusal(turn, command) is not None:
+            return None
+        if turn is not None and turn.is_isolated:
+            return refused("apart", memory_handlers.APART)
+        reply = await self._memories.use(group, command.tool, command.arguments, request_id)
+        return Answer(ok=reply.ok, code=reply.code, text=reply.text, data=reply.data)
+
+    async def _answered(self, group: Group, command: Command, request_id: str, before: _Before) -> Reply:
         async with self._database.transaction() as tx:
-            before = await commands.answered(tx, group.folder, request_id)
-            if before is not None:
-                return before
-            answer = await self._do(tx, group, command, request_id, file)
+            answered = await commands.answered(tx, group.folder, request_id)
+            if answered is not None:
+                return answered
+            answer = await self._do(tx, group, command, request_id, before)
             reply = Reply(
                 request_id=request_id, ok=answer.ok, code=answer.code, text=answer.text, data=answer.data
             )
@@ -134,14 +163,7 @@ class Reception:
         self._tell(group, command, reply)
         return reply
 
-    async def _do(
-        self,
-        tx: Tx,
-        group: Group,
-        command: Command,
-        request_id: str,
-        file: Attachment | FileRefused | None,
-    ) -> Answer:
+    async def _do(self, tx: Tx, group: Group, command: Command, request_id: str, before: _Before) -> Answer:
         claimed = command.turn if isinstance(command, Dashboard) else None
         turn = await turns.running_of(tx, group.folder, claimed=claimed)
         why_not = refusal(group, command) or worker_refusal(turn, command)
@@ -157,7 +179,8 @@ class Reception:
             times=self._times,
             dashboards=self._dashboards,
             loops=self._loops,
-            file=file,
+            file=before.file,
+            remembered=before.remembered,
         )
         return await HANDLERS[command.type](tx, caller, command)
 

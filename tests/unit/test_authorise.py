@@ -34,6 +34,7 @@ OF_A_GROUP = (
     mailbox.Dashboard(tool="create_task", arguments={"title": "x"}),
     mailbox.ShowDashboard(),
     mailbox.SetNextWake(next="30m"),
+    mailbox.Remember(tool="record_decision", arguments={"decision": "tea"}),
 )
 OF_MAIN = (
     mailbox.RegisterGroup(jid="local:x", name="X", folder="x"),

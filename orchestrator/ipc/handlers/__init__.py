@@ -65,6 +65,27 @@ class Loops(Protocol):
         ...
 
 
+class Memories(Protocol):
+    """Whoever keeps what conversations are about."""
+
+    async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
+        """Use one of the tools of `agent_runner.wire.remembering`, outside of any transaction.
+
+        Under a request id that was used before, what was made then is not made again.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a command: `text` is for the agent to read, `data` for it to use."""
+
+    text: str
+    ok: bool = True
+    code: str = "ok"
+    data: dict[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Who asks, and what the answer depends on."""
@@ -79,16 +100,8 @@ class Caller:
     loops: Loops | None = None
     file: Attachment | FileRefused | None = None
     """The copy that was made of the file that is to be sent, or why there is none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What came of a command: `text` is for the agent to read, `data` for it to use."""
-
-    text: str
-    ok: bool = True
-    code: str = "ok"
-    data: dict[str, Any] = field(default_factory=dict)
+    remembered: Answer | None = None
+    """What came of a tool for what the conversation is about; None where nothing is kept."""
 
 
 def refused(code: str, text: str) -> Answer:

@@ -1,0 +1,135 @@
+"""Tools for what a conversation is about: what a model is told, and what the host takes. One source of both.
+
+`compacting` and `compacted` are the runner's own words, beside them: no model is offered them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_TITLE_CHARS = 200
+MAX_DECISION_CHARS = 200
+MAX_PATH_CHARS = 500
+MAX_OBJECTIVE_CHARS = 2_000
+MAX_TASKS = 50
+"""Tasks that a new plan may begin with."""
+MAX_SUMMARY_CHARS = 100_000
+"""What the runner hands over of a compacted conversation; the host shortens it."""
+MAX_TEXT_CHARS = 100_000
+"""Longer ones are no request; the host tells what each field takes."""
+
+TaskStatus = Literal["pending", "in_progress", "blocked", "completed", "cancelled"]
+Id = Annotated[str, Field(max_length=100)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
+
+
+class Arguments(BaseModel):
+    """What a model fills in. Unknown names are refused, so that a slip is noticed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SetActivePlan(Arguments):
+    plan_id: Id | None = Field(description="The plan's id, such as plan_001; null: none is worked on.")
+
+
+class SetActiveTask(Arguments):
+    task_id: Id | None = Field(description="A task's id in the active plan; null: none is worked on.")
+
+
+class RecordDecision(Arguments):
+    decision: Text = Field(
+        min_length=1, description=f"What was decided: one sentence, at most {MAX_DECISION_CHARS} characters."
+    )
+
+
+class NoteOpenFile(Arguments):
+    path: Text = Field(min_length=1, description="The file, from your working directory, e.g. trip/plan.md.")
+
+
+class CreatePlan(Arguments):
+    title: Text = Field(min_length=1, description=f"At most {MAX_TITLE_CHARS} characters.")
+    objective: Text = Field(default="", description="What is to come of it.")
+    tasks: tuple[Text, ...] = Field(
+        default=(), description=f"The titles of its tasks, in their order, at most {MAX_TASKS}."
+    )
+    activate: bool = Field(default=True, description="Whether it is the active plan from here on.")
+
+
+class UpdatePlanTask(Arguments):
+    task_id: Id | None = Field(
+        default=None, description="The task's id, such as task_001. Without one, a task is added."
+    )
+    plan_id: Id | None = Field(default=None, description="Its plan. Default: the active one.")
+    title: Text | None = Field(default=None, description="Its title; a task that is added needs one.")
+    status: TaskStatus | None = Field(
+        default=None, description="pending, in_progress, blocked, completed or cancelled."
+    )
+
+
+class Compacting(Arguments):
+    """The session is about to be compacted: keep what is there."""
+
+
+class Compacted(Arguments):
+    """What the session's own summary says, after it was compacted."""
+
+    summary: Annotated[str, Field(max_length=MAX_SUMMARY_CHARS)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryTool:
+    """One tool: its name and words for a model, and what it takes."""
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    makes: bool = False
+    """It makes something that a turn tried again must not make twice."""
+
+
+TOOLS: tuple[MemoryTool, ...] = (
+    MemoryTool(
+        name="create_plan",
+        description="Plan: begin a plan with its tasks, for work that takes more than one conversation.",
+        arguments=CreatePlan,
+        makes=True,
+    ),
+    MemoryTool(
+        name="update_plan_task",
+        description="Plan: change a task of a plan, or add one. Not the dashboard's, nor what you are asked "
+        "at a time.",
+        arguments=UpdatePlanTask,
+        makes=True,
+    ),
+    MemoryTool(
+        name="set_active_plan",
+        description="Plan: say which plan this conversation is about from here on.",
+        arguments=SetActivePlan,
+    ),
+    MemoryTool(
+        name="set_active_task",
+        description="Plan: say which task of the active plan is worked on.",
+        arguments=SetActiveTask,
+    ),
+    MemoryTool(
+        name="record_decision",
+        description="Keep a decision, so that it outlives this session.",
+        arguments=RecordDecision,
+    ),
+    MemoryTool(
+        name="note_open_file",
+        description="Keep that a file is being worked on, so that it is found again after this session.",
+        arguments=NoteOpenFile,
+    ),
+)
+COMPACTING, COMPACTED = "compacting", "compacted"
+ARGUMENTS: dict[str, type[Arguments]] = {
+    **{one.name: one.arguments for one in TOOLS},
+    COMPACTING: Compacting,
+    COMPACTED: Compacted,
+}
+"""All that the host takes, by name."""
