@@ -65,6 +65,14 @@ class UseTool:
 
 
 @dataclass(frozen=True, slots=True)
+class UseTools:
+    """Call several tools at once."""
+
+    calls: tuple[UseTool, ...]
+    tokens: Tokens | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Refuse with an HTTP status and an error body."""
 
@@ -86,7 +94,7 @@ class SayThenCut:
     text: str
 
 
-Step = Say | UseTool | Fail | Hang | SayThenCut
+Step = Say | UseTool | UseTools | Fail | Hang | SayThenCut
 Decide = Callable[["Recorded"], Step]
 
 
@@ -305,21 +313,28 @@ def _refusal(step: Fail) -> Response:
     return JSONResponse(error, status_code=step.status, headers=step.headers)
 
 
-def _message(step: Say | UseTool, model: str, tokens: Tokens, *, number: int) -> dict[str, Any]:
-    content: list[dict[str, Any]] = [{"type": "text", "text": step.text}] if step.text else []
-    if isinstance(step, UseTool):
-        name = step.name if "__" in step.name or step.name[:1].isupper() else f"mcp__andy__{step.name}"
-        content.append({"type": "tool_use", "id": f"toolu_{number:06d}", "name": name, "input": step.input})
+def _message(step: Say | UseTool | UseTools, model: str, tokens: Tokens, *, number: int) -> dict[str, Any]:
     return {
         "id": f"msg_{number:06d}",
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": content,
-        "stop_reason": "tool_use" if isinstance(step, UseTool) else step.stop_reason,
+        "content": _content(step, number),
+        "stop_reason": step.stop_reason if isinstance(step, Say) else "tool_use",
         "stop_sequence": None,
         "usage": tokens.as_usage(),
     }
+
+
+def _content(step: Say | UseTool | UseTools, number: int) -> list[dict[str, Any]]:
+    calls = step.calls if isinstance(step, UseTools) else (step,) if isinstance(step, UseTool) else ()
+    texts = [part.text for part in ((step,) if isinstance(step, Say) else calls) if part.text]
+    content: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
+    for index, call in enumerate(calls):
+        name = call.name if "__" in call.name or call.name[:1].isupper() else f"mcp__andy__{call.name}"
+        block = {"type": "tool_use", "id": f"toolu_{number:06d}{'abcdefgh'[index]}", "name": name}
+        content.append({**block, "input": call.input})
+    return content
 
 
 async def _stream(message: dict[str, Any]) -> AsyncIterator[bytes]:

@@ -19,6 +19,7 @@ from tests.fakes.messages_api import (
     Step,
     Tokens,
     UseTool,
+    UseTools,
     last_user_text,
     tool_results,
 )
@@ -54,6 +55,15 @@ def test_a_streamed_answer_has_the_events_of_the_real_one() -> None:
         "message_stop",
     ]
     assert got[2]["delta"]["text"] == "one two"
+
+
+def test_several_tools_are_called_at_once_each_under_an_id_of_its_own() -> None:
+    calls = (UseTool("Read", {"file_path": "/a"}), UseTool("send_message", {"text": "x"}))
+    with ScriptedMessagesApi([UseTools(calls)]) as api:
+        message = ask(api).json()
+    assert [block["name"] for block in message["content"]] == ["Read", "mcp__andy__send_message"]
+    assert len({block["id"] for block in message["content"]}) == 2
+    assert message["stop_reason"] == "tool_use"
 
 
 def test_a_tool_call_is_streamed_as_partial_json_under_the_name_the_agent_knows() -> None:
