@@ -31,6 +31,7 @@ from agent_runner.agents.offline.intents import (
     Wake,
     Wish,
 )
+from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.texts import words_of
 from agent_runner.host import Host
@@ -64,6 +65,7 @@ class OfflineAgent:
         self._groups = Groups(host, is_main=order.is_main)
         self._reminders = Reminders(host)
         self._board = Board(host)
+        self._recall = Recall(workspace.snapshots, name=order.assistant_name)
         self._zone: tzinfo = UTC
 
     async def start(self) -> None:
@@ -76,7 +78,7 @@ class OfflineAgent:
             await say(NOTHING_TO_COMPACT)
             return Outcome()
         said = [
-            await self._answer_one(request, _request_id(turn, number, request))
+            await self._answer_one(turn, request, _request_id(turn, number, request))
             for number, request in enumerate(_requests(turn))
         ]
         if said:
@@ -86,7 +88,7 @@ class OfflineAgent:
     async def close(self) -> None:
         """There is nothing to let go of."""
 
-    async def _answer_one(self, request: Request, request_id: str) -> str:
+    async def _answer_one(self, turn: TurnOrder, request: Request, request_id: str) -> str:
         intent = await asyncio.to_thread(reading.read, request.text)
         asked = Asked(
             sender=reading.plain(request.sender),
@@ -94,6 +96,8 @@ class OfflineAgent:
             words=words_of(intent.language),
             request_id=request_id,
         )
+        if intent.wish is Plain.RECALL:
+            return await self._recall.told(asked, turn)
         return await self._do(intent.wish, asked)
 
     async def _do(self, wish: Wish, asked: Asked) -> str:

@@ -114,6 +114,19 @@ _REMIND = re.compile(
 )
 _REMINDER = r"(?:(?:set|create|make|add)\s+)?(?:a\s+|an\s+)?(?:new\s+)?(?:reminder|alarm)\b(?:\s+for\b|\s*:)?"
 
+_TALKING = r"(?:talk(?:ing)?|speak(?:ing)?|discuss(?:ing)?|chat(?:ting)?|say(?:ing)?)"
+_RECALL = (
+    rf"(?:(?:remind\s+(?:me|us)|tell\s+(?:me|us)(?:\s+again)?|do\s+you\s+remember)\s+)?"
+    rf"(?:what\s+(?:were|was|are|did|have|had)\s+(?:we|i|you)\s+(?:just\s+|been\s+)*{_TALKING}(?:\s+about)?"
+    r"|what\s+(?:(?:did|have)\s+we\s+decided?|we\s+(?:have\s+)?decided)"
+    r"|what\s+we\s+(?:were|are|have\s+been)\s+(?:just\s+)?(?:talking\s+about|discussing|doing)"
+    r"|what\s+were\s+we\s+(?:just\s+)?(?:doing|at|working\s+on)"
+    r"|where\s+(?:were|are)\s+we|where\s+(?:did\s+)?we\s+(?:leave|left|stop(?:ped)?|were)(?:\s+off)?"
+    r"|what(?:'s|\s+is|\s+was)\s+this\s+(?:chat|conversation|group)\s+about"
+    r"|catch\s+me\s+up|recap)"
+    r"(?:\s+(?:again|before|just\s+now|earlier|last\s+time|yesterday|so\s+far))?"
+)
+
 _RULES: tuple[Rule[Wish | None], ...] = (
     Rule(r"(?:help|\?|commands|what\s+can\s+you\s+do)", lambda _: Plain.HELP),
     Rule(
@@ -143,6 +156,7 @@ _RULES: tuple[Rule[Wish | None], ...] = (
         r"(?:cancel|delete|remove|stop)\s+(?:the\s+)?reminder\s+(?:number\s+|no\.?\s*|#\s*)?(?P<id>\d{1,9})",
         lambda match: CancelReminder(int(match["id"])),
     ),
+    Rule(_RECALL, lambda _: Plain.RECALL),
     Rule(_REMIND.pattern, _remind),
     Rule(rf"{_REMINDER}(?P<body>.*)", _remind),
     Rule(rf"send\s+(?:(?:me|us)\s+)?{_OWN}file\s*:?\s+(?P<path>\S.*)", lambda match: SendFile(match["path"])),

@@ -33,6 +33,8 @@ class Plain(Enum):
     SHOW_GROUPS = auto()
     SHOW_OPEN = auto()
     """The dashboard's tasks and questions, and the open to-dos."""
+    RECALL = auto()
+    """What this conversation was about."""
     NEEDS_MODEL = auto()
     """Only a model could answer it."""
 

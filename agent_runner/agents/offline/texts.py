@@ -33,6 +33,8 @@ ENGLISH = Words(
         "• send file notes.txt\n\n"
         "*Day and time*\n"
         "• what's on today? · what time is it? · what day is today?\n\n"
+        "*This conversation*\n"
+        "• what were we talking about?\n\n"
         "*Check that I'm here*\n"
         "• echo hello"
     ),
@@ -86,6 +88,13 @@ ENGLISH = Words(
     open_tasks="Open tasks:",
     open_questions="Open questions:",
     nothing_open="Nothing is open.",
+    recall="This is where we were:",
+    recall_plan="*Plan:* {plan}",
+    recall_task=", at the task '{task}'",
+    recall_decided="*Decided:*",
+    recall_before="*Before:* {summary}",
+    recall_last="*Last said:*",
+    recall_nothing="Nothing is kept of this conversation yet: it begins here.",
     disk="I couldn't read or write the list: {reason}.",
     shifts={
         Shift.NONE: "",
@@ -147,6 +156,8 @@ KOREAN = Words(
         "• 파일 보내 notes.txt\n\n"
         "*날짜와 시간*\n"
         "• 오늘 뭐 있어? · 지금 몇 시? · 오늘 며칠?\n\n"
+        "*이 대화*\n"
+        "• 무슨 얘기 하고 있었지?\n\n"
         "*제가 있는지 확인*\n"
         "• 에코 안녕"
     ),
@@ -195,6 +206,13 @@ KOREAN = Words(
     open_tasks="남은 작업:",
     open_questions="답을 기다리는 질문:",
     nothing_open="남은 것이 없어요.",
+    recall="여기까지 이야기했어요:",
+    recall_plan="*계획:* {plan}",
+    recall_task=", 지금 작업은 '{task}'",
+    recall_decided="*결정한 것:*",
+    recall_before="*그 전:* {summary}",
+    recall_last="*마지막 대화:*",
+    recall_nothing="아직 이 대화에서 남겨 둔 것이 없어요. 여기서부터 시작이에요.",
     disk="목록을 읽거나 쓰지 못했어요: {reason}.",
     shifts={
         Shift.NONE: "",

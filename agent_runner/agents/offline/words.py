@@ -72,6 +72,13 @@ class Words:
     open_tasks: str
     open_questions: str
     nothing_open: str
+    recall: str
+    recall_plan: str
+    recall_task: str
+    recall_decided: str
+    recall_before: str
+    recall_last: str
+    recall_nothing: str
     disk: str
     shifts: Mapping[Shift, str]
     troubles: Mapping[Trouble, str]

@@ -1,0 +1,143 @@
+"""What the agent without a model says of the conversation so far."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.agents.offline.asked import Asked
+from agent_runner.agents.offline.intents import Language, Plain
+from agent_runner.agents.offline.reading import read
+from agent_runner.agents.offline.recall import MAX_CHARS, Recall, kept_of
+from agent_runner.agents.offline.texts import ENGLISH, KOREAN
+from agent_runner.wire.order import TurnOrder
+
+WORKFLOW = {
+    "plans": [
+        {"id": "plan_001", "title": "부산 여행", "tasks": [{"id": "task_002", "title": "book the train"}]}
+    ]
+}
+
+
+def said(turn: int, role: str, content: str) -> dict[str, Any]:
+    return {"id": f"t{turn}.{role[0]}", "role": role, "content": content, "ts": "2026-11-22T09:00:00Z"}
+
+
+CONTEXT = {
+    "memory": {
+        "active_plan_id": "plan_001",
+        "active_task_id": "task_002",
+        "last_decisions": ["We go by train.", "Saturday it is."],
+    },
+    "conversation": {
+        "running_summary": "They compared trains and buses.",
+        "recent_window": [
+            said(3, "user", "Jane: how long does it take?"),
+            said(3, "assistant", "Two hours\nand a half."),
+            said(4, "user", "Jane: what were we talking about?"),
+            said(4, "assistant", "This is where we were: …"),
+            said(5, "user", "Jane: where were we?"),
+        ],
+    },
+}
+
+
+def turn(number: int) -> TurnOrder:
+    return TurnOrder(run="r", turn=number, kind="chat", prompt="")
+
+
+def asked(words: Any = ENGLISH) -> Asked:
+    return Asked(sender="Jane", now=datetime.now(UTC), words=words, request_id="r")
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("what were we talking about?", Language.ENGLISH),
+        ("What were we just talking about", Language.ENGLISH),
+        ("what did we talk about last time?", Language.ENGLISH),
+        ("what have we been discussing?", Language.ENGLISH),
+        ("remind me what we were talking about", Language.ENGLISH),
+        ("what was I saying?", Language.ENGLISH),
+        ("where were we?", Language.ENGLISH),
+        ("where did we leave off?", Language.ENGLISH),
+        ("what did we decide?", Language.ENGLISH),
+        ("recap please", Language.ENGLISH),
+        ("무슨 얘기 하고 있었지?", Language.KOREAN),
+        ("우리 무슨 이야기 하고 있었지?", Language.KOREAN),
+        ("무슨 얘기 중이었지?", Language.KOREAN),
+        ("아까 무슨 얘기했지?", Language.KOREAN),
+        ("우리 뭐 하고 있었지?", Language.KOREAN),
+        ("어디까지 얘기했지?", Language.KOREAN),
+        ("어디까지 했더라?", Language.KOREAN),
+        ("우리 뭐 결정했지?", Language.KOREAN),
+        ("지금까지 내용 요약해줘", Language.KOREAN),
+    ],
+)
+def test_asking_what_the_talk_was_about_is_understood(text: str, language: Language) -> None:
+    intent = read(text)
+    assert (intent.wish, intent.language) == (Plain.RECALL, language)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what are we having for dinner?",
+        "what did we pay?",
+        "remind me in 5 minutes what we were talking about",
+        "where are the keys?",
+        "무슨 요일이야?",
+        "10분 뒤에 회의 얘기하라고 알려줘",
+        "뭐 할 수 있어?",
+        "오늘 뭐 있어?",
+    ],
+)
+def test_what_only_sounds_like_it_is_not_taken_for_it(text: str) -> None:
+    assert read(text).wish is not Plain.RECALL
+
+
+def test_plan_decisions_summary_and_the_last_words_are_told_and_this_turn_is_not() -> None:
+    kept = kept_of(CONTEXT, WORKFLOW, turn=5)
+    assert (kept.plan, kept.task) == ("부산 여행", "book the train")
+    assert kept.decisions == ("We go by train.", "Saturday it is.")
+    assert [one.text for one in kept.dialogue] == ["Jane: how long does it take?", "Two hours and a half."]
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {},
+        {"memory": None, "conversation": []},
+        {"memory": {"active_plan_id": "gone", "last_decisions": "x"}, "conversation": {"recent_window": [1]}},
+    ],
+)
+def test_what_is_not_there_is_left_out(context: dict[str, Any]) -> None:
+    assert kept_of(context, {"plans": [7, {"id": "other"}]}, turn=1).is_empty
+
+
+def test_a_long_message_is_cut() -> None:
+    context = {"conversation": {"recent_window": [said(1, "user", "long " * 200)]}}
+    (one,) = kept_of(context, {}, turn=2).dialogue
+    assert len(one.text) == MAX_CHARS
+
+
+async def test_it_is_told_from_the_files_of_the_host(tmp_path: Path) -> None:
+    (tmp_path / "context.json").write_text(json.dumps(CONTEXT))
+    (tmp_path / "workflow.json").write_text(json.dumps(WORKFLOW))
+    told = await Recall(tmp_path, name="Andy").told(asked(), turn(5))
+    assert "*Plan:* 부산 여행, at the task 'book the train'" in told
+    assert "• We go by train." in told
+    assert "They compared trains and buses." in told
+    assert told.endswith("• Jane: how long does it take?\n• Andy: Two hours and a half.")
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "null", '{"memory": {}}'])
+async def test_where_nothing_is_kept_it_says_so(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "context.json").write_text(content)
+    for words in (ENGLISH, KOREAN):
+        assert await Recall(tmp_path, name="Andy").told(asked(words), turn(1)) == words.recall_nothing
