@@ -1,0 +1,123 @@
+"""What a notice to oneself may say: the same words are refused in the container and on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from agent_runner.wire.conditions import TOOL_NAME, BadCondition, parse_condition
+from agent_runner.wire.mailbox import NotifySelf
+from agent_runner.wire.notices import MAX_NOTICE_CHARS, Category, DeliverAt, Priority, Severity
+
+MAX_TURNS = 100
+MAX_HOURS = 720
+DEFAULT_HOURS = 24
+MAX_DEDUPE_CHARS = 200
+
+NoteCode = Literal["missing_message", "message_too_long", "bad_enum", "bad_condition", "bad_value"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRefusal:
+    """Why a notice is not taken; `text` names what would be."""
+
+    code: NoteCode
+    text: str
+
+
+def refusal_of(note: NotifySelf) -> NoteRefusal | None:
+    """Say what is wrong with a notice, the first thing found; None when nothing is."""
+    return _message(note) or _words(note) or _timing(note) or _rest(note)
+
+
+def severity_of(priority: Priority) -> Severity:
+    """Say how grave the event of a notice of this priority is."""
+    match priority:
+        case "low":
+            return "debug"
+        case "normal":
+            return "info"
+        case "high":
+            return "warning"
+        case "critical":
+            return "error"
+
+
+def event_type_of(category: Category) -> str:
+    """Name the event that a notice to oneself is."""
+    return "agent.self.remind" if category == "reminder" else "agent.self.notify"
+
+
+def _message(note: NotifySelf) -> NoteRefusal | None:
+    message = note.message.strip()
+    if not message:
+        return NoteRefusal(code="missing_message", text="message: say what you want to be told.")
+    if len(message) > MAX_NOTICE_CHARS:
+        return NoteRefusal(
+            code="message_too_long",
+            text=f"message: at most {MAX_NOTICE_CHARS:,} characters, not {len(message):,}. Put the rest into "
+            "a file and name it.",
+        )
+    return None
+
+
+def _words(note: NotifySelf) -> NoteRefusal | None:
+    for field, value, allowed in (
+        ("priority", note.priority, get_args(Priority)),
+        ("category", note.category, get_args(Category)),
+        ("deliver_at", note.deliver_at, get_args(DeliverAt)),
+    ):
+        if value not in allowed:
+            text = f"{field}: one of {', '.join(allowed)}, not '{_shown(value)}'."
+            return NoteRefusal(code="bad_enum", text=text)
+    return None
+
+
+def _timing(note: NotifySelf) -> NoteRefusal | None:
+    for field, value, moment in (
+        ("turns", note.turns, "after_n_turns"),
+        ("tool_name", note.tool_name, "after_tool"),
+        ("condition", note.condition, "on_condition"),
+    ):
+        if value is not None and note.deliver_at != moment:
+            return _bad(f"{field}: only with deliver_at {moment}, not with {note.deliver_at}.")
+    match note.deliver_at:
+        case "after_n_turns" if note.turns is None or not 1 <= note.turns <= MAX_TURNS:
+            return _bad(f"turns: from 1 to {MAX_TURNS}, {_not(note.turns)}.")
+        case "after_tool" if note.tool_name is not None and not TOOL_NAME.fullmatch(note.tool_name):
+            return _bad(
+                f"tool_name: the name of a tool, such as Bash, {_not(note.tool_name)}; leave it out for any."
+            )
+        case "on_condition":
+            return _condition(note.condition or "")
+    return None
+
+
+def _condition(text: str) -> NoteRefusal | None:
+    try:
+        parse_condition(text)
+    except BadCondition as error:
+        return NoteRefusal(code="bad_condition", text=f"condition: {error}")
+    return None
+
+
+def _rest(note: NotifySelf) -> NoteRefusal | None:
+    hours = note.expires_in_hours
+    if hours is not None and not 0 <= hours <= MAX_HOURS:
+        return _bad(f"expires_in_hours: from 0, which is never, to {MAX_HOURS}, not {hours}.")
+    if note.dedupe_key is not None and not 1 <= len(note.dedupe_key) <= MAX_DEDUPE_CHARS:
+        return _bad(f"dedupe_key: from 1 to {MAX_DEDUPE_CHARS} characters, not {len(note.dedupe_key)}.")
+    return None
+
+
+def _bad(text: str) -> NoteRefusal:
+    return NoteRefusal(code="bad_value", text=text)
+
+
+def _not(value: object) -> str:
+    return "and it is missing" if value is None else f"not '{_shown(str(value))}'"
+
+
+def _shown(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else f"{line[:59]}…"
