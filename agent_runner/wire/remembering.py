@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MAX_TITLE_CHARS = 200
 MAX_DECISION_CHARS = 200
-MAX_PATH_CHARS = 500
+MAX_PATH_CHARS = 300
 MAX_OBJECTIVE_CHARS = 2_000
 MAX_TASKS = 50
 """Tasks that a new plan may begin with."""
@@ -56,7 +56,6 @@ class CreatePlan(Arguments):
     tasks: tuple[Text, ...] = Field(
         default=(), description=f"The titles of its tasks, in their order, at most {MAX_TASKS}."
     )
-    activate: bool = Field(default=True, description="Whether it is the active plan from here on.")
 
 
 class UpdatePlanTask(Arguments):
@@ -68,6 +67,7 @@ class UpdatePlanTask(Arguments):
     status: TaskStatus | None = Field(
         default=None, description="pending, in_progress, blocked, completed or cancelled."
     )
+    description: Text | None = Field(default=None, description="What is to be known of it.")
 
 
 class Compacting(Arguments):
@@ -94,7 +94,8 @@ class MemoryTool:
 TOOLS: tuple[MemoryTool, ...] = (
     MemoryTool(
         name="create_plan",
-        description="Plan: begin a plan with its tasks, for work that takes more than one conversation.",
+        description="Plan: begin a plan with its tasks, for work of more than one conversation. It is the "
+        "active one then.",
         arguments=CreatePlan,
         makes=True,
     ),

@@ -1,0 +1,114 @@
+"""What a group's agent was asked and what it said, turn by turn: what a conversation is made of."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from orchestrator.models import Folder, SessionCommand, TurnId, TurnKind, TurnState
+from orchestrator.store.database import Tx
+
+MAX_REQUESTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One message that asked; `sender` is empty where nobody wrote it."""
+
+    text: str
+    sender: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One turn of a conversation, as far as it has come."""
+
+    turn: TurnId
+    kind: TurnKind
+    state: TurnState
+    command: SessionCommand | None
+    asked: tuple[Asked, ...]
+    asked_ms: int
+    """When it was queued."""
+    said: tuple[str, ...]
+    """What it has released for its own chat, as the agent wrote it, oldest first."""
+    ended_ms: int | None
+
+    @property
+    def is_settled(self) -> bool:
+        return self.state in (TurnState.ANSWERED, TurnState.FAILED)
+
+
+async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[Exchange]:
+    """The newest `limit` turns after `mark` that an agent was given in the group's own session, oldest first.
+
+    Those that clear the conversation are among them; those that were answered without an agent are not.
+    """
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM (
+            SELECT * FROM turns
+            WHERE group_folder = ? AND id > ? AND is_isolated = 0 AND kind <> 'worker'
+                  AND ((run_id IS NOT NULL AND command IS NULL) OR (command = 'clear' AND state = 'answered'))
+            ORDER BY id DESC LIMIT ?)
+        ORDER BY id
+        """,
+        (folder, mark, limit),
+    )
+    return [await _exchange(tx, row) for row in rows]
+
+
+async def oldest_open(tx: Tx, folder: Folder) -> TurnId | None:
+    """The oldest turn that may still become part of the conversation, or go on in it."""
+    cursor = await tx.execute(
+        """
+        SELECT min(id) AS id FROM turns
+        WHERE group_folder = ? AND is_isolated = 0 AND kind <> 'worker' AND state IN ('queued', 'running')
+        """,
+        (folder,),
+    )
+    row = await cursor.fetchone()
+    return row["id"] if row else None
+
+
+async def _exchange(tx: Tx, row: sqlite3.Row) -> Exchange:
+    turn = TurnId(row["id"])
+    return Exchange(
+        turn=turn,
+        kind=TurnKind(row["kind"]),
+        state=TurnState(row["state"]),
+        command=SessionCommand(row["command"]) if row["command"] else None,
+        asked=await _asked(tx, turn, row["prompt"]),
+        asked_ms=row["queued_ms"],
+        said=await _said(tx, turn),
+        ended_ms=row["ended_ms"],
+    )
+
+
+async def _asked(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[Asked, ...]:
+    if prompt is not None:
+        return (Asked(text=prompt),)
+    rows = await tx.execute_fetchall(
+        """
+        SELECT * FROM (
+            SELECT seq, sender_name, content FROM messages
+            WHERE turn_id = ? AND is_request = 1 AND trim(content) <> '' ORDER BY seq DESC LIMIT ?)
+        ORDER BY seq
+        """,
+        (turn, MAX_REQUESTS),
+    )
+    return tuple(Asked(text=row["content"], sender=row["sender_name"]) for row in rows)
+
+
+async def _said(tx: Tx, turn: TurnId) -> tuple[str, ...]:
+    """What the agent itself said: not that a place was told or that the turn failed."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT text, file_name FROM outbox
+        WHERE turn_id = ? AND state <> 'held'
+              AND (dedupe_key LIKE 'frame:%' OR dedupe_key LIKE 'say:%' OR dedupe_key LIKE 'file:%')
+        ORDER BY coalesce(part_of, id), part
+        """,
+        (turn,),
+    )
+    return tuple(f"{row['text']} [{row['file_name']}]" if row["file_name"] else row["text"] for row in rows)

@@ -1,0 +1,146 @@
+"""What the store tells of a conversation: turn by turn, and in the words in which it is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.models import SessionCommand, TurnState
+from orchestrator.retelling import BY_ITSELF, BY_SCHEDULE, asked_in_words, is_worth_keeping, said_in_words
+from orchestrator.store import exchanges, groups, outbox, turns
+from orchestrator.store.exchanges import Exchange
+
+
+@pytest.fixture
+async def house(household):
+    await household.add_group()
+    return household
+
+
+async def told(house, mark: int = 0, limit: int = 100) -> list[Exchange]:
+    async with house.database.reading() as tx:
+        return await exchanges.after(tx, "family", mark, limit=limit)
+
+
+async def words_of(house, exchange: Exchange) -> str:
+    async with house.database.reading() as tx:
+        group = await groups.known(tx, "family")
+    return asked_in_words(exchange, group, name="Andy")
+
+
+async def change(house, sql: str, *values: object) -> None:
+    async with house.database.transaction() as tx:
+        await tx.execute(sql, values)
+
+
+async def test_an_exchange_is_what_was_asked_and_all_that_was_said(house):
+    await house.hear("@Andy how long to Busan?")
+    await house.hear("no trigger, no question")
+    await house.hear("@Andy by train, please")
+    turn = await house.answer("Let me look.", "<internal>hm</internal>Two hours.", "SILENT")
+    await house.deliver_all()
+    (one,) = await told(house)
+    assert (one.turn, one.state, one.is_settled) == (turn.id, TurnState.ANSWERED, True)
+    assert await words_of(house, one) == "Jane: how long to Busan?\nJane: by train, please"
+    assert said_in_words(one) == "Let me look.\n\nTwo hours."
+
+
+async def test_what_runs_has_its_question_and_what_only_waits_is_not_there_yet(house):
+    await house.hear("@Andy hello")
+    assert await told(house) == []
+    await house.start_next()
+    (one,) = await told(house)
+    assert (one.state, one.said, one.is_settled) == (TurnState.RUNNING, (), False)
+
+
+async def test_what_is_held_back_is_not_said_and_a_turn_that_is_tried_again_goes_on(house):
+    await house.hear("@Andy hello")
+    turn, run, _ = await house.start_next()
+    async with house.database.transaction() as tx:
+        held = {"state": outbox.OutboxState.HELD, "turn_id": turn.id, "now_ms": 0}
+        await outbox.add(tx, chat_jid=turn.chat_jid, text="half", dedupe_key="frame:x:1", **held)
+    assert (await told(house))[0].said == ()
+    await house.lose(run)
+    (one,) = await told(house)
+    assert (one.state, one.said) == (TurnState.QUEUED, ())
+
+
+async def test_what_the_host_says_of_a_turn_is_no_part_of_it(house):
+    await house.hear("@Andy hello")
+    _, run, _ = await house.start_next()
+    await house.lose(run, is_retryable=False)
+    (one,) = await told(house)
+    assert one.state is TurnState.FAILED
+    assert await house.outgoing(), "the chat is told that it failed"
+    assert one.said == ()
+
+
+async def test_a_long_answer_in_parts_is_one_answer_in_order(house):
+    await house.hear("@Andy tell me all")
+    await house.answer("first. second.", "third.")
+    async with house.database.transaction() as tx:
+        (whole, *_) = await outbox.heads(tx)
+        await outbox.split(tx, whole, ["first.", "second."])
+    assert (await told(house))[0].said == ("first.", "second.", "third.")
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "UPDATE turns SET kind = 'worker'",
+        "UPDATE turns SET is_isolated = 1",
+        "UPDATE turns SET command = 'compact'",
+        "UPDATE turns SET run_id = NULL",
+    ],
+)
+async def test_what_is_no_part_of_the_conversation_is_left_out(house, mark):
+    await house.hear("@Andy hello")
+    await house.answer("hi")
+    await change(house, mark)
+    assert await told(house) == []
+
+
+async def test_a_cleared_conversation_is_told_in_its_place(house):
+    await house.hear("@Andy one")
+    await house.answer("1")
+    async with house.database.transaction() as tx:
+        group = await groups.known(tx, "family")
+        clearing = await turns.add_command(tx, group, SessionCommand.CLEAR, now_ms=0)
+        assert len(await exchanges.after(tx, group.folder, 0, limit=9)) == 1, "it is not cleared yet"
+        await turns.settle(tx, clearing, TurnState.ANSWERED, reason="cleared", now_ms=0)
+    await house.hear("@Andy two")
+    await house.answer("2")
+    assert [one.command for one in await told(house)] == [None, SessionCommand.CLEAR, None]
+
+
+async def test_a_task_and_a_free_cycle_say_that_nobody_asked(house):
+    await house.hear("@Andy hello")
+    await house.answer("hi")
+    await change(house, "UPDATE turns SET kind = 'task', prompt = 'Water the plants?'")
+    (task,) = await told(house)
+    assert await words_of(house, task) == f"{BY_SCHEDULE} Water the plants?"
+    await change(house, "UPDATE turns SET kind = 'auto'")
+    (cycle,) = await told(house)
+    assert await words_of(house, cycle) == BY_ITSELF
+    assert is_worth_keeping(cycle)
+    await change(house, "UPDATE outbox SET text = '<internal>nothing</internal>'")
+    assert not is_worth_keeping((await told(house))[0])
+
+
+async def test_only_the_newest_after_the_mark_are_told_oldest_first(house):
+    ids = []
+    for number in range(4):
+        await house.hear(f"@Andy {number}")
+        ids.append((await house.answer("ok")).id)
+    assert [one.turn for one in await told(house, mark=ids[0], limit=2)] == ids[2:]
+
+
+async def test_the_oldest_open_turn_bounds_what_is_settled(house):
+    async def oldest() -> int | None:
+        async with house.database.reading() as tx:
+            return await exchanges.oldest_open(tx, "family")
+
+    assert await oldest() is None
+    await house.hear("@Andy hello")
+    turn, _, _ = await house.start_next()
+    await house.hear("@Andy and this")
+    assert await oldest() == turn.id
