@@ -37,7 +37,7 @@ from agent_runner.agents.offline.texts import words_of
 from agent_runner.host import Host
 from agent_runner.interfaces import Outcome, Say
 from agent_runner.wire import mailbox
-from agent_runner.wire.order import Request, RunOrder, TurnOrder
+from agent_runner.wire.order import Request, RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
@@ -56,6 +56,7 @@ class OfflineAgent:
     """
 
     session_id: str | None = None
+    restored: RestoreMode | None = None
 
     def __init__(self, order: RunOrder, workspace: Workspace, host: Host, *, now: Now = _utc_now) -> None:
         self._order = order
