@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent_runner.wire.frames import ErrorCode
-from agent_runner.wire.order import TurnOrder
+from agent_runner.wire.order import RestoreMode, TurnOrder
 
 Say = Callable[[str], Awaitable[None]]
 """Take one piece of text for the chat."""
@@ -22,6 +22,9 @@ class TokenUsage:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    context_tokens: int = 0
+    """What the conversation filled of the model's window at the end."""
+    context_window: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +36,21 @@ class Outcome:
     note: str | None = None
     """Why nothing was said, for the record."""
     usage: TokenUsage | None = field(default=None)
+    checkpoint: str | None = None
+    """The last message of the transcript that belongs to the turn, where there is a transcript."""
 
 
 class Agent(Protocol):
     """Answers turns, one at a time, all in the task that entered it."""
 
     session_id: str | None
+
+    @property
+    def restored(self) -> RestoreMode | None:
+        """How its conversation really goes on: known once it has started, corrected if it has to begin anew
+        after that. None where nothing is restored.
+        """
+        ...
 
     async def start(self) -> None:
         """Get ready, resuming the ordered session if there is one. Called once, before `answer`."""

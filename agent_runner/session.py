@@ -78,7 +78,7 @@ class Session:
     async def _answer(self, turn: TurnOrder) -> Outcome:
         if turn.check is None:
             await self._start()
-        self._outlet.put(Ack, turn=turn.turn)
+        self._outlet.put(Ack, turn=turn.turn, restored=self._agent.restored)
         if turn.check is not None:
             verdict = await self._check(turn)
             if verdict.turn is None:
@@ -113,6 +113,8 @@ class Session:
             error=outcome.error,
             code=code,
             note=outcome.note,
+            checkpoint=outcome.checkpoint,
+            restored=self._agent.restored,
             new_session_id=self._agent.session_id,
         )
 
@@ -125,6 +127,8 @@ class Session:
             output_tokens=usage.output_tokens,
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
+            context_tokens=usage.context_tokens,
+            context_window=usage.context_window,
         )
 
     async def _close(self) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from agent_runner.agents.claude_cli import CliProcess
 from agent_runner.agents.claude_command import CliSettings, StartedCli, start_cli
 from agent_runner.agents.claude_import import import_sdk
+from agent_runner.agents.claude_restore import Restoring
 from agent_runner.agents.claude_tools import ToolServer
 from agent_runner.host import Host
 from agent_runner.interfaces import Outcome, Say
-from agent_runner.wire.order import RunOrder, TurnOrder
+from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -41,10 +42,15 @@ class ClaudeAgent:
         self._order = order
         self._workspace = workspace
         self._tools = ToolServer(order, host)
+        self._restoring = Restoring(order.restore, host)
         self._resumed: str | None = None
         self._cli = CliProcess(started, self._tools) if started else None
         self._client: claude_agent_sdk.ClaudeSDKClient | None = None
         self._sdk: Any = None
+
+    @property
+    def restored(self) -> RestoreMode | None:
+        return self._restoring.mode if self._client is not None else None
 
     async def start(self) -> None:
         """Connect to the CLI, resuming the ordered session. Raises what the SDK raises."""
@@ -84,7 +90,7 @@ class ClaudeAgent:
         settings = await asyncio.to_thread(CliSettings.of, order, self._workspace)
         self._run_cli(settings, settings.command())
         self._sdk = await asyncio.to_thread(_load_sdk)
-        chosen = self._sdk.options(settings, self._order)
+        chosen = self._sdk.options(settings, self._order, self._restoring.hooks())
         cli = self._run_cli(settings, self._sdk.sdk_command(chosen) or settings.command())
         self._client = await self._sdk.connect(cli, chosen)
 
@@ -104,6 +110,7 @@ class ClaudeAgent:
     async def _start_afresh(self) -> None:
         logger.warning("the session to resume is gone; a new one begins")
         await self.close()
+        self._restoring.begin_afresh()
         await self._connect(None)
 
     def _is_session_gone(self, error: Exception) -> bool:
@@ -122,22 +129,18 @@ class ClaudeAgent:
         if self._resumed is None and self.session_id is None:
             await say(NOTHING_TO_COMPACT)
             return Outcome()
-        compacted = await self._sdk.compact(self._client, self._cli)
-        if compacted.result is None:
-            raise RuntimeError("The Claude CLI ended without a result")
-        outcome: Outcome = self._sdk.outcome_of(compacted.result)
+        compacted = await self._sdk.compact(self._client, self._cli, self._know_session)
+        outcome: Outcome = self._sdk.outcome_of(compacted)
         if outcome.error is None:
             reason = " ".join((compacted.result.result or "no reason given").split())
             await say(COMPACTED if compacted.has_boundary else f"I could not compact this: {reason}")
         return outcome
 
     async def _ask(self, prompt: str, say: Say) -> Outcome:
-        result = await self._sdk.ask(self._client, prompt, self._know_session)
-        if result is None:
-            raise RuntimeError("The Claude CLI ended without a result")
-        outcome: Outcome = self._sdk.outcome_of(result)
-        if outcome.error is None and (result.result or "").strip():
-            await say(result.result)
+        answered = await self._sdk.ask(self._client, prompt, self._know_session)
+        outcome: Outcome = self._sdk.outcome_of(answered)
+        if outcome.error is None and (answered.result.result or "").strip():
+            await say(answered.result.result)
         return outcome
 
     def _know_session(self, session_id: str) -> None:

@@ -59,6 +59,8 @@ class CliSettings:
     model: str | None
     model_turns: int | None
     resume: str | None
+    resume_at: str | None = None
+    """The last message of that session that counts."""
     tools: tuple[str, ...] = BUILT_IN_TOOLS
     is_bare: bool = False
     """It has a part of its own: no memory of the group, no tools but ours."""
@@ -88,6 +90,7 @@ class CliSettings:
             model=order.get("model"),
             model_turns=(order.get("limits") or {}).get("model_turns"),
             resume=order.get("session_id"),
+            resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
             tools=() if part else _built_in(order),
         )
 
@@ -108,6 +111,8 @@ class CliSettings:
             command += ["--add-dir", str(directory)]
         servers = {"mcpServers": {name: {"type": "sdk", "name": name} for name in SERVERS}}
         command += ["--mcp-config", json.dumps(servers)]
+        if self.resume_at:
+            command.append(f"--resume-session-at={self.resume_at}")
         command.append(f"--setting-sources={','.join(self.setting_sources)}")
         return [*command, "--input-format", "stream-json"]
 

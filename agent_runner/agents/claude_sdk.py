@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,7 @@ from agent_runner.agents.claude_command import (
     CliSettings,
     additions,
 )
+from agent_runner.agents.claude_restore import Hooks
 from agent_runner.faults import log_fault
 from agent_runner.hooks import archive
 from agent_runner.interfaces import Outcome, TokenUsage
@@ -31,7 +33,7 @@ AT_THE_CAP = "error_max_turns"
 """What it did until then stands: only who is given a cap meets it."""
 
 
-def options(settings: CliSettings, order: RunOrder) -> sdk.ClaudeAgentOptions:
+def options(settings: CliSettings, order: RunOrder, *hooks: Hooks) -> sdk.ClaudeAgentOptions:
     """Say `settings` in the SDK's words, with the hooks that only it can have."""
     return sdk.ClaudeAgentOptions(
         cli_path=settings.cli,
@@ -43,12 +45,22 @@ def options(settings: CliSettings, order: RunOrder) -> sdk.ClaudeAgentOptions:
         model=settings.model,
         permission_mode="bypassPermissions",
         resume=settings.resume,
+        resume_session_at=settings.resume_at,
         add_dirs=list(settings.extra),
         setting_sources=list(settings.setting_sources),
         env=additions(),
-        hooks={"PreCompact": [sdk.HookMatcher(hooks=[_archiver(settings, order)])]},
+        hooks=_matchers({"PreCompact": [_archiver(settings, order)]}, *hooks),
         verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
     )
+
+
+def _matchers(*hooks: Hooks) -> Any:
+    """Each hook by itself: those of one event run side by side, and each may say as much as one may."""
+    matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list)
+    for of_one in hooks:
+        for event, callbacks in of_one.items():
+            matchers[event] += [sdk.HookMatcher(hooks=[callback]) for callback in callbacks]
+    return dict(matchers)
 
 
 def _preset(append: str) -> sdk.types.SystemPromptPreset:
@@ -106,59 +118,77 @@ def _zone(name: str) -> ZoneInfo:
         return ZoneInfo("UTC")
 
 
-async def ask(
-    client: sdk.ClaudeSDKClient, prompt: str, on_session: Callable[[str], None]
-) -> sdk.ResultMessage | None:
-    """Ask once and return the result of this prompt, or None when the CLI ends without one.
+@dataclass(slots=True)
+class Answered:
+    """What came of a prompt. Without a `result` the CLI ended before it had one."""
+
+    result: sdk.ResultMessage | None = None
+    checkpoint: str | None = None
+    """The last message of the transcript that was seen of it."""
+    context_tokens: int = 0
+    """What was in the model's window at the last call; 0 where that is not known."""
+    has_boundary: bool = False
+    """The CLI reported that it compacted the session."""
+
+    def hear(self, message: sdk.Message) -> None:
+        """Take what a message tells besides its text."""
+        if isinstance(message, sdk.AssistantMessage | sdk.UserMessage):
+            if message.parent_tool_use_id is not None:
+                return
+            self.checkpoint = message.uuid or self.checkpoint
+        if isinstance(message, sdk.AssistantMessage):
+            self.context_tokens = _context_tokens(message.usage or {}) or self.context_tokens
+        elif isinstance(message, sdk.SystemMessage) and message.subtype == "compact_boundary":
+            self.has_boundary = True
+            about = message.data.get("compact_metadata") or {}
+            self.context_tokens = int(about.get("post_tokens") or 0)
+        elif isinstance(message, sdk.ResultMessage):
+            self.result = message
+
+
+async def ask(client: sdk.ClaudeSDKClient, prompt: str, on_session: Callable[[str], None]) -> Answered:
+    """Ask once and return what came of it.
 
     `on_session` hears of the session's id with the first message that tells it.
     """
     prompt_id = str(uuid4())
     await client.query(_one_message(prompt, prompt_id))
-
-    def on_event(event: sdk.SystemMessage) -> None:
-        if event.subtype == "init":
-            on_session(str(event.data["session_id"]))
-
-    return await _result_of(client, prompt_id, on_event)
+    return await _answered(client, prompt_id, on_session)
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """What came of `/compact`: its result, and whether the CLI reported the boundary that proves it."""
-
-    result: sdk.ResultMessage | None
-    has_boundary: bool
-
-
-async def compact(client: sdk.ClaudeSDKClient, cli: CliProcess) -> Compacted:
+async def compact(
+    client: sdk.ClaudeSDKClient, cli: CliProcess, on_session: Callable[[str], None]
+) -> Answered:
     """Have the CLI summarise the conversation.
 
     Written past the client, which marks every message as text of a person, so that it is no command.
     """
-    prompt_id, boundaries = str(uuid4()), 0
-
-    def on_event(event: sdk.SystemMessage) -> None:
-        nonlocal boundaries
-        boundaries += event.subtype == "compact_boundary"
-
+    prompt_id = str(uuid4())
     async for message in _one_message("/compact", prompt_id):
         await cli.write(json.dumps(message) + "\n")
-    result = await _result_of(client, prompt_id, on_event)
-    return Compacted(result, boundaries > 0)
+    return await _answered(client, prompt_id, on_session)
 
 
-async def _result_of(
-    client: sdk.ClaudeSDKClient, prompt_id: str, on_event: Callable[[sdk.SystemMessage], None]
-) -> sdk.ResultMessage | None:
+async def _answered(
+    client: sdk.ClaudeSDKClient, prompt_id: str, on_session: Callable[[str], None]
+) -> Answered:
+    answered = Answered()
     async for message in client.receive_messages():
-        if isinstance(message, sdk.SystemMessage):
-            on_event(message)
-        if isinstance(message, sdk.ResultMessage) and prompt_id in (
+        if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
+            on_session(str(message.data["session_id"]))
+        if isinstance(message, sdk.ResultMessage) and prompt_id not in (
             message.user_message_uuids or [prompt_id]
         ):
-            return message
-    return None
+            continue
+        answered.hear(message)
+        if answered.result is not None:
+            break
+    return answered
+
+
+def _context_tokens(used: dict[str, Any]) -> int:
+    parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return sum(int(used.get(part) or 0) for part in parts)
 
 
 async def _one_message(prompt: str, prompt_id: str) -> AsyncIterator[dict[str, Any]]:
@@ -166,27 +196,37 @@ async def _one_message(prompt: str, prompt_id: str) -> AsyncIterator[dict[str, A
     yield {"type": "user", "uuid": prompt_id, "message": content, "parent_tool_use_id": None}
 
 
-def outcome_of(result: sdk.ResultMessage) -> Outcome:
-    """Judge a result: an error result is an error, whatever was said before."""
-    usage = _usage(result)
+def outcome_of(answered: Answered) -> Outcome:
+    """Judge a result: an error result is an error, whatever was said before.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    result, usage = answered.result, _usage(answered)
+    if result is None:
+        raise RuntimeError("The Claude CLI ended without a result")
     if not result.is_error and result.subtype == "success":
-        return Outcome(usage=usage)
+        return Outcome(usage=usage, checkpoint=answered.checkpoint)
     if result.subtype == AT_THE_CAP:
-        return Outcome(note="it has asked the model as often as it may", usage=usage)
+        note = "it has asked the model as often as it may"
+        return Outcome(note=note, usage=usage, checkpoint=answered.checkpoint)
     reasons = result.errors or [result.result or "", result.subtype]
     reason = next((" ".join(reason.split()) for reason in reasons if reason.strip()), "no reason given")
     return Outcome(error=reason[:500], code="agent", usage=usage)
 
 
-def _usage(result: sdk.ResultMessage) -> TokenUsage | None:
-    used = result.usage
-    if not used:
+def _usage(answered: Answered) -> TokenUsage | None:
+    used = answered.result.usage if answered.result else None
+    if answered.result is None or not used:
         return None
-    models = list(result.model_usage or {})
+    models = answered.result.model_usage or {}
+    windows = [int(one.get("contextWindow") or 0) for one in models.values()]
     return TokenUsage(
-        model=models[0] if len(models) == 1 else ", ".join(models) or None,
+        model=", ".join(models) or None,
         input_tokens=int(used.get("input_tokens") or 0),
         output_tokens=int(used.get("output_tokens") or 0),
         cache_read_tokens=int(used.get("cache_read_input_tokens") or 0),
         cache_write_tokens=int(used.get("cache_creation_input_tokens") or 0),
+        context_tokens=answered.context_tokens,
+        context_window=min(filter(None, windows), default=0),
     )

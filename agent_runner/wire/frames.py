@@ -35,6 +35,8 @@ FrameNumber = Annotated[int, Field(ge=1, lt=2**53)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Name = Annotated[Sendable, Field(max_length=200)]
 """A session, a model: what others store and show."""
+Mark = Annotated[Sendable, Field(max_length=64)]
+"""A message of a session's transcript, by its uuid."""
 
 
 class _Frame(Document):
@@ -80,6 +82,10 @@ class TurnEnd(_Frame):
     note: Sendable | None = None
     told: tuple[ToldNotice, ...] = Field(default=(), max_length=MAX_TOLD)
     """The notices that the model was told in it."""
+    checkpoint: Mark | None = None
+    """Where the session's transcript stands now that the turn is complete in it."""
+    restored: RestoreMode | None = None
+    """As in `Ack`, where that was known only later."""
 
 
 class Heartbeat(_Frame):
@@ -100,6 +106,8 @@ class Usage(_Frame):
     cache_write_tokens: Count = 0
     context_tokens: Count = 0
     """What the conversation filled of the model's window when the turn ended; 0 where that is not known."""
+    context_window: Count = 0
+    """How large that window is; 0 where that is not known."""
 
 
 class Failure(_Frame):

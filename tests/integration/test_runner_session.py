@@ -20,7 +20,7 @@ from agent_runner.outlet import Outlet
 from agent_runner.session import AGENT_BROKE, TURN_CUT_OFF, Session
 from agent_runner.wire.frames import Frame, FrameDecoder, FrameLine, Heartbeat, Ready, parse_frame
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS
-from agent_runner.wire.order import Limits, RunOrder, TurnOrder
+from agent_runner.wire.order import Limits, RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.fakes.runner_process import RUN, RunnerProcess, make_workspace, order_of
 
@@ -34,6 +34,7 @@ class PlannedAgent:
     plan: Answer
     close_file: Path
     session_id: str | None = None
+    restored: RestoreMode | None = None
     closed: list[bool] = field(default_factory=list)
 
     async def start(self) -> None:
@@ -201,7 +202,7 @@ from agent_runner import __main__, runner
 from agent_runner.interfaces import Outcome
 
 class Agent:
-    session_id = None
+    session_id = restored = None
     async def start(self):
         print("stray print")
         os.write(1, b"stray write\\n")

@@ -13,7 +13,7 @@ import pytest
 
 from agent_runner.agents.claude_command import CliSettings, start_early
 from agent_runner.agents.claude_import import import_sdk
-from agent_runner.wire.order import Limits, RunOrder
+from agent_runner.wire.order import Limits, Restore, RunOrder
 from agent_runner.workspace import Workspace
 from tests.fakes.messages_api import Say, ScriptedMessagesApi, Tokens, all_text, system_text
 from tests.fakes.runner_process import RunnerProcess, make_workspace, order_of
@@ -44,6 +44,8 @@ def reporter(directory: Path) -> tuple[Path, Path]:
         {},
         {"session_id": "0b9d1f3e-1111-4222-8333-444444444444"},
         {"session_id": "--version", "model": "claude-haiku-4-5"},
+        {"session_id": "0b9d1f3e-1111-4222-8333-444444444444", "restore": Restore(resume_at="5a1d")},
+        {"restore": Restore(resume_at="of a session that is not resumed")},
         {"limits": Limits(model_turns=7), "is_main": True},
         {"assistant_name": "Ada", "timezone": "Asia/Seoul"},
         {"limits": Limits(model_turns=10), "model": "claude-haiku-4-5", "instructions": "- Keep order 정리"},

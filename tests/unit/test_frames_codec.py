@@ -29,9 +29,11 @@ from agent_runner.wire.frames import (
 EVERY_KIND = [
     Ready(n=1),
     Ack(n=2, turn=7, new_session_id="s-1"),
+    Ack(n=2, turn=7, restored="rehydrate"),
     Result(n=3, turn=7, result="안녕\n---NANOCLAW_OUTPUT_END---\n👋"),
     Usage(n=4, turn=7, model="m", input_tokens=5),
     TurnEnd(n=5, turn=7, status="error", error="no", code="session_gone"),
+    TurnEnd(n=5, turn=7, checkpoint="5a1d", restored="fresh"),
     Heartbeat(n=6),
     Failure(n=7, error="gone"),
 ]
