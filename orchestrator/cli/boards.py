@@ -67,11 +67,9 @@ async def cycles(tx: Tx, place: Place, *, limit: int) -> list[dict[str, Any]]:
     return await dashboard_cycles.newest(tx, place.group.folder, limit=limit)
 
 
-async def files(tx: Tx, place: Place) -> dict[str, str]:
-    found = await export.files_of(tx, place.group.folder, place.zone)
-    if found is None:
-        raise BadRequest(f"'{place.group.folder}' has no dashboard yet.")
-    return found
+async def itself(tx: Tx, place: Place) -> Place:
+    del tx
+    return place
 
 
 @asynccontextmanager
@@ -159,9 +157,12 @@ def ask_model(home: Path | None, folder: str | None) -> dict[str, Any]:
 
 
 def write_files(home: Path | None, folder: str | None, directory: Path) -> list[str]:
-    found = look(home, folder, files)
-    export.write(directory, found)
-    return sorted(found)
+    place = look(home, folder, itself)
+    found = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
+    if found is None:
+        raise BadRequest(f"'{place.group.folder}' has no dashboard yet.")
+    export.write(directory, found.contents)
+    return sorted(found.contents)
 
 
 def take_files(home: Path | None, folder: str | None, directory: Path, *, replaces: bool) -> dict[str, int]:

@@ -139,12 +139,12 @@ class Desk:
         """
         async with self._database.reading() as tx:
             group = await groups.known(tx, folder)
-            documents = await export.documents_of(tx, group.folder, self._zone_of(group))
-        if documents is None:
+        database = await self._database.path()
+        found = await asyncio.to_thread(export.read, database, group.folder, self._zone_of(group))
+        if found is None:
             return []
-        contents = await asyncio.to_thread(export.contents, documents)
-        await asyncio.to_thread(export.write, directory, contents)
-        return list(contents)
+        await asyncio.to_thread(export.write, directory, found.contents)
+        return list(found.contents)
 
     async def take(self, folder: str, directory: Path, *, replaces: bool = False) -> importing.Rows:
         """Import a dashboard's files, in the place of what is there if `replaces`: all or nothing.

@@ -5,7 +5,10 @@ The files are output: what is written into them changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,17 +16,11 @@ from zoneinfo import ZoneInfo
 from pydantic_core import to_json
 
 from agent_runner.wire.files import write_whole
-from orchestrator.dashboard import export_rows as rows
+from orchestrator.dashboard import export_rows as as_told
 from orchestrator.models import Folder
-from orchestrator.store import (
-    dashboard_knowledge,
-    dashboard_notifications,
-    dashboard_questions,
-    dashboard_tasks,
-    dashboards,
-)
-from orchestrator.store.database import Tx
+from orchestrator.store import dashboard_files
 
+VERSION = "1.0"
 FILES = (
     "tasks.json",
     "questions.json",
@@ -32,53 +29,38 @@ FILES = (
     "knowledge/insights.json",
     "knowledge/people.json",
 )
+BATCH = 1_000
+_OPENED, _CLOSED = '{\n  "": [\n', "\n  ]\n}"
+"""What is around the rows of a list that stands in an object."""
+
+Told = Iterable[Mapping[str, Any]]
 
 
-async def files_of(tx: Tx, folder: Folder, zone: ZoneInfo) -> dict[str, str] | None:
-    """Return the content of each file by its name; None of a group that has no dashboard."""
-    documents = await documents_of(tx, folder, zone)
-    return None if documents is None else contents(documents)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """The content of each file by its name, as of one revision of the dashboard."""
+
+    revision: int
+    contents: dict[str, str]
 
 
-async def documents_of(tx: Tx, folder: Folder, zone: ZoneInfo) -> dict[str, Any] | None:
-    """Return what stands in each file."""
-    if await dashboards.get(tx, folder) is None:
+def read(database: Path, folder: Folder, zone: ZoneInfo) -> Exported | None:
+    """Read a dashboard; None of a group that has none. No work for an event loop: some 0.1 s for 10,000 rows.
+
+    Raises:
+        StoreError: there is no database, or a newer Andy's.
+        sqlite3.Error: it cannot be read.
+    """
+    rows = dashboard_files.read(database, folder)
+    if rows is None:
         return None
-    tasks = sorted(
-        await dashboard_tasks.on_board(tx, folder), key=lambda one: (one.created_ms // 1000, one.id)
-    )
-    past = sorted(
-        await dashboard_tasks.history(tx, folder), key=lambda one: ((one.archived_ms or 0) // 1000, one.id)
-    )
-    questions = [one for one in await dashboard_questions.every(tx, folder) if rows.is_listed(one)]
-    questions.sort(key=lambda one: (one.created_ms // 1000, one.id))
-    told = await dashboard_notifications.listed(tx, folder)
-    told.sort(key=lambda one: (one.due_ms // 1000, one.id))
-    insights = sorted(
-        await dashboard_knowledge.insights(tx, folder), key=lambda one: (one.created_ms // 1000, one.id)
-    )
-    history = rows.listed("completed_tasks", (rows.completed(one, zone) for one in past))
-    history["projects"] = [dict(one.body) for one in await dashboard_knowledge.projects(tx, folder)]
-    return {
-        "tasks.json": rows.listed("tasks", (rows.task(one, zone) for one in tasks)),
-        "questions.json": rows.listed("questions", (rows.question(one, zone) for one in questions)),
-        "notifications.json": rows.listed("notifications", (rows.notification(one, zone) for one in told)),
-        "knowledge/history.json": history,
-        "knowledge/insights.json": rows.listed("insights", (rows.insight(one, zone) for one in insights)),
-        "knowledge/people.json": rows.listed(
-            "people", (dict(one.body) for one in await dashboard_knowledge.people(tx, folder))
-        ),
-    }
-
-
-def contents(documents: Mapping[str, Any]) -> dict[str, str]:
-    """Write each document out. Takes a while for a large dashboard: no work for an event loop."""
-    # The standard library's encoder is several times slower as soon as it indents.
-    return {name: to_json(document, indent=2).decode() + "\n" for name, document in documents.items()}
+    return Exported(revision=rows.revision, contents=_contents(rows, zone))
 
 
 def write(directory: Path, contents: Mapping[str, str]) -> None:
     """Write the files, each whole or not at all; what is written already stays untouched. Blocks.
+
+    Not flushed to the disk: they are made again from the database, which is.
 
     Raises:
         OSError: a file cannot be written.
@@ -87,3 +69,35 @@ def write(directory: Path, contents: Mapping[str, str]) -> None:
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)
+
+
+def _contents(rows: dashboard_files.Rows, zone: ZoneInfo) -> dict[str, str]:
+    show = as_told.Times(zone).show
+    return {
+        "tasks.json": _document(tasks=(as_told.task(one, show) for one in rows.tasks)),
+        "questions.json": _document(questions=(as_told.question(one, show) for one in rows.questions)),
+        "notifications.json": _document(
+            notifications=(as_told.notification(one, show) for one in rows.notifications)
+        ),
+        "knowledge/history.json": _document(
+            completed_tasks=(as_told.completed(one, show) for one in rows.history),
+            projects=map(json.loads, rows.projects),
+        ),
+        "knowledge/insights.json": _document(insights=(as_told.insight(one, show) for one in rows.insights)),
+        "knowledge/people.json": _document(people=map(json.loads, rows.people)),
+    }
+
+
+def _document(**lists: Told) -> str:
+    listed = "".join(f',\n  "{name}": {_list(rows)}' for name, rows in lists.items())
+    return f'{{\n  "version": "{VERSION}"{listed}\n}}\n'
+
+
+def _list(rows: Told) -> str:
+    """A list of an indented document, written in batches: the encoder lets no other thread work meanwhile."""
+    # The standard library's encoder is several times slower as soon as it indents.
+    left = iter(rows)
+    batches = []
+    while batch := list(islice(left, BATCH)):
+        batches.append(to_json({"": batch}, indent=2).decode()[len(_OPENED) : -len(_CLOSED)])
+    return "[\n" + ",\n".join(batches) + "\n  ]" if batches else "[]"

@@ -1,11 +1,11 @@
-"""Keeps the files of each dashboard true: a second after it changed, at the latest after a minute."""
+"""Keeps the files of each dashboard true: at once after it changed, a second after the time before."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -19,9 +19,11 @@ from orchestrator.store.database import Database
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
-DEBOUNCE_SECONDS = 1.0
+PAUSE_SECONDS = 1.0
+SHARE = 10
+"""It pauses so many times as long as it wrote: a tenth of a core, however large the dashboards are."""
 DIRECTORY = "dashboard"
-_HINTS = ("command.dashboard", "dashboard.", "notification.", "worker.")
+_HINTS = ("command.dashboard*", "dashboard.*", "notification.*", "worker.*")
 
 
 class Exporter:
@@ -34,24 +36,29 @@ class Exporter:
         *,
         bus: Bus,
         zone_of: Callable[[Group], ZoneInfo],
-        debounce_seconds: float = DEBOUNCE_SECONDS,
+        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
         """`root` holds a directory a group, which is there once a container of it was prepared."""
         self._root = root
         self._database = database
         self._bus = bus
         self._zone_of = zone_of
-        self._debounce_seconds = debounce_seconds
+        self._pause_seconds = pause_seconds
         self._written: dict[Folder, tuple[int, str]] = {}
 
     async def run(self) -> None:
-        with self._bus.listening() as events:
+        with self._bus.listening(*_HINTS) as events:
             while True:
-                await self.write_all()
-                await self._until_changed(events)
-                await asyncio.sleep(self._debounce_seconds)
                 while not events.empty():
                     events.get_nowait()
+                began = time.monotonic()
+                await self.write_all()
+                await self.pause(time.monotonic() - began)
+                await _until_changed(events)
+
+    async def pause(self, took_seconds: float) -> None:
+        """Let changes gather after a write that took so long: a dashboard is always written whole."""
+        await asyncio.sleep(max(self._pause_seconds, SHARE * took_seconds))
 
     async def write_all(self) -> None:
         """Write what has changed since it was written last."""
@@ -68,44 +75,27 @@ class Exporter:
         if self._written.get(group.folder) == (revision, zone.key) or not directory.is_dir():
             return
         try:
-            database = await self._path()
-            written = await asyncio.to_thread(_export, database, group.folder, zone, directory / DIRECTORY)
+            written = await asyncio.to_thread(
+                _export, await self._database.path(), group.folder, zone, directory / DIRECTORY
+            )
         except OSError as error:
             log.warning("dashboard.not_exported", group=group.folder, reason=error.strerror)
             return
         self._written[group.folder] = (written, zone.key)
 
-    async def _path(self) -> Path:
-        async with self._database.reading() as tx:
-            rows = await tx.execute_fetchall("PRAGMA database_list")
-        return Path(next(iter(rows))["file"])
 
-    async def _until_changed(self, events: asyncio.Queue[Event]) -> None:
-        try:
-            async with asyncio.timeout(SWEEP_SECONDS):
-                while not (await events.get()).kind.startswith(_HINTS):
-                    continue
-        except TimeoutError:
-            return
+async def _until_changed(events: asyncio.Queue[Event]) -> None:
+    try:
+        async with asyncio.timeout(SWEEP_SECONDS):
+            await events.get()
+    except TimeoutError:
+        return
 
 
 def _export(database: Path, folder: Folder, zone: ZoneInfo, directory: Path) -> int:
-    """Write the files by a connection of its own and return their revision.
-
-    A large dashboard takes seconds, in which the host goes on and its transactions do not wait.
-    """
-    revision, documents = asyncio.run(_read(database, folder, zone))
-    export.write(directory, export.contents(documents))
-    return revision
-
-
-async def _read(database: Path, folder: Folder, zone: ZoneInfo) -> tuple[int, dict[str, Any]]:
-    reader = await Database.open_readonly(database)
-    try:
-        async with reader.reading() as tx:
-            await tx.execute("BEGIN")  # all of it as of one moment
-            board = await dashboards.get(tx, folder)
-            documents = await export.documents_of(tx, folder, zone)
-    finally:
-        await reader.close()
-    return (board.revision if board else 0), documents or {}
+    """Write the files and return their revision: the host goes on meanwhile, its transactions do not wait."""
+    found = export.read(database, folder, zone)
+    if found is None:
+        return 0
+    export.write(directory, found.contents)
+    return found.revision

@@ -47,7 +47,7 @@ class Database:
     @classmethod
     async def open_readonly(cls, path: Path) -> Self:
         """Open `path` for commands that only look. Raises `StoreError` when there is none."""
-        uri = await asyncio.to_thread(_readonly_uri, path)
+        uri = await asyncio.to_thread(readonly_uri, path)
         connection = await aiosqlite.connect(uri, uri=True, isolation_level=None)
         connection.row_factory = sqlite3.Row
         await connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -75,6 +75,11 @@ class Database:
             return
         async with self._lock:
             yield self._connection
+
+    async def path(self) -> Path:
+        """Where it is, for who reads it by a connection of their own."""
+        rows = await self._connection.execute_fetchall("PRAGMA database_list")
+        return Path(next(iter(rows))["file"])
 
     async def close(self) -> None:
         async with self._lock:
@@ -172,7 +177,12 @@ def _prepare(path: Path) -> None:
         raise unusable(path, error) from error
 
 
-def _readonly_uri(path: Path) -> str:
+def readonly_uri(path: Path) -> str:
+    """Where to open a database that is only looked at. Blocks.
+
+    Raises:
+        StoreError: there is none, or a newer Andy wrote it.
+    """
     if not path.is_file():
         raise StoreError(f"There is no database at {path} yet: start Andy once with 'andy up'.")
     _refuse_newer(path)

@@ -9,10 +9,21 @@ from typing import Any
 
 import pytest
 
+from orchestrator.dashboard import export
 from orchestrator.dashboard.exporter import Exporter
-from orchestrator.dashboard.models import Actor, Deadline, NotificationStatus, Status
+from orchestrator.dashboard.models import (
+    Actor,
+    Category,
+    Deadline,
+    Insight,
+    NotificationStatus,
+    Person,
+    Project,
+    Status,
+)
 from orchestrator.errors import ImportRefused
-from orchestrator.store import dashboards
+from orchestrator.models import Folder
+from orchestrator.store import dashboard_knowledge, dashboards
 from tests.fakes.dashboard_house import (
     DAY_MS,
     FEB_9_0830,
@@ -26,6 +37,8 @@ from tests.fakes.dashboard_house import (
 )
 from tests.fakes.household import SEOUL, Household
 from tests.fakes.until import until
+
+GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture
@@ -80,6 +93,69 @@ async def test_at_45_what_is_exported_comes_in_and_out_again_to_the_byte(
     await home.desk.take("bees", first)
     await home.desk.export("bees", second)
     assert contents(second) == contents(first)
+
+
+async def know(home: DashboardHouse) -> None:
+    """What only files bring, and an insight whose id is not chance's."""
+    async with home.house.database.transaction() as tx:
+        links = {"people": ["p_1"], "mine": {"n": 1.5, "none": []}}
+        insight = {"category": Category.TECH, "title": "T", "content": '\u2028 \\ \x01 "q" 🐝'}
+        await dashboard_knowledge.add_insight(
+            tx,
+            Insight(
+                folder=FOLDER, id="i_1", content_hash="1", links=links, created_ms=FEB_9_0830 - 1, **insight
+            ),
+        )
+        await dashboard_knowledge.put_person(tx, Person(folder=FOLDER, id="p_1", body={"id": "p_1", "x": {}}))
+        await dashboard_knowledge.put_project(
+            tx, Project(folder=FOLDER, id="o_1", body={"id": "o_1", "y": []})
+        )
+
+
+async def test_the_files_are_to_the_byte_what_they_always_were(home: DashboardHouse, tmp_path: Path) -> None:
+    await home.put(
+        blog(tags=("글",), context="two\nlines 👩‍👩‍👧", recurring={"enabled": True, "days_of_week": [0]}),
+        blog(id="task_002", deadline=Deadline(at_ms=at("2026-02-12T18:00"), text="thursday evening")),
+        blog(id="task_003", deadline=None, blocked_ms=FEB_9_0830 - DAY_MS, blocker_note="waits"),
+        blog(id="task_006", user_set={"title": FEB_9_0830}, extra={"size": {"w": 1}}, created_ms=-1),
+        blog(
+            id="task_004", status=Status.COMPLETED, pct=100, completed_ms=FEB_9_0830, archived_ms=FEB_9_1800
+        ),
+        blog(id="task_005", status=Status.CANCELLED, archived_ms=FEB_9_0830, estimation={"hours": 2}),
+        a_question(),
+        a_question(id="q_002", answer="80 %", answered_ms=FEB_9_0830, processed_ms=FEB_9_1800),
+        a_question(id="q_003", closed_ms=FEB_9_0830, closed_reason="gone"),
+        alert(cause="deadline:24h", due_text="tomorrow 9am"),
+        alert(id="n_002", status=NotificationStatus.SENDING, due_ms=FEB_9_1800),
+        alert(id="n_003", status=NotificationStatus.FAILED, error="no line", context="why"),
+        alert(id="n_004", status=NotificationStatus.EXPIRED),
+        alert(id="n_005", status=NotificationStatus.DELIVERED, delivered_ms=FEB_9_0830),
+        alert(id="n_006", status=NotificationStatus.CANCELLED, cancelled_ms=FEB_9_0830, cancel_reason="no"),
+    )
+    await know(home)
+    await home.desk.export("family", tmp_path)
+    assert contents(tmp_path) == contents(GOLDEN)
+
+
+async def test_a_list_of_many_batches_is_the_same_document(home: DashboardHouse) -> None:
+    many = 2 * export.BATCH + 1
+    await home.put(*(alert(id=f"n_{number:05}") for number in range(many)))
+    found = export.read(await home.house.database.path(), FOLDER, SEOUL)
+    assert found is not None
+    text = found.contents["notifications.json"]
+    assert text == json.dumps(json.loads(text), ensure_ascii=False, indent=2) + "\n"
+    assert [one["id"] for one in json.loads(text)["notifications"]] == [f"n_{n:05}" for n in range(many)]
+
+
+async def test_an_export_is_of_one_moment_and_waits_for_no_transaction(home: DashboardHouse) -> None:
+    await home.put(blog())
+    path = await home.house.database.path()
+    async with home.house.database.transaction() as tx:
+        await tx.execute("UPDATE dashboard_tasks SET title = 'half done'")
+        found = await asyncio.to_thread(export.read, path, FOLDER, SEOUL)
+    assert found is not None
+    assert "Write blog post" in found.contents["tasks.json"]
+    assert export.read(path, Folder("nobody"), SEOUL) is None
 
 
 async def test_the_files_are_as_other_programs_know_them(home: DashboardHouse, tmp_path: Path) -> None:
@@ -210,7 +286,7 @@ async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
     (tmp_path / "family").mkdir()
     path = tmp_path / "family/dashboard/tasks.json"
     exporter = Exporter(
-        tmp_path, home.house.database, bus=home.house.bus, zone_of=lambda _: SEOUL, debounce_seconds=0
+        tmp_path, home.house.database, bus=home.house.bus, zone_of=lambda _: SEOUL, pause_seconds=0
     )
     running = asyncio.create_task(exporter.run(), name="exporter")
     try:
@@ -228,3 +304,31 @@ async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
     assert board is not None
     assert (await home.task(made.data["id"])).pct == 80
     assert [name for name in contents(tmp_path) if "partial" in name] == []
+
+
+async def test_changes_that_come_while_files_are_written_are_written_together(
+    home: DashboardHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = asyncio.Semaphore(0)
+    written: list[Path] = []
+    write = export.write
+    monkeypatch.setattr(export, "write", lambda to, files: (written.append(to), write(to, files)))
+    exporter = Exporter(tmp_path, home.house.database, bus=home.house.bus, zone_of=lambda _: SEOUL)
+    monkeypatch.setattr(exporter, "pause", lambda _: pauses.acquire())
+    (tmp_path / "family").mkdir()
+    await home.put(blog())
+    running = asyncio.create_task(exporter.run(), name="exporter")
+    try:
+        await until(lambda: len(written) == 1, "it is written at once")
+        for number in range(20):
+            await home.use("update_task", task_id="task_001", progress=71 + number)
+        pauses.release()
+        path = tmp_path / "family/dashboard/tasks.json"
+        await until(lambda: '"percentage": 90' in path.read_text(), "the last change is written")
+        pauses.release()
+        await home.use("update_task", task_id="task_001", progress=91)
+        await until(lambda: '"percentage": 91' in path.read_text(), "the next change is written")
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert len(written) == 3

@@ -1,0 +1,170 @@
+"""A whole dashboard as its files are made of it: plain rows, read by a connection of their own.
+
+A dashboard may have tens of thousands of rows. Frozen values of them all would take longer than the rest.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from orchestrator.models import Folder
+from orchestrator.store.database import readonly_uri
+
+_ERA_MS = 62_135_596_800_000
+"""From the year 1 to 1970: seconds are counted from there, or the division would round towards 1970."""
+
+
+class TaskRow(NamedTuple):
+    id: str
+    title: str
+    raw_input: str
+    deadline_date: str | None
+    deadline_ms: int | None
+    deadline_text: str
+    estimation_json: str
+    pct: int
+    progress_note: str
+    last_update_ms: int
+    blocked_ms: int | None
+    blocker_note: str | None
+    status: str
+    priority: str
+    context: str
+    tags_json: str
+    links_json: str
+    recurring_json: str | None
+    reflection: str
+    created_ms: int
+    updated_ms: int
+    completed_ms: int | None
+    archived_ms: int | None
+    user_set_json: str
+    extra_json: str
+
+
+class QuestionRow(NamedTuple):
+    id: str
+    question: str
+    context: str
+    priority: str
+    type: str
+    task_id: str | None
+    asked_count: int
+    last_asked_ms: int | None
+    cooldown_h: int
+    created_by: str
+    created_ms: int
+    answer: str | None
+    answered_ms: int | None
+    processed_ms: int | None
+
+
+class NotificationRow(NamedTuple):
+    id: str
+    message: str
+    due_ms: int
+    due_text: str | None
+    type: str
+    priority: str
+    task_id: str | None
+    question_id: str | None
+    cause: str | None
+    status: str
+    context: str
+    created_by: str
+    created_ms: int
+    delivered_ms: int | None
+    cancelled_ms: int | None
+    cancel_reason: str | None
+    error: str | None
+
+
+class InsightRow(NamedTuple):
+    id: str
+    category: str
+    title: str
+    content: str
+    source: str
+    tags_json: str
+    links_json: str
+    created_ms: int
+
+
+Row = TypeVar("Row", TaskRow, QuestionRow, NotificationRow, InsightRow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """All of a dashboard, each list by the second it counts by and then by id."""
+
+    revision: int
+    tasks: list[TaskRow]
+    """On the board."""
+    history: list[TaskRow]
+    questions: list[QuestionRow]
+    """Open and answered ones: one that was closed unanswered is none that the files know."""
+    notifications: list[NotificationRow]
+    insights: list[InsightRow]
+    people: list[str]
+    """As JSON."""
+    projects: list[str]
+
+
+def read(path: Path, folder: Folder) -> Rows | None:
+    """Read a dashboard as of one moment; None of a group that has none. Blocks, and no lock is held.
+
+    Raises:
+        StoreError: there is no database at `path`, or a newer Andy's.
+        sqlite3.Error: it cannot be read.
+    """
+    with closing(sqlite3.connect(readonly_uri(path), uri=True, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        looking = _Look(connection, folder)
+        revision = looking.revision()
+        return None if revision is None else looking.rows(revision)
+
+
+class _Look:
+    def __init__(self, connection: sqlite3.Connection, folder: Folder) -> None:
+        self._connection = connection
+        self._folder = folder
+
+    def revision(self) -> int | None:
+        found = self._connection.execute(
+            "SELECT revision FROM dashboards WHERE group_folder = ?", (self._folder,)
+        ).fetchone()
+        return None if found is None else int(found[0])
+
+    def rows(self, revision: int) -> Rows:
+        return Rows(
+            revision=revision,
+            tasks=self._all(TaskRow, "dashboard_tasks", "archived_ms IS NULL", by="created_ms"),
+            history=self._all(TaskRow, "dashboard_tasks", "archived_ms IS NOT NULL", by="archived_ms"),
+            questions=self._all(
+                QuestionRow, "questions", "answered_ms IS NOT NULL OR closed_ms IS NULL", by="created_ms"
+            ),
+            notifications=self._all(NotificationRow, "notifications", "TRUE", by="due_ms"),
+            insights=self._all(InsightRow, "insights", "TRUE", by="created_ms"),
+            people=list(self._bodies("people")),
+            projects=list(self._bodies("projects")),
+        )
+
+    def _all(self, kind: type[Row], table: str, which: str, *, by: str) -> list[Row]:
+        found = self._connection.execute(
+            f"SELECT {', '.join(kind._fields)} FROM {table} WHERE group_folder = ? AND ({which})"  # noqa: S608
+            f" ORDER BY ({by} + {_ERA_MS}) / 1000, id",
+            (self._folder,),
+        )
+        return [kind._make(row) for row in found]
+
+    def _bodies(self, table: str) -> Iterator[str]:
+        found = self._connection.execute(
+            f"SELECT body_json FROM {table} WHERE group_folder = ? ORDER BY id",  # noqa: S608 - one of ours
+            (self._folder,),
+        )
+        return (row[0] for row in found)
