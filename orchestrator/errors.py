@@ -8,6 +8,7 @@ AndyError                    a person reads the text: it names the mend
 │   └── StoreCorrupt         what is in it is damaged
 ├── BackupError              a backup cannot be made, or is none that can be restored
 ├── MailboxError             a group's request directory is not what the host made
+├── ContextBusy              another writer holds what a group's conversation was about
 ├── BadRequest               what was asked cannot be done as it stands
 │   ├── UnknownGroup
 │   ├── TextEmpty
@@ -72,6 +73,17 @@ class BackupError(AndyError):
 
 class MailboxError(AndyError):
     """A group's request directory cannot be used."""
+
+
+class ContextBusy(AndyError):
+    """What a group's conversation was about is held by another writer."""
+
+    code = "context_busy"
+    http_status = 503
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        super().__init__(f"The context of '{folder}' is being written by another: try again in a moment.")
 
 
 class BadRequest(AndyError):

@@ -1,0 +1,120 @@
+"""Messages entering the window, and what that pushes out of it. Pure but for the summariser it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.context import window
+from orchestrator.context.models import Context, Message, Role, Stats, iso
+from orchestrator.context.summary import Summariser
+from orchestrator.context.tokens import TokenCounter
+from orchestrator.redaction import redact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """One thing said, on its way into a context."""
+
+    id: str
+    """`t17.u` or `t17.a`: what makes it count once."""
+    role: Role
+    content: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """What registering some messages did."""
+
+    context: Context
+    new_ids: tuple[str, ...] = ()
+    evicted: tuple[Message, ...] = ()
+    """What left the window, whole; it is in the summary now."""
+    old_summary: str = ""
+    """The summary before that."""
+
+
+def registered(
+    context: Context, spoken: Iterable[Spoken], *, counter: TokenCounter, summariser: Summariser
+) -> Registered:
+    """Return the context with messages more (C-12): appended, trimmed, what left folded once.
+
+    An id that was registered before changes nothing, unless it is in the window with another text: a turn
+    that is tried again may ask more. A question makes itself the pending one, an answer ends that.
+    """
+    before = context.conversation
+    held = {message.id: message for message in before.recent_window}
+    new: list[str] = []
+    stats, pending = context.stats, context.pending_user
+    for one in spoken:
+        if one.id in before.seen and one.id not in held:
+            continue
+        message = _message(one)
+        if one.id not in before.seen and one.id not in new:
+            new.append(one.id)
+            stats = _counted(stats, message, counter)
+        elif one.id not in new and message.content == held[one.id].content:
+            continue
+        held[one.id] = message if one.id not in held else _again(held[one.id], message)
+        pending = _pending(pending, message, context, is_new=one.id in new)
+    cut = window.trimmed(window.in_order(held.values()), counter)
+    old = before.running_summary
+    conversation = before.model_copy(
+        update={
+            "recent_window": cut.kept,
+            "running_summary": summariser.fold(old, cut.evicted) if cut.evicted else old,
+            "seen": before.seen.with_ids(new),
+        }
+    )
+    changed = context.model_copy(
+        update={"conversation": conversation, "stats": stats, "pending_user": pending}
+    )
+    return Registered(
+        context=context if changed == context else changed,
+        new_ids=tuple(new),
+        evicted=cut.evicted,
+        old_summary=old,
+    )
+
+
+def closed(context: Context, *, through_turn: int | None = None) -> Context:
+    """Return it with the dialogue forgotten; of every turn up to `through_turn` nothing comes back either."""
+    conversation = context.conversation.model_copy(
+        update={
+            "running_summary": "",
+            "recent_window": (),
+            "seen": context.conversation.seen.up_to(through_turn),
+        }
+    )
+    return context.model_copy(update={"conversation": conversation, "pending_user": None})
+
+
+def _message(spoken: Spoken) -> Message:
+    # Redacted before anything is cut: half a secret has no shape to be known by.
+    text = redact(spoken.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
+    return Message(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
+
+
+def _again(held: Message, message: Message) -> Message:
+    """The newer text in the older place."""
+    return message.model_copy(update={"ts": held.ts})
+
+
+def _counted(stats: Stats, message: Message, counter: TokenCounter) -> Stats:
+    return stats.model_copy(
+        update={
+            "dialog_turns": stats.dialog_turns + (message.role == "user"),
+            "total_tokens": stats.total_tokens + counter.count(message.content),
+        }
+    )
+
+
+def _pending(pending: str | None, message: Message, context: Context, *, is_new: bool) -> str | None:
+    if message.role == "user":
+        return message.id if is_new else pending
+    asked = next((one for one in context.conversation.recent_window if one.id == pending), None)
+    asked_turn = asked.turn if asked else None
+    if message.turn is not None and asked_turn is not None and message.turn < asked_turn:
+        return pending
+    return None

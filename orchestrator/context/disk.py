@@ -1,0 +1,97 @@
+"""Files of the host's own that are whole or not there, across a power cut too. Everything here blocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+from orchestrator.redaction import redacted
+
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+_PARTIAL = ".tmp-"
+
+
+class Unreadable(Exception):
+    """A file is there and is not what it should be; the text says why."""
+
+
+def make_private(*directories: Path) -> None:
+    """Create directories for their owner alone."""
+    for directory in directories:
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        directory.chmod(DIRECTORY_MODE)  # whatever the umask, whoever made it
+
+
+def encoded(document: dict[str, Any]) -> bytes:
+    """Return a document as it is kept: redacted, UTF-8, readable."""
+    return json.dumps(redacted(document), ensure_ascii=False, indent=1).encode("utf-8", "replace") + b"\n"
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write beside `path`, sync, rename over it, sync the directory.
+
+    Raises:
+        OSError: the disk does not take it; what was under `path` is there still.
+    """
+    partial = path.with_name(f"{path.name}{_PARTIAL}{os.getpid()}-{secrets.token_hex(4)}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), FILE_MODE)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(directory: Path) -> None:
+    """Make the names in a directory last."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_document(path: Path, *, most_bytes: int) -> dict[str, Any] | None:
+    """Return the JSON object of a file; None where there is no file.
+
+    Raises:
+        Unreadable: it is no regular file, too large, or no JSON object.
+        OSError: the disk does not give it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Unreadable("it is no file")
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise Unreadable(f"it has more than {most_bytes:,} bytes")
+    return _parsed(data)
+
+
+def sweep_partials(directory: Path) -> None:
+    """Remove what a writer left that was killed. Only where no other writer can be at work."""
+    for path in directory.glob(f"*{_PARTIAL}*"):
+        path.unlink(missing_ok=True)
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"it is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Unreadable("it is no JSON object")
+    return found

@@ -1,0 +1,285 @@
+"""`data/context/{folder}/.ai-brain/`: a group's `context.json` and `workflow.json`, changed one at a time.
+
+    .ai-brain/
+      context.json    what the conversation was about (short-lived)
+      workflow.json   plans and their tasks (long-lived)
+      snapshots/      both together, now and then
+      documents/      what belongs to a plan
+      .context.lock
+
+The directory is the host's own: no container writes there. All of it blocks, a few milliseconds; call it in a
+thread. Every change is read, made and written under one exclusive lock, which dies with its holder.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from orchestrator.context import disk, memory, models, workflow
+from orchestrator.context.models import Context
+from orchestrator.context.snapshots import Kept, Snapshots, stamp
+from orchestrator.context.workflow import Workflow
+from orchestrator.errors import ContextBusy
+from orchestrator.registration import checked_folder
+
+log = structlog.get_logger(__name__)
+
+DIRECTORY = ".ai-brain"
+CONTEXT, WORKFLOW, LOCK = "context.json", "workflow.json", ".context.lock"
+LOCK_SECONDS = 5.0
+POLL_SECONDS = 0.01
+CONTEXT_BYTES = 256 * 1024
+WORKFLOW_BYTES = 1024 * 1024
+READ_FACTOR = 4
+"""A file that a person made larger than it may become is still read; the next save brings it down."""
+SPOILT_KEPT = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What was found amiss at a load and mended: for the owner to be told once."""
+
+    folder: str
+    kind: Literal["corrupt", "unknown_version", "dangling"]
+    text: str
+    """A sentence for a person."""
+    kept_as: str | None = None
+    """The name under which the bad file lies beside the good one."""
+
+
+Report = Callable[[Trouble], None]
+"""Called in the thread that met the trouble."""
+
+
+class Draft:
+    """A context and a workflow to be changed: what is assigned is written when the block ends well."""
+
+    __slots__ = ("context", "workflow")
+
+    def __init__(self, kept: Kept) -> None:
+        self.context: Context = kept.context
+        self.workflow: Workflow = kept.workflow
+
+    @property
+    def kept(self) -> Kept:
+        return Kept(context=self.context, workflow=self.workflow)
+
+
+def writer_name() -> str:
+    """Who writes: `host:pid:uuid`, another in each process."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brain:
+    """The files of one group. `of` makes it; nothing is on the disk until something is kept."""
+
+    folder: str
+    path: Path
+    project_name: str = ""
+    writer: str = field(default_factory=writer_name)
+    report: Report = field(default=lambda _: None)
+    lock_seconds: float = LOCK_SECONDS
+
+    @classmethod
+    def of(
+        cls,
+        contexts: Path,
+        folder: str,
+        *,
+        project_name: str = "",
+        report: Report = lambda _: None,
+        lock_seconds: float = LOCK_SECONDS,
+    ) -> Brain:
+        """Return the files of a group under `contexts` (`data/context`). Raises `FolderRefused`."""
+        return cls(
+            folder=folder,
+            path=contexts / checked_folder(folder) / DIRECTORY,
+            project_name=project_name or folder,
+            report=report,
+            lock_seconds=lock_seconds,
+        )
+
+    @property
+    def snapshots(self) -> Snapshots:
+        return Snapshots(self.path / "snapshots")
+
+    def read(self, now_ms: int) -> Kept:
+        """Return what is kept; an empty context where nothing is.
+
+        Raises:
+            ContextBusy: another writer did not let go in time.
+            OSError: the disk does not give it.
+        """
+        if not self.path.is_dir():
+            return self._nothing(now_ms)
+        with self.changed(now_ms) as draft:
+            return draft.kept
+
+    @contextmanager
+    def changed(self, now_ms: int) -> Iterator[Draft]:
+        """Let the block change what is kept, alone; write what it changed, the workflow first (C-8).
+
+        Raises:
+            ContextBusy: another writer did not let go in time.
+            OSError: the disk does not take it; what was kept before is there still.
+        """
+        disk.make_private(self.path.parent, self.path, self.path / "snapshots", self.path / "documents")
+        with self._locked():
+            disk.sweep_partials(self.path)
+            found = self._found(now_ms)
+            draft = Draft(found)
+            yield draft
+            self._write(found, draft, now_ms)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = FileLock(
+            self.path / LOCK,
+            timeout=self.lock_seconds,
+            mode=disk.FILE_MODE,
+            poll_interval=POLL_SECONDS,
+            fallback_to_soft=False,
+        )
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise ContextBusy(self.folder) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _write(self, found: Kept, draft: Draft, now_ms: int) -> None:
+        if draft.workflow is not found.workflow:
+            self._put(WORKFLOW, draft.workflow.model_dump(mode="json"))
+        if draft.context is not found.context or draft.workflow is not found.workflow:
+            draft.context = self._stamped(draft.context, now_ms)
+            self._put_context(draft.context)
+
+    def _stamped(self, context: Context, now_ms: int) -> Context:
+        return memory.capped(context).model_copy(
+            update={
+                "created_at": context.created_at or models.iso(now_ms),
+                "updated_at": models.iso(now_ms),
+                "revision": context.revision + 1,
+                "writer": self.writer,
+            }
+        )
+
+    def _put_context(self, context: Context) -> None:
+        data = disk.encoded(context.model_dump(mode="json"))
+        if len(data) > CONTEXT_BYTES:
+            log.warning("context.cut", group=self.folder, bytes=len(data), limit=CONTEXT_BYTES)
+            data = disk.encoded(memory.bare(context).model_dump(mode="json"))
+        disk.write_durably(self.path / CONTEXT, data)
+
+    def _put(self, name: str, document: dict[str, Any]) -> None:
+        disk.write_durably(self.path / name, disk.encoded(document))
+
+    def _nothing(self, now_ms: int) -> Kept:
+        return Kept(context=models.bootstrap(now_ms), workflow=workflow.bootstrap(self.project_name, now_ms))
+
+    def _found(self, now_ms: int) -> Kept:
+        """What is on the disk, mended where it has to be."""
+        plans = self._workflow(now_ms)
+        context = self._context(now_ms)
+        mended = memory.repaired(context, plans)
+        if mended.note and mended.note != context.memory.note:
+            self._tell("dangling", mended.note)
+        if mended is not context.memory:
+            context = self._stamped(context.model_copy(update={"memory": mended}), now_ms)
+            self._put_context(context)
+        return Kept(context=context, workflow=plans)
+
+    def _context(self, now_ms: int) -> Context:
+        try:
+            document = disk.read_document(self.path / CONTEXT, most_bytes=CONTEXT_BYTES * READ_FACTOR)
+            if document is None:
+                return models.bootstrap(now_ms)
+            _check_major(document, models.VERSION)
+            return Context.model_validate(document)
+        except _NewerVersion as error:
+            return self._instead_of(CONTEXT, "unknown_version", str(error), now_ms).context
+        except (disk.Unreadable, ValidationError) as error:
+            return self._instead_of(CONTEXT, "corrupt", _first_line(error), now_ms).context
+
+    def _workflow(self, now_ms: int) -> Workflow:
+        try:
+            document = disk.read_document(self.path / WORKFLOW, most_bytes=WORKFLOW_BYTES * READ_FACTOR)
+            if document is None:
+                return workflow.bootstrap(self.project_name, now_ms)
+            if _major(document) == "1":
+                return self._migrated(document, now_ms)
+            _check_major(document, workflow.VERSION)
+            return Workflow.model_validate(document)
+        except _NewerVersion as error:
+            return self._instead_of(WORKFLOW, "unknown_version", str(error), now_ms).workflow
+        except (disk.Unreadable, ValidationError, ValueError) as error:
+            return self._instead_of(WORKFLOW, "corrupt", _first_line(error), now_ms).workflow
+
+    def _migrated(self, document: dict[str, Any], now_ms: int) -> Workflow:
+        """Version 1 becomes version 2 once; what it was lies among the snapshots (C-7)."""
+        made = workflow.migrated(document, self.project_name, now_ms)
+        self._put(f"snapshots/workflow-v1-{stamp(now_ms)}.json", document)
+        self._put(WORKFLOW, made.model_dump(mode="json"))
+        return made
+
+    def _instead_of(
+        self, name: str, kind: Literal["corrupt", "unknown_version"], why: str, now_ms: int
+    ) -> Kept:
+        """Keep the bad file aside, put the newest valid snapshot in its place, else begin anew."""
+        aside = self._set_aside(name, kind, now_ms)
+        newest = self.snapshots.newest_valid()
+        kept = newest[1] if newest else self._nothing(now_ms)
+        if name == CONTEXT:
+            context = self._stamped(kept.context, now_ms)
+            self._put_context(context)
+            kept = Kept(context=context, workflow=kept.workflow)
+        else:
+            self._put(WORKFLOW, kept.workflow.model_dump(mode="json"))
+        source = f"the snapshot {newest[0].name} was restored" if newest else "it begins anew"
+        self._tell(kind, f"{name} of '{self.folder}' cannot be read ({why}): {source}.", aside)
+        return kept
+
+    def _set_aside(self, name: str, kind: str, now_ms: int) -> str:
+        stem = name.removesuffix(".json")
+        word = "corrupt" if kind == "corrupt" else "other-version"
+        aside = f"{stem}.{word}-{stamp(now_ms)}-{uuid.uuid4().hex[:6]}.json"
+        (self.path / name).replace(self.path / aside)
+        disk.sync(self.path)
+        for old in sorted(self.path.glob(f"{stem}.{word}-*.json"))[:-SPOILT_KEPT]:
+            old.unlink(missing_ok=True)
+        return aside
+
+    def _tell(self, kind: Any, text: str, aside: str | None = None) -> None:
+        log.warning("context.mended", group=self.folder, kind=kind, text=text, kept_as=aside)
+        self.report(Trouble(folder=self.folder, kind=kind, text=text, kept_as=aside))
+
+
+class _NewerVersion(Exception):
+    """Its major version is not ours."""
+
+
+def _major(document: dict[str, Any]) -> str:
+    return str(document.get("version", "")).split(".")[0]
+
+
+def _check_major(document: dict[str, Any], ours: str) -> None:
+    if _major(document) != ours.partition(".")[0]:
+        raise _NewerVersion(f"its version is {document.get('version')!r}, known is {ours}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,156 @@
+"""What is remembered beside the dialogue: the active plan and task, decisions, open files. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.context import script
+from orchestrator.context.models import (
+    MAX_CHECKPOINTS,
+    MAX_CONTENT_CHARS,
+    MAX_DECISION_CHARS,
+    MAX_DECISIONS,
+    MAX_OPEN_FILES,
+    MAX_PATH_CHARS,
+    MAX_SESSION_HISTORY,
+    Checkpoint,
+    Context,
+    Conversation,
+    Memory,
+    Sdk,
+)
+from orchestrator.context.workflow import Workflow
+from orchestrator.redaction import redact
+
+
+def with_decision(memory: Memory, text: str) -> Memory:
+    """Return it with a decision more, the newest last; the same one again moves there. Blank is none."""
+    clean = script.shortened(redact(" ".join(text.split())), MAX_DECISION_CHARS)
+    return memory.model_copy(update={"last_decisions": _last(memory.last_decisions, clean, MAX_DECISIONS)})
+
+
+def with_open_file(memory: Memory, path: str) -> Memory:
+    """Return it with a file more, the newest last. A path that is blank or too long is none."""
+    clean = redact(path.strip().replace("\0", ""))
+    if len(clean) > MAX_PATH_CHARS:
+        return memory
+    return memory.model_copy(update={"open_files": _last(memory.open_files, clean, MAX_OPEN_FILES)})
+
+
+def with_active(memory: Memory, plan_id: str | None, task_id: str | None) -> Memory:
+    """Return it with another plan and task in hand, neither checked."""
+    return memory.model_copy(update={"active_plan_id": plan_id, "active_task_id": task_id, "note": None})
+
+
+def repaired(context: Context, workflow: Workflow) -> Memory:
+    """Return the memory with ids that lead somewhere (C-8); the very same where they do.
+
+    The workflow is written first, so its current plan is the truth after a crash between the two.
+    """
+    memory = context.memory
+    current = workflow.plan(workflow.current_plan_id)
+    plan = current or workflow.plan(memory.active_plan_id)
+    task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
+    ids = (plan.id if plan else None, task.id if task else None)
+    if ids == (memory.active_plan_id, memory.active_task_id):
+        return memory
+    lost = [
+        f"the {what} {one} is gone"
+        for what, one, is_there in (
+            ("plan", memory.active_plan_id, workflow.plan(memory.active_plan_id)),
+            ("task", memory.active_task_id, task or (plan and plan.id != memory.active_plan_id)),
+        )
+        if one and not is_there
+    ]
+    note = f"What was in hand changed: {', '.join(lost)}." if lost else None
+    return memory.model_copy(update={"active_plan_id": ids[0], "active_task_id": ids[1], "note": note})
+
+
+def with_session(
+    sdk: Sdk,
+    *,
+    session_id: str | None,
+    model: str | None = None,
+    provider: str | None = None,
+    context_tokens: int | None = None,
+    now_ms: int,
+) -> Sdk:
+    """Return what is known of the SDK after it told more; another session id starts its checkpoints anew."""
+    changes: dict[str, Any] = {"last_active_ms": max(now_ms, sdk.last_active_ms)}
+    told = {"model": model, "provider": provider, "context_tokens": context_tokens}
+    changes |= {name: value for name, value in told.items() if value is not None}
+    if session_id and session_id != sdk.session_id:
+        sdk = without_session(sdk)
+        changes["session_id"] = session_id
+    return sdk.model_copy(update=changes)
+
+
+def without_session(sdk: Sdk) -> Sdk:
+    """Return it with no session; the old one is remembered by its id only."""
+    if sdk.session_id is None:
+        return sdk
+    history = _last(sdk.history, sdk.session_id, MAX_SESSION_HISTORY)
+    return sdk.model_copy(
+        update={"session_id": None, "checkpoints": (), "context_tokens": 0, "history": history}
+    )
+
+
+def with_checkpoint(sdk: Sdk, turn: int, uuid: str) -> Sdk:
+    """Return it with the uuid of the last message of a turn, the newest 20 kept."""
+    rest = [one for one in sdk.checkpoints if one.turn != turn]
+    return sdk.model_copy(
+        update={"checkpoints": (*rest, Checkpoint(turn=turn, uuid=uuid))[-MAX_CHECKPOINTS:]}
+    )
+
+
+def capped(context: Context) -> Context:
+    """Return it with every list and text at its limit, whoever wrote it."""
+    memory, conversation, sdk = context.memory, context.conversation, context.sdk
+    decisions = [script.shortened(one, MAX_DECISION_CHARS) for one in memory.last_decisions if one.strip()]
+    files = [one for one in memory.open_files if one.strip() and len(one) <= MAX_PATH_CHARS]
+    return context.model_copy(
+        update={
+            "memory": memory.model_copy(
+                update={
+                    "last_decisions": tuple(dict.fromkeys(decisions))[-MAX_DECISIONS:],
+                    "open_files": tuple(dict.fromkeys(files))[-MAX_OPEN_FILES:],
+                }
+            ),
+            "conversation": conversation.model_copy(
+                update={"running_summary": script.within(conversation.running_summary)}
+            ),
+            "sdk": sdk.model_copy(
+                update={
+                    "checkpoints": sdk.checkpoints[-MAX_CHECKPOINTS:],
+                    "history": sdk.history[-MAX_SESSION_HISTORY:],
+                }
+            ),
+        }
+    )
+
+
+def bare(context: Context) -> Context:
+    """Return it without the keys of others and without overlong messages: what is left of an outsized one."""
+    conversation = context.conversation
+    window = [
+        one.model_copy(update={"content": script.shortened(one.content, MAX_CONTENT_CHARS)})
+        for one in conversation.recent_window[-2:]
+    ]
+    return Context(
+        **{
+            name: getattr(context, name)
+            for name in Context.model_fields
+            if name not in {"conversation", "memory"}
+        },
+        memory=Memory(**{name: getattr(context.memory, name) for name in Memory.model_fields}),
+        conversation=Conversation(
+            running_summary=conversation.running_summary,
+            recent_window=tuple(window),
+            seen=conversation.seen,
+        ),
+    )
+
+
+def _last(listed: tuple[str, ...], new: str, most: int) -> tuple[str, ...]:
+    """A list with `new` at its end, once."""
+    return (*(one for one in listed if one != new), *([new] if new else []))[-most:]

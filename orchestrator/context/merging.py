@@ -1,0 +1,100 @@
+"""Two changes of one context made at once, joined so that neither is lost (C-20). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from orchestrator.context.models import Checkpoint, Context, Conversation, Memory, Message, Sdk, Stats
+from orchestrator.context.window import in_order
+
+T = TypeVar("T")
+
+
+def merged(base: Context, disk: Context, mine: Context) -> Context:
+    """Return `mine` and what `disk` has got since both were `base`.
+
+    Of a single value, mine counts where I changed it, being the later one by revision, whatever the clocks
+    said; lists are unions in their order; messages are joined by id. A message that either side has let go
+    from its window, and so folded into its summary, does not come back.
+    """
+    return disk.model_copy(
+        update={
+            "memory": _memory(base.memory, disk.memory, mine.memory),
+            "conversation": _conversation(base.conversation, disk.conversation, mine.conversation),
+            "stats": Stats(
+                dialog_turns=disk.stats.dialog_turns + mine.stats.dialog_turns - base.stats.dialog_turns,
+                total_tokens=disk.stats.total_tokens + mine.stats.total_tokens - base.stats.total_tokens,
+            ),
+            "sdk": _sdk(base.sdk, disk.sdk, mine.sdk),
+            "pending_user": _later(base.pending_user, disk.pending_user, mine.pending_user),
+        }
+    )
+
+
+def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
+    return disk.model_copy(
+        update={
+            "active_plan_id": _later(base.active_plan_id, disk.active_plan_id, mine.active_plan_id),
+            "active_task_id": _later(base.active_task_id, disk.active_task_id, mine.active_task_id),
+            "last_decisions": _union(base.last_decisions, disk.last_decisions, mine.last_decisions),
+            "open_files": _union(base.open_files, disk.open_files, mine.open_files),
+            "working_directory": _later(
+                base.working_directory, disk.working_directory, mine.working_directory
+            ),
+            "note": _later(base.note, disk.note, mine.note),
+        }
+    )
+
+
+def _conversation(base: Conversation, disk: Conversation, mine: Conversation) -> Conversation:
+    held = in_order(
+        (
+            *_remaining(disk.recent_window, other=mine),
+            *_remaining(mine.recent_window, other=disk),
+        )
+    )
+    return disk.model_copy(
+        update={
+            "running_summary": _later(base.running_summary, disk.running_summary, mine.running_summary),
+            "recent_window": held,
+            "seen": disk.seen.up_to(mine.seen.floor).with_ids(mine.seen.ids),
+        }
+    )
+
+
+def _remaining(window: Iterable[Message], *, other: Conversation) -> list[Message]:
+    """Those that the other side still holds, or never saw."""
+    held = {message.id for message in other.recent_window}
+    return [message for message in window if message.id in held or message.id not in other.seen]
+
+
+def _sdk(base: Sdk, disk: Sdk, mine: Sdk) -> Sdk:
+    if disk.session_id != mine.session_id:
+        changed = mine if mine.session_id != base.session_id else disk
+        return changed.model_copy(update={"history": _union(base.history, disk.history, mine.history)})
+    return mine.model_copy(
+        update={
+            "model": _later(base.model, disk.model, mine.model),
+            "provider": _later(base.provider, disk.provider, mine.provider),
+            "context_tokens": _later(base.context_tokens, disk.context_tokens, mine.context_tokens),
+            "last_active_ms": max(disk.last_active_ms, mine.last_active_ms),
+            "checkpoints": _checkpoints(disk.checkpoints, mine.checkpoints),
+        }
+    )
+
+
+def _checkpoints(disk: Sequence[Checkpoint], mine: Sequence[Checkpoint]) -> tuple[Checkpoint, ...]:
+    by_turn = {one.turn: one for one in (*disk, *mine)}
+    return tuple(by_turn[turn] for turn in sorted(by_turn))
+
+
+def _later(base: T, disk: T, mine: T) -> T:
+    return disk if mine == base else mine
+
+
+def _union(base: Sequence[str], disk: Sequence[str], mine: Sequence[str]) -> tuple[str, ...]:
+    """What the disk has, then what is new of mine; what I took away goes."""
+    taken_away = set(base) - set(mine)
+    new = [one for one in mine if one not in base]
+    return tuple(dict.fromkeys((*(one for one in disk if one not in taken_away and one not in new), *new)))

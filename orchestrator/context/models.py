@@ -1,0 +1,197 @@
+"""What `context.json` holds, version 1.0: frozen documents, and the limits that hold for them.
+
+Times are ISO-8601 in UTC with a trailing Z, to the millisecond. A message's id says its turn and whose it
+is: `t17.u` is the question of turn 17, `t17.a` its answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+VERSION = "1.0"
+MAX_DECISIONS, MAX_DECISION_CHARS = 20, 200
+MAX_OPEN_FILES, MAX_PATH_CHARS = 20, 300
+MAX_CHECKPOINTS = 20
+MAX_SESSION_HISTORY = 20
+MAX_SEEN = 400
+MAX_CONTENT_CHARS = 24_000
+"""Of one message as it is kept. No 800 tokens of writing come near it; a row of blanks would."""
+
+Role = Literal["user", "assistant"]
+
+_ID = re.compile(r"t(\d{1,15})\.([ua])")
+
+
+def iso(at_ms: int) -> str:
+    """`2026-11-22T09:30:00.000Z`."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+
+
+def ms_of(moment: str) -> int:
+    """Epoch milliseconds of an ISO time, with or without a fraction; 0 of what is none."""
+    try:
+        at = datetime.fromisoformat(moment)
+    except ValueError:
+        return 0
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return round(at.timestamp() * 1000)
+
+
+def question_id(turn: int) -> str:
+    """The id of what a turn asks: `t17.u`."""
+    return f"t{turn}.u"
+
+
+def answer_id(turn: int) -> str:
+    """The id of what a turn answers: `t17.a`."""
+    return f"t{turn}.a"
+
+
+def turn_of(message_id: str) -> int | None:
+    """The turn that an id names; None where it names none."""
+    found = _ID.fullmatch(message_id)
+    return int(found[1]) if found else None
+
+
+def _strings(value: Any) -> Any:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else value
+
+
+Strings = Annotated[tuple[str, ...], BeforeValidator(_strings)]
+
+
+class _Kept(BaseModel):
+    """Keys that a later minor version adds are kept as they are."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Message(_Kept):
+    """One thing said."""
+
+    id: str = Field(min_length=1, max_length=100)
+    role: Role
+    content: str
+    ts: str
+
+    @property
+    def turn(self) -> int | None:
+        return turn_of(self.id)
+
+
+class Seen(_Kept):
+    """Which messages were registered, also those that have left the window: each counts once.
+
+    Remembered are the newest `MAX_SEEN` ids; of every turn up to `floor` all counts as registered.
+    """
+
+    floor: int = 0
+    ids: tuple[str, ...] = ()
+
+    def __contains__(self, message_id: object) -> bool:
+        if not isinstance(message_id, str):
+            return False
+        turn = turn_of(message_id)
+        return message_id in self.ids or (turn is not None and turn <= self.floor)
+
+    def with_ids(self, new: Iterable[str]) -> Seen:
+        """Return it with `new` ids, the oldest given up into the floor."""
+        ids = list(dict.fromkeys((*self.ids, *new)))
+        gone, kept = ids[:-MAX_SEEN], ids[-MAX_SEEN:]
+        floor = max([self.floor, *(turn for one in gone if (turn := turn_of(one)) is not None)])
+        return self.model_copy(update={"floor": floor, "ids": tuple(kept)})
+
+    def up_to(self, turn: int | None) -> Seen:
+        """Return it so that all of the turns up to `turn` count as registered."""
+        return self.model_copy(update={"floor": max(self.floor, turn or 0)})
+
+
+class Memory(_Kept):
+    """What cannot be looked up elsewhere: the titles of a plan are in `workflow.json`."""
+
+    active_plan_id: str | None = None
+    active_task_id: str | None = None
+    last_decisions: Strings = ()
+    """Oldest first."""
+    open_files: Strings = ()
+    """Newest last."""
+    working_directory: str = ""
+    note: str | None = None
+    """What was mended in it at a load, until another plan or task is chosen."""
+
+
+class Conversation(_Kept):
+    """The dialogue: its newest messages whole, what went before as a summary."""
+
+    running_summary: str = ""
+    recent_window: tuple[Message, ...] = ()
+    seen: Seen = Seen()
+
+
+class Stats(_Kept):
+    dialog_turns: int = 0
+    total_tokens: int = 0
+
+
+class Checkpoint(_Kept):
+    """Up to where the SDK's transcript holds a turn: the uuid of its last message."""
+
+    turn: int
+    uuid: str = Field(max_length=200)
+
+
+class Sdk(_Kept):
+    """What is known of the SDK's session, to tell whether it lost something."""
+
+    session_id: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    """The family of the address that the model was asked at."""
+    context_tokens: int = 0
+    """What the conversation filled of the model's window when it last told."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """Oldest first, of this session."""
+    last_active_ms: int = 0
+    history: Strings = ()
+    """Sessions before this one, newest last."""
+
+
+class Context(_Kept):
+    """All of `context.json`."""
+
+    version: str = VERSION
+    created_at: str = ""
+    updated_at: str = ""
+    revision: int = Field(default=0, ge=0)
+    """One more with every save."""
+    writer: str = ""
+    """Who saved it last: `host:pid:uuid`."""
+    memory: Memory = Memory()
+    conversation: Conversation = Conversation()
+    stats: Stats = Stats()
+    sdk: Sdk = Sdk()
+    pending_user: str | None = None
+    """The id of the question that has no answer yet."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing in it is worth telling a new session."""
+        conversation, memory = self.conversation, self.memory
+        return not (
+            conversation.recent_window
+            or conversation.running_summary
+            or memory.active_plan_id
+            or memory.last_decisions
+            or memory.open_files
+        )
+
+
+def bootstrap(now_ms: int) -> Context:
+    """Return an empty valid document (C-10)."""
+    return Context(created_at=iso(now_ms), updated_at=iso(now_ms))

@@ -1,0 +1,184 @@
+"""Snapshots of a context and its workflow, together in one file: made, listed, kept, given up.
+
+A snapshot is `context-YYYYMMDDTHHMMSSZ-r<revision>.json`; an empty file of its name with `.pin` in place of
+`.json` pins it. Which are given up is decided by `doomed`, which is pure. The rest blocks, and belongs under
+the group's lock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from orchestrator.context import disk, models, workflow
+from orchestrator.context.models import Context
+from orchestrator.context.refusals import SnapshotDamaged, UnknownSnapshot
+from orchestrator.context.workflow import Workflow
+
+NEWEST_KEPT = 48
+DAYS_KEPT = 14
+DAY_MS = 86_400_000
+MAX_BYTES = 2 * 1024 * 1024
+_NAME = re.compile(r"context-(\d{8}T\d{6}Z)-r(\d{1,12})\.json")
+_STAMP = "%Y%m%dT%H%M%SZ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One of a group's snapshots, as its name tells it."""
+
+    name: str
+    at_ms: int
+    revision: int
+    is_pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A context and the workflow that belongs to it."""
+
+    context: Context
+    workflow: Workflow
+
+
+def stamp(at_ms: int) -> str:
+    """`20261122T093000Z`."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(_STAMP)
+
+
+def name_of(revision: int, at_ms: int) -> str:
+    """The file name of a snapshot."""
+    return f"context-{stamp(at_ms)}-r{revision}.json"
+
+
+def parsed_name(name: str) -> Snapshot | None:
+    """What a file name says; None when it is no snapshot's."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    try:
+        at = datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return Snapshot(name=name, at_ms=round(at.timestamp() * 1000), revision=int(found[2]))
+
+
+def doomed(snapshots: Iterable[Snapshot], *, now_ms: int) -> tuple[Snapshot, ...]:
+    """Return those to give up (C-22): kept are 48, the newest of each day for 14 days, and the pinned."""
+    ordered = sorted(snapshots, key=lambda one: (one.at_ms, one.revision), reverse=True)
+    kept = {one.name for one in ordered[:NEWEST_KEPT]} | {one.name for one in ordered if one.is_pinned}
+    days: set[int] = set()
+    for one in ordered:
+        day = one.at_ms // DAY_MS
+        if day not in days and now_ms - one.at_ms <= DAYS_KEPT * DAY_MS:
+            days.add(day)
+            kept.add(one.name)
+    return tuple(one for one in ordered if one.name not in kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """The snapshots of one group."""
+
+    folder: Path
+
+    def listed(self) -> list[Snapshot]:
+        """All of them, newest first."""
+        if not self.folder.is_dir():
+            return []
+        names = {path.name for path in self.folder.iterdir()}
+        found = [
+            Snapshot(
+                name=one.name,
+                at_ms=one.at_ms,
+                revision=one.revision,
+                is_pinned=_pin(one.name) in names,
+            )
+            for name in names
+            if (one := parsed_name(name)) is not None
+        ]
+        return sorted(found, key=lambda one: (one.at_ms, one.revision), reverse=True)
+
+    def create(self, kept: Kept, *, now_ms: int, reason: str) -> Snapshot | None:
+        """Write one and give up what retention does not keep; None when the newest has this revision."""
+        present = self.listed()
+        if present and present[0].revision == kept.context.revision:
+            return None
+        disk.make_private(self.folder)
+        disk.sweep_partials(self.folder)
+        name = name_of(kept.context.revision, now_ms)
+        document = {
+            "version": models.VERSION,
+            "created_at": models.iso(now_ms),
+            "reason": reason,
+            "context": kept.context.model_dump(mode="json"),
+            "workflow": kept.workflow.model_dump(mode="json"),
+        }
+        disk.write_durably(self.folder / name, disk.encoded(document))
+        for one in doomed(self.listed(), now_ms=now_ms):
+            (self.folder / one.name).unlink(missing_ok=True)
+        return Snapshot(name=name, at_ms=now_ms // 1000 * 1000, revision=kept.context.revision)
+
+    def read(self, name: str) -> Kept:
+        """Return what a snapshot holds, checked.
+
+        Raises:
+            UnknownSnapshot: there is none of that name.
+            SnapshotDamaged: it cannot be read.
+        """
+        if parsed_name(name) is None:
+            raise UnknownSnapshot(name)
+        try:
+            found = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
+        except disk.Unreadable as error:
+            raise SnapshotDamaged(name, str(error)) from error
+        if found is None:
+            raise UnknownSnapshot(name)
+        return _kept(name, found)
+
+    def newest_valid(self) -> tuple[Snapshot, Kept] | None:
+        """The newest that can be read, with what it holds."""
+        for one in self.listed():
+            try:
+                return one, self.read(one.name)
+            except SnapshotDamaged:
+                continue
+        return None
+
+    def pin(self, name: str) -> None:
+        """Keep a snapshot for good. Raises `UnknownSnapshot`."""
+        self._known(name)
+        (self.folder / _pin(name)).touch(mode=disk.FILE_MODE)
+        disk.sync(self.folder)
+
+    def unpin(self, name: str) -> None:
+        """Let retention have it again. Raises `UnknownSnapshot`."""
+        self._known(name)
+        (self.folder / _pin(name)).unlink(missing_ok=True)
+
+    def _known(self, name: str) -> None:
+        if parsed_name(name) is None or not (self.folder / name).is_file():
+            raise UnknownSnapshot(name)
+
+
+def _pin(name: str) -> str:
+    return f"{name.removesuffix('.json')}.pin"
+
+
+def _kept(name: str, found: dict[str, Any]) -> Kept:
+    version = str(found.get("version"))
+    if version.partition(".")[0] != models.VERSION.partition(".")[0]:
+        raise SnapshotDamaged(name, f"its version is {version}")
+    try:
+        return Kept(
+            context=Context.model_validate(found.get("context")),
+            workflow=Workflow.model_validate(found.get("workflow") or workflow.bootstrap("", 0)),
+        )
+    except ValidationError as error:
+        raise SnapshotDamaged(name, str(error).splitlines()[0]) from error

@@ -1,0 +1,172 @@
+"""The running summary: sentences chosen from the old one and from what left the window. Pure, no model.
+
+The same input is the same summary. TextRank on shared groups of three characters needs no knowledge of a
+language, which is why it works for Korean; decisions and what was said last are never the ones left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.context import script
+from orchestrator.context.models import Message
+
+MAX_SENTENCES = 160
+MAX_SENTENCE_CHARS = 200
+MAX_TEXT_CHARS = 20_000
+"""Of one message, its head and its tail."""
+ROUNDS, DAMPING = 20, 0.85
+RECENCY = 0.97
+ROLE_WEIGHT = {"assistant": 1.5, "user": 1.0}
+SUMMARY_WEIGHT = 1.25
+DECISION_BONUS = 1.6
+NEWEST_DECISION_SHARE, NEWEST_SHARE = 0.6, 0.3
+
+_BREAK = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|(?<=[다요죠음함]\.)(?=\S)|[\r\n]+")
+_DECISION = re.compile(
+    r"(?i)\b(?:decid\w*|decision\w*|must|agreed?|chose|chosen|done|complet\w+|finish\w+|fixed|fail\w*|error\w*"
+    r"|block\w+|deadline|will use|never|always)\b"
+    r"|결정|정했|정하기로|하기로|완료|끝났|마쳤|오류|에러|실패|합의|확정|반드시|마감|막혔"
+)
+_BLANKS = re.compile(r"\s+")
+
+
+class Summariser(Protocol):
+    """Makes one summary of an old one and of messages that left the window."""
+
+    def fold(self, old: str, evicted: Sequence[Message]) -> str:
+        """Return the new summary, within 400 Korean or 700 Latin characters (`script.FULL`).
+
+        Blocks; never raises. Called once for each message, under the group's lock.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sentence:
+    text: str
+    weight: float
+    """Who said it."""
+
+    @property
+    def is_decision(self) -> bool:
+        return _DECISION.search(self.text) is not None
+
+
+class ExtractiveSummariser:
+    """Chooses sentences; writes none of its own."""
+
+    def fold(self, old: str, evicted: Sequence[Message]) -> str:
+        sentences = _unique(
+            [
+                *_sentences(old, SUMMARY_WEIGHT),
+                *(
+                    sentence
+                    for message in evicted
+                    for sentence in _sentences(message.content, ROLE_WEIGHT[message.role])
+                ),
+            ]
+        )
+        whole = "\n".join(sentence.text for sentence in sentences)
+        if script.weight(whole) <= script.FULL:
+            return whole
+        chosen = _chosen(sentences[-MAX_SENTENCES:])
+        return script.within("\n".join(chosen))
+
+
+def merged(old: str, add: str) -> str:
+    """Join two summaries and keep the limit (C-17); of what says the same, one stays."""
+    said = Message(id="-", role="assistant", content=add, ts="")
+    return ExtractiveSummariser().fold(old, [said] if add.strip() else [])
+
+
+def split(text: str) -> list[str]:
+    """The sentences of a text, English or Korean, each at most `MAX_SENTENCE_CHARS` long."""
+    found = (_BLANKS.sub(" ", piece).strip() for piece in _BREAK.split(text))
+    return [part for piece in found if piece for part in _pieces(piece)]
+
+
+def _sentences(text: str, weight: float) -> list[_Sentence]:
+    if len(text) > MAX_TEXT_CHARS:
+        half = MAX_TEXT_CHARS // 2
+        text = f"{script.prefix(text, half)}\n{script.suffix(text, half)}"
+    return [_Sentence(text=piece, weight=weight) for piece in split(text)]
+
+
+def _pieces(sentence: str) -> list[str]:
+    """A long sentence in parts, cut at blanks where there are some."""
+    parts: list[str] = []
+    while len(sentence) > MAX_SENTENCE_CHARS:
+        part = script.prefix(sentence, MAX_SENTENCE_CHARS)
+        blank = part.rfind(" ")
+        part = part[:blank] if blank > MAX_SENTENCE_CHARS // 2 else part
+        parts.append(part.strip())
+        sentence = sentence[len(part) :].strip()
+    return [part for part in (*parts, sentence) if part]
+
+
+def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
+    """Each text once, where it stands last."""
+    last = {sentence.text: number for number, sentence in enumerate(sentences)}
+    return [sentence for number, sentence in enumerate(sentences) if last[sentence.text] == number]
+
+
+def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
+    """The texts that fit, in their order: the newest decision, what was said last, then by worth."""
+    newest = len(sentences) - 1
+    decisions = [number for number, sentence in enumerate(sentences) if sentence.is_decision]
+    taken: dict[int, str] = {}
+    if decisions:
+        share = int(script.FULL * NEWEST_DECISION_SHARE)
+        taken[decisions[-1]] = script.within(sentences[decisions[-1]].text, share)
+    if newest not in taken:
+        taken[newest] = script.within(sentences[newest].text, int(script.FULL * NEWEST_SHARE))
+    room = script.FULL - sum(_weight(text) for text in taken.values())
+    for number in _by_worth(sentences):
+        text = sentences[number].text
+        if number not in taken and _weight(text) <= room:
+            taken[number] = text
+            room -= _weight(text)
+    return [taken[number] for number in sorted(taken)]
+
+
+def _weight(text: str) -> int:
+    return script.weight(text) + script.weight("\n")
+
+
+def _by_worth(sentences: Sequence[_Sentence]) -> list[int]:
+    ranks = _ranks([_grams(sentence.text) for sentence in sentences])
+    newest = len(sentences) - 1
+
+    def worth(number: int) -> float:
+        sentence = sentences[number]
+        bonus = DECISION_BONUS if sentence.is_decision else 1.0
+        return ranks[number] * sentence.weight * bonus * RECENCY ** (newest - number)
+
+    # Rounded, so that no machine's last bit decides.
+    return sorted(range(len(sentences)), key=lambda number: (-round(worth(number), 9), -number))
+
+
+def _grams(text: str) -> frozenset[str]:
+    bare = text.casefold()
+    return frozenset(bare[at : at + 3] for at in range(max(len(bare) - 2, 1)))
+
+
+def _ranks(grams: Sequence[frozenset[str]]) -> list[float]:
+    """TextRank: a sentence is worth what those like it are worth."""
+    count = len(grams)
+    links = [[0.0] * count for _ in grams]
+    for one in range(count):
+        for other in range(one):
+            shared = len(grams[one] & grams[other])
+            links[one][other] = links[other][one] = shared / math.sqrt(len(grams[one]) * len(grams[other]))
+    out = [sum(row) or 1.0 for row in links]
+    ranks = [1.0 / count] * count
+    for _ in range(ROUNDS):
+        shares = [rank / total for rank, total in zip(ranks, out, strict=True)]
+        ranks = [(1 - DAMPING) / count + DAMPING * sum(map(float.__mul__, row, shares)) for row in links]
+    return ranks

@@ -1,0 +1,100 @@
+"""The window of newest messages, kept to a budget of tokens. Pure.
+
+What leaves it leaves it once, and is to be folded into the summary by whoever trims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.context import script
+from orchestrator.context.models import MAX_CONTENT_CHARS, Message, ms_of
+from orchestrator.context.tokens import TokenCounter
+
+KEEP_TOKENS = 800
+OVERHEAD = 4
+"""What a message costs beside its text: its role, and what separates it."""
+HEAD_SHARE = 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trimmed:
+    kept: tuple[Message, ...]
+    """Oldest first, at most the budget; it starts with a user's, unless it is one message only."""
+    evicted: tuple[Message, ...]
+    """Oldest first, whole."""
+
+
+def cost(message: Message, counter: TokenCounter) -> int:
+    """What a message takes of the window, in tokens of the counter."""
+    return counter.count(message.content) + OVERHEAD
+
+
+def trimmed(window: Sequence[Message], counter: TokenCounter, *, keep: int = KEEP_TOKENS) -> Trimmed:
+    """Take messages from the front until the rest fits (C-15).
+
+    The newest message is never dropped: where it alone is too long, its middle is.
+    """
+    costs = [cost(message, counter) for message in window]
+    total, first = sum(costs), 0
+    while total > keep and first < len(window) - 1:
+        total -= costs[first]
+        first += 1
+    while first < len(window) - 1 and window[first].role == "assistant":
+        first += 1
+    kept = list(window[first:])
+    if kept and costs[first] > keep:
+        kept[0] = _shorter(kept[0], counter, keep)
+    return Trimmed(kept=tuple(kept), evicted=tuple(window[:first]))
+
+
+def cut_middle(text: str, most: int, counter: TokenCounter) -> str:
+    """Return `text` in at most `most` tokens: 60 % of them for its head, 40 % for its tail, a marker between
+    that says how many are missing. No grapheme is cut. Of almost no room nothing comes but the head.
+    """
+    whole = counter.count(text)
+    if whole <= most and len(text) <= MAX_CONTENT_CHARS:
+        return text
+    room = max(most - counter.count(_marker(whole)) - 2, 0)
+    while True:
+        head = _longest(text, int(room * HEAD_SHARE), counter, from_start=True)
+        tail = _longest(text, int(room * (1 - HEAD_SHARE)), counter, from_start=False)
+        missing = max(whole - counter.count(head) - counter.count(tail), 1)
+        made = f"{head}{_marker(missing)}{tail}"
+        if counter.count(made) <= most or room <= 0:
+            return made
+        room -= 4
+
+
+def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Each id once, by time; a question stands before the answer of its turn, whatever clocks said."""
+    unique = {message.id: message for message in messages}
+    asked = {one.turn: ms_of(one.ts) for one in unique.values() if one.role == "user"}
+
+    def place(message: Message) -> tuple[int, int, int]:
+        at, turn = ms_of(message.ts), message.turn or 0
+        if message.role == "assistant" and message.turn in asked:
+            at = max(at, asked[message.turn])
+        return at, turn, message.role == "assistant"
+
+    return tuple(sorted(unique.values(), key=place))
+
+
+def _shorter(message: Message, counter: TokenCounter, keep: int) -> Message:
+    return message.model_copy(update={"content": cut_middle(message.content, keep - OVERHEAD, counter)})
+
+
+def _marker(missing: int) -> str:
+    return f" [...{missing} tokens cut...] "
+
+
+def _longest(text: str, most: int, counter: TokenCounter, *, from_start: bool) -> str:
+    """The longest piece of one end that counts at most `most`."""
+    cut = script.prefix if from_start else script.suffix
+    low, high = 0, min(len(text), MAX_CONTENT_CHARS // 3)
+    while low < high:
+        middle = (low + high + 1) // 2
+        piece = text[:middle] if from_start else text[-middle:]
+        low, high = (middle, high) if counter.count(piece) <= most else (low, middle - 1)
+    return cut(text, low) if low else ""

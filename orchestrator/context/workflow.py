@@ -1,0 +1,347 @@
+"""Plans and their tasks, long-lived: what `workflow.json` holds, version 2.0, and what may be done to it.
+
+Pure. There is one vocabulary of states; the aliases of older files are mapped as they are read (C-9), and a
+file of version 1 becomes one plan (C-7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from orchestrator.context.models import Strings, iso
+from orchestrator.context.refusals import PlanRefused, UnknownPlan, UnknownPlanTask
+from orchestrator.redaction import redact
+
+VERSION = "2.0"
+LEGACY = "plan_legacy"
+MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2_000
+MAX_PLANS, MAX_TASKS = 200, 500
+MAX_REQUESTS = 100
+
+
+class Status(StrEnum):
+    """Of a plan and of a task."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    BLOCKED = "blocked"
+
+    @property
+    def is_over(self) -> bool:
+        return self in (Status.COMPLETED, Status.CANCELLED)
+
+
+_ALIASES = {
+    "": "pending",
+    "todo": "pending",
+    "to_do": "pending",
+    "open": "pending",
+    "new": "pending",
+    "planned": "pending",
+    "not_started": "pending",
+    "active": "in_progress",
+    "doing": "in_progress",
+    "started": "in_progress",
+    "inprogress": "in_progress",
+    "wip": "in_progress",
+    "done": "completed",
+    "complete": "completed",
+    "finished": "completed",
+    "closed": "completed",
+    "canceled": "cancelled",
+    "dropped": "cancelled",
+    "abandoned": "cancelled",
+    "on_hold": "blocked",
+    "waiting": "blocked",
+    "paused": "blocked",
+}
+
+
+def status_of(word: object) -> Status:
+    """The state that a word of any known vocabulary means; pending where it means none."""
+    key = str(word or "").strip().lower().replace("-", "_").replace(" ", "_")
+    key = _ALIASES.get(key, key)
+    return Status(key) if key in set(Status) else Status.PENDING
+
+
+AnyStatus = Annotated[Status, BeforeValidator(status_of)]
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Task(_Kept):
+    id: str
+    title: str = ""
+    description: str = ""
+    status: AnyStatus = Status.PENDING
+    plan_id: str = ""
+    dependencies: Strings = ()
+    """Ids of tasks of the same plan that come before it."""
+    outputs: Strings = ()
+    created_at: str = ""
+    completed_at: str | None = None
+
+
+class PlanContext(_Kept):
+    background: str = ""
+    constraints: Strings = ()
+    references: Strings = ()
+
+
+class Plan(_Kept):
+    id: str
+    title: str = ""
+    objective: str = ""
+    status: AnyStatus = Status.IN_PROGRESS
+    context: PlanContext = PlanContext()
+    created_at: str = ""
+    updated_at: str = ""
+    tasks: tuple[Task, ...] = ()
+
+    def task(self, task_id: str) -> Task | None:
+        return next((task for task in self.tasks if task.id == task_id), None)
+
+
+class AiSession(_Kept):
+    last_context: str = ""
+    active_files: Strings = ()
+    key_decisions: Strings = ()
+
+
+class Metadata(_Kept):
+    created_at: str = ""
+    updated_at: str = ""
+    ai_session: AiSession = AiSession()
+
+
+class Workflow(_Kept):
+    """All of `workflow.json`."""
+
+    version: str = VERSION
+    project_name: str = ""
+    current_plan_id: str | None = None
+    last_activity: str = ""
+    metadata: Metadata = Metadata()
+    plans: tuple[Plan, ...] = ()
+    requests: tuple[tuple[str, str], ...] = ()
+    """The newest requests that were carried out, each with the id of what it made or changed."""
+
+    def plan(self, plan_id: str | None) -> Plan | None:
+        return next((plan for plan in self.plans if plan.id == plan_id), None)
+
+    def made_by(self, request_id: str | None) -> str | None:
+        """The id of what a request made, if it was carried out already."""
+        return dict(self.requests).get(request_id) if request_id else None
+
+
+def bootstrap(project_name: str, now_ms: int) -> Workflow:
+    """Return an empty valid document."""
+    at = iso(now_ms)
+    return Workflow(
+        project_name=project_name, last_activity=at, metadata=Metadata(created_at=at, updated_at=at)
+    )
+
+
+def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow:
+    """Return a version 1 file, which is a flat list of tasks, as one plan (C-7). Tasks keep their ids.
+
+    Raises:
+        ValueError: its tasks cannot be read.
+    """
+    fresh = bootstrap(str(old.get("project_name") or project_name), now_ms)
+    found = old.get("tasks")
+    if not isinstance(found, list):
+        raise ValueError("it has no list of tasks")  # noqa: TRY004  # of a document, not of an argument
+    tasks = tuple(
+        Task.model_validate({"id": f"task_{number:03d}", **task, "plan_id": LEGACY})
+        for number, task in enumerate(found, 1)
+        if isinstance(task, dict)
+    )
+    if not tasks:
+        return fresh
+    plan = Plan(
+        id=LEGACY, title="Tasks from before", created_at=iso(now_ms), updated_at=iso(now_ms), tasks=tasks
+    )
+    return fresh.model_copy(update={"plans": (plan,), "current_plan_id": LEGACY})
+
+
+def known_plan(workflow: Workflow, plan_id: str) -> Plan:
+    """Return a plan. Raises `UnknownPlan`, which lists those that are."""
+    if (plan := workflow.plan(plan_id)) is None:
+        raise UnknownPlan(plan_id, (one.id for one in workflow.plans))
+    return plan
+
+
+def known_task(plan: Plan, task_id: str) -> Task:
+    """Return a task of a plan. Raises `UnknownPlanTask`, which lists those that are."""
+    if (task := plan.task(task_id)) is None:
+        raise UnknownPlanTask(task_id, (one.id for one in plan.tasks))
+    return task
+
+
+def with_new_plan(
+    workflow: Workflow,
+    *,
+    title: str,
+    objective: str = "",
+    tasks: Sequence[str] = (),
+    request_id: str | None = None,
+    now_ms: int,
+) -> Workflow:
+    """Return it with a plan more, which is the current one then, its tasks pending.
+
+    Raises:
+        PlanRefused: it has no title, is too long, or there are too many.
+    """
+    if len(workflow.plans) >= MAX_PLANS:
+        raise PlanRefused(f"There are {MAX_PLANS} plans already, more are not kept: go on with one of those.")
+    if len(tasks) > MAX_TASKS:
+        raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make several plans of it.")
+    plan_id = _next_id("plan", [plan.id for plan in workflow.plans])
+    made = tuple(
+        _new_task(f"task_{number:03d}", plan_id, task, now_ms) for number, task in enumerate(tasks, 1)
+    )
+    at = iso(now_ms)
+    plan = Plan(
+        id=plan_id,
+        title=_checked("title", title, MAX_TITLE_CHARS),
+        objective=_checked("objective", objective, MAX_TEXT_CHARS, may_be_empty=True),
+        created_at=at,
+        updated_at=at,
+        tasks=made,
+    )
+    changed = workflow.model_copy(update={"plans": (*workflow.plans, plan), "current_plan_id": plan_id})
+    return _stamped(changed, now_ms, request_id, plan_id)
+
+
+def with_task(
+    workflow: Workflow,
+    plan_id: str,
+    task_id: str | None,
+    *,
+    title: str | None = None,
+    status: str | None = None,
+    description: str | None = None,
+    outputs: Sequence[str] = (),
+    request_id: str | None = None,
+    now_ms: int,
+) -> Workflow:
+    """Return it with a task of a plan changed in what is given; without `task_id`, with a task more.
+
+    Raises:
+        UnknownPlan, UnknownPlanTask: there is none.
+        PlanRefused: a field cannot be kept.
+    """
+    plan = known_plan(workflow, plan_id)
+    task = known_task(plan, task_id) if task_id else _added(plan, title, now_ms)
+    changes = _task_changes(task, title=title, status=status, description=description, now_ms=now_ms)
+    if outputs:
+        new = (_checked("output", one, MAX_TEXT_CHARS) for one in outputs)
+        changes["outputs"] = tuple(dict.fromkeys((*task.outputs, *new)))[-50:]
+    task = task.model_copy(update=changes)
+    rest = [one for one in plan.tasks if one.id != task.id]
+    at = next((number for number, one in enumerate(plan.tasks) if one.id == task.id), len(rest))
+    plan = plan.model_copy(update={"tasks": (*rest[:at], task, *rest[at:])})
+    return _stamped(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
+
+
+def with_status(workflow: Workflow, plan_id: str, status: str, *, now_ms: int) -> Workflow:
+    """Return it with a plan in another state. Raises `UnknownPlan`, `PlanRefused`."""
+    plan = known_plan(workflow, plan_id).model_copy(update={"status": _checked_status(status)})
+    return _stamped(_with_plan(workflow, plan, now_ms), now_ms, None, plan_id)
+
+
+def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Workflow:
+    """Return it with another current plan, or none. Raises `UnknownPlan`."""
+    if plan_id is not None:
+        known_plan(workflow, plan_id)
+    return _stamped(workflow.model_copy(update={"current_plan_id": plan_id}), now_ms, None, "")
+
+
+def next_task(plan: Plan) -> Task | None:
+    """The task to go on with: one in progress, else the first pending one that waits for no other."""
+    over = {task.id for task in plan.tasks if task.status.is_over}
+    going = [task for task in plan.tasks if task.status is Status.IN_PROGRESS]
+    free = [
+        task for task in plan.tasks if task.status is Status.PENDING and over.issuperset(task.dependencies)
+    ]
+    return next(iter((*going, *free)), None)
+
+
+def _task_changes(
+    task: Task, *, title: str | None, status: str | None, description: str | None, now_ms: int
+) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if title is not None:
+        changes["title"] = _checked("title", title, MAX_TITLE_CHARS)
+    if description is not None:
+        changes["description"] = _checked("description", description, MAX_TEXT_CHARS, may_be_empty=True)
+    if status is not None:
+        changes["status"] = _checked_status(status)
+        done = changes["status"] is Status.COMPLETED
+        changes["completed_at"] = (task.completed_at or iso(now_ms)) if done else None
+    return changes
+
+
+def _added(plan: Plan, title: str | None, now_ms: int) -> Task:
+    if len(plan.tasks) >= MAX_TASKS:
+        raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make another plan.")
+    return _new_task(_next_id("task", [task.id for task in plan.tasks]), plan.id, title or "", now_ms)
+
+
+def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> Task:
+    return Task(
+        id=task_id,
+        title=_checked("title", title, MAX_TITLE_CHARS),
+        plan_id=plan_id,
+        created_at=iso(now_ms),
+    )
+
+
+def _with_plan(workflow: Workflow, plan: Plan, now_ms: int) -> Workflow:
+    plan = plan.model_copy(update={"updated_at": iso(now_ms)})
+    return workflow.model_copy(
+        update={"plans": tuple(plan if one.id == plan.id else one for one in workflow.plans)}
+    )
+
+
+def _stamped(workflow: Workflow, now_ms: int, request_id: str | None, made: str) -> Workflow:
+    at = iso(now_ms)
+    requests = (*workflow.requests, (request_id, made)) if request_id else workflow.requests
+    return workflow.model_copy(
+        update={
+            "last_activity": at,
+            "metadata": workflow.metadata.model_copy(update={"updated_at": at}),
+            "requests": requests[-MAX_REQUESTS:],
+        }
+    )
+
+
+def _next_id(kind: str, taken: Sequence[str]) -> str:
+    numbers = (one.removeprefix(f"{kind}_") for one in taken)
+    newest = max((int(number) for number in numbers if number.isdecimal() and len(number) < 16), default=0)
+    return f"{kind}_{newest + 1:03d}"
+
+
+def _checked(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> str:
+    clean = redact(" ".join(text.split()))
+    if not clean and not may_be_empty:
+        raise PlanRefused(f"The {name} is empty: say in a few words what it is.")
+    if len(clean) > limit:
+        raise PlanRefused(f"The {name} has {len(clean):,} characters; at most {limit:,} are kept.")
+    return clean
+
+
+def _checked_status(word: str) -> Status:
+    status = status_of(word)
+    if status is Status.PENDING and word.strip().lower() not in {"pending", *_ALIASES}:
+        raise PlanRefused(f"'{word}' is no state. There are: {', '.join(Status)}.")
+    return status
