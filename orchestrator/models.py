@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NewType
 
+from agent_runner.wire.order import RestoreMode
+
 Folder = NewType("Folder", str)
 """A group's folder name: its identity on the host."""
 ChatJid = NewType("ChatJid", str)
@@ -205,6 +207,13 @@ class Run:
     ended_ms: int | None
     exit_kind: str | None
     exit_detail: str | None
+    model: str | None = None
+    """As it was ordered; None is the agent's own choice."""
+    provider: str | None = None
+    """Whose model it is."""
+    restore_mode: RestoreMode | None = None
+    """How it went on with the group's conversation; None of a run apart from that."""
+    restore_reason: str | None = None
 
 
 class RunState(StrEnum):

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
+from agent_runner.wire.order import RestoreMode
 from orchestrator.models import Folder, Run, RunId, TurnId, TurnKind
 from orchestrator.store import budgets
 from orchestrator.store.budgets import Budget
@@ -16,15 +17,75 @@ async def begin(tx: Tx, run: Run) -> None:
     """Record a run before its container is made, so that no container is ever unknown."""
     await tx.execute(
         """
-        INSERT INTO runs (id, group_folder, is_isolated, runtime, token_hash, started_ms)
-        VALUES (?, ?, ?, ?, ?, ?)
+        INSERT INTO runs (id, group_folder, is_isolated, runtime, token_hash, started_ms,
+                          model, provider, restore_mode, restore_reason)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
-        (run.id, run.folder, run.is_isolated, run.runtime, run.token_hash, run.started_ms),
+        (
+            run.id,
+            run.folder,
+            run.is_isolated,
+            run.runtime,
+            run.token_hash,
+            run.started_ms,
+            run.model,
+            run.provider,
+            run.restore_mode,
+            run.restore_reason,
+        ),
     )
 
 
 async def note_ref(tx: Tx, run_id: RunId, ref: str) -> None:
     await tx.execute("UPDATE runs SET container_ref = ? WHERE id = ?", (ref, run_id))
+
+
+async def note_restored(tx: Tx, run_id: RunId, mode: RestoreMode, *, reason: str) -> bool:
+    """Correct how a run went on with its conversation; False when it is known to be so, or has none."""
+    cursor = await tx.execute(
+        """
+        UPDATE runs SET restore_mode = :mode, restore_reason = :reason
+        WHERE id = :id AND restore_mode <> :mode
+        """,
+        {"mode": mode, "reason": reason, "id": run_id},
+    )
+    return cursor.rowcount == 1
+
+
+async def note_context(tx: Tx, run_id: RunId, *, tokens: int, window: int) -> None:
+    """Keep what the conversation fills of the model's window, as far as that was told."""
+    await tx.execute(
+        """
+        UPDATE runs SET context_tokens = coalesce(nullif(?, 0), context_tokens),
+                        context_window = coalesce(nullif(?, 0), context_window)
+        WHERE id = ?
+        """,
+        (tokens, window, run_id),
+    )
+
+
+async def window_of(tx: Tx, model: str | None) -> int | None:
+    """How large the window of a model was when it was last used; None of one that was not."""
+    cursor = await tx.execute(
+        """
+        SELECT context_window FROM runs WHERE model IS ? AND context_window > 0
+        ORDER BY started_ms DESC LIMIT 1
+        """,
+        (model,),
+    )
+    row = await cursor.fetchone()
+    return row["context_window"] if row else None
+
+
+async def last_restores(tx: Tx) -> list[Run]:
+    """The newest run of each group that went on with its conversation, by folder."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT *, max(started_ms) FROM runs WHERE restore_mode IS NOT NULL
+        GROUP BY group_folder ORDER BY group_folder
+        """
+    )
+    return [_from_row(row) for row in rows]
 
 
 async def advance_frame(tx: Tx, run_id: RunId, frame: int) -> bool:
@@ -138,4 +199,8 @@ def _from_row(row: sqlite3.Row) -> Run:
         ended_ms=row["ended_ms"],
         exit_kind=row["exit_kind"],
         exit_detail=row["exit_detail"],
+        model=row["model"],
+        provider=row["provider"],
+        restore_mode=row["restore_mode"],
+        restore_reason=row["restore_reason"],
     )

@@ -1,0 +1,117 @@
+"""`checkpoints` and `answered_sessions`: how far a group's session is known to hold its conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.models import Folder, Run, SessionCommand, Turn, TurnId
+from orchestrator.store.database import Tx
+
+KEPT = 200
+"""So many a group: more turns than that are not missed one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """An answered turn, and its last message in the session's transcript; None outside of that session."""
+
+    turn: TurnId
+    uuid: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What is known of a session in which a turn was answered."""
+
+    session_id: str
+    at_ms: int
+    """When it answered last."""
+    model: str | None = None
+    """As it was ordered then."""
+    provider: str | None = None
+    context_tokens: int = 0
+
+
+async def add(tx: Tx, run: Run, turn: Turn, *, session_id: str, uuid: str, now_ms: int) -> None:
+    """A turn is complete in its session."""
+    await _add(tx, turn, session_id, uuid)
+    await tx.execute(
+        """
+        INSERT INTO answered_sessions (group_folder, session_id, run_id, at_ms) VALUES (?, ?, ?, ?)
+        ON CONFLICT (group_folder) DO UPDATE SET session_id = excluded.session_id, run_id = excluded.run_id,
+                                                 at_ms = excluded.at_ms
+        """,
+        (turn.folder, session_id, run.id, now_ms),
+    )
+
+
+async def add_outside(tx: Tx, turn: Turn) -> None:
+    """A turn was answered by an agent that has no session."""
+    await _add(tx, turn, None, None)
+
+
+async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> None:
+    await tx.execute(
+        """
+        INSERT INTO checkpoints (turn_id, group_folder, session_id, uuid) VALUES (?, ?, ?, ?)
+        ON CONFLICT (turn_id) DO NOTHING
+        """,
+        (turn.id, turn.folder, session_id, uuid),
+    )
+    await tx.execute(
+        """
+        DELETE FROM checkpoints WHERE group_folder = :folder AND id <= (
+            SELECT id FROM checkpoints WHERE group_folder = :folder ORDER BY id DESC LIMIT 1 OFFSET :kept)
+        """,
+        {"folder": turn.folder, "kept": KEPT},
+    )
+
+
+async def answered(tx: Tx, folder: Folder, session_id: str) -> Answered | None:
+    """What is known of a session; None when no turn was answered in it."""
+    cursor = await tx.execute(
+        """
+        SELECT answered_sessions.session_id, at_ms, model, provider, coalesce(context_tokens, 0) AS tokens
+        FROM answered_sessions LEFT JOIN runs ON runs.id = run_id
+        WHERE answered_sessions.group_folder = ? AND answered_sessions.session_id = ?
+        """,
+        (folder, session_id),
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    return Answered(
+        session_id=row["session_id"],
+        at_ms=row["at_ms"],
+        model=row["model"],
+        provider=row["provider"],
+        context_tokens=row["tokens"],
+    )
+
+
+async def marks(tx: Tx, folder: Folder, session_id: str) -> list[Mark]:
+    """The turns that were answered since a session began, in the order of their ends."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT turn_id, CASE WHEN session_id = :session THEN uuid END AS uuid FROM checkpoints
+        WHERE group_folder = :folder AND id >= (
+            SELECT min(id) FROM checkpoints WHERE group_folder = :folder AND session_id = :session)
+        ORDER BY id
+        """,
+        {"folder": folder, "session": session_id},
+    )
+    return [Mark(turn=TurnId(row["turn_id"]), uuid=row["uuid"]) for row in rows]
+
+
+async def asked_again(tx: Tx, turn: Turn, after: int) -> list[TurnId]:
+    """The turns whose questions a turn's prompt has, itself among them: those since the cursor `after`."""
+    if turn.last_seq is None or turn.command is SessionCommand.COMPACT:
+        return [turn.id]
+    rows = await tx.execute_fetchall(
+        """
+        SELECT DISTINCT turn_id FROM messages
+        WHERE chat_jid = ? AND seq > ? AND seq <= ? AND is_request = 1 AND turn_id IS NOT NULL
+        """,
+        (turn.chat_jid, after, turn.last_seq),
+    )
+    return sorted({turn.id, *(TurnId(row["turn_id"]) for row in rows)})
