@@ -1,0 +1,166 @@
+"""Events of one subscriber become notifications: batched in windows, the same ones counted, none lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from agent_runner.ans.event import Event, Level
+from agent_runner.ans.notification import RANK, Entry, Notification
+from agent_runner.ans.subscriber import Subscriber
+from agent_runner.wire.notices import InjectAt, Priority
+
+POINTS: tuple[InjectAt, ...] = ("immediate", "turn_start", "after_tool", "turn_end")
+MAX_REMEMBERED = 1_000
+REPEATED = 3
+"""So many of the same are worth telling again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How an event is told: as its subscriber says, unless its payload says otherwise."""
+
+    priority: Priority
+    inject_at: InjectAt
+    is_addressed: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Batch:
+    first_ms: int
+    entries: list[Entry] = field(default_factory=list)
+
+
+class Accumulator:
+    """Collects the events of one subscriber. Time comes with the events, and as `now_ms`.
+
+    A batch becomes a notification when it is full, when its window is over or when its injection point is
+    drained. The same thing inside the dedupe window is counted instead of added; where it was told already,
+    it is told again with the whole count at every third time, when the window is over, or in the next turn.
+    """
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self.subscriber = subscriber
+        self._batches: dict[_Way, _Batch] = {}
+        self._seen: dict[str, tuple[int, Entry]] = {}
+        self._ready: list[Notification] = []
+
+    @property
+    def ready(self) -> list[Notification]:
+        return list(self._ready)
+
+    @property
+    def remembered(self) -> int:
+        """How many things it knows, to count them when they come again."""
+        return len(self._seen)
+
+    @property
+    def pending(self) -> int:
+        """How many of the events it was given have not been told."""
+        entries = [entry for batch in self._batches.values() for entry in batch.entries]
+        entries += [entry for notification in self._ready for entry in notification.entries]
+        entries += [entry for _, entry in self._seen.values() if not entry.is_waiting]
+        return sum(entry.count - entry.told for entry in entries)
+
+    def accept(self, event: Event, *, order: int) -> None:
+        """Take an event that the subscriber is about. `order` grows from event to event."""
+        now_ms = event.at_ms
+        self.look(now_ms)
+        if not self.subscriber.batching.dedupe_window_ms:
+            self._add(Entry(event=event, order=order), now_ms)
+            return
+        key = self.subscriber.dedupe_key(event)
+        if key not in self._seen:
+            self._remember(key, Entry(event=event, order=order), now_ms)
+        else:
+            self._count(self._seen[key][1], event, now_ms)
+
+    def look(self, now_ms: int) -> None:
+        """Close the windows that are over at `now_ms`."""
+        window_ms = self.subscriber.batching.window_ms
+        for way in [way for way, each in self._batches.items() if _is_over(each.first_ms, window_ms, now_ms)]:
+            self._flush(way)
+        window_ms = self.subscriber.batching.dedupe_window_ms
+        for key, (first_ms, _) in list(self._seen.items()):
+            if not _is_over(first_ms, window_ms, now_ms):
+                break
+            self._forget(key, now_ms)
+
+    def flush(self, points: Collection[InjectAt] = POINTS) -> None:
+        """Make notifications of the batches for these injection points."""
+        for way in [way for way in self._batches if way.inject_at in points]:
+            self._flush(way)
+
+    def carry_over(self, now_ms: int) -> None:
+        """Let all that was not told be told at the next opportunity: a turn is over."""
+        for key in list(self._seen):
+            self._forget(key, now_ms)
+        self.flush()
+        self._ready = [replace(each, is_overdue=True) for each in self._ready]
+
+    def tell(self, told: Notification) -> None:
+        """Take out what was told, which may be the first part of a notification."""
+        for entry in told.entries:
+            entry.told, entry.is_waiting = entry.count, False
+        rests = (
+            replace(each, entries=tuple(entry for entry in each.entries if entry.is_waiting))
+            for each in self._ready
+        )
+        self._ready = [each for each in rests if each.entries]
+
+    def _remember(self, key: str, entry: Entry, now_ms: int) -> None:
+        if len(self._seen) >= MAX_REMEMBERED:
+            self._forget(next(iter(self._seen)), now_ms)
+        self._seen[key] = now_ms, entry
+        self._add(entry, now_ms)
+
+    def _forget(self, key: str, now_ms: int) -> None:
+        _, entry = self._seen.pop(key)
+        self._add_again(entry, now_ms)
+
+    def _count(self, entry: Entry, event: Event, now_ms: int) -> None:
+        entry.count += 1
+        entry.event = event
+        if entry.count % REPEATED == 0:
+            self._add_again(entry, now_ms)
+
+    def _add_again(self, entry: Entry, now_ms: int) -> None:
+        if entry.is_owing and not entry.is_waiting:
+            self._add(entry, now_ms)
+
+    def _add(self, entry: Entry, now_ms: int) -> None:
+        entry.is_waiting = True
+        way = _way(self.subscriber, entry.event)
+        batch = self._batches.setdefault(way, _Batch(first_ms=now_ms))
+        batch.entries.append(entry)
+        is_urgent = way.priority == "critical" or entry.event.severity == Level.CRITICAL
+        batching = self.subscriber.batching
+        if is_urgent or not batching.window_ms or len(batch.entries) >= batching.max_size:
+            self._flush(way)
+
+    def _flush(self, way: _Way) -> None:
+        batch = self._batches.pop(way)
+        self._ready.append(
+            Notification(
+                subscriber=self.subscriber,
+                priority=way.priority,
+                inject_at=way.inject_at,
+                is_addressed=way.is_addressed,
+                entries=tuple(batch.entries),
+            )
+        )
+
+
+def _way(subscriber: Subscriber, event: Event) -> _Way:
+    asked_priority, asked_point = event.payload.get("priority"), event.payload.get("inject_at")
+    output = subscriber.output
+    return _Way(
+        priority=next((each for each in RANK if each == asked_priority), output.priority),
+        inject_at=next((each for each in POINTS if each == asked_point), output.inject_at),
+        is_addressed=asked_priority in RANK or asked_point in POINTS,
+    )
+
+
+def _is_over(first_ms: int, window_ms: int, now_ms: int) -> bool:
+    """A clock that was set back ends a window too."""
+    return not 0 <= now_ms - first_ms < window_ms

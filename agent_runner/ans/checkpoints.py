@@ -1,0 +1,31 @@
+"""Have the agent look back every few turns."""
+
+from __future__ import annotations
+
+from agent_runner.ans.event import Happening
+
+EVERY_TURNS = 10
+
+
+class Checkpoints:
+    """Counts turns, and says `task.checkpoint` with every tenth, or when asked to."""
+
+    def __init__(self, *, every: int = EVERY_TURNS) -> None:
+        self._every = every
+        self._turn = 0
+
+    @property
+    def turn(self) -> int:
+        return self._turn
+
+    def begin_turn(self) -> Happening | None:
+        self._turn += 1
+        if self._turn % self._every:
+            return None
+        return self.reached(f"{self._every} turns since the last look back: is the plan still right?")
+
+    def reached(self, message: str) -> Happening:
+        """Return the checkpoint that somebody asks for now."""
+        return Happening(
+            type="task.checkpoint", severity="info", payload={"message": message, "turn": self._turn}
+        )

@@ -1,0 +1,46 @@
+"""Text that cannot pass for something else: one line stays one line, and a tag is no tag."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+_BREAKS = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
+_TAG = re.compile(r"<(?=[^\w<>]{0,8}[^\W\d])")
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
+_JOINERS = frozenset("\u200c\u200d")
+"""Written in words of some scripts, and in emoji."""
+
+
+def visible(text: str) -> str:
+    """Drop what is not seen: control characters, marks of direction, halves of pairs. Lines end in `\\n`."""
+    lines = _BREAKS.sub("\n", text)
+    return "".join(each for each in lines if each in "\n\t" or each in _JOINERS or not _is_unseen(each))
+
+
+def _is_unseen(character: str) -> bool:
+    return unicodedata.category(character) in _UNSEEN
+
+
+def one_line(text: str) -> str:
+    """Write line breaks and tabs as people write them in a line: `\\n`, `\\t`."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def without_tags(text: str) -> str:
+    """Turn `<` into `‹` wherever a tag could begin, so that nothing opens or closes a wrapper."""
+    return _TAG.sub("‹", text)
+
+
+def cleaned(value: Any) -> Any:
+    """Apply `visible` to every text inside a JSON value."""
+    match value:
+        case str():
+            return visible(value)
+        case dict():
+            return {visible(str(name)): cleaned(inner) for name, inner in value.items()}
+        case list():
+            return [cleaned(inner) for inner in value]
+        case _:
+            return value

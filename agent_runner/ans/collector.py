@@ -1,0 +1,128 @@
+"""All subscribers of one run: who takes which event, and what is to be told at an injection point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from agent_runner.ans.accumulator import POINTS, Accumulator
+from agent_runner.ans.event import Event
+from agent_runner.ans.notification import RANK, Entry, Notification
+from agent_runner.ans.subscriber import About, Batching, Events, Output, Subscriber
+from agent_runner.wire.notices import InjectAt, Priority
+
+DUE_AT: Mapping[InjectAt, frozenset[InjectAt]] = {
+    "immediate": frozenset({"immediate"}),
+    "turn_start": frozenset({"immediate", "turn_start"}),
+    "after_tool": frozenset({"immediate", "after_tool"}),
+    "turn_end": frozenset({"immediate", "turn_end"}),
+}
+"""Whose time it is at a point. What is immediate takes whichever point comes first."""
+
+
+class Collector:
+    """Gives events to the subscribers that take them, and hands out what they make of them.
+
+    What the host keeps is told as the first enabled subscriber of its type says, or plainly where there is
+    none; it is never batched, and neither severity nor source keeps it back.
+    """
+
+    def __init__(self) -> None:
+        self._accumulators: dict[str, Accumulator] = {}
+        self._disabled: frozenset[str] = frozenset()
+        self._given: dict[int, Notification] = {}
+        self._order = 0
+
+    def use(self, subscribers: Sequence[Subscriber], disabled: frozenset[str] = frozenset()) -> None:
+        """Take these subscribers from now on, in this order. Core ones cannot be disabled.
+
+        What a subscriber has collected is dropped when it is disabled or gone.
+        """
+        self._disabled = frozenset(
+            each.id for each in subscribers if each.id in disabled and not each.output.core
+        )
+        before = self._accumulators
+        self._accumulators = {each.id: Accumulator(each) for each in subscribers}
+        for name, accumulator in before.items():
+            if name in self._accumulators and name not in self._disabled:
+                accumulator.subscriber = self._accumulators[name].subscriber
+                self._accumulators[name] = accumulator
+
+    def accept(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._order += 1
+            for accumulator in self._enabled():
+                if accumulator.subscriber.takes(event):
+                    accumulator.accept(event, order=self._order)
+
+    def give(self, notice_id: int, event: Event, *, priority: Priority, at: InjectAt, count: int) -> None:
+        """Have a notice told that the host keeps, once, however often it is given before."""
+        subscriber = self._teller(event.type)
+        if subscriber is None:
+            return
+        self._order += 1
+        self._given[notice_id] = Notification(
+            subscriber=subscriber,
+            priority=priority,
+            inject_at=at,
+            entries=(Entry(event=event, order=self._order, count=count),),
+            notice_id=notice_id,
+        )
+
+    def withdraw(self, notice_id: int) -> None:
+        """Do not tell a given notice."""
+        self._given.pop(notice_id, None)
+
+    def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[Notification]:
+        """Return what is to be told at a point, the most important first."""
+        due = DUE_AT[point]
+        for accumulator in self._enabled():
+            accumulator.look(now_ms)
+            accumulator.flush(due)
+        return sorted(
+            (
+                each
+                for each in self._ready()
+                if (each.is_overdue or each.inject_at in due) and RANK[each.priority] <= RANK[at_least]
+            ),
+            key=lambda each: each.urgency,
+        )
+
+    def tell(self, told: Notification) -> None:
+        """Take out what was told."""
+        if told.notice_id is not None:
+            self._given.pop(told.notice_id, None)
+        else:
+            self._accumulators[told.subscriber.id].tell(told)
+
+    def carry_over(self, now_ms: int) -> None:
+        """Let what was collected and not told be told at the next opportunity."""
+        for accumulator in self._enabled():
+            accumulator.carry_over(now_ms)
+
+    @property
+    def pending(self) -> int:
+        """How many events, and notices of the host, have been taken and not told."""
+        return len(self._given) + sum(each.pending for each in self._accumulators.values())
+
+    def _enabled(self) -> list[Accumulator]:
+        return [each for name, each in self._accumulators.items() if name not in self._disabled]
+
+    def _ready(self) -> list[Notification]:
+        collected = [each for accumulator in self._enabled() for each in accumulator.ready]
+        return [*collected, *self._given.values()]
+
+    def _teller(self, event_type: str) -> Subscriber | None:
+        about = [each.subscriber for each in self._accumulators.values() if each.subscriber.names(event_type)]
+        enabled = [each for each in about if each.id not in self._disabled]
+        return enabled[0] if enabled else None if about else UNCLAIMED
+
+
+UNCLAIMED = Subscriber(
+    about=About(id="unclaimed", name="What nobody else tells"),
+    events=Events(types=["host.*"]),
+    batching=Batching(),
+    output=Output(inject_at="turn_start", template="plain.j2"),
+)
+"""Tells what the host keeps and no subscriber is about: a notice is never lost for want of one."""
+
+__all__ = ["DUE_AT", "POINTS", "UNCLAIMED", "Collector"]

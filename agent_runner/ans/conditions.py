@@ -1,0 +1,44 @@
+"""Whether what a notice awaits is true now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from agent_runner.wire.conditions import Condition, ContextAbove, MessagesAbove, TokensAbove, ToolCompleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What conditions are about. A maximum of 0 is not known, and no share of it is ever reached."""
+
+    context_tokens: int = 0
+    max_context_tokens: int = 0
+    total_tokens: int = 0
+    max_tokens: int = 0
+    message_count: int = 0
+    completed_tools: frozenset[str] = frozenset()
+    """The tools that ended since the last look."""
+
+
+def holds(condition: Condition, facts: Facts) -> bool:
+    match condition:
+        case ContextAbove(share=share):
+            return _share(facts.context_tokens, facts.max_context_tokens) >= share
+        case TokensAbove(share=share):
+            return _share(facts.total_tokens, facts.max_tokens) >= share
+        case MessagesAbove(count=count):
+            return facts.message_count >= count
+        case ToolCompleted(tool=tool):
+            return is_among(tool, facts.completed_tools)
+        case _:
+            assert_never(condition)
+
+
+def is_among(awaited: str, completed: frozenset[str]) -> bool:
+    """Tell whether an awaited tool ended. `schedule_task` is also `mcp__andy__schedule_task`."""
+    return any(awaited == name or name.endswith(f"__{awaited}") for name in completed)
+
+
+def _share(current: int, maximum: int) -> float:
+    return current / maximum if maximum > 0 else 0.0

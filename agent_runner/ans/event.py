@@ -1,0 +1,139 @@
+"""What happened: the one kind of thing that goes over the bus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any, Self
+from uuid import uuid4
+
+from agent_runner.ans.payload import bounded
+from agent_runner.wire.notices import Severity
+
+_TYPE = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+")
+_PATTERN = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.\*")
+MAX_TYPE_CHARS = 100
+
+
+class Level(IntEnum):
+    """How grave an event is. Levels compare, so a filter says "at least"."""
+
+    DEBUG = 0
+    INFO = 1
+    WARNING = 2
+    ERROR = 3
+    CRITICAL = 4
+
+    @classmethod
+    def of(cls, word: str) -> Level:
+        """Read `debug`, `info`, `warning`, `error` or `critical`.
+
+        Raises:
+            ValueError: it is none of them.
+        """
+        try:
+            return cls[word.upper()]
+        except KeyError:
+            raise ValueError(f"'{word}' is no severity: {', '.join(level.word for level in cls)}") from None
+
+    @property
+    def word(self) -> Severity:
+        return _WORDS[self]
+
+
+_WORDS: Mapping[Level, Severity] = {
+    Level.DEBUG: "debug",
+    Level.INFO: "info",
+    Level.WARNING: "warning",
+    Level.ERROR: "error",
+    Level.CRITICAL: "critical",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """What a rule found, before the bus has stamped it."""
+
+    type: str
+    severity: Severity
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened.
+
+    `type` is dotted lower case, `source` the component it comes from, `timestamp` aware and in UTC, `payload`
+    plain JSON. Events with the same `dedupe_key` are the same thing again; by default type and source.
+    """
+
+    type: str
+    source: str
+    severity: Level = Level.INFO
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
+    id: str = field(default_factory=lambda: str(uuid4()))
+    dedupe_key: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.type) > MAX_TYPE_CHARS or not _TYPE.fullmatch(self.type):
+            raise ValueError(
+                f"'{self.type[:MAX_TYPE_CHARS]}' is no event type: lower case, parts joined by '.'"
+            )
+        if self.timestamp.tzinfo is None:
+            raise ValueError("an event's timestamp needs a time zone")
+        object.__setattr__(self, "payload", bounded(self.payload))
+        object.__setattr__(self, "timestamp", self.timestamp.astimezone(UTC))
+        if not self.dedupe_key:
+            object.__setattr__(self, "dedupe_key", f"{self.type}:{self.source}")
+
+    @property
+    def at_ms(self) -> int:
+        return int(self.timestamp.timestamp() * 1000)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON that `from_dict` reads back as an equal event."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "source": self.source,
+            "severity": self.severity.word,
+            "timestamp": self.timestamp.isoformat(),
+            "payload": dict(self.payload),
+            "dedupe_key": self.dedupe_key,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote.
+
+        Raises:
+            ValueError: a field is missing or has a value that no event has.
+        """
+        try:
+            return cls(
+                id=str(fields["id"]),
+                type=str(fields["type"]),
+                source=str(fields["source"]),
+                severity=Level.of(str(fields["severity"])),
+                timestamp=datetime.fromisoformat(str(fields["timestamp"])),
+                payload=dict(fields["payload"]),
+                dedupe_key=str(fields.get("dedupe_key") or ""),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"this is no event: {error}") from error
+
+
+def is_pattern(text: str) -> bool:
+    """Tell whether `text` names event types: exactly, or `prefix.*` for all below the prefix."""
+    return bool(_TYPE.fullmatch(text) or _PATTERN.fullmatch(text))
+
+
+def matches(pattern: str, event_type: str) -> bool:
+    """`tool.*` is everything below `tool`, at any depth, but not `tool` itself."""
+    if pattern.endswith(".*"):
+        return event_type.startswith(pattern[:-1])
+    return event_type == pattern

@@ -1,0 +1,72 @@
+"""Files of a folder that somebody else writes: read whole, of a bounded size and number, never followed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+MAX_LISTED = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Stamp:
+    """What changes when a file does."""
+
+    name: str
+    mtime_ns: int
+    size: int
+
+
+class NotPlain(OSError):
+    """It is no ordinary file of a size that is read."""
+
+
+@contextmanager
+def opened(folder: Path | None) -> Iterator[int | None]:
+    """Open a folder that is not a link. None when there is none."""
+    if folder is None:
+        yield None
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[Stamp]:
+    """List the ordinary files that end in one of `suffixes`, by name; of very many, some."""
+    found = []
+    with os.scandir(descriptor) as entries:
+        for entry in islice(entries, MAX_LISTED):
+            if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                found.append(Stamp(name=entry.name, mtime_ns=status.st_mtime_ns, size=status.st_size))
+    return sorted(found)
+
+
+def read_text(descriptor: int, name: str, *, limit: int) -> str:
+    """Read a file of at most `limit` bytes as UTF-8.
+
+    Raises:
+        OSError: it is not there, is a link, a pipe or a folder, or is longer.
+        UnicodeDecodeError: it is no UTF-8.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(name, flags, dir_fd=descriptor)
+    with os.fdopen(file, "rb") as content:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise NotPlain("it is no ordinary file")
+        data = content.read(limit + 1)
+    if len(data) > limit:
+        raise NotPlain(f"it is longer than {limit:,} bytes")
+    return data.decode("utf-8")

@@ -1,0 +1,157 @@
+"""Notifications as text for a model: a line for one thing, a table for several, never nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent_runner.ans.accumulator import REPEATED
+from agent_runner.ans.clean import cleaned, one_line, visible, without_tags
+from agent_runner.ans.event import Level
+from agent_runner.ans.notification import Entry, Notification
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+logger = logging.getLogger(__name__)
+
+MAX_CELL_CHARS = 200
+MAX_LINE_CHARS = 2_400
+"""The longest message there is, and its beginning of line."""
+MAX_ROWS_WITHOUT_TEMPLATE = 10
+FIELDS_WITHOUT_TEMPLATE = 5
+PREFIXES: Mapping[str, str] = {"critical": "!critical:", "error": "!error:", "warning": "!warning:"}
+
+Source = Callable[[Notification], str | None]
+"""Gives the text of the template of a notification, if there is one."""
+
+
+class Finished(str):
+    """Text that was quoted already."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """An event as templates see it. `count` is how often it happened."""
+
+    type: str
+    source: str
+    severity: str
+    timestamp: Any
+    payload: Mapping[str, Any]
+    count: int
+
+    @classmethod
+    def of(cls, entry: Entry) -> Shown:
+        event = entry.event
+        return cls(
+            type=event.type,
+            source=visible(event.source),
+            severity=event.severity.word,
+            timestamp=event.timestamp,
+            payload=cleaned(dict(event.payload)),
+            count=entry.count,
+        )
+
+
+class Formatter:
+    """Formats with Jinja2 templates, or plainly where one is missing or fails. Safe to use in a thread."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._compiled: dict[str, Template] = {}
+        self._environment: Any = None
+
+    def text(self, notification: Notification) -> str:
+        """Return one line, or a table, that neither ends a wrapper nor begins a line of its own."""
+        shown = [Shown.of(entry) for entry in notification.entries]
+        text = self._from_template(notification, shown) or plain(shown)
+        if notification.notice_id is not None:
+            text = f"{text} (notice {notification.notice_id})"
+        return without_tags(text)
+
+    def _from_template(self, notification: Notification, shown: Sequence[Shown]) -> str:
+        import jinja2
+
+        source = self._source(notification)
+        if source is None:
+            return ""
+        try:
+            return _cut(self._template(source).render(_variables(notification, shown)).strip())
+        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            where = f"{notification.subscriber.output.template} of {notification.subscriber.id}"
+            logger.warning(
+                "template %s fails, so its notice is told plainly: %s", where, one_line(str(error))
+            )
+            return ""
+
+    def _template(self, source: str) -> Template:
+        if source not in self._compiled:
+            if self._environment is None:
+                from agent_runner.ans.templating import environment
+
+                self._environment = environment()
+            self._compiled[source] = self._environment.from_string(source)
+        return self._compiled[source]
+
+
+def _variables(notification: Notification, shown: Sequence[Shown]) -> dict[str, Any]:
+    return {
+        "notification": notification,
+        "event": shown[0],
+        "events": shown,
+        "count": sum(each.count for each in shown),
+        "timestamp": shown[0].timestamp,
+    }
+
+
+def _cut(text: str) -> str:
+    lines = (
+        line if len(line) <= MAX_LINE_CHARS else f"{line[: MAX_LINE_CHARS - 1]}…" for line in text.split("\n")
+    )
+    return "\n".join(lines)
+
+
+def plain(shown: Sequence[Shown]) -> str:
+    """Say what there is without a template: one event with its first fields, of several the types."""
+    worst = max((Level.of(each.severity) for each in shown), default=Level.INFO).word
+    head = f"{PREFIXES.get(worst, '')} system notification".strip()
+    if len(shown) == 1:
+        return _cut(f"{head}: {_plainly(shown[0])}")
+    types = Counter[str]()
+    for each in shown:
+        types[each.type] += each.count
+    listed = ", ".join(
+        f"{times_before(count)}{event_type}"
+        for event_type, count in types.most_common(MAX_ROWS_WITHOUT_TEMPLATE)
+    )
+    more = len(types) - MAX_ROWS_WITHOUT_TEMPLATE
+    rest = f", ... and {more} more" if more > 0 else ""
+    return _cut(f"{head}: {types.total()} events: {listed}{rest}")
+
+
+def _plainly(event: Shown) -> str:
+    fields = list(event.payload.items())[:FIELDS_WITHOUT_TEMPLATE]
+    said = "".join(f"; {one_line(name)}: {cell(value)}" for name, value in fields)
+    return f"{times_before(event.count)}{event.type} from {one_line(event.source)}{said}"
+
+
+def times_before(count: int) -> str:
+    """`3× ` where something happened more than once."""
+    return f"{count}× " if count > 1 else ""
+
+
+def cell(value: Any) -> str:
+    """Write a value of a payload in one line of at most `MAX_CELL_CHARS`."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    line = one_line(text)
+    return line if len(line) <= MAX_CELL_CHARS else f"{line[: MAX_CELL_CHARS - 1]}…"
+
+
+__all__ = ["REPEATED", "Finished", "Formatter", "Shown", "plain"]

@@ -1,0 +1,88 @@
+"""What goes before a model at one point: as many notices as fit, in one wrapper, and how many are left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from agent_runner.ans.notification import Notification
+
+OPEN = "<system_notification>"
+CLOSE = "</system_notification>"
+MAX_CHARS = 2_000
+MAX_NOTICES = 10
+MAX_COUNT_LINE = 200
+_FRAME = len(OPEN) + len(CLOSE) + 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One notification and the text it was told in; None where it was only counted."""
+
+    notification: Notification
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """The text for a model, and what of the candidates it tells. What it does not tell stays."""
+
+    text: str = ""
+    told: tuple[Told, ...] = ()
+
+
+Write = Callable[[Notification], str]
+
+
+def compose(candidates: Sequence[Notification], write: Write, *, limit: int) -> Injection:
+    """Tell the first of `candidates` that fit: `MAX_NOTICES` of them, `MAX_CHARS` together, within `limit`.
+
+    A first one that is longer than `MAX_CHARS` goes alone, if `limit` allows it, and a long table in parts.
+    Of what is left, notices of low priority are summed up in a line that counts them, and the others wait.
+    """
+    told = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
+    if not told:
+        return Injection()
+    rest = list(candidates[len(told) :])
+    is_whole = told[-1].notification is candidates[len(told) - 1]
+    summed = [each for each in rest if each.may_be_summed_up]
+    waiting = len(rest) - len(summed) + (not is_whole)
+    lines = [each.text or "" for each in told] + _count_line(summed, waiting)
+    counted = (Told(notification=each, text=None) for each in summed)
+    return Injection(text="\n".join((OPEN, *lines, CLOSE)), told=(*told, *counted))
+
+
+def _fitting(candidates: Sequence[Notification], write: Write, limit: int) -> list[Told]:
+    told: list[Told] = []
+    room = min(limit, MAX_CHARS)
+    for candidate in candidates[:MAX_NOTICES]:
+        one = candidate if told else _shortened(candidate, write, room)
+        text = write(one)
+        if len(text) > (room if told else limit):
+            break
+        told.append(Told(notification=one, text=text))
+        if one is not candidate:
+            break
+        room -= len(text) + 1
+    return told
+
+
+def _shortened(notification: Notification, write: Write, room: int) -> Notification:
+    """Take so many of its entries that they fit, and one at least."""
+    while len(notification.entries) > 1 and len(write(notification)) > room:
+        notification = notification.first_half()
+    return notification
+
+
+def _count_line(summed: Sequence[Notification], waiting: int) -> list[str]:
+    types = Counter[str]()
+    for each in summed:
+        for entry in each.entries:
+            types[entry.event.type] += entry.count - entry.told
+    parts = [f"{count} {event_type}" for event_type, count in types.most_common(3)]
+    if len(types) > len(parts):
+        parts.append(f"{types.total() - sum(count for _, count in types.most_common(3))} others")
+    if waiting:
+        parts.append(f"{waiting} to be told next")
+    return [f"more: {', '.join(parts)}"[:MAX_COUNT_LINE]] if parts else []

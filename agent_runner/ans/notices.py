@@ -1,0 +1,276 @@
+"""All notices of one run: what happens goes in, what the model is to be told comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent_runner.ans.bus import Bus
+from agent_runner.ans.clean import one_line
+from agent_runner.ans.collector import Collector
+from agent_runner.ans.conditions import Facts
+from agent_runner.ans.deferred import Deferred, awaits
+from agent_runner.ans.event import Event, Happening, Level
+from agent_runner.ans.formatter import Formatter
+from agent_runner.ans.injection import Injection, compose
+from agent_runner.ans.notification import RANK, Notification
+from agent_runner.ans.shelf import Shelf, Shelves
+from agent_runner.wire.conditions import BadCondition
+from agent_runner.wire.notices import (
+    MAX_NOTICE_CHARS,
+    MAX_TOLD,
+    InjectAt,
+    Notice,
+    Priority,
+    Severity,
+    ToldNotice,
+)
+
+logger = logging.getLogger(__name__)
+
+INJECTION_CHARS = 9_500
+"""What a hook of the CLI puts before a model whole."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnNotices:
+    """What became of the notices of one turn: told in it, and given to it but not told (their ids)."""
+
+    told: tuple[ToldNotice, ...] = ()
+    returned: tuple[int, ...] = ()
+
+
+class Notices:
+    """The notices of one run. Nothing in it is shared with another run.
+
+    `group` is the folder whose `subscribers/` adds the group's own, `now` tells the time, aware and in UTC.
+    All but `drain` is quick and does not block; nothing slow is imported before there is something to tell.
+    """
+
+    def __init__(self, group: Path | None = None, *, now: Callable[[], datetime] = _utc_now) -> None:
+        self.bus = Bus(now=now)
+        self.facts = Facts()
+        self._now = now
+        self._collector = Collector()
+        self._deferred = Deferred()
+        self._shelves = Shelves(group)
+        self._shelf = Shelf()
+        self._formatter = Formatter(self._template_of)
+        self._lock = asyncio.Lock()
+        self._given: dict[int, Notice] = {}
+        self._told: list[ToldNotice] = []
+        self._arrived: list[tuple[Notice, InjectAt]] = []
+        self._left_over: list[Event] | None = None
+        self._turn = 0
+
+    def emit(
+        self,
+        event_type: str,
+        severity: Severity,
+        payload: Mapping[str, Any],
+        *,
+        source: str = "agent",
+        dedupe_key: str = "",
+    ) -> Event:
+        """Say that something happened.
+
+        A `priority` or `inject_at` in the payload comes before the subscriber's.
+
+        Raises:
+            ValueError: `event_type` is no dotted lower-case name.
+        """
+        event = Event(
+            type=event_type,
+            source=source,
+            severity=Level.of(severity),
+            payload=payload,
+            timestamp=self._now(),
+            dedupe_key=dedupe_key,
+        )
+        self.bus.emit(event)
+        return event
+
+    def happened(self, *happenings: Happening | None, source: str = "agent") -> None:
+        """Say what a rule found, if it found something."""
+        for each in happenings:
+            if each is not None:
+                self.emit(each.type, each.severity, each.payload, source=source)
+
+    def give(self, notices: Iterable[Notice], *, at: InjectAt = "turn_start") -> None:
+        """Take notices that the host keeps: told at `at`, or when what they await has come. Each id once."""
+        for notice in notices:
+            if notice.id not in self._given:
+                self._given[notice.id] = notice
+                self._arrived.append((notice, at))
+
+    def withdraw(self, notice_id: int) -> None:
+        """Do not tell a given notice any more: it was cancelled or acknowledged."""
+        self._given.pop(notice_id, None)
+        self._arrived = [each for each in self._arrived if each[0].id != notice_id]
+        self._deferred.drop(notice_id)
+        self._collector.withdraw(notice_id)
+
+    def learn(
+        self,
+        *,
+        context_tokens: int | None = None,
+        max_context_tokens: int | None = None,
+        total_tokens: int | None = None,
+        max_tokens: int | None = None,
+        message_count: int | None = None,
+    ) -> None:
+        """Take note of what conditions ask about; what is not given stays as it was."""
+        known = self.facts
+        self.facts = replace(
+            known,
+            context_tokens=_or(context_tokens, known.context_tokens),
+            max_context_tokens=_or(max_context_tokens, known.max_context_tokens),
+            total_tokens=_or(total_tokens, known.total_tokens),
+            max_tokens=_or(max_tokens, known.max_tokens),
+            message_count=_or(message_count, known.message_count),
+        )
+        self._deferred.look(self.facts)
+
+    def tool_ended(self, name: str) -> None:
+        """Take note that a tool ended, well or not, for what awaits it; the next `drain` consumes it."""
+        self.facts = replace(self.facts, completed_tools=self.facts.completed_tools | {name})
+
+    def begin_turn(self, notices: Iterable[Notice] = ()) -> None:
+        """Open a turn. What was not told in the turn before is told at this one's first opportunity."""
+        self.end_turn()
+        self._left_over = [*(self._left_over or ()), *self.bus.drain_pending()]
+        self._told = []
+        self.give(notices)
+
+    def end_turn(self) -> TurnNotices:
+        """Close the turn and return what became of its notices. What was not told goes back to the host."""
+        ended = TurnNotices(told=self.told, returned=self.returned)
+        for notice_id in self.returned:
+            self.withdraw(notice_id)
+        self._given.clear()
+        self._turn += 1
+        return ended
+
+    @property
+    def told(self) -> tuple[ToldNotice, ...]:
+        """What the model was told in this turn: of very much, what the host keeps and what matters most."""
+        numbered = list(enumerate(self._told))
+        numbered.sort(key=lambda each: (each[1].id is None, RANK[each[1].priority]))
+        return tuple(each for _, each in sorted(numbered[:MAX_TOLD], key=lambda each: each[0]))
+
+    @property
+    def returned(self) -> tuple[int, ...]:
+        """Which given notices the model was not told in this turn."""
+        told = {each.id for each in self._told}
+        return tuple(each for each in self._given if each not in told)
+
+    @property
+    def pending(self) -> int:
+        """How much waits to be told, or for what it awaits."""
+        waiting = self.bus.pending_count + len(self._left_over or ()) + len(self._arrived)
+        return waiting + len(self._deferred) + self._collector.pending
+
+    async def drain(
+        self, point: InjectAt, *, limit: int = INJECTION_CHARS, at_least: Priority = "low"
+    ) -> str:
+        """Return what the model is to be told now, each notice once, or nothing.
+
+        At most `limit` characters; what does not fit, or matters less than `at_least`, waits for the next
+        time. Cancelled, it has told nothing.
+        """
+        async with self._lock:
+            if not self.pending:
+                self._consume_tools()
+                return ""
+            turn = self._turn
+            self._use(await asyncio.to_thread(self._shelves.read))
+            self._collect()
+            candidates = self._collector.candidates(point, self._now_ms(), at_least=at_least)
+            if not candidates:
+                return ""
+            injection = await asyncio.to_thread(compose, candidates, self._formatter.text, limit=limit)
+            return self._commit(injection) if turn == self._turn else ""
+
+    def _use(self, shelf: Shelf) -> None:
+        if shelf is not self._shelf:
+            self._shelf = shelf
+            self._collector.use(shelf.subscribers, shelf.disabled)
+
+    def _collect(self) -> None:
+        """Take in all that came since the last time."""
+        if self._left_over is not None:
+            self._collector.accept(self._left_over)
+            self._collector.carry_over(self._now_ms())
+            self._left_over = None
+        self._collector.accept(self.bus.drain_pending())
+        arrived, self._arrived = self._arrived, []
+        for notice, at in arrived:
+            if awaits(notice):
+                self._await(notice)
+            else:
+                self._hand_over(notice, at)
+        for notice in self._deferred.due(self.facts):
+            self._hand_over(notice, "immediate")
+        self._consume_tools()
+
+    def _await(self, notice: Notice) -> None:
+        try:
+            self._deferred.add(notice)
+        except BadCondition as error:
+            logger.warning("notice %d is not told: %s", notice.id, one_line(str(error)))
+
+    def _hand_over(self, notice: Notice, at: InjectAt) -> None:
+        try:
+            event = _event_of(notice)
+        except ValueError as error:
+            logger.warning("notice %d is not told: %s", notice.id, one_line(str(error)))
+            return
+        self._collector.give(notice.id, event, priority=notice.priority, at=at, count=notice.count)
+
+    def _consume_tools(self) -> None:
+        self.facts = replace(self.facts, completed_tools=frozenset())
+
+    def _commit(self, injection: Injection) -> str:
+        for each in injection.told:
+            self._collector.tell(each.notification)
+            if each.text is not None:
+                self._told.append(_told(each.notification, each.text))
+        return injection.text
+
+    def _template_of(self, notification: Notification) -> str | None:
+        return self._shelf.template_of(notification)
+
+    def _now_ms(self) -> int:
+        return int(self._now().timestamp() * 1000)
+
+
+def _or(value: int | None, known: int) -> int:
+    return known if value is None else value
+
+
+def _event_of(notice: Notice) -> Event:
+    return Event(
+        type=notice.event_type,
+        source=notice.source,
+        severity=Level.of(notice.severity),
+        payload=notice.payload,
+        timestamp=datetime.fromtimestamp(notice.created_ms / 1000, UTC),
+    )
+
+
+def _told(notification: Notification, text: str) -> ToldNotice:
+    return ToldNotice(
+        id=notification.notice_id,
+        event_type=notification.event_type,
+        priority=notification.priority,
+        text=text[:MAX_NOTICE_CHARS],
+    )

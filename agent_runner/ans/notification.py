@@ -1,0 +1,60 @@
+"""What is told at once: one thing that happened, or several of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from agent_runner.ans.event import Event
+from agent_runner.ans.subscriber import Subscriber
+from agent_runner.wire.notices import InjectAt, Priority
+
+RANK: Mapping[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """One thing that happened `count` times, of which `told` have been told."""
+
+    event: Event
+    order: int
+    count: int = 1
+    told: int = 0
+    is_waiting: bool = False
+    """It is in a batch or in a notification."""
+
+    @property
+    def is_owing(self) -> bool:
+        return self.count > self.told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """Entries of one subscriber that are told together."""
+
+    subscriber: Subscriber
+    priority: Priority
+    inject_at: InjectAt
+    entries: tuple[Entry, ...]
+    is_overdue: bool = False
+    """Its own point has passed, so the next one will do."""
+    is_addressed: bool = False
+    """Somebody asked for this one by name, so it is never summed up."""
+    notice_id: int | None = None
+    """Which of the notices that the host keeps."""
+
+    @property
+    def urgency(self) -> tuple[int, int]:
+        """Sorts the more important first, and of the same importance the earlier."""
+        return RANK[self.priority], self.entries[0].order
+
+    @property
+    def event_type(self) -> str:
+        return self.entries[0].event.type
+
+    @property
+    def may_be_summed_up(self) -> bool:
+        return self.priority == "low" and not self.is_addressed and self.notice_id is None
+
+    def first_half(self) -> Notification:
+        return replace(self, entries=self.entries[: (len(self.entries) + 1) // 2])

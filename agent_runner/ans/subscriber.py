@@ -1,0 +1,141 @@
+"""What a subscriber is: which events it takes, how it batches them, where and how it tells them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
+
+from agent_runner.ans.event import Event, Level, is_pattern, matches
+from agent_runner.wire.notices import InjectAt, Priority, Severity
+
+_TEMPLATE = re.compile(r"[A-Za-z0-9_-]{1,60}\.j2")
+MAX_PATTERNS = 50
+
+
+class BadSubscriber(ValueError):
+    """A subscriber's file cannot be used; one line says why."""
+
+
+def _checked_pattern(text: str) -> str:
+    if not is_pattern(text):
+        raise ValueError("is neither an event type nor 'prefix.*'")
+    return text
+
+
+def _checked_template(text: str) -> str:
+    if not _TEMPLATE.fullmatch(text):
+        raise ValueError("is no template's name, such as 'my_note.j2'")
+    return text
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class About(_Table):
+    id: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)
+    name: str = Field(min_length=1, max_length=100)
+    description: str = Field(default="", max_length=500)
+    version: str = Field(default="1.0.0", pattern=r"^\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?$")
+
+
+class Events(_Table):
+    types: list[Annotated[str, AfterValidator(_checked_pattern)]] = Field(
+        min_length=1, max_length=MAX_PATTERNS
+    )
+    severity_filter: Severity = "info"
+    sources: list[str] | None = Field(default=None, max_length=MAX_PATTERNS)
+
+
+class Batching(_Table):
+    window_ms: int = Field(default=2_000, ge=0, le=10_000, strict=True)
+    max_size: int = Field(default=10, ge=1, le=100, strict=True)
+    dedupe_key: str = Field(default="", max_length=200)
+    dedupe_window_ms: int = Field(default=5_000, ge=0, le=60_000, strict=True)
+
+
+class Output(_Table):
+    priority: Priority = "normal"
+    inject_at: InjectAt = "after_tool"
+    template: Annotated[str, AfterValidator(_checked_template)]
+    core: StrictBool = False
+
+
+class _File(_Table):
+    subscriber: About
+    events: Events
+    batching: Batching = Batching()
+    output: Output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscriber:
+    """One subscriber, read and checked. `own` is one of the group's, which may bring its own template."""
+
+    about: About
+    events: Events
+    batching: Batching
+    output: Output
+    own: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.about.id
+
+    def names(self, event_type: str) -> bool:
+        """Tell whether it is about this type at all."""
+        return any(matches(pattern, event_type) for pattern in self.events.types)
+
+    def takes(self, event: Event) -> bool:
+        """Tell whether it is about this event: by type, severity and source."""
+        return (
+            event.severity >= Level.of(self.events.severity_filter)
+            and (self.events.sources is None or event.source in self.events.sources)
+            and self.names(event.type)
+        )
+
+    def dedupe_key(self, event: Event) -> str:
+        """Say what makes two events the same, such as `tool_failure:tool.call.failure:Read`."""
+        if not self.batching.dedupe_key:
+            return f"{self.id}:{event.dedupe_key}"
+        parts = (_part(part, event) for part in self.batching.dedupe_key.split(":"))
+        return ":".join((self.id, *parts))
+
+
+def _part(part: str, event: Event) -> str:
+    if part == "type":
+        return event.type
+    if part.startswith("payload."):
+        return str(event.payload.get(part.removeprefix("payload."), ""))[:200]
+    return part
+
+
+def parse_subscriber(text: str, *, own: bool = False) -> Subscriber:
+    """Read one subscriber's TOML.
+
+    Raises:
+        BadSubscriber: it is no TOML, or a key is missing, unknown or out of range.
+    """
+    try:
+        file = _File.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise BadSubscriber(f"it is no TOML: {error}") from error
+    except ValidationError as error:
+        raise BadSubscriber(_first_reason(error)) from error
+    except RecursionError as error:
+        raise BadSubscriber("it is nested too deep") from error
+    if own and file.output.core:
+        raise BadSubscriber("output.core: only Andy's own subscribers are core")
+    return Subscriber(
+        about=file.subscriber, events=file.events, batching=file.batching, output=file.output, own=own
+    )
+
+
+def _first_reason(error: ValidationError) -> str:
+    first: Any = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}"
