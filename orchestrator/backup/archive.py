@@ -14,7 +14,8 @@ from orchestrator.clock import Clock
 FORMAT: Literal[1] = 1
 MANIFEST, CONTENTS = "manifest.json", "contents.json"
 DATABASE = "store/messages.db"
-FOLDERS = ("groups", "data/sessions")
+OF_AGENTS = ("groups", "data/sessions")
+FOLDERS = (*OF_AGENTS, "data/context")
 SETTINGS, SECRETS = "andy.toml", ".env"
 LEFT_OUT = frozenset(
     {

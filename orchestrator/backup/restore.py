@@ -27,7 +27,7 @@ from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"
 STORE = tuple(f"{archive.DATABASE}{end}" for end in ("", "-wal", "-shm"))
-REPLACED = ("groups", *STORE, "data/sessions", "data/ipc", "data/env")
+REPLACED = ("groups", *STORE, "data/sessions", "data/context", "data/ipc", "data/env")
 """What a backup takes the place of: what it holds, and letters and snapshots of the time after it."""
 UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValidationError, UnicodeError)
 
@@ -238,7 +238,7 @@ def _give_to_agents(staged: Path) -> None:
     """Make the agents' user the owner of what is theirs, where the host is root and they are not."""
     if os.geteuid() != 0:
         return
-    for folder in archive.FOLDERS:
+    for folder in archive.OF_AGENTS:
         for group in (staged / folder).glob("*"):
             if group.name == "global" or not group.is_dir():
                 continue

@@ -47,6 +47,7 @@ async def home(tmp_path: Path) -> Home:
         "groups/main/conversations/2026-01-01.md": "hello",
         "groups/global/CLAUDE.md": "for all",
         "data/sessions/main/.claude/projects/x/1.jsonl": "{}\n",
+        "data/context/main/.ai-brain/context.json": "{}",
         "data/logs/main/20260101T000000Z-abc.log": "log",
         "data/ipc/main/tasks/1.json": "{}",
         "andy.toml": "assistant_name = 'Andy'\n",
@@ -111,6 +112,9 @@ def test_a_backup_holds_what_cannot_be_made_anew_and_no_secret(home, tmp_path):
         "data/sessions/main/.claude/projects",
         "data/sessions/main/.claude/projects/x",
         "data/sessions/main/.claude/projects/x/1.jsonl",
+        "data/context/main",
+        "data/context/main/.ai-brain",
+        "data/context/main/.ai-brain/context.json",
         "andy.toml",
         "contents.json",
     }
@@ -307,7 +311,7 @@ def test_a_backup_restores_into_a_new_home(home, tmp_path):
     kept = {
         name: value
         for name, value in tree(home.root).items()
-        if name.startswith(("groups/", "data/sessions/", "andy.toml", ".env"))
+        if name.startswith(("groups/", "data/sessions/", "data/context/", "andy.toml", ".env"))
     }
     found = tree(new.root)
     assert names_in(new) == ["first"]
@@ -330,10 +334,11 @@ def test_agents_own_what_is_theirs_again(home, tmp_path):
             "groups/main/conversations/2026-01-01.md",
             "data/sessions/main/.claude",
             "groups/global/CLAUDE.md",
+            "data/context/main/.ai-brain/context.json",
             "store/messages.db",
         )
     }
-    assert list(owners.values()) == [1000, 1000, 0, 0]
+    assert list(owners.values()) == [1000, 1000, 0, 0, 0]
 
 
 async def test_a_home_in_use_is_replaced_only_by_force_and_kept_aside(home, tmp_path):
