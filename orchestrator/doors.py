@@ -16,6 +16,7 @@ from orchestrator.clock import Clock
 from orchestrator.config import ModelPrice
 from orchestrator.credentials.exchange import RunIdentity
 from orchestrator.credentials.gate import Gate, OnRunaway
+from orchestrator.credentials.own import OwnQuestions
 from orchestrator.credentials.prices import Prices, per_million
 from orchestrator.credentials.proxy import CredentialProxy
 from orchestrator.credentials.secrets import CredentialSource
@@ -24,7 +25,8 @@ from orchestrator.credentials.tokens import token_hash
 from orchestrator.egress.proxy import Caller, EgressProxy
 from orchestrator.group_config import Allowlist, GroupConfig
 from orchestrator.models import Group
-from orchestrator.store import groups, runs
+from orchestrator.store import budgets, groups, runs
+from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
@@ -74,6 +76,7 @@ class Doors:
                 {name: per_million(**price.model_dump()) for name, price in (prices or {}).items()}
             ),
         )
+        self._own = OwnQuestions(self._budgets)
         self.proxy = CredentialProxy(
             credentials,
             self._identify,
@@ -115,6 +118,22 @@ class Doors:
             told |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
         return told
 
+    async def ask_model(self, group: Group, *, model: str, system: str, text: str, max_tokens: int) -> str:
+        """Ask a model once for the host itself, on the account of a group. Raises `NotAnswered`."""
+        return await self._own.ask(
+            self.proxy.app,
+            group.folder,
+            is_main=group.is_main,
+            model=model,
+            system=system,
+            text=text,
+            max_tokens=max_tokens,
+        )
+
+    async def _budgets(self) -> tuple[Budget, ...]:
+        async with self._reader.reading() as tx:
+            return tuple(await budgets.every(tx))
+
     def _listen(self, name: str) -> socket.socket:
         """Listen where containers of an earlier start expect it, if that is free."""
         kept = self._data / name
@@ -124,6 +143,8 @@ class Doors:
         return listener
 
     async def _identify(self, hashed: str) -> RunIdentity | None:
+        if (own := self._own.identify(hashed)) is not None:
+            return own
         async with self._reader.reading() as tx:
             bearer = await runs.bearer_of(tx, hashed)
         if bearer is None:
