@@ -42,6 +42,7 @@ from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.snapshots import Snapshots
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.models import Folder, Group, RunId, Turn, TurnKind
+from orchestrator.noticing import Noticing
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.outbound.typing import TypingSigns
 from orchestrator.provision import Provision
@@ -245,6 +246,7 @@ class Orchestrator:
             summary=self._boards.brief,
             stop_run=self._stop_run,
         )
+        self._noticing = Noticing(self._database, clock=clock, bus=bus)
         self._pool = RunPool(
             self._database,
             self._chosen.runtime,
@@ -302,6 +304,7 @@ class Orchestrator:
             **self._doors.loops(),
             **self._boards.loops(),
             **self._waking.loops(),
+            **self._noticing.loops(),
             "web": partial(self._web, intake, listener),
             **{f"channel:{one.name}": partial(one.run, intake.receive) for one in channels.all},
             "dispatcher": self._dispatcher.run,
@@ -352,6 +355,7 @@ class Orchestrator:
             copy_file=files.copy,
             dashboards=self._boards.desk,
             loops=self._waking,
+            notices=self._noticing.desk,
         )
         return Post(
             self._home.ipc,
@@ -394,7 +398,7 @@ class Orchestrator:
         await self._waking.begin(tx, turn)
         if turn.kind is TurnKind.WORKER:
             return await self._boards.compose(tx, turn, group, run_id)
-        return await prompt.compose(
+        order = await prompt.compose(
             tx,
             turn,
             group,
@@ -404,6 +408,7 @@ class Orchestrator:
             now_ms=self._clock.now_ms(),
             brief=self._boards.brief,
         )
+        return await self._noticing.add(tx, turn, order)
 
     def _lay_shared(self) -> None:
         try:

@@ -255,7 +255,11 @@ Command = Annotated[
     | ShowDashboard
     | SetNextWake
     | ControlLoop
-    | Remember,
+    | Remember
+    | NotifySelf
+    | AcknowledgeNotice
+    | ListNotices
+    | CancelNotice,
     Field(discriminator="type"),
 ]
 

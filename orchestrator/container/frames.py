@@ -10,7 +10,7 @@ from agent_runner.wire.frames import Ack, Failure, Frame, Heartbeat, Ready, Resu
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from orchestrator.models import OutboxState, Run, Turn, TurnKind, TurnState
 from orchestrator.silence import is_silence
-from orchestrator.store import outbox, runs, sessions, turns
+from orchestrator.store import notice_claims, outbox, runs, sessions, turns
 from orchestrator.store.database import Tx
 
 GiveBack = Callable[..., Awaitable[TurnState]]
@@ -38,6 +38,8 @@ class Taken:
     """Why it was not answered."""
     is_left_out: bool = False
     """What was said was not kept: the turn has said enough."""
+    told: tuple[int, ...] = ()
+    """The notices that were told in it, of those that it was given."""
 
 
 async def hear_nothing(tx: Tx, turn: Turn) -> None:
@@ -63,11 +65,13 @@ async def take(
         case Result():
             return Taken(turn, is_left_out=not await _hold(tx, run, turn, frame, now_ms=now_ms))
         case TurnEnd():
+            told: list[int] = []
             if frame.status == "success":
                 await hear(tx, turn)
+                told = await _note_told(tx, run, turn, frame, now_ms=now_ms)
             ended = await _end(tx, run, turn, frame, give_back=give_back, now_ms=now_ms)
             reason = plain_reason(frame.error) if frame.status == "error" else None
-            return Taken(turn, ended=ended, reason=reason)
+            return Taken(turn, ended=ended, reason=reason, told=tuple(told))
         case Ready() | Heartbeat() | Usage() | Failure():
             return Taken(turn)
         case _:
@@ -102,12 +106,17 @@ async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> 
     )
 
 
+async def _note_told(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> list[int]:
+    session_id = None if run.is_isolated else await sessions.current(tx, run.folder)
+    return await notice_claims.settle(tx, turn, frame.told, session_id=session_id, now_ms=now_ms)
+
+
 async def _end(
     tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, give_back: GiveBack, now_ms: int
 ) -> TurnState:
     if frame.status == "error":
         if frame.code == LOST_SESSION and not run.is_isolated:
-            await sessions.forget(tx, turn.folder)
+            await sessions.forget(tx, turn.folder, now_ms=now_ms)
         reason = plain_reason(frame.error)
         is_retryable = frame.code != FAILED_CHECK
         return await give_back(tx, turn, reason=reason, is_retryable=is_retryable, now_ms=now_ms)

@@ -167,6 +167,10 @@ class Hearing:
         if taken.is_left_out and life.muted_turn != taken.turn.id:
             life.muted_turn = taken.turn.id
             log.warning("result.left_out", **ids, reason="the turn has said enough")
+        for notice in taken.told:
+            self._around.bus.publish(
+                "notice.told", group=life.run.folder, turn=taken.turn.id, detail=str(notice)
+            )
         if taken.ended is None:
             return
         life.enter(RunState.IDLE, self._around.clock.steady_ms())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from agent_runner.wire.mailbox import (
+    AcknowledgeNotice,
+    CancelNotice,
     CancelReminder,
     CancelTask,
     Command,
     ControlLoop,
     Dashboard,
+    ListNotices,
     ListReminders,
     ListTasks,
+    NotifySelf,
     PauseTask,
     RefreshGroups,
     RegisterGroup,
@@ -55,8 +59,12 @@ def refusal(caller: Group, command: Command) -> str | None:
             | Dashboard()
             | ShowDashboard()
             | Remember()
+            | NotifySelf()
+            | AcknowledgeNotice()
+            | ListNotices()
+            | CancelNotice()
         ):
-            # Which task, dashboard or conversation is meant is looked up among the caller's own.
+            # Which task, dashboard, conversation or notice is meant is looked up among the caller's own.
             return None
 
 

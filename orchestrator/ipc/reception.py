@@ -12,19 +12,21 @@ from typing import Any
 
 import structlog
 
-from agent_runner.wire.mailbox import Command, Dashboard, Remember, Reply, SendFile, parse_command
+from agent_runner.wire.mailbox import Command, Dashboard, NotifySelf, Remember, Reply, SendFile, parse_command
+from orchestrator import host_facts
 from orchestrator.agenda import Times
 from orchestrator.attachments import FileRefused
 from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.ipc.authorise import refusal, worker_refusal
-from orchestrator.ipc.handlers import Answer, Caller, Dashboards, Loops, Memories, ReadTime, refused
+from orchestrator.ipc.handlers import Answer, Caller, Dashboards, Loops, Memories, Notices, ReadTime, refused
 from orchestrator.ipc.handlers import dashboard as dashboard_handlers
 from orchestrator.ipc.handlers import files as file_handlers
 from orchestrator.ipc.handlers import groups as group_handlers
 from orchestrator.ipc.handlers import loop as loop_handlers
 from orchestrator.ipc.handlers import messages as message_handlers
+from orchestrator.ipc.handlers import notices as notice_handlers
 from orchestrator.ipc.handlers import remembering as memory_handlers
 from orchestrator.ipc.handlers import reminders as reminder_handlers
 from orchestrator.ipc.handlers import tasks as task_handlers
@@ -56,6 +58,10 @@ HANDLERS: dict[str, Callable[[Tx, Caller, Any], Awaitable[Answer]]] = {
     "set_next_wake": loop_handlers.set_next_wake,
     "control_loop": loop_handlers.control_loop,
     "remember": memory_handlers.remember,
+    "notify_self": notice_handlers.use_notices,
+    "acknowledge_notification": notice_handlers.use_notices,
+    "list_notices": notice_handlers.use_notices,
+    "cancel_notice": notice_handlers.use_notices,
 }
 """A command's type → what does it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -85,10 +91,12 @@ class Reception:
         copy_file: CopyFile = no_files,
         dashboards: Dashboards | None = None,
         loops: Loops | None = None,
+        notices: Notices | None = None,
         memories: Memories | None = None,
     ) -> None:
         self._dashboards = dashboards
         self._loops = loops
+        self._notices = notices
         self._memories = memories
         self._copy_file = copy_file
         self._database = database
@@ -164,11 +172,14 @@ class Reception:
         return reply
 
     async def _do(self, tx: Tx, group: Group, command: Command, request_id: str, before: _Before) -> Answer:
-        claimed = command.turn if isinstance(command, Dashboard) else None
+        claimed = command.turn if isinstance(command, Dashboard | NotifySelf) else None
         turn = await turns.running_of(tx, group.folder, claimed=claimed)
         why_not = refusal(group, command) or worker_refusal(turn, command)
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
+            await host_facts.command_refused(
+                tx, group.folder, command.title, why_not, now_ms=self._clock.now_ms()
+            )
             return refused("not_allowed", f"This is not allowed: {why_not}.")
         caller = Caller(
             group=group,
@@ -179,6 +190,7 @@ class Reception:
             times=self._times,
             dashboards=self._dashboards,
             loops=self._loops,
+            notices=self._notices,
             file=before.file,
             remembered=before.remembered,
         )

@@ -25,7 +25,10 @@ from orchestrator.store.wakes import Wake
 LEASE_MS = 120_000
 """Renewed while the turn lasts: so long a loop stands when its host has vanished."""
 HEARTBEAT, CRON = "heartbeat", "cron"
-PASSIVE = ("set_next_wake", "list_tasks", "list_reminders", "list_notifications", "refresh_groups")
+PASSIVE = (
+    *("set_next_wake", "list_tasks", "list_reminders", "list_notifications", "refresh_groups"),
+    *("notify_self", "acknowledge_notification", "list_notices", "cancel_notice"),
+)
 """Commands that change nothing but what the agent knows."""
 ECHO_MESSAGES = 50
 MAX_TEXTS, MAX_TAGS = 10, 10

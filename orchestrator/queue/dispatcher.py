@@ -107,7 +107,7 @@ class Dispatcher:
             current = await turns.get(tx, turn.id)
             if current is None or current.state is not TurnState.QUEUED or current.last_seq is None:
                 return
-            await sessions.forget(tx, turn.folder)
+            await sessions.forget(tx, turn.folder, now_ms=now_ms)
             await sessions.move_cursor(tx, turn.folder, current.last_seq)
             await turns.settle(tx, turn.id, TurnState.ANSWERED, reason="cleared", now_ms=now_ms)
             await outbox.add(

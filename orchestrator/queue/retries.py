@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator import errands
 from orchestrator.models import Turn, TurnKind, TurnState
-from orchestrator.store import outbox, stops, turns
+from orchestrator.store import notice_claims, outbox, stops, turns
 from orchestrator.store.database import Tx
 
 MAX_RETRIES = 5
@@ -21,11 +21,13 @@ async def give_back(
 ) -> TurnState:
     """Settle a turn that a run left unanswered: queue it again or fail it.
 
-    What the attempt had said and was still held is dropped, so that the next attempt speaks alone. With
+    What the attempt had said and was still held is dropped, so that the next attempt speaks alone, and the
+    notices it was given are free for it. With
     `is_at_once` the next attempt does not wait: nothing has to recover first. A turn to which the host
     has refused the model fails with the host's own reason, whatever the container says.
     """
     await outbox.drop_held(tx, turn.id)
+    await notice_claims.release(tx, turn, now_ms=now_ms)
     stopped = await errands.why_stopped(tx, turn)
     if stopped is not None:
         await errands.cancel(tx, turn, reason=stopped, now_ms=now_ms)

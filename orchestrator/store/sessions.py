@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.models import Folder, Seq
+from orchestrator.store import notice_claims
 from orchestrator.store.database import Tx
 
 
@@ -14,6 +15,9 @@ async def current(tx: Tx, folder: Folder) -> str | None:
 
 
 async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
+    """Go on with this one; what lived in another has ended with it."""
+    if await current(tx, folder) != session_id:
+        await notice_claims.enter_session(tx, folder, session_id, now_ms=now_ms)
     await tx.execute(
         """
         INSERT INTO sessions (group_folder, session_id, updated_ms) VALUES (?, ?, ?)
@@ -24,7 +28,9 @@ async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
     )
 
 
-async def forget(tx: Tx, folder: Folder) -> None:
+async def forget(tx: Tx, folder: Folder, *, now_ms: int) -> None:
+    """Begin anew next time; what lived in the conversation has ended with it."""
+    await notice_claims.leave_session(tx, folder, now_ms=now_ms)
     await tx.execute("DELETE FROM sessions WHERE group_folder = ?", (folder,))
 
 

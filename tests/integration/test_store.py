@@ -129,7 +129,7 @@ async def test_a_session_is_replaced_and_forgotten(database):
         await sessions.keep(tx, FAMILY, "one", now_ms=1)
         await sessions.keep(tx, FAMILY, "two", now_ms=2)
         assert await sessions.current(tx, FAMILY) == "two"
-        await sessions.forget(tx, FAMILY)
+        await sessions.forget(tx, FAMILY, now_ms=3)
         assert await sessions.current(tx, FAMILY) is None
 
 

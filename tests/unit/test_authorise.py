@@ -35,6 +35,10 @@ OF_A_GROUP = (
     mailbox.ShowDashboard(),
     mailbox.SetNextWake(next="30m"),
     mailbox.Remember(tool="record_decision", arguments={"decision": "tea"}),
+    mailbox.NotifySelf(message="look at the oven"),
+    mailbox.AcknowledgeNotice(notice_id=1),
+    mailbox.ListNotices(),
+    mailbox.CancelNotice(notice_id=1),
 )
 OF_MAIN = (
     mailbox.RegisterGroup(jid="local:x", name="X", folder="x"),

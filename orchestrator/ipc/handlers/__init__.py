@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
-from agent_runner.wire.mailbox import Reply
+from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
 from orchestrator.agenda import Times
 from orchestrator.attachments import FileRefused
 from orchestrator.models import Attachment, Folder, Group, Turn
@@ -76,6 +76,21 @@ class Memories(Protocol):
         ...
 
 
+class Notices(Protocol):
+    """Whoever keeps what agents want to be told later."""
+
+    async def answer(
+        self,
+        tx: Tx,
+        group: Group,
+        turn: Turn | None,
+        asked: NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice,
+        request_id: str,
+    ) -> Reply:
+        """Do what the agent whose turn runs asks, in the transaction given."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What came of a command: `text` is for the agent to read, `data` for it to use."""
@@ -98,6 +113,7 @@ class Caller:
     times: Times
     dashboards: Dashboards | None = None
     loops: Loops | None = None
+    notices: Notices | None = None
     file: Attachment | FileRefused | None = None
     """The copy that was made of the file that is to be sent, or why there is none."""
     remembered: Answer | None = None

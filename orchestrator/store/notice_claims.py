@@ -1,0 +1,267 @@
+"""Where notices and turns meet: a turn claims what it is to tell, and at its good end has told it.
+
+A claim is one attempt's at one turn. It is confirmed in the transaction of that attempt's end, for what the
+agent was really told; whatever else ends the attempt sets it free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agent_runner.wire.notices import MAX_NOTICE_CHARS, MAX_TOLD, ToldNotice
+from orchestrator.models import Folder, Turn, TurnKind
+from orchestrator.store import notices
+from orchestrator.store.database import Tx
+from orchestrator.store.notices import RANK, Kept
+
+MAX_DELIVERIES = 3
+CLAIM_MS = 600_000
+"""After so long a claim is free whose turn does not run."""
+LEFT_SESSION = "its conversation has ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What people are shown of a notice that a model was told."""
+
+    folder: Folder
+    turn_id: int
+    notice_id: int | None
+    event_type: str
+    priority: str
+    text: str
+    told_ms: int
+
+
+# A turn begins
+
+
+async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> list[Kept]:
+    """Give an attempt what is to be told in it, the most urgent first; asked again, the same and more.
+
+    `session_id` is the conversation it goes on with. What was made in a turn that has not ended yet waits
+    for its end; what was told and is urgent comes once more in each new conversation.
+    """
+    if turn.kind is TurnKind.CHAT:
+        await _count_turn(tx, turn)
+    room = MAX_TOLD - len(await claimed_by(tx, turn))
+    await tx.execute(
+        f"""
+        UPDATE cross_session_notifications SET claim_turn = :turn, claim_attempt = :attempt, claimed_ms = :now
+        WHERE id IN (
+            SELECT id FROM cross_session_notifications
+            WHERE group_folder = :folder AND claim_turn IS NULL AND (expires_ms IS NULL OR expires_ms > :now)
+              AND (state = 'pending' AND coalesce(turns_remaining, 0) = 0
+                       AND (scope = 'cross_session' OR session_id IS NULL OR session_id IS :session)
+                       AND NOT (deliver_at IN ('next_turn', 'after_n_turns') AND {_MADE_IN_OPEN_TURN})
+                   OR state = 'delivered' AND scope = 'cross_session' AND priority IN ('high', 'critical')
+                       AND deliveries < :most AND told_session IS NOT :session)
+            ORDER BY {RANK}, created_ms, id LIMIT :room)
+        """,  # noqa: S608 - our own text
+        {
+            "turn": turn.id,
+            "attempt": turn.attempt,
+            "now": now_ms,
+            "folder": turn.folder,
+            "session": session_id,
+            "most": MAX_DELIVERIES,
+            "room": max(0, room),
+        },
+    )
+    return await claimed_by(tx, turn)
+
+
+_MADE_IN_OPEN_TURN = """coalesce(made_turn IN (
+    SELECT id FROM turns WHERE id = made_turn AND state IN ('queued', 'running')), 0)"""
+
+
+async def _count_turn(tx: Tx, turn: Turn) -> None:
+    """A turn of the chat begins: what waits for a number of them waits for one less. Each counts once."""
+    await tx.execute(
+        """
+        UPDATE cross_session_notifications SET turns_remaining = turns_remaining - 1, counted_turn = :turn
+        WHERE group_folder = :folder AND state = 'pending' AND turns_remaining > 0
+          AND made_turn IS NOT :turn AND coalesce(counted_turn, 0) < :turn
+        """,
+        {"turn": turn.id, "folder": turn.folder},
+    )
+
+
+async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
+    """Let the attempt have a notice that was just made in it and can still be told in it."""
+    await tx.execute(
+        """
+        UPDATE cross_session_notifications SET claim_turn = ?, claim_attempt = ?, claimed_ms = ?
+        WHERE group_folder = ? AND id = ?
+        """,
+        (turn.id, turn.attempt, now_ms, turn.folder, notice_id),
+    )
+
+
+async def claimed_by(tx: Tx, turn: Turn) -> list[Kept]:
+    """What this attempt at a turn has, the most urgent first."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM cross_session_notifications
+        WHERE group_folder = ? AND claim_turn = ? AND claim_attempt = ? ORDER BY {RANK}, created_ms, id
+        """,  # noqa: S608 - our own text
+        (turn.folder, turn.id, turn.attempt),
+    )
+    return [notices.from_row(row) for row in rows]
+
+
+# It ends
+
+
+async def settle(
+    tx: Tx, turn: Turn, told: Sequence[ToldNotice], *, session_id: str | None, now_ms: int
+) -> list[int]:
+    """A turn has ended well: what it had and says it told is told, the rest free. Gives the ids told.
+
+    What a container says of notices that this attempt does not have counts for nothing.
+    """
+    texts = {one.id: plain(one.text) for one in told if one.id is not None}
+    done = [kept for kept in await claimed_by(tx, turn) if kept.id in texts]
+    for kept in done:
+        await tx.execute(
+            """
+            UPDATE cross_session_notifications
+            SET deliveries = deliveries + 1, delivered_ms = ?, told_session = ?, formatted_content = ?,
+                state = CASE state WHEN 'pending' THEN 'delivered' ELSE state END
+            WHERE id = ?
+            """,
+            (now_ms, session_id, texts[kept.id], kept.id),
+        )
+    await release(tx, turn, now_ms=now_ms)
+    await _record(tx, turn, _for_people(turn, told, done, now_ms=now_ms))
+    return [kept.id for kept in done]
+
+
+async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
+    """Set free what a turn had. What lived in a conversation of the turn's own has ended with that."""
+    await tx.execute(
+        """
+        UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
+        WHERE claim_turn = ?
+        """,
+        (turn.id,),
+    )
+    if turn.is_isolated:
+        await _end_where(tx, "made_turn = ?", turn.id, folder=turn.folder, now_ms=now_ms)
+
+
+async def free_stale(tx: Tx, *, now_ms: int) -> int:
+    """Set free what is claimed by attempts that run no more; tells how many. Normally there are none."""
+    cursor = await tx.execute(
+        """
+        UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
+        WHERE claim_turn IS NOT NULL AND claimed_ms <= :before AND NOT EXISTS (
+            SELECT 1 FROM turns WHERE id = claim_turn AND attempt = claim_attempt AND state = 'running')
+        """,
+        {"before": now_ms - CLAIM_MS},
+    )
+    return cursor.rowcount
+
+
+# Its conversation goes on, or not
+
+
+async def enter_session(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
+    """The group's conversation is `session_id` from now on: what lives in another one has ended.
+
+    What was made in the turn that runs was made in this conversation: its id is known only now.
+    """
+    await tx.execute(
+        """
+        UPDATE cross_session_notifications SET session_id = :session
+        WHERE group_folder = :folder AND scope = 'session' AND state = 'pending'
+          AND session_id IS NOT :session
+          AND (session_id IS NULL OR made_turn IN (
+              SELECT id FROM turns WHERE group_folder = :folder AND state = 'running' AND is_isolated = 0))
+        """,
+        {"session": session_id, "folder": folder},
+    )
+    await _end_where(tx, "session_id <> ?", session_id, folder=folder, now_ms=now_ms)
+
+
+async def leave_session(tx: Tx, folder: Folder, *, now_ms: int) -> None:
+    """The group's conversation has ended, and what lived in it."""
+    await _end_where(tx, "?", 1, folder=folder, now_ms=now_ms)
+
+
+async def _end_where(tx: Tx, where: str, value: object, *, folder: Folder, now_ms: int) -> None:
+    await tx.execute(
+        f"""
+        UPDATE cross_session_notifications
+        SET state = 'expired', reason = ?, ended_ms = ?
+        WHERE group_folder = ? AND scope = 'session' AND state = 'pending' AND {where}
+        """,  # noqa: S608 - our own text
+        (LEFT_SESSION, now_ms, folder, value),
+    )
+
+
+# For people to see
+
+
+def _for_people(turn: Turn, told: Sequence[ToldNotice], done: Sequence[Kept], *, now_ms: int) -> list[Told]:
+    """What was urgent: of kept notices by the host's word, of what went on in the run by the container's."""
+    known = {kept.id: kept for kept in done}
+    shown: list[Told] = []
+    for one in told[:MAX_TOLD]:
+        kept = known.pop(one.id, None) if one.id is not None else None
+        if one.id is not None and kept is None:
+            continue
+        priority = kept.priority if kept else one.priority
+        if priority not in ("high", "critical"):
+            continue
+        shown.append(
+            Told(
+                folder=turn.folder,
+                turn_id=turn.id,
+                notice_id=kept.id if kept else None,
+                event_type=kept.event_type if kept else plain(one.event_type),
+                priority=priority,
+                text=plain(one.text),
+                told_ms=now_ms,
+            )
+        )
+    return shown
+
+
+async def _record(tx: Tx, turn: Turn, shown: Iterable[Told]) -> None:
+    await tx.executemany(
+        """
+        INSERT INTO told_notices (group_folder, turn_id, notice_id, event_type, priority, text, told_ms)
+        VALUES (?, ?, ?, ?, ?, ?, ?)
+        """,
+        [
+            (turn.folder, turn.id, one.notice_id, one.event_type, one.priority, one.text, one.told_ms)
+            for one in shown
+        ],
+    )
+
+
+async def recently_told(tx: Tx, *, since_ms: int, limit: int) -> list[Told]:
+    """What of high priority models were told, newest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM told_notices WHERE told_ms >= ? ORDER BY id DESC LIMIT ?", (since_ms, limit)
+    )
+    return [
+        Told(
+            folder=Folder(row["group_folder"]),
+            turn_id=row["turn_id"],
+            notice_id=row["notice_id"],
+            event_type=row["event_type"],
+            priority=row["priority"],
+            text=row["text"],
+            told_ms=row["told_ms"],
+        )
+        for row in rows
+    ]
+
+
+def plain(text: str) -> str:
+    """What a container says, as a store takes it: no half characters, no control signs, and not too long."""
+    whole = text[:MAX_NOTICE_CHARS].encode("utf-8", "replace").decode("utf-8")
+    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in whole)

@@ -1,0 +1,308 @@
+"""`cross_session_notifications`: what a group's agent is to notice, until it was told and its time is over.
+
+`pending → delivered → acknowledged`; whatever was not acknowledged can be `cancelled`, and is `expired` once
+its time is over. Which turn has one, and what that comes to, is in `notice_claims`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from agent_runner.wire.notices import DeliverAt, InjectAt, Priority, Severity
+from orchestrator.models import Folder, TurnId
+from orchestrator.store.database import Tx, returned
+
+DAY_MS = 24 * 3_600_000
+KEPT_MS = 30 * DAY_MS
+"""So long after its end a notice can still be looked at."""
+MAX_HOST_FACTS = 20
+"""So many facts of the host wait for one group at once."""
+
+
+class State(StrEnum):
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    ACKNOWLEDGED = "acknowledged"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_open(self) -> bool:
+        return self in (State.PENDING, State.DELIVERED)
+
+
+class Scope(StrEnum):
+    SESSION = "session"
+    """It ends with the conversation in which it was made."""
+    CROSS_SESSION = "cross_session"
+
+
+class Maker(StrEnum):
+    SELF = "self"
+    """The group's own agent."""
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fresh:
+    """A notice that is to be kept."""
+
+    folder: Folder
+    maker: Maker
+    event_type: str
+    source: str
+    payload: Mapping[str, Any]
+    severity: Severity = "info"
+    priority: Priority = "normal"
+    category: str | None = None
+    scope: Scope = Scope.CROSS_SESSION
+    session_id: str | None = None
+    deliver_at: DeliverAt = "next_turn"
+    inject_at: InjectAt = "turn_start"
+    turns: int | None = None
+    tool_name: str | None = None
+    condition: str | None = None
+    dedupe_key: str | None = None
+    made_turn: TurnId | None = None
+    expires_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A notice as it stands."""
+
+    id: int
+    folder: Folder
+    maker: Maker
+    scope: Scope
+    session_id: str | None
+    event_type: str
+    source: str
+    severity: Severity
+    priority: Priority
+    category: str | None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    content: str | None
+    """What the model read of it."""
+    deliver_at: DeliverAt
+    inject_at: InjectAt
+    turns_remaining: int | None
+    tool_name: str | None
+    condition: str | None
+    dedupe_key: str | None
+    count: int
+    made_turn: int | None
+    created_ms: int
+    expires_ms: int | None
+    state: State
+    reason: str | None
+    delivered_ms: int | None
+    acknowledged_ms: int | None
+    ended_ms: int | None
+    deliveries: int
+    claim_turn: int | None
+
+    @property
+    def message(self) -> str:
+        """What it says, in words, where it has any."""
+        return str(self.payload.get("message", ""))
+
+
+async def add(tx: Tx, fresh: Fresh, *, now_ms: int) -> Kept:
+    """Keep a notice; while one with its key is pending, that becomes this one and is counted.
+
+    A turn that was given the older one has it no more: what is told now is not what that turn tells.
+    """
+    cursor = await tx.execute(
+        """
+        INSERT INTO cross_session_notifications
+            (group_folder, agent, scope, session_id, event_type, source, severity, priority, category,
+             payload_json, deliver_at, inject_at, turns_remaining, tool_name, condition, dedupe_key,
+             made_turn, created_ms, expires_ms)
+        VALUES (:folder, :agent, :scope, :session, :type, :source, :severity, :priority, :category,
+                :payload, :deliver_at, :inject_at, :turns, :tool, :condition, :key, :turn, :now, :expires)
+        ON CONFLICT (group_folder, dedupe_key) WHERE state = 'pending' AND dedupe_key IS NOT NULL
+        DO UPDATE SET count = count + 1, scope = excluded.scope, session_id = excluded.session_id,
+            event_type = excluded.event_type, severity = excluded.severity, priority = excluded.priority,
+            category = excluded.category, payload_json = excluded.payload_json,
+            deliver_at = excluded.deliver_at, inject_at = excluded.inject_at,
+            turns_remaining = excluded.turns_remaining, counted_turn = NULL,
+            tool_name = excluded.tool_name, condition = excluded.condition,
+            made_turn = excluded.made_turn, expires_ms = excluded.expires_ms,
+            claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL
+        RETURNING *
+        """,
+        {
+            "folder": fresh.folder,
+            "agent": fresh.maker,
+            "scope": fresh.scope,
+            "session": fresh.session_id,
+            "type": fresh.event_type,
+            "source": fresh.source,
+            "severity": fresh.severity,
+            "priority": fresh.priority,
+            "category": fresh.category,
+            "payload": json.dumps(dict(fresh.payload), ensure_ascii=False),
+            "deliver_at": fresh.deliver_at,
+            "inject_at": fresh.inject_at,
+            "turns": fresh.turns,
+            "tool": fresh.tool_name,
+            "condition": fresh.condition,
+            "key": fresh.dedupe_key,
+            "turn": fresh.made_turn,
+            "now": now_ms,
+            "expires": fresh.expires_ms,
+        },
+    )
+    return from_row(await returned(cursor))
+
+
+async def get(tx: Tx, folder: Folder, notice_id: int) -> Kept | None:
+    """One of a group; another group's is not there."""
+    cursor = await tx.execute(
+        "SELECT * FROM cross_session_notifications WHERE group_folder = ? AND id = ?", (folder, notice_id)
+    )
+    row = await cursor.fetchone()
+    return from_row(row) if row else None
+
+
+async def pending_by_key(tx: Tx, folder: Folder, key: str) -> Kept | None:
+    cursor = await tx.execute(
+        """
+        SELECT * FROM cross_session_notifications
+        WHERE group_folder = ? AND dedupe_key = ? AND state = 'pending'
+        """,
+        (folder, key),
+    )
+    row = await cursor.fetchone()
+    return from_row(row) if row else None
+
+
+async def undelivered(tx: Tx, folder: Folder, maker: Maker) -> int:
+    """How many wait to be told."""
+    cursor = await tx.execute(
+        """
+        SELECT count(*) AS n FROM cross_session_notifications
+        WHERE group_folder = ? AND agent = ? AND state = 'pending'
+        """,
+        (folder, maker),
+    )
+    return int((await returned(cursor))["n"])
+
+
+async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> list[Kept]:
+    """Those that wait or were told and not acknowledged, most urgent first; with the others, newest first."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM cross_session_notifications
+        WHERE group_folder = :folder AND (:all OR state IN ('pending', 'delivered'))
+        ORDER BY CASE WHEN :all THEN -id ELSE {RANK} END, created_ms, id LIMIT :limit
+        """,  # noqa: S608 - our own text
+        {"folder": folder, "all": with_over, "limit": limit},
+    )
+    return [from_row(row) for row in rows]
+
+
+async def acknowledge(tx: Tx, folder: Folder, notice_id: int, *, now_ms: int) -> bool:
+    """Note that the agent has dealt with it; False when it is none of the group's, or over."""
+    cursor = await tx.execute(
+        """
+        UPDATE cross_session_notifications SET state = 'acknowledged', acknowledged_ms = :now, ended_ms = :now
+        WHERE group_folder = :folder AND id = :id AND state IN ('pending', 'delivered')
+        """,
+        {"folder": folder, "id": notice_id, "now": now_ms},
+    )
+    return cursor.rowcount == 1
+
+
+async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms: int) -> bool:
+    """Let it be told no more; False when it is none of the group's, or over."""
+    cursor = await tx.execute(
+        """
+        UPDATE cross_session_notifications SET state = 'cancelled', reason = :reason, ended_ms = :now
+        WHERE group_folder = :folder AND id = :id AND state IN ('pending', 'delivered')
+        """,
+        {"folder": folder, "id": notice_id, "reason": reason, "now": now_ms},
+    )
+    return cursor.rowcount == 1
+
+
+async def expire(tx: Tx, *, now_ms: int) -> list[Kept]:
+    """End all whose time is over and that no turn has now; gives them."""
+    rows = await tx.execute_fetchall(
+        """
+        UPDATE cross_session_notifications
+        SET state = 'expired', ended_ms = :now,
+            reason = CASE state WHEN 'pending' THEN 'it was not told in its time'
+                                ELSE 'it was told, and not acknowledged in its time' END
+        WHERE state IN ('pending', 'delivered') AND expires_ms <= :now AND claim_turn IS NULL
+        RETURNING *
+        """,
+        {"now": now_ms},
+    )
+    return [from_row(row) for row in rows]
+
+
+async def prune(tx: Tx, *, now_ms: int) -> None:
+    """Forget what ended long ago, and what was told then and has no time to end by."""
+    before = {"before": now_ms - KEPT_MS}
+    await tx.execute(
+        """
+        DELETE FROM cross_session_notifications
+        WHERE ended_ms < :before
+           OR (state = 'delivered' AND expires_ms IS NULL AND claim_turn IS NULL AND delivered_ms < :before)
+        """,
+        before,
+    )
+    await tx.execute("DELETE FROM told_notices WHERE told_ms < :before", before)
+
+
+async def counts(tx: Tx) -> dict[str, int]:
+    """How many notices are in each state."""
+    rows = await tx.execute_fetchall(
+        "SELECT state, count(*) AS n FROM cross_session_notifications GROUP BY state"
+    )
+    return {row["state"]: row["n"] for row in rows}
+
+
+RANK = "CASE priority WHEN 'critical' THEN 0 WHEN 'high' THEN 1 WHEN 'normal' THEN 2 ELSE 3 END"
+"""In SQL: the most urgent first."""
+
+
+def from_row(row: sqlite3.Row) -> Kept:
+    return Kept(
+        id=row["id"],
+        folder=Folder(row["group_folder"]),
+        maker=Maker(row["agent"]),
+        scope=Scope(row["scope"]),
+        session_id=row["session_id"],
+        event_type=row["event_type"],
+        source=row["source"],
+        severity=row["severity"],
+        priority=row["priority"],
+        category=row["category"],
+        payload=json.loads(row["payload_json"]),
+        content=row["formatted_content"],
+        deliver_at=row["deliver_at"],
+        inject_at=row["inject_at"],
+        turns_remaining=row["turns_remaining"],
+        tool_name=row["tool_name"],
+        condition=row["condition"],
+        dedupe_key=row["dedupe_key"],
+        count=row["count"],
+        made_turn=row["made_turn"],
+        created_ms=row["created_ms"],
+        expires_ms=row["expires_ms"],
+        state=State(row["state"]),
+        reason=row["reason"],
+        delivered_ms=row["delivered_ms"],
+        acknowledged_ms=row["acknowledged_ms"],
+        ended_ms=row["ended_ms"],
+        deliveries=row["deliveries"],
+        claim_turn=row["claim_turn"],
+    )
