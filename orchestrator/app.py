@@ -389,6 +389,8 @@ class Orchestrator:
             deposit_turn=inputs.write_turn,
             deposit_close=inputs.write_close,
             forget_turn=inputs.forget_turn,
+            forget_run=inputs.forget_run,
+            forget_all_but=inputs.forget_all_but,
             give_back=give_back,
             new_run_id=_new_run_id,
             hear=self._waking.hear,

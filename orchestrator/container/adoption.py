@@ -45,6 +45,8 @@ class Adoption:
         found = {container.run_id: container for container in await self._around.runtime.adopt()}
         async with self._around.database.reading() as tx:
             recorded = {run.id: run for run in await runs.live(tx)}
+        # What is left in a mailbox for any other run, nobody will read.
+        await asyncio.to_thread(self._around.ties.forget_all_but, found.keys() & recorded.keys())
         for run_id, container in found.items():
             if run_id in recorded:
                 await self._take_over(recorded[run_id], container)
@@ -64,6 +66,7 @@ class Adoption:
             turn = await turns.running_in(tx, run.id)
             group = await groups.by_folder(tx, run.folder)
             order = await ties.compose(tx, turn, group, run.id) if turn and group else None
+            has_turn = turn is not None and await turns.acked_ms(tx, turn.id) is not None
             session_id = await sessions.current(tx, run.folder)
         await ties.watch(run.folder)
         await self._around.logs.resume(run)
@@ -72,7 +75,7 @@ class Adoption:
         life.session_id = session_id
         if group is not None:
             life.obey(group)
-        if order is not None:
+        if order is not None and not has_turn:
             # The file may never have been written; a runner takes each turn once.
             await asyncio.to_thread(ties.deposit_turn, run.folder, order)
         self._living.spawn(life, self._hearing.follow(life, container))

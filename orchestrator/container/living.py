@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 
 import structlog
@@ -41,6 +42,7 @@ class Living:
             )
         life.enter(RunState.CLOSING, self._around.clock.steady_ms())  # it is given no turn any more
         await self._ending.settle_surely(life.run, ended)
+        await asyncio.to_thread(self._around.ties.forget_run, life.run.folder, life.run.id)
         if life.container is not None and not life.has_exited:
             await self._leftovers.remove(life.container, Left.of(life.run))
         await self._vacate(life)

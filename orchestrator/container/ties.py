@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import stamina
@@ -39,6 +39,10 @@ class Ties:
     deposit_close: Callable[[Folder, Sequence[RunId]], None]
     forget_turn: Callable[[Folder, int], None]
     """Remove a turn's file; blocking."""
+    forget_run: Callable[[Folder, RunId], None]
+    """Remove what a run that is over has not read; blocking."""
+    forget_all_but: Callable[[Collection[RunId]], None]
+    """Remove what any other run has not read; blocking."""
     give_back: frames.GiveBack
     new_run_id: Callable[[], RunId]
     hear: frames.Hear = frames.hear_nothing

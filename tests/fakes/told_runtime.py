@@ -139,16 +139,25 @@ def told_ties() -> Ties:
         deposit_turn=lambda *_: None,
         deposit_close=lambda *_: None,
         forget_turn=lambda *_: None,
+        forget_run=lambda *_: None,
+        forget_all_but=lambda *_: None,
         give_back=give_back,
         new_run_id=lambda: RunId(f"run-{next(numbers)}"),
     )
 
 
-def told_pool(household: Household, runtime: ToldRuntime, tasks: asyncio.TaskGroup, home: Path) -> RunPool:
+def told_pool(
+    household: Household,
+    runtime: ToldRuntime,
+    tasks: asyncio.TaskGroup,
+    home: Path,
+    *,
+    ties: Ties | None = None,
+) -> RunPool:
     return RunPool(
         household.database,
         runtime,
-        told_ties(),
+        ties or told_ties(),
         limits=reaper.Limits(idle_ms=30 * MINUTE_MS, age_ms=30 * MINUTE_MS, turn_ms=30 * MINUTE_MS),
         logs=RunLogs(home, clock=household.clock),
         clock=household.clock,

@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+import structlog
 
 from agent_runner.wire.mailbox import Reply
 from agent_runner.wire.order import CloseOrder, TurnOrder
 from orchestrator.ipc import deposit
+from orchestrator.models import Folder, RunId
 
 ORDER = TurnOrder(run="run-1", turn=7, kind="chat", prompt="오늘 뭐 있어?")
 
@@ -40,16 +42,56 @@ def test_a_close_order_names_its_runs_and_the_last_one_counts(tmp_path: Path) ->
     assert CloseOrder.parse(path.read_bytes()).runs == ("run-1", "run-2")
 
 
-def test_what_earlier_runs_left_is_cleared_but_not_what_is_kept(tmp_path: Path) -> None:
-    kept, stale = deposit.write_turn(tmp_path, ORDER), deposit.write_turn(tmp_path, ORDER)
-    deposit.write_close(tmp_path, {"run-1"})
+def test_what_runs_that_are_over_left_is_cleared_but_not_what_a_living_one_has_to_read(
+    tmp_path: Path,
+) -> None:
+    kept = deposit.write_turn(tmp_path, ORDER)
+    stale = deposit.write_turn(tmp_path, ORDER.model_copy(update={"run": "run-0"}))
     (tmp_path / ".x.json.ab12.partial").write_text("half")
-    assert set(deposit.clear_stale(tmp_path, keep={kept})) == {stale, "_close", ".x.json.ab12.partial"}
+    (tmp_path / "0.json").write_text("no order")
+    os.mkfifo(tmp_path / "fifo.json")
+    assert (tmp_path / stale).exists()
+    left = deposit.clear_stale(tmp_path, lambda run: run != ORDER.run)
+    assert left == [deposit.Left(name=kept, runs=(ORDER.run,), turn=ORDER.turn)]
     assert [path.name for path in tmp_path.iterdir()] == [kept]
 
 
+@pytest.mark.parametrize(("runs", "stays"), [({"run-0"}, False), ({"run-0", "run-1"}, True), (set(), False)])
+def test_a_close_order_stays_while_one_that_it_names_lives(
+    tmp_path: Path, runs: set[str], stays: bool
+) -> None:
+    deposit.write_close(tmp_path, runs)
+    deposit.clear_stale(tmp_path, lambda run: run != "run-1")
+    assert (tmp_path / "_close").exists() == stays
+
+
 def test_a_missing_input_directory_is_clear(tmp_path: Path) -> None:
-    assert deposit.clear_stale(tmp_path / "missing") == ()
+    assert deposit.clear_stale(tmp_path / "missing", lambda _: True) == []
+
+
+def test_a_directory_that_cannot_be_cleared_is_told_and_the_others_are_cleared(tmp_path: Path) -> None:
+    for folder in ("bees", "family"):
+        (tmp_path / folder / "input").mkdir(parents=True)
+        deposit.write_turn(tmp_path / folder / "input", ORDER)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "input").symlink_to(tmp_path / "family" / "input")
+    inputs = deposit.Inputs(tmp_path)
+    with structlog.testing.capture_logs() as told:
+        inputs.forget_all_but(())
+    assert [one["group"] for one in told if one["event"] == "input.not_cleared"] == ["odd"]
+    assert not list(tmp_path.glob("[bf]*/input/*"))
+
+
+def test_a_run_that_is_over_takes_its_turns_along_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "family" / "input").mkdir(parents=True)
+    inputs = deposit.Inputs(tmp_path)
+    inputs.write_turn(Folder("family"), ORDER)
+    inputs.write_turn(Folder("family"), ORDER.model_copy(update={"run": "run-0", "turn": 99}))
+    inputs.forget_run(Folder("family"), RunId("run-0"))
+    (left,) = (tmp_path / "family" / "input").iterdir()
+    assert TurnOrder.parse(left.read_bytes()) == ORDER
+    inputs.forget_turn(Folder("family"), ORDER.turn)
+    assert not left.exists()
 
 
 def test_a_reply_has_the_name_of_its_request(tmp_path: Path) -> None:

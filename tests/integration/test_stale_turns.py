@@ -1,0 +1,155 @@
+"""Turns that lie in `input/` when their run, or the host, ends before they were read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from agent_runner.wire.frames import Ack, TurnEnd
+from agent_runner.wire.order import CloseOrder, TurnOrder
+from orchestrator.container.runner import RunPool
+from orchestrator.ipc import deposit
+from orchestrator.models import RunState, Turn, TurnState
+from tests.fakes.household import Household
+from tests.fakes.told_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
+from tests.fakes.until import until
+
+GONE = TurnOrder(run="gone", turn=99, kind="chat", prompt="x")
+
+
+@dataclass
+class Hosts:
+    """One home, on which one host after another runs; the engine outlives them."""
+
+    household: Household
+    home: Path
+    runtime: ToldRuntime
+
+    @property
+    def input(self) -> Path:
+        return self.home / "ipc" / "family" / "input"
+
+    @asynccontextmanager
+    async def host(self) -> AsyncIterator[RunPool]:
+        """A host, killed when it is left: nothing is recorded of its end."""
+        inputs = deposit.Inputs(self.home / "ipc")
+        ties = replace(
+            told_ties(),
+            deposit_turn=inputs.write_turn,
+            deposit_close=inputs.write_close,
+            forget_turn=inputs.forget_turn,
+            forget_run=inputs.forget_run,
+            forget_all_but=inputs.forget_all_but,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            pool = told_pool(self.household, self.runtime, tasks, self.home, ties=ties)
+            await pool.adopt()
+            yield pool
+            await asyncio.sleep(0)  # a job that has not begun cannot be cancelled without a word
+            for task in pool.tasks():
+                task.cancel()
+
+    async def ask(self, text: str) -> Turn:
+        await self.household.hear(f"@Andy {text}")
+        return (await self.household.queued())[0]
+
+    async def idle(self, pool: RunPool) -> ToldContainer:
+        """A container that has answered its first turn."""
+        turn = await self.ask("first")
+        await pool.start(turn)
+        await until(lambda: self.runtime.started, "a container is started")
+        (container,) = self.runtime.started
+        container.say(Ack(n=1, turn=turn.id))
+        container.say(TurnEnd(n=2, turn=turn.id))
+        await until(lambda: [one.state for one in pool.live()] == [RunState.IDLE], "it is idle")
+        return container
+
+    async def handed_over(self, pool: RunPool, container: ToldContainer) -> Turn:
+        turn = await self.ask("second")
+        await pool.hand_over(turn, container.run_id)
+        return turn
+
+    def orders(self) -> list[tuple[str, int]]:
+        """What lies in `input/`: each turn by its run."""
+        found = [TurnOrder.parse(path.read_bytes()) for path in self.input.glob("*.json")]
+        return sorted((order.run, order.turn) for order in found)
+
+
+@pytest.fixture
+async def hosts(household: Household, tmp_path: Path) -> Hosts:
+    await household.add_group()
+    made = Hosts(household, tmp_path, ToldRuntime())
+    made.input.mkdir(parents=True)
+    return made
+
+
+async def test_a_host_killed_before_its_turn_was_read_leaves_it_and_the_next_clears_only_what_is_over(
+    hosts: Hosts,
+) -> None:
+    async with hosts.host() as pool:
+        container = await hosts.idle(pool)
+        turn = await hosts.handed_over(pool, container)
+    deposit.write_turn(hosts.input, GONE)
+    deposit.write_close(hosts.input, {"gone"})
+    (hosts.input / ".half.json.partial").write_text("{")
+    async with hosts.host():
+        assert hosts.orders() == [(container.run_id, turn.id)]
+        assert not (hosts.input / "_close").exists()
+        assert not (hosts.input / ".half.json.partial").exists()
+        container.say(Ack(n=3, turn=turn.id))
+        container.say(TurnEnd(n=4, turn=turn.id))
+        container.end()
+
+        async def is_answered() -> bool:
+            return (await hosts.household.turn(turn.id)).state is TurnState.ANSWERED
+
+        await until(is_answered, "the turn is answered")
+        await until(lambda: not list(hosts.input.iterdir()), "nothing is left of a run that is over")
+
+
+async def test_a_close_order_of_a_container_that_lives_on_is_kept(hosts: Hosts) -> None:
+    async with hosts.host() as pool:
+        container = await hosts.idle(pool)
+        await pool.close(container.run_id)
+    async with hosts.host():
+        assert CloseOrder.parse((hosts.input / "_close").read_bytes()).runs == (container.run_id,)
+
+
+async def test_a_turn_that_its_container_has_already_is_not_written_again(hosts: Hosts) -> None:
+    async with hosts.host() as pool:
+        container = await hosts.idle(pool)
+        turn = await hosts.handed_over(pool, container)
+        container.say(Ack(n=3, turn=turn.id))
+        await until(lambda: not hosts.orders(), "its file is gone once it was taken")
+    async with hosts.host() as pool:
+        assert [one.state for one in pool.live()] == [RunState.BUSY]
+        assert hosts.orders() == []
+
+
+async def test_a_container_that_ends_before_it_has_read_its_turn_takes_the_file_along(hosts: Hosts) -> None:
+    async with hosts.host() as pool:
+        container = await hosts.idle(pool)
+        turn = await hosts.handed_over(pool, container)
+        assert hosts.orders() == [(container.run_id, turn.id)]
+        deposit.write_turn(hosts.input, GONE)
+        container.end()
+
+        async def is_back() -> bool:
+            return (await hosts.household.turn(turn.id)).state is TurnState.QUEUED
+
+        await until(is_back, "the turn is put back")
+        await until(lambda: hosts.orders() == [("gone", 99)], "its file is gone, and no other")
+
+
+async def test_a_container_that_died_with_the_host_leaves_no_turn(hosts: Hosts) -> None:
+    async with hosts.host() as pool:
+        turn = await hosts.handed_over(pool, await hosts.idle(pool))
+    hosts.runtime.present.clear()
+    async with hosts.host():
+        assert (await hosts.household.turn(turn.id)).state is TurnState.QUEUED
+        assert hosts.orders() == []
