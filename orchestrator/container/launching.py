@@ -15,7 +15,7 @@ from orchestrator.container.leftovers import Left, Leftovers
 from orchestrator.container.life import Life
 from orchestrator.container.ties import Surroundings
 from orchestrator.errors import ContainerError, EngineGone
-from orchestrator.interfaces import ContainerSpec, Mount
+from orchestrator.interfaces import ContainerSpec, Mount, RunningContainer
 from orchestrator.models import Group, Run, RunState, Turn
 from orchestrator.store import runs
 
@@ -78,11 +78,8 @@ class Launching:
             spec = _spec(launch, mounts)
             if spec.is_open:
                 log.warning("run.reaches_the_internet", run=life.run.id, group=group.folder)
-            container = await self._around.runtime.start(spec, launch.order.to_json())
+            container = await self._start(life.run, spec, launch.order)
         except (ContainerError, OSError) as error:
-            if isinstance(error, EngineGone):
-                # It may have been made all the same. It was not told what to do.
-                self._leftovers.add(Left.of(life.run, may_work=False))
             return outcome.classify(error)
         life.container = container
         life.enter(RunState.BUSY, self._around.clock.steady_ms())
@@ -92,6 +89,14 @@ class Launching:
             "run.started", group=group.folder, run=life.run.id, detail=container.ref[:12]
         )
         return await self._hearing.follow(life, container)
+
+    async def _start(self, run: Run, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
+        try:
+            return await self._around.runtime.start(spec, order.to_json())
+        except EngineGone:
+            # It may have been made all the same. It was not told what to do.
+            self._leftovers.add(Left.of(run, may_work=False))
+            raise
 
     async def _free_session(self, run: Run) -> None:
         """See what was given up before ended first: two containers on one session would lose a branch of it.

@@ -15,6 +15,7 @@ from agent_runner.wire.frames import Ack, Frame, Heartbeat, Result, TurnEnd
 from orchestrator.container import hearing, watching
 from orchestrator.container.runner import RunPool
 from orchestrator.errors import EngineGone
+from orchestrator.interfaces import ContainerSpec
 from orchestrator.models import Folder, RunState, Turn, TurnState
 from orchestrator.store import runs, sessions
 from tests.fakes.household import Household
@@ -210,6 +211,37 @@ async def test_a_session_gets_no_second_container_before_the_first_is_seen_to_en
     _, new = await house.start(turn)
     assert house.runtime.working == [new]
     assert house.states() == [RunState.BUSY]
+
+
+async def test_starts_in_vain_while_no_engine_answers_leave_one_container_to_look_for(house: House) -> None:
+    house.runtime.is_gone = True
+    turn = await house.ask()
+    for _ in range(4):
+        turn = await house.start_in_vain(turn)
+        assert turn.reason == "Docker does not answer."
+        assert house.states() == [RunState.LEFT], "the first may have been made; the others never were"
+    house.runtime.is_gone = False
+    await until(lambda: house.states() == [], "it is found not to be there")
+
+
+async def test_a_container_that_was_made_though_no_engine_answered_is_found_and_ended(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = house.runtime.start
+
+    async def make_and_say_nothing(spec: ContainerSpec, order: str) -> ToldContainer:
+        await make(spec, order)
+        house.runtime.is_gone = True
+        raise EngineGone
+
+    monkeypatch.setattr(house.runtime, "start", make_and_say_nothing)
+    turn = await house.start_in_vain(await house.ask())
+    monkeypatch.setattr(house.runtime, "start", make)
+    turn = await house.start_in_vain(turn)
+    assert house.states() == [RunState.LEFT]
+    house.runtime.is_gone = False
+    await until(lambda: not house.runtime.present, "what was made is ended")
+    await until(lambda: house.states() == [], "and known to be")
 
 
 async def test_other_groups_do_not_wait_for_a_container_that_cannot_be_ended(house: House) -> None:
