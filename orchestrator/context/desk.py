@@ -248,7 +248,7 @@ class ContextManager:
     ) -> Task:
         """Change a task of a plan, of the active one unless `plan_id` says; without `task_id`, add one.
 
-        A task that is over leaves the hand (C-18). The same request changes it once.
+        After an active task that is over, the next one is active (C-18). The same request changes it once.
 
         Raises:
             UnknownPlan, UnknownPlanTask: there is none.
@@ -272,7 +272,7 @@ class ContextManager:
                 done = draft.workflow.requests[-1][1] if request_id else task_id
                 plan = workflow.known_plan(draft.workflow, plan.id)
             task = workflow.known_task(plan, done or plan.tasks[-1].id)
-            _follow(draft, task)
+            _follow(draft, plan, task)
         return task
 
     def set_plan_status(self, plan_id: str, status: str, *, now_ms: int) -> Plan:
@@ -410,17 +410,18 @@ def _set_active(draft: Draft, plan_id: str | None, task_id: str | None) -> None:
         draft.context = draft.context.model_copy(update={"memory": changed})
 
 
-def _follow(draft: Draft, task: Task) -> None:
-    """A task in progress of the active plan is taken in hand when none is; one that is over leaves it."""
+def _follow(draft: Draft, plan: Plan, task: Task) -> None:
+    """What is in hand follows a task of the active plan: one begun comes to it when it is free, and after one
+    that is over comes the next.
+    """
     in_hand = draft.context.memory
-    if task.status.is_over and in_hand.active_task_id == task.id and in_hand.active_plan_id == task.plan_id:
-        _set_active(draft, in_hand.active_plan_id, None)
-    elif (
-        task.status is Status.IN_PROGRESS
-        and in_hand.active_task_id is None
-        and in_hand.active_plan_id == task.plan_id
-    ):
-        _set_active(draft, in_hand.active_plan_id, task.id)
+    if in_hand.active_plan_id != plan.id:
+        return
+    if task.status.is_over and in_hand.active_task_id == task.id:
+        after = workflow.next_task(plan)
+        _set_active(draft, plan.id, after.id if after else None)
+    elif task.status is Status.IN_PROGRESS and in_hand.active_task_id is None:
+        _set_active(draft, plan.id, task.id)
 
 
 def _set_summary(draft: Draft, summary: str) -> None:

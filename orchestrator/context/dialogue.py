@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.context import window
-from orchestrator.context.models import Context, Message, Role, Stats, iso
+from orchestrator.context.models import Context, Message, Role, Stats, iso, ms_of
 from orchestrator.context.summary import Summariser
 from orchestrator.context.tokens import TokenCounter
 from orchestrator.redaction import redact
@@ -50,7 +50,7 @@ def registered(
     for one in spoken:
         if one.id in before.seen and one.id not in held:
             continue
-        message = _message(one)
+        message = _message(one, held.values())
         if one.id not in before.seen and one.id not in new:
             new.append(one.id)
             stats = _counted(stats, message, counter)
@@ -90,10 +90,18 @@ def closed(context: Context, *, through_turn: int | None = None) -> Context:
     return context.model_copy(update={"conversation": conversation, "pending_user": None})
 
 
-def _message(spoken: Spoken) -> Message:
+def _message(spoken: Spoken, held: Iterable[Message]) -> Message:
     # Redacted before anything is cut: half a secret has no shape to be known by.
     text = redact(spoken.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
-    return Message(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
+    made = Message(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
+    return made.model_copy(update={"ts": iso(_not_before(made, spoken.at_ms, held))})
+
+
+def _not_before(message: Message, at_ms: int, held: Iterable[Message]) -> int:
+    """The time of a message, not before that of an earlier turn: a clock that was put back orders nothing."""
+    turn = message.turn
+    before = (ms_of(one.ts) for one in held if turn is None or (one.turn is not None and one.turn < turn))
+    return max(at_ms, *before, 0)
 
 
 def _again(held: Message, message: Message) -> Message:

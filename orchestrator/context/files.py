@@ -14,6 +14,7 @@ thread. Every change is read, made and written under one exclusive lock, which d
 from __future__ import annotations
 
 import os
+import re
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from pydantic import ValidationError
 
 from orchestrator.context import disk, memory, models, workflow
 from orchestrator.context.models import Context
+from orchestrator.context.refusals import PlanRefused
 from orchestrator.context.snapshots import Kept, Snapshots, stamp
 from orchestrator.context.workflow import Workflow
 from orchestrator.errors import ContextBusy
@@ -39,6 +41,7 @@ DIRECTORY = ".ai-brain"
 CONTEXT, WORKFLOW, LOCK = "context.json", "workflow.json", ".context.lock"
 LOCK_SECONDS = 5.0
 POLL_SECONDS = 0.01
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 CONTEXT_BYTES = 256 * 1024
 WORKFLOW_BYTES = 1024 * 1024
 READ_FACTOR = 4
@@ -135,7 +138,13 @@ class Brain:
             ContextBusy: another writer did not let go in time.
             OSError: the disk does not take it; what was kept before is there still.
         """
-        disk.make_private(self.path.parent, self.path, self.path / "snapshots", self.path / "documents")
+        disk.make_private(
+            self.path.parent.parent,
+            self.path.parent,
+            self.path,
+            self.path / "snapshots",
+            self.path / "documents",
+        )
         with self._locked():
             disk.sweep_partials(self.path)
             found = self._found(now_ms)
@@ -163,6 +172,7 @@ class Brain:
 
     def _write(self, found: Kept, draft: Draft, now_ms: int) -> None:
         if draft.workflow is not found.workflow:
+            draft.workflow = self._with_room(draft.workflow)
             self._put(WORKFLOW, draft.workflow.model_dump(mode="json"))
         if draft.context is not found.context or draft.workflow is not found.workflow:
             draft.context = self._stamped(draft.context, now_ms)
@@ -177,6 +187,21 @@ class Brain:
                 "writer": self.writer,
             }
         )
+
+    def _with_room(self, plans: Workflow) -> Workflow:
+        """Put away finished plans, the oldest first, into `documents/`, until the rest has room.
+
+        Raises:
+            PlanRefused: it has none, and nothing more is over.
+        """
+        while len(disk.encoded(plans.model_dump(mode="json"))) > WORKFLOW_BYTES:
+            plans, oldest = workflow.without_oldest_finished(plans)
+            if oldest is None:
+                raise PlanRefused("The plans take up all their room: complete or cancel the tasks of one.")
+            folder = self.path / "documents" / _UNSAFE.sub("_", oldest.id)[:100]
+            disk.make_private(folder)
+            disk.write_durably(folder / "plan.json", disk.encoded(oldest.model_dump(mode="json")))
+        return plans
 
     def _put_context(self, context: Context) -> None:
         data = disk.encoded(context.model_dump(mode="json"))
@@ -244,7 +269,9 @@ class Brain:
         newest = self.snapshots.newest_valid()
         kept = newest[1] if newest else self._nothing(now_ms)
         if name == CONTEXT:
-            context = self._stamped(kept.context, now_ms)
+            # No number twice, or a snapshot to come would pass for one that is there.
+            newest_revision = max((one.revision for one in self.snapshots.listed()), default=0)
+            context = self._stamped(kept.context.model_copy(update={"revision": newest_revision}), now_ms)
             self._put_context(context)
             kept = Kept(context=context, workflow=kept.workflow)
         else:
@@ -260,7 +287,8 @@ class Brain:
         (self.path / name).replace(self.path / aside)
         disk.sync(self.path)
         for old in sorted(self.path.glob(f"{stem}.{word}-*.json"))[:-SPOILT_KEPT]:
-            old.unlink(missing_ok=True)
+            if old.is_file():
+                old.unlink()
         return aside
 
     def _tell(self, kind: Any, text: str, aside: str | None = None) -> None:

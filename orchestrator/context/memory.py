@@ -15,7 +15,6 @@ from orchestrator.context.models import (
     MAX_SESSION_HISTORY,
     Checkpoint,
     Context,
-    Conversation,
     Memory,
     Sdk,
 )
@@ -114,6 +113,8 @@ def capped(context: Context) -> Context:
                 update={
                     "last_decisions": tuple(dict.fromkeys(decisions))[-MAX_DECISIONS:],
                     "open_files": tuple(dict.fromkeys(files))[-MAX_OPEN_FILES:],
+                    "working_directory": memory.working_directory[:MAX_PATH_CHARS],
+                    "note": memory.note and script.shortened(memory.note, MAX_PATH_CHARS),
                 }
             ),
             "conversation": conversation.model_copy(
@@ -130,25 +131,13 @@ def capped(context: Context) -> Context:
 
 
 def bare(context: Context) -> Context:
-    """Return it without the keys of others and without overlong messages: what is left of an outsized one."""
-    conversation = context.conversation
+    """Return it with its two newest messages only, each at its limit: what is left of an outsized one."""
     window = [
         one.model_copy(update={"content": script.shortened(one.content, MAX_CONTENT_CHARS)})
-        for one in conversation.recent_window[-2:]
+        for one in context.conversation.recent_window[-2:]
     ]
-    return Context(
-        **{
-            name: getattr(context, name)
-            for name in Context.model_fields
-            if name not in {"conversation", "memory"}
-        },
-        memory=Memory(**{name: getattr(context.memory, name) for name in Memory.model_fields}),
-        conversation=Conversation(
-            running_summary=conversation.running_summary,
-            recent_window=tuple(window),
-            seen=conversation.seen,
-        ),
-    )
+    conversation = context.conversation.model_copy(update={"recent_window": tuple(window)})
+    return context.model_copy(update={"conversation": conversation})
 
 
 def _last(listed: tuple[str, ...], new: str, most: int) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ MAX_OPEN_FILES, MAX_PATH_CHARS = 20, 300
 MAX_CHECKPOINTS = 20
 MAX_SESSION_HISTORY = 20
 MAX_SEEN = 400
+MAX_NAME_CHARS = 200
 MAX_CONTENT_CHARS = 24_000
 """Of one message as it is kept. No 800 tokens of writing come near it; a row of blanks would."""
 
@@ -64,21 +65,23 @@ def _strings(value: Any) -> Any:
 
 
 Strings = Annotated[tuple[str, ...], BeforeValidator(_strings)]
+Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
+"""An id, a model: what is no text."""
 
 
 class _Kept(BaseModel):
-    """Keys that a later minor version adds are kept as they are."""
+    """Keys that are not known are left out, so that a file never grows by what nobody reads."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Message(_Kept):
     """One thing said."""
 
-    id: str = Field(min_length=1, max_length=100)
+    id: str = Field(min_length=1, max_length=MAX_NAME_CHARS)
     role: Role
     content: str
-    ts: str
+    ts: str = Field(max_length=MAX_NAME_CHARS)
 
     @property
     def turn(self) -> int | None:
@@ -115,8 +118,8 @@ class Seen(_Kept):
 class Memory(_Kept):
     """What cannot be looked up elsewhere: the titles of a plan are in `workflow.json`."""
 
-    active_plan_id: str | None = None
-    active_task_id: str | None = None
+    active_plan_id: Name | None = None
+    active_task_id: Name | None = None
     last_decisions: Strings = ()
     """Oldest first."""
     open_files: Strings = ()
@@ -143,15 +146,15 @@ class Checkpoint(_Kept):
     """Up to where the SDK's transcript holds a turn: the uuid of its last message."""
 
     turn: int
-    uuid: str = Field(max_length=200)
+    uuid: Name
 
 
 class Sdk(_Kept):
     """What is known of the SDK's session, to tell whether it lost something."""
 
-    session_id: str | None = None
-    model: str | None = None
-    provider: str | None = None
+    session_id: Name | None = None
+    model: Name | None = None
+    provider: Name | None = None
     """The family of the address that the model was asked at."""
     context_tokens: int = 0
     """What the conversation filled of the model's window when it last told."""
@@ -176,7 +179,7 @@ class Context(_Kept):
     conversation: Conversation = Conversation()
     stats: Stats = Stats()
     sdk: Sdk = Sdk()
-    pending_user: str | None = None
+    pending_user: Name | None = None
     """The id of the question that has no answer yet."""
 
     @property

@@ -16,7 +16,8 @@ from orchestrator.context import script
 from orchestrator.context.models import Message
 
 MAX_SENTENCES = 160
-MAX_SENTENCE_CHARS = 200
+MAX_SENTENCE_CHARS = 180
+"""So that two of the widest fit together whole: the newest decision, and what was said last."""
 MAX_TEXT_CHARS = 20_000
 """Of one message, its head and its tail."""
 ROUNDS, DAMPING = 20, 0.85
@@ -24,7 +25,6 @@ RECENCY = 0.97
 ROLE_WEIGHT = {"assistant": 1.5, "user": 1.0}
 SUMMARY_WEIGHT = 1.25
 DECISION_BONUS = 1.6
-NEWEST_DECISION_SHARE, NEWEST_SHARE = 0.6, 0.3
 
 _BREAK = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|(?<=[다요죠음함]\.)(?=\S)|[\r\n]+")
 _DECISION = re.compile(
@@ -119,19 +119,14 @@ def _chosen(sentences: Sequence[_Sentence]) -> list[str]:
     """The texts that fit, in their order: the newest decision, what was said last, then by worth."""
     newest = len(sentences) - 1
     decisions = [number for number, sentence in enumerate(sentences) if sentence.is_decision]
-    taken: dict[int, str] = {}
-    if decisions:
-        share = int(script.FULL * NEWEST_DECISION_SHARE)
-        taken[decisions[-1]] = script.within(sentences[decisions[-1]].text, share)
-    if newest not in taken:
-        taken[newest] = script.within(sentences[newest].text, int(script.FULL * NEWEST_SHARE))
-    room = script.FULL - sum(_weight(text) for text in taken.values())
+    taken = {newest, *decisions[-1:]}
+    room = script.FULL - sum(_weight(sentences[number].text) for number in taken)
     for number in _by_worth(sentences):
-        text = sentences[number].text
-        if number not in taken and _weight(text) <= room:
-            taken[number] = text
-            room -= _weight(text)
-    return [taken[number] for number in sorted(taken)]
+        weight = _weight(sentences[number].text)
+        if number not in taken and weight <= room:
+            taken.add(number)
+            room -= weight
+    return [sentences[number].text for number in sorted(taken)]
 
 
 def _weight(text: str) -> int:

@@ -49,22 +49,23 @@ def trimmed(window: Sequence[Message], counter: TokenCounter, *, keep: int = KEE
     return Trimmed(kept=tuple(kept), evicted=tuple(window[:first]))
 
 
-def cut_middle(text: str, most: int, counter: TokenCounter) -> str:
+def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "tokens") -> str:
     """Return `text` in at most `most` tokens: 60 % of them for its head, 40 % for its tail, a marker between
-    that says how many are missing. No grapheme is cut. Of almost no room nothing comes but the head.
+    that says how many are missing. No grapheme is cut. Where the marker alone is too much, it is empty.
     """
     whole = counter.count(text)
     if whole <= most and len(text) <= MAX_CONTENT_CHARS:
         return text
-    room = max(most - counter.count(_marker(whole)) - 2, 0)
-    while True:
+    room = most - counter.count(_marker(whole, unit))
+    while room >= 0:
         head = _longest(text, int(room * HEAD_SHARE), counter, from_start=True)
         tail = _longest(text, int(room * (1 - HEAD_SHARE)), counter, from_start=False)
         missing = max(whole - counter.count(head) - counter.count(tail), 1)
-        made = f"{head}{_marker(missing)}{tail}"
-        if counter.count(made) <= most or room <= 0:
+        made = f"{head}{_marker(missing, unit)}{tail}"
+        if counter.count(made) <= most:
             return made
         room -= 4
+    return ""
 
 
 def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -85,16 +86,18 @@ def _shorter(message: Message, counter: TokenCounter, keep: int) -> Message:
     return message.model_copy(update={"content": cut_middle(message.content, keep - OVERHEAD, counter)})
 
 
-def _marker(missing: int) -> str:
-    return f" [...{missing} tokens cut...] "
+def _marker(missing: int, unit: str) -> str:
+    return f" [...{missing} {unit} cut...] "
 
 
 def _longest(text: str, most: int, counter: TokenCounter, *, from_start: bool) -> str:
-    """The longest piece of one end that counts at most `most`."""
-    cut = script.prefix if from_start else script.suffix
-    low, high = 0, min(len(text), MAX_CONTENT_CHARS // 3)
+    """The longest piece of one end that counts at most `most`; together they stay under the characters."""
+    share = HEAD_SHARE if from_start else 1 - HEAD_SHARE
+    low, high = 0, min(len(text), int(MAX_CONTENT_CHARS * 0.9 * share))
     while low < high:
         middle = (low + high + 1) // 2
         piece = text[:middle] if from_start else text[-middle:]
         low, high = (middle, high) if counter.count(piece) <= most else (low, middle - 1)
-    return cut(text, low) if low else ""
+    if not low:
+        return ""
+    return script.prefix(text, low) if from_start else script.suffix(text, low)

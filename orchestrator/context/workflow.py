@@ -19,7 +19,8 @@ from orchestrator.redaction import redact
 VERSION = "2.0"
 LEGACY = "plan_legacy"
 MAX_TITLE_CHARS, MAX_TEXT_CHARS = 200, 2_000
-MAX_PLANS, MAX_TASKS = 200, 500
+MAX_PLANS, MAX_TASKS = 100, 500
+"""Plans that are not over, and tasks of one."""
 MAX_REQUESTS = 100
 
 
@@ -74,7 +75,7 @@ AnyStatus = Annotated[Status, BeforeValidator(status_of)]
 
 
 class _Kept(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Task(_Kept):
@@ -131,6 +132,8 @@ class Workflow(_Kept):
     last_activity: str = ""
     metadata: Metadata = Metadata()
     plans: tuple[Plan, ...] = ()
+    last_plan_id: str = ""
+    """The id given last: none is given twice, also when its plan was put away."""
     requests: tuple[tuple[str, str], ...] = ()
     """The newest requests that were carried out, each with the id of what it made or changed."""
 
@@ -199,13 +202,13 @@ def with_new_plan(
     """Return it with a plan more, which is the current one then, its tasks pending.
 
     Raises:
-        PlanRefused: it has no title, is too long, or there are too many.
+        PlanRefused: it has no title, is too long, or too many are not over.
     """
-    if len(workflow.plans) >= MAX_PLANS:
-        raise PlanRefused(f"There are {MAX_PLANS} plans already, more are not kept: go on with one of those.")
+    if sum(not plan.status.is_over for plan in workflow.plans) >= MAX_PLANS:
+        raise PlanRefused(f"{MAX_PLANS} plans are not over yet: complete or cancel the tasks of one first.")
     if len(tasks) > MAX_TASKS:
         raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make several plans of it.")
-    plan_id = _next_id("plan", [plan.id for plan in workflow.plans])
+    plan_id = _next_id("plan", [workflow.last_plan_id, *(plan.id for plan in workflow.plans)])
     made = tuple(
         _new_task(f"task_{number:03d}", plan_id, task, now_ms) for number, task in enumerate(tasks, 1)
     )
@@ -218,7 +221,13 @@ def with_new_plan(
         updated_at=at,
         tasks=made,
     )
-    changed = workflow.model_copy(update={"plans": (*workflow.plans, plan), "current_plan_id": plan_id})
+    changed = workflow.model_copy(
+        update={
+            "plans": (*workflow.plans, plan),
+            "current_plan_id": plan_id,
+            "last_plan_id": plan_id,
+        }
+    )
     return _stamped(changed, now_ms, request_id, plan_id)
 
 
@@ -250,6 +259,7 @@ def with_task(
     rest = [one for one in plan.tasks if one.id != task.id]
     at = next((number for number, one in enumerate(plan.tasks) if one.id == task.id), len(rest))
     plan = plan.model_copy(update={"tasks": (*rest[:at], task, *rest[at:])})
+    plan = plan.model_copy(update={"status": _status_by_tasks(plan)})
     return _stamped(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
 
 
@@ -267,13 +277,31 @@ def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Wor
 
 
 def next_task(plan: Plan) -> Task | None:
-    """The task to go on with: one in progress, else the first pending one that waits for no other."""
+    """Return the task to go on with: one in progress, else the first pending one that waits for no other."""
     over = {task.id for task in plan.tasks if task.status.is_over}
     going = [task for task in plan.tasks if task.status is Status.IN_PROGRESS]
     free = [
         task for task in plan.tasks if task.status is Status.PENDING and over.issuperset(task.dependencies)
     ]
     return next(iter((*going, *free)), None)
+
+
+def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
+    """Return it without the plan that is over the longest and not the current one, and that plan, if any."""
+    over = [plan for plan in workflow.plans if plan.status.is_over and plan.id != workflow.current_plan_id]
+    if not over:
+        return workflow, None
+    oldest = min(over, key=lambda plan: (plan.updated_at, plan.id))
+    rest = tuple(plan for plan in workflow.plans if plan.id != oldest.id)
+    return workflow.model_copy(update={"plans": rest}), oldest
+
+
+def _status_by_tasks(plan: Plan) -> Status:
+    """A plan is completed with the last of its tasks, and goes on with a new one."""
+    if all(task.status.is_over for task in plan.tasks):
+        is_done = any(task.status is Status.COMPLETED for task in plan.tasks)
+        return Status.COMPLETED if is_done else Status.CANCELLED
+    return Status.IN_PROGRESS if plan.status.is_over else plan.status
 
 
 def _task_changes(

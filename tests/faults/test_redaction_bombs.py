@@ -1,0 +1,28 @@
+"""Texts made to choke the redactor: what is quadratic in them does not end within the timeout."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.redaction import redact
+
+LENGTH = 400_000
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("-eyJ", "eyJ", "-eyJ-aaaaaaaaaa", "sk-", "xoxb-", "AIza-", "AKIA", "ghp_", "-", " ", "a"),
+        *('password="', "password='", "password : ", 'token\\"', "token: ", "secret=", "api_key : "),
+        *("bearer ", "bearer a", "Bearer aaaaaaaa", "authorization:", "://a:", "://"),
+        *("-----BEGIN A-----", "-----BEGIN A", "-----BEGIN A-----x-----END"),
+    ],
+)
+def test_c_21_time_grows_with_the_length_and_no_faster(piece: str):
+    bomb = (piece * (LENGTH // len(piece) + 1))[:LENGTH]
+
+    once = redact(bomb)
+
+    assert redact(f"password=hunter2 {bomb}") != bomb
+    assert len(once) <= 20 * LENGTH

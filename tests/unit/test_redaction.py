@@ -1,0 +1,111 @@
+"""Secrets of every known shape are taken out, wherever they stand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.redaction import GONE, redact, redacted
+
+BODY = "Q7xK2mVt9LpR4sWd"
+PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n{BODY}==\n-----END RSA PRIVATE KEY-----"
+SHAPES = {
+    "anthropic": f"sk-ant-api03-{BODY}",
+    "openai": f"sk-proj-{BODY}",
+    "stripe": f"sk_live_{BODY}",
+    "github": f"ghp_{BODY}{BODY}",
+    "github_oauth": f"gho_{BODY}{BODY}",
+    "github_fine": f"github_pat_{BODY}_{BODY}",
+    "gitlab": f"glpat-{BODY}{BODY}",
+    "slack": f"xoxb-1234-{BODY}",
+    "slack_app": f"xapp-1-{BODY}",
+    "aws": "AKIAQ7XK2MVT9LPR4SWD",
+    "google": f"AIza{BODY}{BODY}ab",
+    "jwt": f"eyJ{BODY}.{BODY}.{BODY}",
+    "pem": PEM,
+    "bearer": f"Bearer {BODY}",
+    "header": "Authorization: Basic QWxhZGRpbjpvcGVu",
+    "api_header": f"x-api-key: {BODY}",
+    "password": f"password={BODY}",
+    "password_colon": f"Password: {BODY}",
+    "passwd": f"passwd = {BODY}",
+    "korean": f"비밀번호: {BODY}",
+    "secret": f"CLIENT_SECRET={BODY}",
+    "token": f"token={BODY}",
+    "access_token": f'"access_token": "{BODY}"',
+    "token_colon": f"token: {BODY}",
+    "quoted": f"password = '{BODY} {BODY}'",
+    "nested_json": json.dumps(json.dumps({"password": f"{BODY} {BODY}"})),
+    "url": f"https://user:{BODY}@example.org/x",
+    "comma": f"password=ab,{BODY}",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("around", ["{}", "before {} after", "가나 {} 다라", "x\n{}\ny", "({})", "`{}`"])
+def test_c_21_a_secret_of_every_shape_goes(shape: str, around: str):
+    found = redact(around.format(SHAPES[shape]))
+
+    assert BODY not in found
+    assert SHAPES["aws"] not in found
+    assert "QWxhZGRpbjpvcGVu" not in found
+    assert GONE in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Shall we sk-ip lunch?",
+        "The token count is 500 tokens, token: 12.",
+        "the secret: patience",
+        "Ask me for the password later, it is on the wall.",
+        "기초 basic training for bearer instruments",
+        "See https://example.org:8080/a?b=c and mail me@example.org",
+        "task_001 done, see docs/decisions/0010-tokens-are-counted-offline.md",
+        "0123abcd-4567-89ab-cdef-0123456789ab",
+    ],
+)
+def test_prose_stays(text: str):
+    assert redact(text) == text
+
+
+def test_what_stands_around_a_secret_stays():
+    assert redact('{"password":"a b","user":"bob"}') == f'{{"password":"{GONE}","user":"bob"}}'
+    assert redact(f"use {SHAPES['anthropic']} today") == f"use {GONE} today"
+    assert redact(f"a\n{PEM}\nb") == f"a\n{GONE}\nb"
+
+
+def test_a_key_that_is_cut_off_goes_to_the_end():
+    assert redact(f"a -----BEGIN PRIVATE KEY-----\n{BODY}") == f"a {GONE}"
+
+
+def test_a_document_is_redacted_in_all_its_depth():
+    document = {"a": [{"b": SHAPES["github"]}, 1, None, True], SHAPES["aws"]: "x", "c": (SHAPES["jwt"],)}
+
+    assert redacted(document) == {"a": [{"b": GONE}, 1, None, True], GONE: "x", "c": [GONE]}
+
+
+PIECES = [
+    *SHAPES.values(),
+    *("password", "secret", "token", "=", ":", '"', "'", "\\", " ", "\n", "-", "eyJ", ".", "://", "@", "sk-"),
+    *("-----BEGIN A-----", "-----END A-----", "Bearer ", "authorization: ", GONE, "[", "]", "한글", "a", "9"),
+]
+texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=30).map("".join)
+
+
+@given(texts)
+def test_redacting_twice_is_redacting_once(text: str):
+    once = redact(text)
+
+    assert redact(once) == once
+
+
+@given(st.sampled_from(sorted(SHAPES)), texts, texts)
+def test_no_surroundings_save_a_secret(shape: str, before: str, after: str):
+    # A mark of PEM before it may swallow it, which is as good.
+    found = redact(f"{before.replace(BODY, '')}\n{SHAPES[shape]}\n{after.replace(BODY, '')}")
+
+    assert BODY not in found
