@@ -10,18 +10,17 @@ import re
 import shutil
 import stat
 import unicodedata
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from orchestrator.errors import BadRequest
+from orchestrator.held_directories import give_to_owner_of, inner, open_file, opened
 
 FOLDER = "attachments"
 MAX_NAME_BYTES = 120
 MAX_DEPTH = 20
-ROOT = 0
 _UNSAFE = re.compile(r"[^\w.,()+-]+")
 
 
@@ -60,9 +59,9 @@ def keep(home: Path, folder: str, name: str, source: Path) -> str:
     """
     name = safe_name(name) or "file"
     with ExitStack() as stack:
-        groups = stack.enter_context(_opened(home / "groups"))
-        group = stack.enter_context(_inner(groups, folder, makes=True))
-        place = stack.enter_context(_inner(group, FOLDER, makes=True))
+        groups = stack.enter_context(opened(home / "groups"))
+        group = stack.enter_context(inner(groups, folder, makes=True))
+        place = stack.enter_context(inner(group, FOLDER, makes=True))
         with source.open("rb") as body:
             return f"{FOLDER}/{_write_new(place, name, body)}"
 
@@ -78,7 +77,7 @@ def _write_new(place: int, name: str, body: BinaryIO) -> str:
                 with os.fdopen(descriptor, "wb") as file:
                     shutil.copyfileobj(body, file)
                     os.fchmod(file.fileno(), 0o644)
-                    _give_to_owner_of(place, file.fileno())
+                    give_to_owner_of(place, file.fileno())
             except BaseException:
                 os.unlink(unique, dir_fd=place)
                 raise
@@ -100,10 +99,10 @@ def take(home: Path, folder: str, path: str, target: Path, *, limit: int) -> Tak
     parts = _parts(path)
     try:
         with ExitStack() as stack:
-            here = stack.enter_context(_opened(home / "groups"))
+            here = stack.enter_context(opened(home / "groups"))
             for part in (folder, *parts[:-1]):
-                here = stack.enter_context(_inner(here, part))
-            descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
+                here = stack.enter_context(inner(here, part))
+            descriptor = open_file(here, parts[-1])
             with os.fdopen(descriptor, "rb") as body:
                 _check(os.fstat(descriptor), path, limit)
                 size = _copy(body, target, limit)
@@ -151,37 +150,3 @@ class LimitedReader:
         found = self._body.read(min(size, self._left) if size >= 0 else self._left)
         self._left -= len(found)
         return found
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _inner(parent: int, name: str, *, makes: bool = False) -> Iterator[int]:
-    """A directory in another, made where missing; a link is an `OSError`."""
-    is_new = False
-    if makes:
-        with suppress(FileExistsError):
-            os.mkdir(name, 0o755, dir_fd=parent)
-            is_new = True
-    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-    try:
-        if is_new:
-            os.fchmod(descriptor, 0o755)
-            _give_to_owner_of(parent, descriptor)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _give_to_owner_of(directory: int, file: int) -> None:
-    """What lies in a container's folder is the container's: it may read and remove it."""
-    if os.geteuid() == ROOT:
-        owner = os.fstat(directory)
-        os.fchown(file, owner.st_uid, owner.st_gid)

@@ -1,0 +1,178 @@
+"""How a conversation goes on in a new container. Pure: what is known goes in, one decision comes out.
+
+The session is the first choice: it holds everything, and the service has it cached. What the host kept is
+told to a new session when the old one lost too much, and to the old one when it lost a little; never to one
+that holds it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from agent_runner.wire.order import RestoreMode
+from orchestrator.context.transcript import State, Transcript
+from orchestrator.models import TurnId
+from orchestrator.store.checkpoints import Answered, Mark
+
+DAY_MS = 24 * 3_600_000
+IDLE_MS = 29 * DAY_MS
+"""The CLI removes transcripts after 30 days."""
+ROOM = 1.3
+"""How much larger than what a conversation fills the window of another model has to be."""
+DEFAULT_WINDOW = 200_000
+"""Of a model that was never used here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """All that a decision is made of."""
+
+    session_id: str | None
+    """The session that would be resumed."""
+    answered: Answered | None
+    """What is known of it; None when no turn was answered in it."""
+    marks: Sequence[Mark] = ()
+    """The turns since it began, in the order of their ends."""
+    transcript: Transcript | None = None
+    """None when it could not be looked at."""
+    is_kept: bool = False
+    """Whether the host has kept anything to tell a new session."""
+    window: Collection[int] = ()
+    """The turns whose words were kept."""
+    again: Collection[int] = ()
+    """The turns that are asked in the prompt to come."""
+    model: str | None = None
+    model_window: int | None = None
+    provider: str | None = None
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """How it goes on, and why in words. Without a session a new one begins."""
+
+    mode: RestoreMode
+    reason: str
+    session_id: str | None = None
+    resume_at: str | None = None
+    """The last message of the session that counts."""
+    missing: tuple[TurnId, ...] = ()
+    """The turns that the session is to be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """How much of its turns a session holds."""
+
+    last: str | None
+    """The newest checkpoint that is in it."""
+    missing: tuple[TurnId, ...]
+
+
+def plan_restore(known: Known) -> Decision:
+    """Decide how a conversation goes on."""
+    if known.session_id is None:
+        return anew(known, "there is no session to resume")
+    if known.answered is None:
+        return anew(known, "nothing was answered in its session yet")
+    held = _held(known)
+    why_not = _why_not_resumed(known, known.answered, held)
+    if why_not is not None:
+        return anew(known, why_not)
+    resumed = Decision(mode="resume", reason="its session holds all of it", session_id=known.session_id)
+    if known.transcript is None:
+        return replace(resumed, reason="its session could not be looked at")
+    resumed = _from_checkpoint(known.transcript, held, resumed)
+    if held.missing:
+        reason = f"its session lacks {_turns(len(held.missing))} at its end"
+        return replace(resumed, mode="resume_plus_delta", reason=reason, missing=held.missing)
+    return resumed
+
+
+def anew(known: Known, why: str) -> Decision:
+    """Begin a new session, with what was kept if there is anything."""
+    if known.is_kept:
+        return Decision(mode="rehydrate", reason=why)
+    return Decision(mode="fresh", reason=f"{why}, and nothing was kept")
+
+
+def _why_not_resumed(known: Known, answered: Answered, held: _Held) -> str | None:
+    return (
+        _why_unusable(known.transcript)
+        or _why_too_much_is_missing(known, held)
+        or _why_another_model(known, answered)
+        or _why_too_old(known, answered)
+    )
+
+
+def _why_unusable(transcript: Transcript | None) -> str | None:
+    if transcript is None:
+        return None
+    match transcript.state:
+        case State.MISSING:
+            return "the transcript of its session is gone"
+        case State.EMPTY:
+            return "the transcript of its session is empty"
+        case State.REFUSED:
+            return transcript.why
+        case State.HEADLESS:
+            return "the transcript of its session has lost its beginning"
+        case State.WHOLE:
+            return None
+
+
+def _why_too_much_is_missing(known: Known, held: _Held) -> str | None:
+    if known.transcript is None:
+        return None
+    if held.last is None and any(mark.uuid for mark in known.marks):
+        return "the transcript of its session has none of the answered turns"
+    if held.missing and held.missing[0] < min(known.window, default=held.missing[-1] + 1):
+        return f"its session lacks {_turns(len(held.missing))}, more than was kept word for word"
+    point = known.transcript.asked_after(held.last) if held.last is not None else None
+    if point is not None and point <= known.transcript.since:
+        return "its session was compacted before its last question was answered"
+    return None
+
+
+def _why_another_model(known: Known, answered: Answered) -> str | None:
+    if answered.provider is not None and answered.provider != known.provider:
+        return f"the model is asked at {known.provider or 'no service'} now, no more at {answered.provider}"
+    needed = round(ROOM * answered.context_tokens)
+    window = known.model_window or DEFAULT_WINDOW
+    # One and the same model makes room by itself when it has to.
+    if answered.provider is not None and answered.model != known.model and window < needed:
+        return (
+            f"the window of {known.model or 'the model'} has {window:,} tokens, "
+            f"less than the {needed:,} that the session would need"
+        )
+    return None
+
+
+def _why_too_old(known: Known, answered: Answered) -> str | None:
+    idle_ms = known.now_ms - answered.at_ms
+    return f"nothing was said for {idle_ms // DAY_MS} days" if idle_ms > IDLE_MS else None
+
+
+def _held(known: Known) -> _Held:
+    """Find the newest checkpoint that the session holds, and the turns after it."""
+    transcript = known.transcript or Transcript(State.MISSING)
+    last, after = None, 0
+    for place, mark in enumerate(known.marks, start=1):
+        if mark.uuid is not None and transcript.has(mark.uuid):
+            last, after = mark.uuid, place
+    missing = sorted(mark.turn for mark in known.marks[after:] if mark.turn not in known.again)
+    return _Held(last=last, missing=tuple(missing))
+
+
+def _from_checkpoint(transcript: Transcript, held: _Held, resumed: Decision) -> Decision:
+    """Leave out what was asked after the last answer: it is asked again, or was told to have failed."""
+    place = transcript.asked_after(held.last) if held.last is not None else None
+    if place is None:
+        return resumed
+    reason = "its session goes on after its last answer: what was asked then got none"
+    return replace(resumed, reason=reason, resume_at=transcript.chain[place - 1])
+
+
+def _turns(count: int) -> str:
+    return "one turn" if count == 1 else f"{count} turns"

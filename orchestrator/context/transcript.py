@@ -1,0 +1,215 @@
+"""What an agent's session is seen to hold, read off the transcript that its container wrote.
+
+The CLI resumes a transcript that lost lines without a word, and waits for ever on one that is a pipe. So it
+is looked at before: `look` blocks (call it in a thread), follows no link, waits for nobody and reads no more
+than `Limits` say, whatever lies there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from orchestrator.held_directories import inner, open_file, opened
+
+SESSION_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+MARK = b'"parentUuid"'
+"""What a line has that is part of the conversation; JSON escapes the quotes of one inside a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of a container's file is read. What goes beyond is no transcript to rely on."""
+
+    projects: int = 64
+    file_bytes: int = 64 * 1024 * 1024
+    line_bytes: int = 16 * 1024 * 1024
+    """A picture in a message takes seven. A longer line is left out."""
+    lines: int = 500_000
+
+
+class State(StrEnum):
+    MISSING = "missing"
+    EMPTY = "empty"
+    """There is a file without any conversation in it."""
+    REFUSED = "refused"
+    """It is nothing that the CLI should be given."""
+    HEADLESS = "headless"
+    """Its messages do not lead back to a beginning: the first of them are lost."""
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What was found of a session."""
+
+    state: State
+    why: str = ""
+    """In words, of one that was refused."""
+    chain: tuple[str, ...] = ()
+    """The uuids of what the CLI goes on from, oldest first, those that a compaction has summed up too."""
+    prompts: frozenset[str] = field(default=frozenset())
+    """Those of them that are something asked."""
+    since: int = 0
+    """Where the last compaction is in the chain: what is before it cannot be gone back to."""
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {uuid: place for place, uuid in enumerate(self.chain)}
+
+    def has(self, uuid: str) -> bool:
+        return uuid in self._places
+
+    def asked_after(self, uuid: str) -> int | None:
+        """The place of the first thing that was asked after a message; None when nothing was."""
+        start = self._places[uuid] + 1
+        return next(
+            (place for place in range(start, len(self.chain)) if self.chain[place] in self.prompts), None
+        )
+
+
+def look(sessions: Path, folder: str, session_id: str, *, limits: Limits | None = None) -> Transcript:
+    """Read what a group's session holds; `sessions` is `data/sessions`. Blocks.
+
+    Raises:
+        OSError: the host cannot read its own directories, or has too many files open.
+    """
+    limits = limits or Limits()
+    if not SESSION_ID.fullmatch(session_id):
+        return _refused("its session has no id that the CLI would take")
+    with ExitStack() as stack:
+        here = stack.enter_context(opened(sessions))
+        try:
+            for part in (folder, ".claude", "projects"):
+                here = stack.enter_context(inner(here, part))
+        except FileNotFoundError:
+            return Transcript(State.MISSING)
+        except OSError as error:
+            return _refused(f"its session's directory cannot be entered: {error.strerror}")
+        return _find(here, f"{session_id}.jsonl", limits)
+
+
+def _find(projects: int, name: str, limits: Limits) -> Transcript:
+    """Look through the projects: their names are made of the path at which the container works."""
+    with os.scandir(projects) as entries:
+        names = sorted(entry.name for entry in islice(entries, limits.projects))
+    found = [one for one in (_in_project(projects, project, name, limits) for project in names) if one]
+    return max(found, key=lambda one: len(one.chain), default=Transcript(State.MISSING))
+
+
+def _in_project(projects: int, project: str, name: str, limits: Limits) -> Transcript | None:
+    try:
+        with inner(projects, project) as here:
+            descriptor = open_file(here, name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return _refused(f"its transcript cannot be opened: {error.strerror}")
+    with os.fdopen(descriptor, "rb") as file:
+        why_not = _why_not(os.fstat(descriptor), limits)
+        return _refused(why_not) if why_not else _read(file, limits)
+
+
+def _why_not(info: os.stat_result, limits: Limits) -> str | None:
+    if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
+        return "its transcript is no file of its own"
+    if info.st_size > limits.file_bytes:
+        return f"its transcript has more than {limits.file_bytes // 1024**2} MiB"
+    return None
+
+
+@dataclass(slots=True)
+class _Entry:
+    uuid: str
+    parent: str | None
+    is_prompt: bool
+    is_boundary: bool
+
+
+def _read(file: BinaryIO, limits: Limits) -> Transcript:
+    entries: dict[str, _Entry] = {}
+    for number, line in enumerate(_lines(file, limits)):
+        if number >= limits.lines:
+            return _refused("its transcript has too many lines")
+        entry = _entry(line) if MARK in line else None
+        if entry is not None:
+            entries.pop(entry.uuid, None)  # the last one is the last in the dict
+            entries[entry.uuid] = entry
+    return _transcript(entries)
+
+
+def _lines(file: BinaryIO, limits: Limits) -> Iterator[bytes]:
+    """Yield the lines that are not too long, of as many bytes as a file may have: it may grow meanwhile."""
+    left = limits.file_bytes
+    is_rest = False
+    while left > 0 and (piece := file.readline(min(left, limits.line_bytes))):
+        left -= len(piece)
+        is_whole = piece.endswith(b"\n") or len(piece) < limits.line_bytes
+        if is_whole and not is_rest:
+            yield piece
+        is_rest = not is_whole
+
+
+def _entry(line: bytes) -> _Entry | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("isSidechain"):
+        return None
+    uuid, parent = found.get("uuid"), found.get("parentUuid")
+    is_boundary = found.get("subtype") == "compact_boundary"
+    if is_boundary and parent is None:
+        parent = found.get("logicalParentUuid")
+    if not isinstance(uuid, str) or not isinstance(parent, str | None):
+        return None
+    return _Entry(uuid=uuid, parent=parent, is_prompt=_is_prompt(found), is_boundary=is_boundary)
+
+
+def _is_prompt(found: dict[str, Any]) -> bool:
+    """Whether it is something asked: not a tool's answer, and not what the CLI says on its own."""
+    if found.get("type") != "user" or found.get("isMeta") or found.get("isCompactSummary"):
+        return False
+    message = found.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return not content.startswith(("<local-command-", "<command-name>"))
+    blocks = content if isinstance(content, list) else []
+    return not any(isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks)
+
+
+def _transcript(entries: dict[str, _Entry]) -> Transcript:
+    """Walk from the newest message back to the first, as the CLI does."""
+    if not entries:
+        return Transcript(State.EMPTY)
+    back: dict[str, _Entry] = {}
+    at: _Entry | None = next(reversed(entries.values()))
+    is_lost = False
+    while at is not None and at.uuid not in back:
+        back[at.uuid] = at
+        following = entries.get(at.parent) if at.parent is not None else None
+        # What a compaction has summed up may be gone: its summary is the beginning then.
+        is_lost = at.parent is not None and following is None and not at.is_boundary
+        at = following
+    chain = tuple(reversed(back))
+    boundaries = [place for place, uuid in enumerate(chain) if back[uuid].is_boundary]
+    return Transcript(
+        State.HEADLESS if is_lost or at is not None else State.WHOLE,
+        chain=chain,
+        prompts=frozenset(uuid for uuid, entry in back.items() if entry.is_prompt),
+        since=boundaries[-1] if boundaries else 0,
+    )
+
+
+def _refused(why: str) -> Transcript:
+    return Transcript(State.REFUSED, why)

@@ -1,0 +1,60 @@
+"""Directories held open by a descriptor, one inside the other: what is renamed meanwhile leads nowhere."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+ROOT = 0
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Hold a directory of the host's own. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def inner(parent: int, name: str, *, makes: bool = False) -> Iterator[int]:
+    """Hold a directory in another, made where missing; a link is an `OSError`."""
+    is_new = False
+    if makes:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=parent)
+            is_new = True
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        if is_new:
+            os.fchmod(descriptor, 0o755)
+            give_to_owner_of(parent, descriptor)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_file(parent: int, name: str) -> int:
+    """Open what may be a file, waiting for nobody; a pipe is the caller's to see.
+
+    Raises:
+        OSError: it is a link or a directory.
+    """
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.close(descriptor)  # a file object that is refused would leave it open
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    return descriptor
+
+
+def give_to_owner_of(directory: int, file: int) -> None:
+    """What lies in a container's folder is the container's: it may read and remove it."""
+    if os.geteuid() == ROOT:
+        owner = os.fstat(directory)
+        os.fchown(file, owner.st_uid, owner.st_gid)
