@@ -131,6 +131,9 @@ async def _note(
     """Keep a fact, or add it to those of its kind that wait."""
     dedupe_key = f"host:{event_type}:{key}"
     waiting = await notices.pending_by_key(tx, folder, dedupe_key)
+    if waiting is not None and waiting.claim_turn is not None:
+        await notices.part_from_key(tx, waiting.id)  # it is being told as it is
+        waiting = None
     if waiting is None and await notices.undelivered(tx, folder, Maker.HOST) >= MAX_HOST_FACTS:
         log.warning("notice.left_out", group=folder, type=event_type, reason="enough facts wait already")
         return

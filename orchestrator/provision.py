@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
-from orchestrator import doors, group_config, group_files, owner
+from orchestrator import doors, group_config, group_files, host_facts, owner
 from orchestrator.clock import Clock
 from orchestrator.config import Settings
 from orchestrator.container import allowlist, mounts
@@ -105,9 +105,7 @@ class Provision:
         made = await asyncio.to_thread(self._make_folders, group)
         extra = await asyncio.to_thread(self._allowlist.grant, group)
         if extra.refusals:
-            await self._tell_owner(
-                "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals]), about=group.folder
-            )
+            await self._tell_refusals(group, extra)
         return (*made, *extra.mounts)
 
     def lay(self, group: Group) -> None:
@@ -119,8 +117,12 @@ class Provision:
         self.lay(group)
         return made
 
-    async def _tell_owner(self, text: str, *, about: str) -> None:
-        log.warning("owner.told", about=about, text=text)
+    async def _tell_refusals(self, group: Group, extra: allowlist.Extra) -> None:
+        """The owner is told what and why, once; the group's agent what it does not see."""
+        text = "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals])
+        now_ms = self._clock.now_ms()
+        log.warning("owner.told", about=group.folder, text=text)
         async with self._database.transaction() as tx:
-            await owner.tell(tx, f"⚠️ {text}", about=about, now_ms=self._clock.now_ms())
+            if await owner.tell(tx, f"⚠️ {text}", about=group.folder, now_ms=now_ms):
+                await host_facts.mounts_refused(tx, group.folder, extra.names, now_ms=now_ms)
         self._on_told()

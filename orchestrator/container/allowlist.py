@@ -65,6 +65,8 @@ class Extra:
 
     mounts: tuple[Mount, ...] = ()
     refusals: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of those, as the group would have seen them: they tell nothing of where things are on the host."""
 
 
 class Refused(Exception):
@@ -90,6 +92,7 @@ def decide(
     """Grant or refuse each wish by itself, so that one that cannot be granted costs only itself."""
     mounts: dict[str, Mount] = {}
     refusals: list[str] = []
+    names: list[str] = []
     for wish in wishes:
         try:
             name = _name(wish, taken=mounts)
@@ -97,18 +100,24 @@ def decide(
             root = _root_of(real, rules, asker, resolve)
         except Refused as refused:
             refusals.append(f"{wish.path} is not shown: {refused}")
+            names.append(_shown_as(wish))
             continue
         denial = _write_denial(root, rules, asker) if wish.writable else None
         if denial:
             refusals.append(f"{wish.path} is shown read-only: {denial}")
+            names.append(name)
         mounts[name.casefold()] = Mount(
             source=real, target=f"{TARGET}/{name}", is_writable=wish.writable and denial is None
         )
-    return Extra(mounts=tuple(mounts.values()), refusals=tuple(refusals))
+    return Extra(mounts=tuple(mounts.values()), refusals=tuple(refusals), names=tuple(names))
+
+
+def _shown_as(wish: MountWish) -> str:
+    return wish.name if wish.name is not None else Path(wish.path).name
 
 
 def _name(wish: MountWish, *, taken: Iterable[str]) -> str:
-    name = wish.name if wish.name is not None else Path(wish.path).name
+    name = _shown_as(wish)
     is_plain = name.strip(". ") and name.isprintable() and not any(sign in name for sign in ("/", "\\", ":"))
     if not is_plain or name.startswith("."):
         raise Refused(f"'{name}' is no name to show it under; give it a 'name' without '/' and ':'.")
@@ -202,7 +211,10 @@ class Allowlist:
         found = self._file.read()
         if found.rules is None:
             why = found.trouble or f"there is no list of what may be: {self._file.path}."
-            return Extra(refusals=tuple(f"{wish.path} is not shown: {why}" for wish in wishes))
+            return Extra(
+                refusals=tuple(f"{wish.path} is not shown: {why}" for wish in wishes),
+                names=tuple(map(_shown_as, wishes)),
+            )
         asker = Asker(
             is_main=group.is_main,
             own_home=self._own_home,

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from orchestrator import host_facts
 from orchestrator.clock import Clock
 from orchestrator.credentials import budgets as rules
 from orchestrator.credentials import refusals
@@ -138,14 +139,19 @@ class Gate:
     async def _tell_group(self, tx: Tx, standing: rules.Standing, group: Group, text: str) -> None:
         mark = 100 if standing.is_spent else rules.WARN_PERCENT
         key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{mark}"
-        await outbox.add(
+        now_ms = self._clock.now_ms()
+        is_news = await outbox.add(
             tx,
             chat_jid=ChatJid(group.jid),
             folder=group.folder,
             text=text,
             dedupe_key=f"{key}:{group.folder}",
-            now_ms=self._clock.now_ms(),
+            now_ms=now_ms,
         )
+        if is_news:
+            await host_facts.budget_warning(
+                tx, group.folder, text, percent=standing.percent, key=str(standing.budget.id), now_ms=now_ms
+            )
 
 
 def _asker(identity: RunIdentity) -> rules.Asker:

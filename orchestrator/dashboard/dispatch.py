@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from orchestrator import host_facts
 from orchestrator.clock import Clock
 from orchestrator.dashboard import deliveries, wording
 from orchestrator.dashboard.ledger import write
@@ -113,6 +114,7 @@ class NotificationDispatcher:
                 word = "postponed"
             case deliveries.Expire():
                 await write(tx, one, status=NotificationStatus.EXPIRED, late_ms=now_ms - one.due_ms)
+                await host_facts.notification_expired(tx, one.folder, one.message, now_ms=now_ms)
                 word = "expired"
             case deliveries.Void(reason=reason):
                 await write(

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from orchestrator import host_facts
 from orchestrator.dashboard import deliveries
 from orchestrator.dashboard.models import Notification, NotificationStatus
 from orchestrator.events import Bus
@@ -52,6 +53,7 @@ class Ledger:
             late_ms=max(0, now_ms - one.due_ms),
             error=None,
         )
+        await host_facts.notification_delivered(tx, one.folder, one.message, now_ms=now_ms)
         self._bus.publish("notification.delivered", group=one.folder, detail=one.id)
 
     async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from orchestrator import host_facts
 from orchestrator.clock import Clock
 from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.events import Bus
@@ -203,8 +204,11 @@ class Delivery:
             return await self._origin.note_failed(tx, head, error, now_ms=now_ms)
 
     async def _finish(self, head: Outgoing, state: OutboxState, *, error: str) -> None:
+        now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            await outbox.finish(tx, head.id, state, now_ms=self._clock.now_ms(), error=error)
+            await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
+            if state is OutboxState.DEAD:
+                await host_facts.reply_undelivered(tx, head, error, now_ms=now_ms)
             if self._origin is not None:
                 await self._origin.note_ended(tx, head, error)
         if state is OutboxState.DEAD:

@@ -183,6 +183,11 @@ async def pending_by_key(tx: Tx, folder: Folder, key: str) -> Kept | None:
     return from_row(row) if row else None
 
 
+async def part_from_key(tx: Tx, notice_id: int) -> None:
+    """Let what is noticed from now on be another notice."""
+    await tx.execute("UPDATE cross_session_notifications SET dedupe_key = NULL WHERE id = ?", (notice_id,))
+
+
 async def undelivered(tx: Tx, folder: Folder, maker: Maker) -> int:
     """How many wait to be told."""
     cursor = await tx.execute(

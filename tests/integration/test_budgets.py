@@ -194,6 +194,24 @@ async def test_chat_does_not_use_up_what_background_work_has(house: House) -> No
     assert await house.statuses(2) == [200, 402]
 
 
+async def test_the_agent_of_a_chat_that_is_told_of_a_budget_notices_it_in_its_next_turn(house: House) -> None:
+    await house.allow(500, "family")
+    await house.statuses(3)
+    await house.gate.ledger.flush()
+    sql = "SELECT * FROM cross_session_notifications WHERE group_folder = 'family'"
+    assert await house.household.rows(sql) == []
+    await house.statuses(1)
+    await house.gate.ledger.flush()
+    (fact,) = await house.household.rows(sql)
+    assert (fact["event_type"], fact["count"], fact["priority"]) == ("host.budget.warning", 1, "normal")
+    assert "80 % of the budget of family for today is used" in json.loads(fact["payload_json"])["message"]
+    assert await house.statuses(3) == [200, 402, 402]
+    await house.gate.ledger.flush()
+    (fact,) = await house.household.rows(sql)
+    assert (fact["count"], fact["priority"]) == (2, "high")
+    assert await house.household.queued() == [], "it begins no turn"
+
+
 async def test_owner_and_group_are_warned_once_and_told_once(house: House) -> None:
     await house.allow(400, "family")
     await house.statuses(3)

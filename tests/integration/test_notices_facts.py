@@ -1,0 +1,171 @@
+"""Facts of the host that reach a group's agent as notices: each kept with the fact, none beginning a turn."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from orchestrator import config, host_facts, owner
+from orchestrator.container import allowlist
+from orchestrator.dashboard.models import Actor, NotificationType, Priority
+from orchestrator.errors import ChannelRefused
+from orchestrator.home import Home
+from orchestrator.models import ChatJid, Folder
+from orchestrator.provision import Provision
+from orchestrator.store import notices, outbox
+from orchestrator.store.notices import MAX_HOST_FACTS, Kept
+from tests.fakes.dashboards import a_notification, a_task
+from tests.fakes.notice_house import NoticeHouse, told
+from tests.fakes.notified import NotifiedHouse
+
+FAMILY = Folder("family")
+REMINDER = {"type": NotificationType.REMINDER, "priority": Priority.MEDIUM, "created_by": Actor.MAIN_AGENT}
+
+
+@pytest.fixture
+async def home(household) -> NoticeHouse:
+    await household.add_group()
+    return NoticeHouse(household)
+
+
+async def waiting(home: NoticeHouse, folder: str = "family") -> list[Kept]:
+    async with home.house.database.reading() as tx:
+        found = await notices.of_group(tx, Folder(folder), with_over=False, limit=100)
+    return [one for one in found if one.maker is notices.Maker.HOST]
+
+
+async def no_turn_waits(home: NoticeHouse) -> bool:
+    return not await home.house.queued()
+
+
+async def post(home: NoticeHouse, text: str, key: str) -> None:
+    async with home.house.database.transaction() as tx:
+        now_ms = home.house.clock.now_ms()
+        await outbox.add(
+            tx, chat_jid=ChatJid("local:family"), text=text, dedupe_key=key, folder=FAMILY, now_ms=now_ms
+        )
+
+
+async def test_a_reply_that_could_not_be_delivered_is_noticed_in_the_next_turn(home):
+    told_house = NotifiedHouse(home.house)
+    told_house.channel.will("local:family", ChannelRefused("no such chat"))
+    await post(home, f"the answer is 42 {'and so on ' * 50}", "k1")
+    async with told_house.delivering():
+        await told_house.until_quiet()
+
+    (fact,) = await waiting(home)
+    assert (fact.event_type, fact.priority, fact.severity) == ("host.reply.undelivered", "high", "error")
+    assert fact.message.startswith("Not delivered, and not tried again: “the answer is 42 and so on")
+    assert (len(fact.message) < 200, "no such chat" in fact.message) == (True, True)
+    assert await no_turn_waits(home)
+    turn, run, order = await home.begin()
+    assert [one.event_type for one in order.notices] == ["host.reply.undelivered"]
+    await home.end(turn, run, told(fact.id))
+    assert await home.turn() == ()
+
+
+async def test_facts_of_one_kind_are_one_notice_while_they_wait_counted_and_the_newest_named(home):
+    """N-21, N-26."""
+    async with home.house.database.transaction() as tx:
+        for number in range(7):
+            await host_facts.notification_delivered(tx, FAMILY, f"text {number}", now_ms=number)
+    (fact,) = await waiting(home)
+    assert (fact.count, fact.payload["items"]) == (7, [f"“text {number}”" for number in range(2, 7)])
+    assert fact.message == "Sent to the chat: “text 2”; “text 3”; “text 4”; “text 5”; “text 6” and 2 before"
+
+
+async def test_a_fact_that_comes_while_its_kind_is_being_told_is_told_in_the_next_turn(home):
+    async with home.house.database.transaction() as tx:
+        await host_facts.notification_delivered(tx, FAMILY, "one", now_ms=home.house.clock.now_ms())
+    turn, run, order = await home.begin()
+    async with home.house.database.transaction() as tx:
+        await host_facts.notification_delivered(tx, FAMILY, "two", now_ms=home.house.clock.now_ms())
+    await home.end(turn, run, told(order.notices[0]))
+    assert [one.payload["items"] for one in await home.turn()] == [["“two”"]]
+    assert await home.turn() == ()
+
+
+async def test_notifications_that_were_delivered_or_came_too_late_are_noticed(household):
+    await household.add_group()
+    told_house = NotifiedHouse(household)
+    told_house.is_now("2026-02-09 08:30")
+    await told_house.put(
+        a_task(deadline="2026-02-10"),
+        a_notification("n_001", message="The blog is due"),
+        a_notification("n_002", due="2026-01-10 09:00", message="too late", task_id=None, **REMINDER),
+    )
+    async with told_house.delivering():
+        await told_house.look("2026-02-09 09:00:00")
+        await told_house.until_status("n_001", "delivered")
+    found = {one.event_type: one.message for one in await waiting(NoticeHouse(household))}
+    assert found == {
+        "host.notification.delivered": "Sent to the chat: “The blog is due”",
+        "host.notification.expired": "Too late, and so never sent: “too late”",
+    }
+
+
+async def test_a_command_that_is_refused_is_noticed_once_however_often_it_is_tried(home):
+    for _ in range(30):
+        reply = await home.ask("register_group", jid="local:x", name="X", folder="x")
+        assert reply.code == "not_allowed"
+    (fact,) = await waiting(home)
+    assert (fact.event_type, fact.count) == ("host.command.refused", 30)
+    assert fact.message == "Refused: register_group: only the main group may do this and 29 before"
+
+
+async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_place(
+    household, tmp_path, monkeypatch
+):
+    """Where things are on the host is no business of an agent's."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    rules = owner.owner_directory() / allowlist.FILE
+    rules.parent.mkdir(parents=True)
+    rules.write_text(json.dumps({"allowedRoots": [{"path": str(tmp_path / "shown")}]}))
+    (tmp_path / "shown" / "album").mkdir(parents=True)
+    (tmp_path / "private-place").mkdir()
+    await household.add_group("main", is_main=True)
+    wishes = [
+        {"path": str(tmp_path / "private-place"), "name": "letters"},
+        {"path": str(tmp_path / "shown" / "album"), "writable": True},
+    ]
+    group = await household.add_group(container_config={"mounts": wishes})
+    home = Home(tmp_path / "home")
+    home.make()
+    unused: Any = None
+    provision = Provision(
+        home,
+        config.load(home.root, {}),
+        database=household.database,
+        credentials=unused,
+        doors=unused,
+        uid=os.getuid(),
+        clock=household.clock,
+        on_told=household.hints.outbox.give,
+    )
+    for _ in range(3):
+        await provision.prepare(group)
+    (fact,) = await waiting(NoticeHouse(household))
+    assert fact.message == "Not shown, or not writable; the owner was told why: letters; album"
+    assert "private-place" not in json.dumps(dict(fact.payload))
+    assert [one.chat_jid for one in await household.outgoing()] == ["local:main"]
+
+
+async def test_facts_are_bounded(home):
+    async with home.house.database.transaction() as tx:
+        for number in range(MAX_HOST_FACTS + 10):
+            await host_facts.budget_warning(
+                tx, FAMILY, "x" * 5_000, percent=80, key=str(number), now_ms=number
+            )
+    found = await waiting(home)
+    assert len(found) == MAX_HOST_FACTS
+    assert all(len(one.message) < 300 for one in found)
+
+
+async def test_facts_take_no_room_from_the_agents_own(home):
+    async with home.house.database.transaction() as tx:
+        for number in range(MAX_HOST_FACTS):
+            await host_facts.budget_warning(tx, FAMILY, "x", percent=80, key=str(number), now_ms=number)
+    assert await home.note()
