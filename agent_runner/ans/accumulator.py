@@ -46,10 +46,6 @@ class Accumulator:
         self._ready: list[Notification] = []
 
     @property
-    def ready(self) -> list[Notification]:
-        return list(self._ready)
-
-    @property
     def remembered(self) -> int:
         """How many things it knows, to count them when they come again."""
         return len(self._seen)
@@ -86,17 +82,21 @@ class Accumulator:
                 break
             self._forget(key, now_ms)
 
-    def flush(self, points: Collection[InjectAt] = POINTS) -> None:
-        """Make notifications of the batches for these injection points."""
+    def due(self, points: Collection[InjectAt]) -> list[Notification]:
+        """Make notifications of the batches for these points, and return all whose point has come.
+
+        They stay until they are told, at this point or any later one.
+        """
         for way in [way for way in self._batches if way.inject_at in points]:
             self._flush(way)
+        self._ready = [each.at(points) for each in self._ready]
+        return [each for each in self._ready if each.is_due]
 
     def carry_over(self, now_ms: int) -> None:
         """Let all that was not told be told at the next opportunity: a turn is over."""
         for key in list(self._seen):
             self._forget(key, now_ms)
-        self.flush()
-        self._ready = [replace(each, is_overdue=True) for each in self._ready]
+        self.due(POINTS)
 
     def tell(self, told: Notification) -> None:
         """Take out what was told, which may be the first part of a notification."""
@@ -153,11 +153,12 @@ class Accumulator:
 
 def _way(subscriber: Subscriber, event: Event) -> _Way:
     asked_priority, asked_point = event.payload.get("priority"), event.payload.get("inject_at")
-    output = subscriber.output
+    priority = next((each for each in RANK if each == asked_priority), None)
+    inject_at = next((each for each in POINTS if each == asked_point), None)
     return _Way(
-        priority=next((each for each in RANK if each == asked_priority), output.priority),
-        inject_at=next((each for each in POINTS if each == asked_point), output.inject_at),
-        is_addressed=asked_priority in RANK or asked_point in POINTS,
+        priority=priority or subscriber.output.priority,
+        inject_at=inject_at or subscriber.output.inject_at,
+        is_addressed=priority is not None or inject_at is not None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent_runner.ans.accumulator import POINTS, Accumulator
+from agent_runner.ans.accumulator import Accumulator
 from agent_runner.ans.event import Event
 from agent_runner.ans.notification import RANK, Entry, Notification
 from agent_runner.ans.subscriber import About, Batching, Events, Output, Subscriber
@@ -73,19 +73,15 @@ class Collector:
         self._given.pop(notice_id, None)
 
     def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[Notification]:
-        """Return what is to be told at a point, the most important first."""
-        due = DUE_AT[point]
+        """Return what is to be told at a point, the most important first. It stays until it is told."""
+        points = DUE_AT[point]
+        self._given = {number: each.at(points) for number, each in self._given.items()}
+        due = [each for each in self._given.values() if each.is_due]
         for accumulator in self._enabled():
             accumulator.look(now_ms)
-            accumulator.flush(due)
-        return sorted(
-            (
-                each
-                for each in self._ready()
-                if (each.is_overdue or each.inject_at in due) and RANK[each.priority] <= RANK[at_least]
-            ),
-            key=lambda each: each.urgency,
-        )
+            due += accumulator.due(points)
+        wanted = (each for each in due if RANK[each.priority] <= RANK[at_least])
+        return sorted(wanted, key=lambda each: each.urgency)
 
     def tell(self, told: Notification) -> None:
         """Take out what was told."""
@@ -107,10 +103,6 @@ class Collector:
     def _enabled(self) -> list[Accumulator]:
         return [each for name, each in self._accumulators.items() if name not in self._disabled]
 
-    def _ready(self) -> list[Notification]:
-        collected = [each for accumulator in self._enabled() for each in accumulator.ready]
-        return [*collected, *self._given.values()]
-
     def _teller(self, event_type: str) -> Subscriber | None:
         about = [each.subscriber for each in self._accumulators.values() if each.subscriber.names(event_type)]
         enabled = [each for each in about if each.id not in self._disabled]
@@ -124,5 +116,3 @@ UNCLAIMED = Subscriber(
     output=Output(inject_at="turn_start", template="plain.j2"),
 )
 """Tells what the host keeps and no subscriber is about: a notice is never lost for want of one."""
-
-__all__ = ["DUE_AT", "POINTS", "UNCLAIMED", "Collector"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -49,8 +49,9 @@ def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[Stamp]:
     with os.scandir(descriptor) as entries:
         for entry in islice(entries, MAX_LISTED):
             if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
-                status = entry.stat(follow_symlinks=False)
-                found.append(Stamp(name=entry.name, mtime_ns=status.st_mtime_ns, size=status.st_size))
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append(Stamp(name=entry.name, mtime_ns=status.st_mtime_ns, size=status.st_size))
     return sorted(found)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent_runner.ans.accumulator import REPEATED
 from agent_runner.ans.clean import cleaned, one_line, visible, without_tags
 from agent_runner.ans.event import Level
 from agent_runner.ans.notification import Entry, Notification
@@ -152,6 +151,3 @@ def cell(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     line = one_line(text)
     return line if len(line) <= MAX_CELL_CHARS else f"{line[: MAX_CELL_CHARS - 1]}…"
-
-
-__all__ = ["REPEATED", "Finished", "Formatter", "Shown", "plain"]

@@ -247,7 +247,7 @@ class Notices:
         return injection.text
 
     def _template_of(self, notification: Notification) -> str | None:
-        return self._shelf.template_of(notification)
+        return self._shelf.template_named(notification.subscriber)
 
     def _now_ms(self) -> int:
         return int(self._now().timestamp() * 1000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from agent_runner.ans.event import Event
@@ -36,8 +36,8 @@ class Notification:
     priority: Priority
     inject_at: InjectAt
     entries: tuple[Entry, ...]
-    is_overdue: bool = False
-    """Its own point has passed, so the next one will do."""
+    is_due: bool = False
+    """Its point has come, so this one or any later one will do."""
     is_addressed: bool = False
     """Somebody asked for this one by name, so it is never summed up."""
     notice_id: int | None = None
@@ -55,6 +55,10 @@ class Notification:
     @property
     def may_be_summed_up(self) -> bool:
         return self.priority == "low" and not self.is_addressed and self.notice_id is None
+
+    def at(self, points: Collection[InjectAt]) -> Notification:
+        """Return the notification as it is when one of `points` has come."""
+        return replace(self, is_due=True) if self.inject_at in points and not self.is_due else self
 
     def first_half(self) -> Notification:
         return replace(self, entries=self.entries[: (len(self.entries) + 1) // 2])

@@ -11,7 +11,6 @@ from pathlib import Path
 from agent_runner.ans import folder
 from agent_runner.ans.clean import one_line
 from agent_runner.ans.folder import Stamp
-from agent_runner.ans.notification import Notification
 from agent_runner.ans.subscriber import BadSubscriber, Subscriber, parse_subscriber
 
 logger = logging.getLogger(__name__)
@@ -32,10 +31,10 @@ class Shelf:
     shipped_templates: dict[str, str] = field(default_factory=dict)
     own_templates: dict[str, str] = field(default_factory=dict)
 
-    def template_of(self, notification: Notification) -> str | None:
-        """Return the template's text: the group's own comes first for the group's own subscribers."""
-        name = notification.subscriber.output.template
-        if notification.subscriber.own and name in self.own_templates:
+    def template_named(self, subscriber: Subscriber) -> str | None:
+        """Return the template's text: for a subscriber of the group's, its own comes first."""
+        name = subscriber.output.template
+        if subscriber.own and name in self.own_templates:
             return self.own_templates[name]
         return self.shipped_templates.get(name)
 
@@ -70,6 +69,9 @@ class Shelves:
             shipped_templates=self._shelf.shipped_templates or _templates(self._shipped / "templates"),
             own_templates=_own_templates(descriptor, found),
         )
+        for each in own:
+            if self._shelf.template_named(each) is None:
+                logger.warning("subscriber %s tells plainly: no template %s", each.id, each.output.template)
         self._seen = found
         return self._shelf
 
@@ -123,7 +125,18 @@ def _parsed(text: str, known: set[str], *, own: bool) -> Subscriber:
 def _own_templates(descriptor: int | None, found: list[Stamp]) -> dict[str, str]:
     names = [each.name for each in found if each.name.endswith(".j2")][:MAX_OWN]
     texts = {name: _text(descriptor, name) for name in names}
-    return {name: text for name, text in texts.items() if text is not None}
+    return {name: text for name, text in texts.items() if text is not None and _is_good(name, text)}
+
+
+def _is_good(name: str, text: str) -> bool:
+    from agent_runner.ans.templating import BadTemplate, check
+
+    try:
+        check(text)
+    except BadTemplate as error:
+        logger.warning("template %s is skipped: %s", one_line(name), one_line(str(error)))
+        return False
+    return True
 
 
 def _disabled(descriptor: int | None, found: list[Stamp]) -> frozenset[str]:

@@ -9,12 +9,47 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jinja2 import StrictUndefined, Undefined
+from jinja2 import StrictUndefined, TemplateError, Undefined, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agent_runner.ans.accumulator import REPEATED
 from agent_runner.ans.clean import one_line
 from agent_runner.ans.formatter import MAX_CELL_CHARS, PREFIXES, Finished, Shown
+
+KEPT_FILTERS = frozenset(
+    {"count", "d", "default", "first", "float", "int", "last", "length", "lower", "round", "sort", "sum"}
+    | {"title", "trim", "truncate", "unique", "upper"}
+)
+"""Those of Jinja2's that cannot make much of little."""
+_PARTS = (
+    nodes.Template,
+    nodes.Output,
+    nodes.TemplateData,
+    nodes.Const,
+    nodes.Name,
+    nodes.Getattr,
+    nodes.Getitem,
+    nodes.Slice,
+    nodes.If,
+    nodes.For,
+    nodes.CondExpr,
+    nodes.Filter,
+    nodes.Keyword,
+    nodes.Test,
+    nodes.Compare,
+    nodes.Operand,
+    nodes.And,
+    nodes.Or,
+    nodes.Not,
+    nodes.Concat,
+    nodes.List,
+    nodes.Tuple,
+)
+"""What a template of a group may be made of: nothing that repeats, grows or calls."""
+
+
+class BadTemplate(ValueError):
+    """A group's template is not used; one line says why."""
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -34,8 +69,9 @@ def environment() -> _Environment:
         undefined=StrictUndefined,
         finalize=_quoted,
     )
-    made.globals["toon_encode"] = toon_encode
-    made.filters |= {
+    made.globals = {"toon_encode": toon_encode}
+    kept = {name: filter_ for name, filter_ in made.filters.items() if name in KEPT_FILTERS}
+    made.filters = kept | {
         "toon_encode": toon_encode,
         "format_time": format_time,
         "severity_prefix": severity_prefix,
@@ -43,6 +79,32 @@ def environment() -> _Environment:
         "repeated": repeated,
     }
     return made
+
+
+def check(source: str) -> None:
+    """See to it that a template of a group is done at once, whoever wrote it.
+
+    Raises:
+        BadTemplate: it is no template, or does more than put values into lines.
+    """
+    made = environment()
+    try:
+        parsed = made.parse(source)
+    except TemplateError as error:
+        raise BadTemplate(f"line {getattr(error, 'lineno', 1)}: {error}") from error
+    for node in parsed.find_all(nodes.Node):
+        if not isinstance(node, _PARTS) and not _is_toon(node):
+            raise BadTemplate(f"line {node.lineno}: {type(node).__name__} is not for templates of a group")
+    for each in parsed.find_all(nodes.Filter):
+        if each.name not in made.filters:
+            raise BadTemplate(f"line {each.lineno}: there is no filter '{each.name}'")
+    for loop in parsed.find_all(nodes.For):
+        if loop.recursive or any(True for _ in loop.find_all(nodes.For)):
+            raise BadTemplate(f"line {loop.lineno}: a loop in a loop is not for templates of a group")
+
+
+def _is_toon(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Call) and getattr(node.node, "name", "") == "toon_encode"
 
 
 def _quoted(value: Any) -> Any:
