@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -46,17 +47,23 @@ class Front:
         """Serve until cancelled."""
         import uvicorn
 
+        from orchestrator.web.refusals import Refusals
+
+        refused = Refusals(self.database, clock=self.clock)
         config = uvicorn.Config(
-            self._app(),
+            self._app(refused.note),
             log_config=None,
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=2,
             ws="none",
         )
-        await Server(config).serve_on(*listeners)
+        async with asyncio.TaskGroup() as beside:
+            noting = beside.create_task(refused.run(), name="web:refusals")
+            await Server(config).serve_on(*listeners)
+            noting.cancel()
 
-    def _app(self) -> Any:
+    def _app(self, on_refusal: Callable[..., None]) -> Any:
         from orchestrator.web.api import web_app
         from orchestrator.web.dashboards import DashboardDesk
         from orchestrator.web.door import Door
@@ -91,4 +98,5 @@ class Front:
             metrics=Metrics(self.database, live=self.live, refusals=self.refusals),
             bus=self.bus,
             token=self.token,
+            on_refusal=on_refusal,
         )

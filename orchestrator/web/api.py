@@ -24,6 +24,7 @@ from orchestrator.web.guard import Guard
 from orchestrator.web.loops import LoopDesk, loop_routes
 from orchestrator.web.metrics import Metrics, metrics_route
 from orchestrator.web.pairing import PairingDesk, pairing_routes
+from orchestrator.web.refusals import OnRefusal
 from orchestrator.web.stream import event_route
 from orchestrator.web.tasks import TaskDesk, task_routes
 
@@ -72,8 +73,9 @@ def web_app(
     metrics: Metrics,
     bus: Bus,
     token: str,
+    on_refusal: OnRefusal,
 ) -> Starlette:
-    """Build the app; everything but `/healthz` needs the token."""
+    """Build the app; everything but `/healthz` needs the token. `on_refusal` hears of who is not let in."""
 
     async def chat(request: Request) -> Response:
         asked = _parsed(ChatRequest, await _body(request))
@@ -111,7 +113,7 @@ def web_app(
             *pairing_routes(pairing),
             *dashboard_routes(dashboards, _body),
         ],
-        middleware=[Middleware(Guard, token=token)],
+        middleware=[Middleware(Guard, token=token, on_refusal=on_refusal)],
         exception_handlers={AndyError: _explain},
     )
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64decode
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from orchestrator.web.refusals import Knock, OnRefusal
 
 OPEN_PATHS = frozenset({"/healthz"})
 OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -17,25 +20,28 @@ OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 class Guard:
     """ASGI middleware: checks Host, Origin and the token before anything is read."""
 
-    def __init__(self, app: ASGIApp, *, token: str) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, on_refusal: OnRefusal) -> None:
         self._app = app
         self._token = token.encode()
+        self._on_refusal = on_refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             refusal = self._refusal(scope["path"], Headers(scope=scope))
             if refusal is not None:
-                await refusal(scope, receive, send)
+                self._on_refusal(_knock(scope, refusal))
+                await refusal.response(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
+    def _refusal(self, path: str, headers: Headers) -> _Refusal | None:
         # A page that has its name resolve to 127.0.0.1 still sends its own name.
-        if _host_of(headers.get("host", "")) not in OWN_HOSTS:
-            return _refused(403, "bad_host", "Ask for 127.0.0.1 or localhost.")
+        host = headers.get("host", "")
+        if _host_of(host) not in OWN_HOSTS:
+            return _refused(403, "bad_host", "Ask for 127.0.0.1 or localhost.", given=host)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).hostname not in {"127.0.0.1", "localhost", "::1"}:
-            return _refused(403, "bad_origin", "Pages of other origins may not come in.")
+        if origin is not None and not _is_own(origin):
+            return _refused(403, "bad_origin", "Pages of other origins may not come in.", given=origin)
         if headers.get("sec-fetch-site") == "cross-site":
             return _refused(403, "bad_origin", "Links and pictures of other pages may not come in.")
         if path in OPEN_PATHS:
@@ -45,9 +51,34 @@ class Guard:
                 401, "bad_token", "Send 'Authorization: Bearer …' with the token in data/token."
             )
             if "text/html" in headers.get("accept", ""):
-                refusal.headers["WWW-Authenticate"] = 'Basic realm="Andy: the token is the password"'
+                refusal.response.headers["WWW-Authenticate"] = 'Basic realm="Andy: the token is the password"'
             return refusal
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    error: str
+    response: JSONResponse
+    given: str | None = None
+
+
+def _knock(scope: Scope, refusal: _Refusal) -> Knock:
+    client = scope.get("client")
+    return Knock(
+        error=refusal.error,
+        path=scope["path"],
+        method=scope["method"],
+        peer=client[0] if client else None,
+        given=refusal.given,
+    )
+
+
+def _is_own(origin: str) -> bool:
+    try:
+        return urlsplit(origin).hostname in {"127.0.0.1", "localhost", "::1"}
+    except ValueError:
+        return False
 
 
 def _token_in(authorization: str) -> bytes:
@@ -68,5 +99,6 @@ def _host_of(value: str) -> str:
     return value.rsplit(":", 1)[0] if value.count(":") == 1 or value.startswith("[") else value
 
 
-def _refused(status: int, code: str, text: str) -> JSONResponse:
-    return JSONResponse({"error": {"code": code, "message": text}}, status_code=status)
+def _refused(status: int, code: str, text: str, *, given: str | None = None) -> _Refusal:
+    response = JSONResponse({"error": {"code": code, "message": text}}, status_code=status)
+    return _Refusal(error=code, response=response, given=given)

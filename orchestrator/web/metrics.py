@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.models import LiveRun
-from orchestrator.store import outbox, turns, usage
+from orchestrator.store import notices, outbox, turns, usage
 from orchestrator.store.database import Database
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Figures:
     outbox: Mapping[str, int]
     containers: Mapping[str, int]
     refusals: Mapping[str, int]
+    notices: Mapping[str, int] = field(default_factory=dict)
 
 
 class Metrics:
@@ -60,6 +61,7 @@ class Metrics:
                 used=await usage.shares(tx),
                 turns=await turns.counts(tx),
                 outbox=await outbox.counts(tx),
+                notices=await notices.counts(tx),
                 containers=Counter(run.state.value for run in self._live()),
                 refusals={str(status): count for status, count in self._refusals().items()},
             )
@@ -95,6 +97,7 @@ def _families(figures: Figures) -> list[Metric]:
         _counted("andy_turns", "Turns that have ended.", "outcome", ended),
         _standing("andy_turns_open", "Turns that have not.", still_open),
         _standing("andy_outbox", "Messages to chats.", figures.outbox),
+        _standing("andy_notices", "Notices to agents.", figures.notices),
         _standing("andy_containers", "Containers that live.", figures.containers),
     ]
 

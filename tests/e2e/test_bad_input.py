@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess
+from tests.fakes.andy_process import AndyProcess, until
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,17 @@ def test_a_stranger_is_kept_out(andy: AndyProcess, headers: dict[str, str], stat
     with andy.http(**headers) as http:
         assert http.get("/status").status_code == status
         assert http.post("/chat", json={"group": "main", "text": "hi"}).status_code == status
+
+
+def test_a_stranger_at_the_door_is_in_the_audit(andy: AndyProcess) -> None:
+    with andy.http(Authorization="Bearer wrong") as http:
+        assert http.get("/status").status_code == 401
+
+    def is_told() -> bool:
+        rows = [one for one in andy.listed("audit") if one["kind"] == "http.refused"]
+        return [(one["detail"]["error"], one["detail"]["path"]) for one in rows] == [("bad_token", "/status")]
+
+    until(is_told, what="the refusal is in the audit")
 
 
 def test_health_needs_no_token(andy: AndyProcess) -> None:

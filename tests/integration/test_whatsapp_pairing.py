@@ -214,7 +214,8 @@ class Desk:
 
 
 def browser(desk: Desk | Pairing, **headers: str) -> TestClient:
-    parts = dict.fromkeys(inspect.signature(web_app).parameters) | {"pairing": desk, "token": "secret"}
+    given = {"pairing": desk, "token": "secret", "on_refusal": lambda _: None}
+    parts = dict.fromkeys(inspect.signature(web_app).parameters) | given
     app = web_app(**parts)
     return TestClient(app, base_url="http://127.0.0.1", headers=headers)
 

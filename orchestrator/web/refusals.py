@@ -1,0 +1,108 @@
+"""Whom the door did not let in, for the audit: one row a kind and minute, however often they knock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from orchestrator.clock import Clock
+from orchestrator.errors import StoreError
+from orchestrator.hints import Hint
+from orchestrator.store import audit
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+PERIOD_SECONDS = 60.0
+MAX_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knock:
+    """A request that was refused: what it asked for, and what was wrong with it. Never a token."""
+
+    error: str
+    path: str
+    method: str
+    peer: str | None
+    given: str | None = None
+    """The host or the origin that it named."""
+
+
+OnRefusal = Callable[[Knock], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    first: Knock
+    first_ms: int
+    count: int = 1
+
+
+class Refusals:
+    """Counts at once, and writes a moment later; a first one after a quiet minute without delay."""
+
+    def __init__(self, database: Database, *, clock: Clock, period_seconds: float = PERIOD_SECONDS) -> None:
+        self._database = database
+        self._clock = clock
+        self._period_seconds = period_seconds
+        self._counted: dict[str, _Counted] = {}
+        self._hint = Hint()
+
+    def note(self, knock: Knock) -> None:
+        """Count a refusal with those of its kind; the first of them tells what was asked."""
+        known = self._counted.get(knock.error)
+        if known is None:
+            self._counted[knock.error] = _Counted(first=knock, first_ms=self._clock.now_ms())
+        else:
+            self._counted[knock.error] = replace(known, count=known.count + 1)
+        self._hint.give()
+
+    async def run(self) -> None:
+        """Write until cancelled, and then what is left."""
+        try:
+            while True:
+                await self._hint.wait(at_most_seconds=None)
+                await self.write()
+                await asyncio.sleep(self._period_seconds)
+        finally:
+            await self.write()
+
+    async def write(self) -> None:
+        """Write what was counted; what the disk refuses stays counted."""
+        written = dict(self._counted)
+        if not written:
+            return
+        try:
+            async with self._database.transaction() as tx:
+                for one in written.values():
+                    await audit.append(tx, _event(one))
+        except StoreError as error:
+            log.warning("refusals.not_recorded", reason=str(error), kinds=sorted(written))
+            return
+        self._counted = {
+            kind: replace(one, count=one.count - written[kind].count) if kind in written else one
+            for kind, one in self._counted.items()
+            if one is not written.get(kind)
+        }
+
+
+def _event(one: _Counted) -> audit.Event:
+    first = one.first
+    detail = {
+        "error": first.error,
+        "count": one.count,
+        "method": _plain(first.method),
+        "path": _plain(first.path),
+        "peer": first.peer,
+        "given": None if first.given is None else _plain(first.given),
+    }
+    return audit.Event(at_ms=one.first_ms, kind="http.refused", detail=detail)
+
+
+def _plain(text: str) -> str:
+    """What a stranger chose, in one short line of plain characters."""
+    return ascii(text[:MAX_CHARS])[1:-1]

@@ -1,0 +1,119 @@
+"""Who is not let in by the HTTP door leaves a row in the audit: one a kind and minute."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from orchestrator.store import audit
+from orchestrator.web.guard import Guard
+from orchestrator.web.refusals import Knock, Refusals
+from tests.fakes.household import Household
+from tests.fakes.until import until
+
+EVIL = "https://evil.example"
+WITH_TOKEN = {"Authorization": "Bearer secret"}
+
+
+async def inside(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("let in")
+
+
+@pytest.fixture
+def refusals(household: Household) -> Refusals:
+    return Refusals(household.database, clock=household.clock)
+
+
+@pytest.fixture
+async def outside(refusals: Refusals) -> AsyncIterator[httpx.AsyncClient]:
+    guard = Guard(inside, token="secret", on_refusal=refusals.note)
+    transport = httpx.ASGITransport(guard, client=("10.0.0.7", 5))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield client
+
+
+async def rows(household: Household) -> list[dict[str, Any]]:
+    async with household.database.reading() as tx:
+        found = await audit.newest(tx, limit=100)
+    return [one["detail"] for one in found if one["kind"] == "http.refused"]
+
+
+async def stop(running: asyncio.Task[None]) -> None:
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def knock(client: httpx.AsyncClient, **headers: str) -> int:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return (await client.get("/messages/x?key=mine", headers=named)).status_code
+
+
+async def test_each_kind_of_refusal_is_written_down_with_what_it_named_and_no_token(
+    household: Household, refusals: Refusals, outside: httpx.AsyncClient
+) -> None:
+    assert await knock(outside, Authorization="Bearer guessed") == 401
+    assert await knock(outside, Origin=EVIL, **WITH_TOKEN) == 403
+    assert await knock(outside, Origin="http://[", **WITH_TOKEN) == 403
+    assert await knock(outside, Host="evil.example", **WITH_TOKEN) == 403
+    assert await knock(outside, Sec_Fetch_Site="cross-site", **WITH_TOKEN) == 403
+    await refusals.write()
+    asked = {"method": "GET", "path": "/messages/x", "peer": "10.0.0.7"}
+    found = await rows(household)
+    assert sorted(found, key=lambda one: one["error"]) == [
+        {"error": "bad_host", "count": 1, "given": "evil.example", **asked},
+        {"error": "bad_origin", "count": 3, "given": EVIL, **asked},
+        {"error": "bad_token", "count": 1, "given": None, **asked},
+    ]
+    assert "guessed" not in str(found)
+
+
+async def test_a_first_refusal_is_written_at_once_and_a_thousand_more_are_one_row(
+    household: Household, refusals: Refusals, outside: httpx.AsyncClient
+) -> None:
+    running = asyncio.create_task(refusals.run(), name="refusals")
+    await knock(outside)
+    await until(lambda: rows(household), "the first is there")
+    for _ in range(1000):
+        await knock(outside)
+    assert [one["count"] for one in await rows(household)] == [1]
+    await stop(running)
+    assert [one["count"] for one in await rows(household)] == [1, 1000]
+
+
+async def test_after_a_minute_those_in_between_are_written_though_nobody_knocks_again(
+    household: Household,
+) -> None:
+    refusals = Refusals(household.database, clock=household.clock, period_seconds=0.05)
+    running = asyncio.create_task(refusals.run(), name="refusals")
+    for _ in range(5):
+        refusals.note(Knock(error="bad_token", path="/chat", method="POST", peer=None))
+        await asyncio.sleep(0)
+
+    async def total() -> bool:
+        return sum(one["count"] for one in await rows(household)) == 5
+
+    await until(total, "all of them are written")
+    await stop(running)
+
+
+async def test_what_cannot_be_written_down_now_is_counted_on(
+    household: Household, refusals: Refusals, outside: httpx.AsyncClient
+) -> None:
+    async def rename(before: str, after: str) -> None:
+        async with household.database.transaction() as tx:
+            await tx.execute(f"ALTER TABLE {before} RENAME TO {after}")
+
+    await rename("audit", "away")
+    await knock(outside)
+    await refusals.write()
+    await rename("away", "audit")
+    assert await rows(household) == []
+    await knock(outside)
+    await refusals.write()
+    await refusals.write()
+    assert [one["count"] for one in await rows(household)] == [2]
