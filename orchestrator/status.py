@@ -1,4 +1,7 @@
-"""What runs, waits and goes wrong: for `GET /status` and `andy status`. Stable keys, no texts of chats."""
+"""What runs, waits and goes wrong: for `GET /status` and `andy status`. Stable keys, no texts of chats.
+
+What models were told that is urgent is named: whoever runs Andy should see it too.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from orchestrator import group_config
+from orchestrator import group_config, notice_reports
 from orchestrator.models import LiveRun, Run, RunId, RunState, TaskStatus, Turn, TurnState
 from orchestrator.reports import short
-from orchestrator.store import groups, outbox, reminders, runs, tasks, turns
+from orchestrator.store import groups, notice_claims, outbox, reminders, runs, tasks, turns
 from orchestrator.store.database import Tx
 
 DAY_MS = 24 * 3_600_000
 NEXT = 3
+NOTICES = 10
 WAITING = 50
 
 
@@ -83,6 +87,7 @@ async def gather(tx: Tx, host: Host) -> dict[str, Any]:
             "dead": sum(one.state == "dead" for one in unsent),
         },
         "errors": await _errors(tx, since_ms=host.now_ms - DAY_MS),
+        "notices": await _notices(tx, since_ms=host.now_ms - DAY_MS),
     }
 
 
@@ -146,6 +151,12 @@ async def _errors(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: -one["last_ms"])
 
 
+async def _notices(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
+    """The newest of high or critical priority that models were told."""
+    found = await notice_claims.recently_told(tx, since_ms=since_ms, limit=NOTICES)
+    return [notice_reports.told_row(one) for one in found]
+
+
 def _seconds(milliseconds: int) -> float:
     return round(max(0, milliseconds) / 1000, 1)
 
@@ -177,6 +188,8 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"outbox      {_outbox_told(found['outbox'])}",
         f"errors      {'of the last 24 hours:' if found['errors'] else 'none in 24 hours'}",
         *(f"  {_error_told(one)}" for one in found["errors"]),
+        *(["notices     urgent, told in the last 24 hours:"] if found["notices"] else []),
+        *(f"  {_notice_told(one)}" for one in found["notices"]),
     ]
 
 
@@ -233,6 +246,12 @@ def _outbox_told(counts: dict[str, int]) -> str:
 def _error_told(one: dict[str, Any]) -> str:
     last = f"last {_at(one['last_ms'])} in {one['group']}"
     return f"{one['count']} × {one['kind']}, {last}: {short(one['reason'] or 'no reason', 70)}"
+
+
+def _notice_told(one: dict[str, Any]) -> str:
+    number = f" {one['id']}" if one["id"] is not None else ""
+    where = f"{_at(one['at_ms'])} {one['group']}, turn {one['turn']}"
+    return f"{where}: {one['priority']}{number} {one['event_type']}: {short(one['text'], 80)}"
 
 
 def _at(at_ms: int) -> str:

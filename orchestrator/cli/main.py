@@ -10,7 +10,19 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from orchestrator import __version__
-from orchestrator.cli import accounts, backup, cron, dashboard, doctor, events, loop, setup, tasks, whatsapp
+from orchestrator.cli import (
+    accounts,
+    backup,
+    cron,
+    dashboard,
+    doctor,
+    events,
+    loop,
+    notices,
+    setup,
+    tasks,
+    whatsapp,
+)
 from orchestrator.cli.options import (
     FAILED,
     GroupArgument,
@@ -46,6 +58,7 @@ app.command(tasks.tasks_app)
 app.command(dashboard.dashboard_app)
 app.command(cron.cron_app)
 app.command(loop.loop_app)
+app.command(notices.notices_app)
 app.command(whatsapp.whatsapp_app)
 app.command(setup.setup)
 app.command(doctor.doctor)

@@ -1,0 +1,79 @@
+"""`andy notices`."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, LimitOption, read, show
+
+notices_app = App(
+    name="notices", help="What agents are to notice later: their own notes, and facts of the host."
+)
+
+NumberArgument = Annotated[int, Parameter(help="Its number in 'andy notices list GROUP'.")]
+
+
+@notices_app.command(name="list")
+def list_notices(
+    group: GroupArgument,
+    /,
+    *,
+    with_over: Annotated[
+        bool, Parameter(name="--all", negative="", help="Those that are over too, newest first.")
+    ] = False,
+    limit: LimitOption = 50,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List what waits for an agent, and what it was told and did not acknowledge. Works with Andy down."""
+    from orchestrator import notice_reports
+
+    read(
+        home,
+        lambda tx: notice_reports.every(tx, group, with_over=with_over, limit=max(1, limit)),
+        notice_reports.list_lines,
+        as_json=as_json,
+    )
+
+
+@notices_app.command(name="show")
+def show_notice(
+    group: GroupArgument,
+    number: NumberArgument,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show all of one: what it waits for, or what became of it and the words the model read."""
+    from orchestrator import notice_reports
+    from orchestrator.cli import terminal
+
+    found = asyncio.run(terminal.read(home, lambda tx: notice_reports.one(tx, group, number)))
+    show(found, partial(notice_reports.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
+
+
+@notices_app.command
+def cancel(
+    group: GroupArgument,
+    number: NumberArgument,
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Let one be told no more. Works with Andy down; a turn that has it already may still tell it."""
+    from orchestrator import notice_reports
+    from orchestrator.cli import terminal
+
+    asyncio.run(
+        terminal.change(home, lambda tx, now_ms: notice_reports.cancel(tx, group, number, now_ms=now_ms))
+    )
+    if as_json:
+        show_notice(group, number, as_json=True, home=home)
+        return
+    print(f"Notice {number} of '{group}' is cancelled.")
