@@ -17,6 +17,8 @@ MessageId = NewType("MessageId", str)
 """The channel's id of a message, unique in its chat."""
 Seq = NewType("Seq", int)
 """A message's place in the store: cursors are made of these."""
+OFFLINE = "offline"
+"""In place of whose model it is: an agent without one."""
 TurnId = NewType("TurnId", int)
 RunId = NewType("RunId", str)
 

@@ -8,9 +8,10 @@ from typing import assert_never
 
 from agent_runner.wire.frames import Ack, Failure, Frame, Heartbeat, Ready, Result, TurnEnd, Usage
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS
-from orchestrator.models import OutboxState, Run, Turn, TurnKind, TurnState
+from agent_runner.wire.order import RestoreMode
+from orchestrator.models import OFFLINE, OutboxState, Run, Turn, TurnKind, TurnState
 from orchestrator.silence import is_silence
-from orchestrator.store import notice_claims, outbox, runs, sessions, turns
+from orchestrator.store import checkpoints, notice_claims, outbox, runs, sessions, turns
 from orchestrator.store.database import Tx
 
 GiveBack = Callable[..., Awaitable[TurnState]]
@@ -20,6 +21,7 @@ Hear = Callable[[Tx, Turn], Awaitable[None]]
 """Take notice of what a turn has said that ends well, before that leaves."""
 
 LOST_SESSION = "session_gone"
+SESSION_GONE = "its session was gone when it was to be resumed"
 FAILED_CHECK = "check"
 """Comes again at its task's next time; tried at once it would say the same."""
 MAX_RESULTS, MAX_RESULT_CHARS = 100, 1_000_000
@@ -40,6 +42,8 @@ class Taken:
     """What was said was not kept: the turn has said enough."""
     told: tuple[int, ...] = ()
     """The notices that were told in it, of those that it was given."""
+    restored: RestoreMode | None = None
+    """How its conversation really went on, if that is news."""
 
 
 async def hear_nothing(tx: Tx, turn: Turn) -> None:
@@ -61,7 +65,7 @@ async def take(
     match frame:
         case Ack():
             await turns.acknowledge(tx, turn.id, now_ms=now_ms)
-            return Taken(turn, is_acked=True)
+            return Taken(turn, is_acked=True, restored=await _restored(tx, run, frame))
         case Result():
             return Taken(turn, is_left_out=not await _hold(tx, run, turn, frame, now_ms=now_ms))
         case TurnEnd():
@@ -69,10 +73,15 @@ async def take(
             if frame.status == "success":
                 await hear(tx, turn)
                 told = await _note_told(tx, run, turn, frame, now_ms=now_ms)
+                await _mark(tx, run, turn, frame, now_ms=now_ms)
             ended = await _end(tx, run, turn, frame, give_back=give_back, now_ms=now_ms)
             reason = plain_reason(frame.error) if frame.status == "error" else None
-            return Taken(turn, ended=ended, reason=reason, told=tuple(told))
-        case Ready() | Heartbeat() | Usage() | Failure():
+            restored = await _restored(tx, run, frame)
+            return Taken(turn, ended=ended, reason=reason, told=tuple(told), restored=restored)
+        case Usage():
+            await runs.note_context(tx, run.id, tokens=frame.context_tokens, window=frame.context_window)
+            return Taken(turn)
+        case Ready() | Heartbeat() | Failure():
             return Taken(turn)
         case _:
             assert_never(frame)
@@ -104,6 +113,25 @@ async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> 
         state=OutboxState.HELD,
         now_ms=now_ms,
     )
+
+
+async def _restored(tx: Tx, run: Run, frame: Ack | TurnEnd) -> RestoreMode | None:
+    """Take the runner's word for how it went on with the conversation, where the host had planned another."""
+    if frame.restored is None:
+        return None
+    is_news = await runs.note_restored(tx, run.id, frame.restored, reason=SESSION_GONE)
+    return frame.restored if is_news else None
+
+
+async def _mark(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> None:
+    """Note up to where the session holds the turn, or that an agent without one has answered it."""
+    if run.is_isolated:
+        return
+    session_id = await sessions.current(tx, run.folder)
+    if frame.checkpoint is not None and session_id is not None:
+        await checkpoints.add(tx, run, turn, session_id=session_id, uuid=frame.checkpoint, now_ms=now_ms)
+    elif run.provider == OFFLINE and frame.note is None:
+        await checkpoints.add_outside(tx, turn)
 
 
 async def _note_told(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> list[int]:

@@ -167,6 +167,10 @@ class Hearing:
         if taken.is_left_out and life.muted_turn != taken.turn.id:
             life.muted_turn = taken.turn.id
             log.warning("result.left_out", **ids, reason="the turn has said enough")
+        if taken.restored is not None:
+            self._around.bus.publish(
+                "conversation.restored", **ids, detail=taken.restored, reason=frames.SESSION_GONE
+            )
         for notice in taken.told:
             self._around.bus.publish(
                 "notice.told", group=life.run.folder, turn=taken.turn.id, detail=str(notice)

@@ -13,7 +13,7 @@ from orchestrator.container import outcome
 from orchestrator.container.hearing import Hearing
 from orchestrator.container.leftovers import Left, Leftovers
 from orchestrator.container.life import Life
-from orchestrator.container.ties import Surroundings
+from orchestrator.container.ties import Restoration, Surroundings
 from orchestrator.errors import ContainerError, EngineGone
 from orchestrator.interfaces import ContainerSpec, Mount, RunningContainer
 from orchestrator.models import Group, Run, RunState, Turn
@@ -30,6 +30,22 @@ class Launch:
     group: Group
     order: RunOrder
     environment: dict[str, str]
+    restoration: Restoration | None
+    """How it goes on with the group's conversation; None of a run apart from that."""
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        group: Group,
+        order: RunOrder,
+        environment: dict[str, str],
+        restoration: Restoration | None,
+    ) -> Launch:
+        """Put together what was decided, and into the order how the conversation goes on."""
+        if restoration is not None:
+            order = order.model_copy(update={"restore": restoration.restore})
+        return cls(run=run, group=group, order=order, environment=environment, restoration=restoration)
 
     def facts(self) -> dict[str, object]:
         """What the run is, for its log. Not what it is asked."""
@@ -38,6 +54,8 @@ class Launch:
             "agent": self.order.agent,
             "model": self.order.model,
             "session": self.order.session_id or "new",
+            "restore": self.run.restore_mode,
+            "because": self.run.restore_reason,
             "egress": self.order.egress,
             "isolated": "yes" if self.run.is_isolated else None,
             "turn_seconds": self.order.limits.turn_seconds,
@@ -52,7 +70,7 @@ class Launching:
         self._hearing = hearing
         self._leftovers = leftovers
 
-    def new_run(self, turn: Turn, token_hash: str) -> Run:
+    def new_run(self, turn: Turn, token_hash: str, restoration: Restoration | None) -> Run:
         return Run(
             id=self._around.ties.new_run_id(),
             folder=turn.folder,
@@ -65,6 +83,10 @@ class Launching:
             ended_ms=None,
             exit_kind=None,
             exit_detail=None,
+            model=restoration.model if restoration else None,
+            provider=restoration.provider if restoration else None,
+            restore_mode=restoration.restore.mode if restoration else None,
+            restore_reason=restoration.restore.reason if restoration else None,
         )
 
     async def launch(self, life: Life, launch: Launch) -> outcome.Outcome:

@@ -18,12 +18,12 @@ from orchestrator.container.life import Life
 from orchestrator.container.lives import Lives
 from orchestrator.container.living import Living
 from orchestrator.container.run_log import RunLogs
-from orchestrator.container.ties import Surroundings, Ties
+from orchestrator.container.ties import Restoration, Surroundings, Ties, resume_plainly
 from orchestrator.container.watching import Watching
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.interfaces import ContainerRuntime
-from orchestrator.models import Folder, LiveRun, RunId, RunState, Turn, TurnState
+from orchestrator.models import Folder, Group, LiveRun, RunId, RunState, Turn, TurnState
 from orchestrator.store import groups, runs, sessions, turns
 from orchestrator.store.database import Database, Tx
 
@@ -89,15 +89,16 @@ class RunPool:
         life.obey(launch.group)
         life.session_id = launch.order.session_id
         self._living.spawn(life, self._launching.launch(life, launch))
-        self._around.bus.publish(
-            "turn.started", group=turn.folder, turn=turn.id, run=launch.run.id, attempt=turn.attempt
-        )
+        ids = {"group": turn.folder, "turn": turn.id, "run": launch.run.id}
+        self._around.bus.publish("turn.started", **ids, attempt=turn.attempt)
+        if launch.restoration is not None:
+            self._around.bus.publish("conversation.restored", **ids, **launch.restoration.told())
 
     async def _record_start(self, turn: Turn) -> Launch | None:
         """Give the turn to a run that is to be; None when there is nothing to start any more."""
         ties, now_ms = self._around.ties, self._around.clock.now_ms()
         token, token_hash = ties.token()
-        run = self._launching.new_run(turn, token_hash)
+        restoration = None if turn.is_isolated else await self._restoration(turn)
         async with self._around.database.transaction() as tx:
             group = await groups.by_folder(tx, turn.folder)
             if not await _waits(tx, turn):
@@ -105,12 +106,21 @@ class RunPool:
             if group is None:
                 await turns.settle(tx, turn.id, TurnState.FAILED, reason=NO_GROUP, now_ms=now_ms)
                 return None
+            restoration = await _still_true(tx, turn, group, restoration)
+            run = self._launching.new_run(turn, token_hash, restoration)
             await runs.begin(tx, run)
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
-            session = None if run.is_isolated else await sessions.current(tx, turn.folder)
-            order = ties.order(run, group, await ties.compose(tx, turn, group, run.id), session)
+            session_id = restoration.session_id if restoration is not None else None
+            order = ties.order(run, group, await ties.compose(tx, turn, group, run.id), session_id)
             environment = dict(ties.environment(group, order.agent, token))
-        return Launch(run=run, group=group, order=order, environment=environment)
+        return Launch.of(run, group, order, environment, restoration)
+
+    async def _restoration(self, turn: Turn) -> Restoration | None:
+        """How the conversation goes on; None of a group that is gone."""
+        async with self._around.database.reading() as tx:
+            group = await groups.by_folder(tx, turn.folder)
+            session_id = await sessions.current(tx, turn.folder)
+        return None if group is None else await self._around.ties.restore(turn, group, session_id)
 
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
         """Give a queued turn to a live container, unless that has ended or is busy by now."""
@@ -214,6 +224,14 @@ class RunPool:
         ending = self.tasks()
         if ending:
             await asyncio.wait(ending, timeout=10)
+
+
+async def _still_true(tx: Tx, turn: Turn, group: Group, decided: Restoration | None) -> Restoration | None:
+    """What was decided, unless the group has another session by now: then that is resumed as it is."""
+    session_id = None if turn.is_isolated else await sessions.current(tx, turn.folder)
+    if turn.is_isolated or (decided is not None and decided.seen == session_id):
+        return decided
+    return await resume_plainly(turn, group, session_id)
 
 
 async def _waits(tx: Tx, turn: Turn) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import stamina
 
-from agent_runner.wire.order import AgentName, RunOrder, TurnOrder
+from agent_runner.wire.order import AgentName, Restore, RestoreMode, RunOrder, TurnOrder
 from orchestrator.clock import Clock
 from orchestrator.container import frames, reaper
 from orchestrator.container.run_log import RunLogs
@@ -18,6 +19,32 @@ from orchestrator.hints import Hints
 from orchestrator.interfaces import ContainerRuntime, Mount
 from orchestrator.models import Folder, Group, Run, RunId, Turn, TurnState
 from orchestrator.store.database import Database, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoration:
+    """How a container goes on with its group's conversation."""
+
+    restore: Restore
+    seen: str | None
+    """The group's session when this was decided."""
+    session_id: str | None
+    """The session to resume."""
+    model: str | None = None
+    provider: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers, for who watches."""
+
+    def told(self) -> dict[str, Any]:
+        """What an event says of it."""
+        return {"detail": self.restore.mode, "reason": self.restore.reason, "data": dict(self.facts)}
+
+
+async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Restoration:
+    """Resume the session if there is one, and tell nothing."""
+    del turn, group
+    mode: RestoreMode = "resume" if session_id else "fresh"
+    return Restoration(restore=Restore(mode=mode), seen=session_id, session_id=session_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +73,10 @@ class Ties:
     give_back: frames.GiveBack
     new_run_id: Callable[[], RunId]
     hear: frames.Hear = frames.hear_nothing
+    restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]] = resume_plainly
+    """Decide how a new container goes on with the conversation of a group that has this session. It may read
+    files, and never fails a turn.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

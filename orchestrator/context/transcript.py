@@ -23,6 +23,8 @@ from typing import Any, BinaryIO
 from orchestrator.held_directories import inner, open_file, opened
 
 SESSION_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+"""It becomes an argument of a command line."""
 MARK = b'"parentUuid"'
 """What a line has that is part of the conversation; JSON escapes the quotes of one inside a text."""
 
@@ -171,7 +173,7 @@ def _entry(line: bytes) -> _Entry | None:
     is_boundary = found.get("subtype") == "compact_boundary"
     if is_boundary and parent is None:
         parent = found.get("logicalParentUuid")
-    if not isinstance(uuid, str) or not isinstance(parent, str | None):
+    if not isinstance(uuid, str) or not MESSAGE_ID.fullmatch(uuid) or not isinstance(parent, str | None):
         return None
     return _Entry(uuid=uuid, parent=parent, is_prompt=_is_prompt(found), is_boundary=is_boundary)
 

@@ -125,11 +125,12 @@ def test_messages_that_lead_in_a_circle_are_no_conversation(sessions):
         random.Random(1).randbytes(20_000),
         b'{"parentUuid": ' * 200_000,
         b'{"uuid": "a", "parentUuid": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+        b'{"uuid": "a\\u0000b", "parentUuid": null}\n{"uuid": "--version\\n", "parentUuid": null}\n',
         b'{"uuid": 7, "parentUuid": null}\n{"uuid": "a", "parentUuid": {}}\n["parentUuid"]\n',
         b'{"uuid": "a", "parentUuid": ' + b"9" * 10_000 + b"}\n",
         b'{"type": "user", "uuid": "a", "parentUuid": null, "isSidechain": true}\n',
     ],
-    ids=["empty", "blank", "nothing", "binary", "open", "deep", "types", "number", "sidechain"],
+    ids=["empty", "blank", "nothing", "binary", "open", "deep", "ids", "types", "number", "sidechain"],
 )
 def test_what_holds_no_conversation_is_empty(sessions, content):
     place(sessions).write_bytes(content)
