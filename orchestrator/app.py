@@ -48,6 +48,7 @@ from orchestrator.outbound.typing import TypingSigns
 from orchestrator.provision import Provision
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
+from orchestrator.remembering import Remembering
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
@@ -247,6 +248,15 @@ class Orchestrator:
             stop_run=self._stop_run,
         )
         self._noticing = Noticing(self._database, clock=clock, bus=bus)
+        self._remembering = Remembering(
+            self._database,
+            settings,
+            data=self._home.data,
+            clock=clock,
+            hints=hints,
+            bus=bus,
+            ask_model=self._doors.ask_model,
+        )
         self._pool = RunPool(
             self._database,
             self._chosen.runtime,
@@ -304,6 +314,7 @@ class Orchestrator:
             **self._doors.loops(),
             **self._boards.loops(),
             **self._waking.loops(),
+            **self._remembering.loops(),
             **self._noticing.loops(),
             "web": partial(self._web, intake, listener),
             **{f"channel:{one.name}": partial(one.run, intake.receive) for one in channels.all},
@@ -355,6 +366,7 @@ class Orchestrator:
             copy_file=files.copy,
             dashboards=self._boards.desk,
             loops=self._waking,
+            memories=self._remembering.chronicle,
             notices=self._noticing.desk,
         )
         return Post(
@@ -369,7 +381,7 @@ class Orchestrator:
     async def _open_mailbox(self, folder: Folder) -> None:
         """What is done for a container that is about to live: its mailbox heard, its snapshots true."""
         await self._watcher.watch(folder)
-        await self._snapshots.write(folder)
+        await asyncio.gather(self._snapshots.write(folder), self._remembering.chronicle.show(folder))
 
     def _zone_of(self, group: Group) -> ZoneInfo:
         return group_config.zone_of(group, default=self._settings.zone)
@@ -386,7 +398,7 @@ class Orchestrator:
             prepare=self._provision.prepare,
             watch=self._open_mailbox,
             unwatch=self._watcher.unwatch,
-            deposit_turn=inputs.write_turn,
+            deposit_turn=self._remembering.chronicle.noting(inputs.write_turn),
             deposit_close=inputs.write_close,
             forget_turn=inputs.forget_turn,
             forget_run=inputs.forget_run,

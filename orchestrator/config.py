@@ -120,6 +120,13 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="What models cost, by name: dollars a million tokens. Goes before the list prices.",
     )
+    andy_context_summary: Literal["extractive", "model"] = Field(
+        "extractive",
+        description="Who sums up what left a conversation's window: sentences are chosen, or a model writes.",
+    )
+    andy_context_model: str = Field(
+        "claude-haiku-4-5", min_length=1, description="The model that sums up, where one does; a cheap one."
+    )
     andy_log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="How much is logged; never the text of a message."
     )

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from agent_runner.wire.order import Request, TurnOrder
 from orchestrator.inbound import triggers
 from orchestrator.models import Group, TurnKind
 from orchestrator.outbound.format import for_people
 from orchestrator.silence import is_silence
-from orchestrator.store.exchanges import Asked, Exchange
+from orchestrator.store.exchanges import Exchange
 
 BY_ITSELF = "(Nobody asked: you woke by yourself.)"
 BY_SCHEDULE = "(A scheduled task asked:)"
+CALLED = "(called you)"
 
 
 def asked_in_words(exchange: Exchange, group: Group, *, name: str) -> str:
     """What was asked: `sender: text` a line, the assistant's `name` before it left out."""
-    match exchange.kind:
-        case TurnKind.AUTO:
-            return BY_ITSELF
-        case TurnKind.TASK:
-            return " ".join([BY_SCHEDULE, *(one.text for one in exchange.asked)])
-        case _:
-            return "\n".join(_line(one, group, name) for one in exchange.asked)
+    requests = (
+        Request(sender=one.sender, text=triggers.without_trigger(one.text, group, name=name))
+        for one in exchange.asked
+    )
+    return _asked(exchange.kind, requests)
+
+
+def ordered_in_words(order: TurnOrder) -> str:
+    """The same, as a turn's order has it; empty of one that nobody asks, or that may be no conversation's."""
+    is_question = order.kind == "chat" and order.command is None
+    return _asked(TurnKind.CHAT, order.requests) if is_question else ""
 
 
 def said_in_words(exchange: Exchange) -> str:
@@ -34,6 +42,16 @@ def is_worth_keeping(exchange: Exchange) -> bool:
     return exchange.kind is not TurnKind.AUTO or bool(said_in_words(exchange))
 
 
-def _line(one: Asked, group: Group, name: str) -> str:
-    text = triggers.without_trigger(one.text, group, name=name) or one.text.strip()
+def _asked(kind: TurnKind, requests: Iterable[Request]) -> str:
+    match kind:
+        case TurnKind.AUTO:
+            return BY_ITSELF
+        case TurnKind.TASK:
+            return " ".join([BY_SCHEDULE, *(one.text for one in requests)])
+        case _:
+            return "\n".join(_line(one) for one in requests)
+
+
+def _line(one: Request) -> str:
+    text = one.text or CALLED
     return f"{one.sender}: {text}" if one.sender else text

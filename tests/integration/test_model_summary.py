@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator import registration
 from orchestrator.context import script
 from orchestrator.context.model_summary import (
     MAX_OUTPUT_TOKENS,
@@ -73,8 +72,6 @@ async def make(
 
         async def made(*steps: Any, **options: Any) -> House:
             await household.add_group()
-            async with household.database.transaction() as tx:
-                await registration.ensure_main(tx, now_ms=0)
             api = stack.enter_context(ScriptedMessagesApi(steps, tokens=Tokens(input_tokens=90)))
             reader = await Database.open_readonly(database_path)
             stack.push_async_callback(reader.close)

@@ -1,0 +1,337 @@
+"""Keeps each group's context up to what the store says, from the store: whenever something was said.
+
+Truth are the rows of turns and of the outbox; the context follows, and each message counts once there by its
+id. So it does not matter where a host was killed: the next look makes it whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TookLonger
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from agent_runner.wire.mailbox import Reply
+from agent_runner.wire.order import TurnOrder
+from orchestrator import owner, retelling
+from orchestrator.clock import Clock
+from orchestrator.context import tools
+from orchestrator.context.copies import Copies
+from orchestrator.context.desk import ContextManager
+from orchestrator.context.dialogue import Registered, Spoken
+from orchestrator.context.files import CONTEXT, Trouble
+from orchestrator.context.models import answer_id, question_id
+from orchestrator.context.tokens import TokenCounter
+from orchestrator.errors import ContextBusy
+from orchestrator.events import Bus, Event
+from orchestrator.models import Folder, Group, SessionCommand
+from orchestrator.store import exchanges, groups
+from orchestrator.store.database import Database
+from orchestrator.store.exchanges import Exchange
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+MAX_EXCHANGES = 100
+"""How far it looks back. What a window and a summary keep of more is nothing."""
+SNAPSHOT_MS = 30 * 60_000
+HEADSTART_SECONDS = 0.005
+"""How long a turn waits for its question to be written down. It is written all the same."""
+SPEAKING = (
+    *("turn.started", "turn.handed_over", "turn.answered", "turn.failed", "turn.put_back"),
+    "message.sent",  # a conversation was cleared, for one
+)
+
+Deposit = Callable[[Folder, TurnOrder], None]
+"""Give a turn to a container that lives. Blocks."""
+OnFold = Callable[[Group, Registered], None]
+"""Hear that messages have left a window. Quick; called in the event loop."""
+
+
+def fold_nothing(group: Group, registered: Registered) -> None:
+    """Nobody makes better summaries."""
+    del group, registered
+
+
+class Chronicle:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        contexts: Path,
+        env: Path,
+        counter: TokenCounter,
+        clock: Clock,
+        bus: Bus,
+        name: str,
+        on_told: Callable[[], None],
+        on_fold: OnFold = fold_nothing,
+    ) -> None:
+        """`contexts` is `data/context`, `env` is `data/env`; `name` that of the assistant.
+
+        `on_told` says that the outbox has a word for the owner.
+        """
+        self._database = database
+        self._contexts = contexts
+        self._counter = counter
+        self._clock = clock
+        self._bus = bus
+        self._name = name
+        self._on_told = on_told
+        self._on_fold = on_fold
+        self._copies = Copies(env)
+        self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._marks: dict[Folder, int] = {}
+        self._snapshot_due_ms: dict[Folder, int] = {}
+        self._versions: dict[Folder, int] = {}
+        self._troubles: deque[Trouble] = deque()
+        self._noted: deque[tuple[Folder, Registered]] = deque()
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="context-question")
+
+    def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
+        """The context of a group; what a load finds amiss in it, the owner is told."""
+        return ContextManager.of(
+            self._contexts,
+            folder,
+            counter=self._counter,
+            project_name=project_name,
+            report=self._troubles.append,
+        )
+
+    # Following what is said
+
+    async def run(self) -> None:
+        """Look whenever a turn has come further, and at all groups once a minute."""
+        with self._bus.listening(*SPEAKING) as events:
+            while True:
+                await self.sweep()
+                await self._hear(events)
+
+    async def _hear(self, events: asyncio.Queue[Event]) -> None:
+        """Follow what is said until it is time to look at everything."""
+        try:
+            async with asyncio.timeout(SWEEP_SECONDS):
+                while True:
+                    event = await events.get()
+                    if event.group is not None:
+                        await self._follow(Folder(event.group))
+        except TimeoutError:
+            return
+
+    async def sweep(self) -> None:
+        """Make every group's context whole, take the snapshots that are due, tell what was mended."""
+        async with self._database.reading() as tx:
+            found = [group.folder for group in await groups.every(tx)]
+        for folder in found:
+            await self._follow(folder)
+            await self._keep_snapshot(folder)
+        await self._tell_troubles()
+
+    async def _follow(self, folder: Folder) -> None:
+        try:
+            await self.catch_up(folder)
+        except (ContextBusy, OSError) as error:
+            # The next look makes it whole.
+            log.warning("context.behind", group=folder, reason=str(error))
+
+    async def catch_up(self, folder: Folder) -> None:
+        """Bring a group's context, and its container's copy of it, up to what the store says.
+
+        Raises:
+            ContextBusy, OSError: it could not be written; nothing of it is lost.
+        """
+        async with self._locks[folder]:
+            async with self._database.reading() as tx:
+                group = await groups.by_folder(tx, folder)
+                if group is None:
+                    return
+                mark = self._marks.get(folder, 0)
+                found = await exchanges.after(tx, folder, mark, limit=MAX_EXCHANGES)
+                still_open = await exchanges.oldest_open(tx, folder)
+            registered = await asyncio.to_thread(self._write, group, found)
+            if found:
+                last = found[-1].turn
+                self._marks[folder] = last if still_open is None else min(last, still_open - 1)
+        for one in (*self._noted_of(folder), *registered):
+            if one.evicted:
+                self._on_fold(group, one)
+        await self._tell_troubles()
+
+    def _noted_of(self, folder: Folder) -> list[Registered]:
+        """What was written down for this group before a turn was handed over."""
+        noted = [self._noted.popleft() for _ in range(len(self._noted))]
+        self._noted.extend(pair for pair in noted if pair[0] != folder)
+        return [registered for whose, registered in noted if whose == folder]
+
+    def _write(self, group: Group, found: Sequence[Exchange]) -> list[Registered]:
+        """Register what is new. Blocks."""
+        manager = self.manager(group.folder, project_name=group.name)
+        now_ms = self._clock.now_ms()
+        registered: list[Registered] = []
+        for part in _parts(found):
+            if part.spoken:
+                registered += [self._register(manager, group, part.spoken, now_ms)]
+            if part.closing is not None:
+                _close(manager, part.closing.turn, now_ms)
+        if self._has_changed(group.folder) or found:
+            self._copies.write(group.folder, manager.load(now_ms=now_ms))
+        return registered
+
+    def _has_changed(self, folder: Folder) -> bool:
+        """Whether somebody else has written since, such as a command."""
+        try:
+            version = self.manager(folder).brain.path.joinpath(CONTEXT).stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        before, self._versions[folder] = self._versions.get(folder), version
+        return before != version
+
+    def _register(
+        self, manager: ContextManager, group: Group, found: Sequence[Exchange], now_ms: int
+    ) -> Registered:
+        spoken = [one for exchange in found for one in self._spoken(exchange, group)]
+        done = manager.register_messages(spoken, now_ms=now_ms)
+        silent = {question_id(one.turn) for one in found if one.is_settled}
+        if done.context.pending_user in silent:
+            manager.settle(str(done.context.pending_user), now_ms=now_ms)
+        return done
+
+    def _spoken(self, exchange: Exchange, group: Group) -> Iterator[Spoken]:
+        if not retelling.is_worth_keeping(exchange):
+            return
+        asked = retelling.asked_in_words(exchange, group, name=self._name)
+        said = retelling.said_in_words(exchange)
+        if asked:
+            yield Spoken(id=question_id(exchange.turn), role="user", content=asked, at_ms=exchange.asked_ms)
+        if exchange.is_settled and said:
+            at_ms = exchange.ended_ms or exchange.asked_ms
+            yield Spoken(id=answer_id(exchange.turn), role="assistant", content=said, at_ms=at_ms)
+
+    # Before a model is asked
+
+    async def show(self, folder: Folder) -> None:
+        """Have a container that is about to live find its copy."""
+        try:
+            async with self._locks[folder]:
+                await asyncio.to_thread(self._show, folder)
+        except (ContextBusy, OSError) as error:
+            log.warning("context.not_copied", group=folder, reason=str(error))
+
+    def _show(self, folder: Folder) -> None:
+        kept = self.manager(folder).load(now_ms=self._clock.now_ms())
+        self._copies.write(folder, kept, is_new=True)
+
+    def noting(self, deposit: Deposit) -> Deposit:
+        """`deposit`, with the question written down before it."""
+
+        def note_and_deposit(folder: Folder, order: TurnOrder) -> None:
+            self.note_question(folder, order)
+            deposit(folder, order)
+
+        return note_and_deposit
+
+    def note_question(self, folder: Folder, order: TurnOrder) -> None:
+        """Write down what a turn asks that is about to be handed over (C-12). Blocks for 5 ms at most."""
+        asked = retelling.ordered_in_words(order)
+        if not asked:
+            return
+        writing = self._writer.submit(self._note, folder, order.turn, asked)
+        try:
+            writing.result(timeout=HEADSTART_SECONDS)
+        except TookLonger:
+            return
+        except (ContextBusy, OSError) as error:
+            log.warning("context.behind", group=folder, reason=str(error))
+
+    def _note(self, folder: Folder, turn: int, asked: str) -> None:
+        done = self.manager(folder).register_message(
+            "user", asked, message_id=question_id(turn), now_ms=self._clock.now_ms()
+        )
+        self._noted.append((folder, done))
+
+    # What agents keep
+
+    async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
+        """Use a tool of `agent_runner.wire.remembering`; what cannot be done is said with a code."""
+        async with self._locks[group.folder]:
+            reply = await asyncio.to_thread(self._use, group, tool, arguments, request_id)
+        await self._tell_troubles()
+        return reply
+
+    def _use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
+        manager = self.manager(group.folder, project_name=group.name)
+        now_ms = self._clock.now_ms()
+        reply = tools.use(manager, tool, arguments, request_id=request_id, now_ms=now_ms)
+        if reply.ok:
+            self._copies.write(group.folder, manager.load(now_ms=now_ms))
+        return reply
+
+    # Snapshots, and what was amiss
+
+    async def _keep_snapshot(self, folder: Folder) -> None:
+        now_ms = self._clock.now_ms()
+        if now_ms < self._snapshot_due_ms.get(folder, 0):
+            return
+        try:
+            self._snapshot_due_ms[folder] = await asyncio.to_thread(self._take_snapshot, folder, now_ms)
+        except (ContextBusy, OSError) as error:
+            log.warning("context.no_snapshot", group=folder, reason=str(error))
+
+    def _take_snapshot(self, folder: Folder, now_ms: int) -> int:
+        """Take one if the newest is old enough and something has changed; tell when to look again."""
+        manager = self.manager(folder)
+        newest = max((one.at_ms for one in manager.snapshots()), default=0)
+        if newest <= now_ms < newest + SNAPSHOT_MS:
+            return newest + SNAPSHOT_MS
+        manager.snapshot(now_ms=now_ms)
+        return now_ms + SNAPSHOT_MS
+
+    async def _tell_troubles(self) -> None:
+        """Tell the owner, once, of a context that had to be mended."""
+        while self._troubles:
+            trouble = self._troubles.popleft()
+            if trouble.kind == "dangling":
+                continue  # the agent is told, in what it is told anyway
+            async with self._database.transaction() as tx:
+                is_new = await owner.tell(
+                    tx,
+                    f"⚠️ {trouble.text} The bad file is kept as {trouble.kept_as}; see"
+                    f" 'andy context show {trouble.folder}'.",
+                    about=f"context:{trouble.folder}",
+                    now_ms=self._clock.now_ms(),
+                )
+            if is_new:
+                self._on_told()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """Exchanges in their order, up to the one that cleared the conversation, if one did."""
+
+    spoken: Sequence[Exchange]
+    closing: Exchange | None = None
+
+
+def _parts(found: Iterable[Exchange]) -> Iterator[_Part]:
+    spoken: list[Exchange] = []
+    for one in found:
+        if one.command is SessionCommand.CLEAR:
+            yield _Part(spoken=spoken, closing=one)
+            spoken = []
+        else:
+            spoken.append(one)
+    yield _Part(spoken=spoken)
+
+
+def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
+    """Forget a conversation that was cleared, unless it is forgotten already."""
+    if manager.load(now_ms=now_ms).context.conversation.seen.floor < turn:
+        manager.close_conversation(now_ms=now_ms, through_turn=turn)

@@ -1,0 +1,187 @@
+"""What an agent does to its group's context: the tools of the wire, one call each. Blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from pydantic import ValidationError
+
+from agent_runner.wire import remembering as wire
+from agent_runner.wire.mailbox import Reply
+from orchestrator.context.desk import ContextManager
+from orchestrator.context.summary import merged
+from orchestrator.context.workflow import Plan, Task
+from orchestrator.errors import BadRequest, ContextBusy
+
+WORKSPACE = "/workspace/group/"
+"""What a file's name begins with that is told from the root of its container."""
+
+Taken = (
+    wire.SetActivePlan
+    | wire.SetActiveTask
+    | wire.RecordDecision
+    | wire.NoteOpenFile
+    | wire.CreatePlan
+    | wire.UpdatePlanTask
+    | wire.Compacting
+    | wire.Compacted
+)
+
+
+class Refused(BadRequest):
+    """What a tool was given cannot be kept."""
+
+    def __init__(self, code: str, text: str) -> None:
+        self.code = code
+        super().__init__(text)
+
+
+def use(
+    manager: ContextManager, tool: str, arguments: Mapping[str, Any], *, request_id: str, now_ms: int
+) -> Reply:
+    """Use a tool, and say what came of it or, with a code, why nothing did.
+
+    What a request made is made once, however often it comes.
+    """
+    try:
+        given = _read(tool, arguments)
+        return _Desk(manager, request_id, now_ms).do(given)
+    except (BadRequest, ContextBusy) as error:
+        return _refusal(request_id, error.code, str(error))
+    except OSError as error:
+        return _refusal(request_id, "disk", f"The host could not keep it: {error.strerror or error}.")
+
+
+def _read(tool: str, arguments: Mapping[str, Any]) -> Any:
+    if (kind := wire.ARGUMENTS.get(tool)) is None:
+        raise Refused("unknown_tool", f"There is no tool '{tool}'. There are: {', '.join(wire.ARGUMENTS)}.")
+    try:
+        return kind.model_validate(arguments)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "arguments"
+        raise Refused("bad_arguments", f"{place}: {first['msg']}.") from error
+
+
+def _refusal(request_id: str, code: str, text: str) -> Reply:
+    return Reply(request_id=request_id, ok=False, code=code, text=text)
+
+
+class _Desk:
+    """One request at one context."""
+
+    def __init__(self, manager: ContextManager, request_id: str, now_ms: int) -> None:
+        self._manager = manager
+        self._request_id = request_id
+        self._now_ms = now_ms
+
+    def do(self, given: Taken) -> Reply:
+        match given:
+            case wire.SetActivePlan(plan_id=plan_id):
+                return self._set_plan(plan_id)
+            case wire.SetActiveTask(task_id=task_id):
+                return self._set_task(task_id)
+            case wire.RecordDecision(decision=decision):
+                return self._decide(decision)
+            case wire.NoteOpenFile(path=path):
+                return self._open_file(path)
+            case wire.CreatePlan():
+                return self._create(given)
+            case wire.UpdatePlanTask():
+                return self._update(given)
+            case wire.Compacting() | wire.Compacted():
+                return self._compact(given)
+            case _:
+                assert_never(given)
+
+    def _set_plan(self, plan_id: str | None) -> Reply:
+        plan = self._manager.set_active_plan(plan_id, now_ms=self._now_ms)
+        return self._done(
+            f"The active plan is {_plan(plan)}." if plan else "No plan is active.",
+            plan_id=plan.id if plan else None,
+        )
+
+    def _set_task(self, task_id: str | None) -> Reply:
+        task = self._manager.set_active_task(task_id, now_ms=self._now_ms)
+        return self._done(
+            f"The active task is {_task(task)}." if task else "No task is active.",
+            task_id=task.id if task else None,
+        )
+
+    def _decide(self, decision: str) -> Reply:
+        _check("decision", decision, wire.MAX_DECISION_CHARS)
+        kept = self._manager.record_decision(decision, now_ms=self._now_ms)
+        return self._done("Kept.", decisions=len(kept))
+
+    def _open_file(self, path: str) -> Reply:
+        path = path.strip().removeprefix(WORKSPACE)
+        _check("path", path, wire.MAX_PATH_CHARS)
+        kept = self._manager.note_open_file(path, now_ms=self._now_ms)
+        return self._done("Noted.", open_files=list(kept))
+
+    def _create(self, given: wire.CreatePlan) -> Reply:
+        _check("title", given.title, wire.MAX_TITLE_CHARS)
+        _check("objective", given.objective, wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
+        if len(given.tasks) > wire.MAX_TASKS:
+            raise Refused("too_many", f"A plan begins with at most {wire.MAX_TASKS} tasks; add more later.")
+        for title in given.tasks:
+            _check("title of a task", title, wire.MAX_TITLE_CHARS)
+        plan = self._manager.create_plan(
+            given.title,
+            objective=given.objective,
+            tasks=given.tasks,
+            request_id=self._request_id,
+            now_ms=self._now_ms,
+        )
+        tasks = {task.id: task.title for task in plan.tasks}
+        return self._done(f"Made and active: {_plan(plan)}.", plan_id=plan.id, tasks=tasks)
+
+    def _update(self, given: wire.UpdatePlanTask) -> Reply:
+        if given.title is not None or not given.task_id:
+            _check("title", given.title or "", wire.MAX_TITLE_CHARS)
+        _check("description", given.description or "", wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
+        if not given.plan_id and not self._active_plan():
+            raise Refused("no_plan", "No plan is active: name one, or create one with create_plan.")
+        task = self._manager.update_plan_task(
+            given.task_id or None,
+            plan_id=given.plan_id or None,
+            title=given.title,
+            status=given.status,
+            description=given.description,
+            request_id=self._request_id,
+            now_ms=self._now_ms,
+        )
+        return self._done(
+            f"The task is {_task(task)}, {task.status.value}.", plan_id=task.plan_id, task_id=task.id
+        )
+
+    def _compact(self, given: wire.Compacting | wire.Compacted) -> Reply:
+        """Before: keep all that is there. After: the session's own summary joins the running one."""
+        if isinstance(given, wire.Compacting):
+            self._manager.snapshot(now_ms=self._now_ms, reason="compact")
+        elif given.summary.strip():
+            old = self._manager.load(now_ms=self._now_ms).context.conversation.running_summary
+            self._manager.put_summary(merged(old, given.summary), instead_of=old, now_ms=self._now_ms)
+        return self._done("Kept.")
+
+    def _active_plan(self) -> str | None:
+        return self._manager.load(now_ms=self._now_ms).context.memory.active_plan_id
+
+    def _done(self, text: str, **data: Any) -> Reply:
+        return Reply(request_id=self._request_id, ok=True, code="ok", text=text, data=data)
+
+
+def _check(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
+    if not text.strip() and not may_be_empty:
+        raise Refused("empty", f"The {name} is empty: say in a few words what it is.")
+    if len(text.strip()) > limit:
+        raise Refused("too_long", f"The {name} has {len(text.strip()):,} characters; at most {limit:,}.")
+
+
+def _plan(plan: Plan) -> str:
+    return f"{plan.id}, '{plan.title}'"
+
+
+def _task(task: Task) -> str:
+    return f"{task.id}, '{task.title}'"

@@ -1,0 +1,79 @@
+"""Conversations that outlive their sessions: joins what keeps them with what is said, asked and started."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from orchestrator.chronicle import Chronicle, fold_nothing
+from orchestrator.clock import Clock
+from orchestrator.config import Settings
+from orchestrator.context.desk import ContextManager
+from orchestrator.context.model_summary import MAX_OUTPUT_TOKENS, ModelSummariser
+from orchestrator.context.tokens import EncodingCounter
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.models import Folder, Group
+from orchestrator.store.database import Database
+from orchestrator.summaries import Summaries
+
+
+class AskModel(Protocol):
+    """Ask a model once for the host itself, on the account of a group. Raises `AndyError`."""
+
+    def __call__(
+        self, group: Group, *, model: str, system: str, text: str, max_tokens: int
+    ) -> Awaitable[str]: ...
+
+
+class Remembering:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        *,
+        data: Path,
+        clock: Clock,
+        hints: Hints,
+        bus: Bus,
+        ask_model: AskModel,
+    ) -> None:
+        """`data` is the home's."""
+        self._counter = EncodingCounter()
+        self._ask_model = ask_model
+        self._model = settings.andy_context_model
+        self._summaries = Summaries(
+            database, summariser=self._summariser, manager=self.manager, clock=clock, bus=bus
+        )
+        self._has_model = settings.andy_context_summary == "model"
+        self.chronicle = Chronicle(
+            database,
+            contexts=data / "context",
+            env=data / "env",
+            counter=self._counter,
+            clock=clock,
+            bus=bus,
+            name=settings.assistant_name,
+            on_told=hints.outbox.give,
+            on_fold=self._summaries.note if self._has_model else fold_nothing,
+        )
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        summaries = {"summaries": self._summaries.run} if self._has_model else {}
+        return {"context": self.chronicle.run, **summaries}
+
+    def manager(self, folder: Folder) -> ContextManager:
+        """The context of a group."""
+        return self.chronicle.manager(folder)
+
+    def _summariser(self, group: Group) -> ModelSummariser:
+        return ModelSummariser(partial(self._ask, group), self._counter)
+
+    async def _ask(self, group: Group, system: str, text: str) -> str:
+        return await self._ask_model(
+            group, model=self._model, system=system, text=text, max_tokens=MAX_OUTPUT_TOKENS
+        )

@@ -1,0 +1,343 @@
+"""A group's context follows the store: real rows, real files, killed anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from agent_runner.wire.order import Request, TurnOrder
+from orchestrator import registration
+from orchestrator.chronicle import MAX_EXCHANGES, SNAPSHOT_MS, Chronicle
+from orchestrator.context.dialogue import Registered
+from orchestrator.context.files import LOCK
+from orchestrator.context.models import Context, Message
+from orchestrator.context.tokens import EstimatingCounter
+from orchestrator.models import Folder, Group, SessionCommand, TurnState
+from orchestrator.store import exchanges, groups, turns
+from tests.fakes.household import Household
+from tests.fakes.until import until
+
+FAMILY = Folder("family")
+
+
+@dataclass
+class House:
+    household: Household
+    home: Path
+    chronicle: Chronicle
+    folds: list[Registered]
+
+    def again(self) -> None:
+        """Another host on the same home: nothing that the first kept in memory is there."""
+        self.chronicle = _chronicle(self.household, self.home, self.folds)
+
+    @property
+    def brain(self) -> Path:
+        return self.home / "data/context/family/.ai-brain"
+
+    @property
+    def kept(self) -> Context:
+        return self.chronicle.manager(FAMILY).load(now_ms=self.household.clock.now_ms()).context
+
+    @property
+    def window(self) -> list[tuple[str, str]]:
+        return [(one.id, one.content) for one in self.kept.conversation.recent_window]
+
+    async def say(self, text: str, *answers: str) -> int:
+        """A whole turn, which the context does not know of yet."""
+        await self.household.hear(f"@Andy {text}")
+        return (await self.household.answer(*answers)).id
+
+    async def catch_up(self) -> None:
+        await self.chronicle.catch_up(FAMILY)
+
+    async def clear(self) -> int:
+        async with self.household.database.transaction() as tx:
+            group = await groups.known(tx, "family")
+            turn = await turns.add_command(tx, group, SessionCommand.CLEAR, now_ms=0)
+            await turns.settle(tx, turn, TurnState.ANSWERED, reason="cleared", now_ms=0)
+        return turn
+
+
+def _chronicle(household: Household, home: Path, folds: list[Registered]) -> Chronicle:
+    def note(group: Group, registered: Registered) -> None:
+        assert group.folder == FAMILY
+        folds.append(registered)
+
+    return Chronicle(
+        household.database,
+        contexts=home / "data" / "context",
+        env=home / "data" / "env",
+        counter=EstimatingCounter(),
+        clock=household.clock,
+        bus=household.bus,
+        name="Andy",
+        on_told=household.hints.outbox.give,
+        on_fold=note,
+    )
+
+
+@pytest.fixture
+async def house(household: Household, tmp_path: Path) -> House:
+    async with household.database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=0)
+    await household.add_group()
+    (tmp_path / "data" / "env" / "family").mkdir(parents=True)
+    folds: list[Registered] = []
+    return House(household, tmp_path, _chronicle(household, tmp_path, folds), folds)
+
+
+async def test_what_was_said_is_in_the_context_once_however_often_it_looks(house):
+    first = await house.say("how long to Busan?", "Let me look.", "Two hours.")
+    for _ in range(2):
+        await house.catch_up()
+    second = await house.say("and by bus?", "Four.")
+    for _ in range(2):
+        await house.catch_up()
+        house.again()
+    assert house.window == [
+        (f"t{first}.u", "Jane: how long to Busan?"),
+        (f"t{first}.a", "Let me look.\n\nTwo hours."),
+        (f"t{second}.u", "Jane: and by bus?"),
+        (f"t{second}.a", "Four."),
+    ]
+    assert (house.kept.stats.dialog_turns, house.kept.pending_user) == (2, None)
+
+
+async def test_a_question_is_there_while_its_turn_runs_and_its_answer_once_it_ended(house):
+    await house.household.hear("@Andy hello")
+    turn, run, _ = await house.household.start_next()
+    await house.catch_up()
+    assert (house.window, house.kept.pending_user) == ([(f"t{turn.id}.u", "Jane: hello")], f"t{turn.id}.u")
+    await house.household.lose(run)
+    await house.catch_up()
+    assert house.kept.pending_user == f"t{turn.id}.u", "it is tried again"
+    await house.household.hear("@Andy are you there?")
+    await house.household.answer("Yes.")
+    await house.catch_up()
+    assert house.window == [(f"t{turn.id}.u", "Jane: hello\nJane: are you there?"), (f"t{turn.id}.a", "Yes.")]
+    assert house.kept.pending_user is None
+
+
+async def test_a_question_that_failed_stays_and_waits_for_no_answer(house):
+    await house.household.hear("@Andy hello")
+    turn, run, _ = await house.household.start_next()
+    await house.catch_up()
+    await house.household.lose(run, is_retryable=False)
+    await house.catch_up()
+    assert (house.window, house.kept.pending_user) == ([(f"t{turn.id}.u", "Jane: hello")], None)
+
+
+async def test_a_question_is_written_down_before_it_is_handed_over_in_the_same_words(house):
+    await house.household.hear("@Andy hello")
+    turn, _, order = await house.household.start_next()
+    await asyncio.to_thread(house.chronicle.note_question, FAMILY, order)
+    await until(lambda: house.window, "a slow disk may take longer than the turn waits")
+    revision = house.kept.revision
+    await house.catch_up()
+    assert house.window == [(f"t{turn.id}.u", "Jane: hello")]
+    assert house.kept.revision == revision, "nothing is written twice"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"kind": "worker"}, {"kind": "auto"}, {"kind": "task"}, {"command": "compact"}, {"requests": ()}],
+)
+async def test_what_is_no_question_of_the_conversation_is_not_noted(house, changes):
+    order = TurnOrder(run="r", turn=1, kind="chat", prompt="x", requests=(Request(sender="J", text="x"),))
+    await asyncio.to_thread(house.chronicle.note_question, FAMILY, order.model_copy(update=changes))
+    assert house.window == []
+    assert not house.brain.exists()
+
+
+async def test_a_turn_does_not_wait_for_who_holds_the_context(house):
+    await house.say("hello", "hi")
+    await house.catch_up()
+    order = TurnOrder(run="r", turn=99, kind="chat", prompt="x", requests=(Request(sender="J", text="x"),))
+    lock = FileLock(house.brain / LOCK)
+    with lock:
+        await asyncio.to_thread(house.chronicle.note_question, FAMILY, order)
+    await until(lambda: len(house.window) == 3, "it is written down when the other lets go")
+
+
+async def test_a_cleared_conversation_is_closed_once_and_what_comes_after_is_kept(house):
+    await house.say("one", "1")
+    await house.clear()
+    after = await house.say("two", "2")
+    for _ in range(2):
+        await house.catch_up()
+        house.again()
+    assert house.window == [(f"t{after}.u", "Jane: two"), (f"t{after}.a", "2")]
+    assert len(list((house.brain / "snapshots").glob("*.json"))) == 1, "what was before can be restored"
+
+
+async def test_a_reset_by_hand_brings_nothing_back(house):
+    await house.say("one", "1")
+    await house.catch_up()
+    house.chronicle.manager(FAMILY).reset(now_ms=1)
+    house.again()
+    await house.catch_up()
+    assert house.window == []
+
+
+async def test_workers_and_isolated_runs_leave_no_trace(house):
+    await house.say("hello", "hi")
+    await house.say("hello", "hi")
+    async with house.household.database.transaction() as tx:
+        await tx.execute("UPDATE turns SET kind = 'worker' WHERE id = 1")
+        await tx.execute("UPDATE turns SET is_isolated = 1 WHERE id = 2")
+    await house.catch_up()
+    assert house.window == []
+
+
+async def test_an_old_home_without_a_context_gets_one_of_what_is_recent(house, monkeypatch):
+    for number in range(3):
+        await house.say(f"question {number}", f"answer {number}")
+    monkeypatch.setattr("orchestrator.chronicle.MAX_EXCHANGES", 2)
+    assert MAX_EXCHANGES == 100
+    await house.catch_up()
+    assert [text for _, text in house.window] == [
+        "Jane: question 1",
+        "answer 1",
+        "Jane: question 2",
+        "answer 2",
+    ]
+
+
+async def test_the_copy_of_the_container_follows_also_what_commands_did(house):
+    copy = house.home / "data/env/family/context.json"
+    await house.say("hello", "hi")
+    await house.catch_up()
+    document = json.loads(copy.read_text())
+    assert [one["content"] for one in document["conversation"]["recent_window"]] == ["Jane: hello", "hi"]
+    assert "writer" not in document
+    assert (house.home / "data/env/family/workflow.json").exists()
+    house.chronicle.manager(FAMILY).record_decision("We go by train.", now_ms=5)
+    await house.chronicle.sweep()
+    assert json.loads(copy.read_text())["memory"]["last_decisions"] == ["We go by train."]
+    copy.unlink()
+    await house.chronicle.show(FAMILY)
+    assert copy.exists()
+
+
+async def test_a_group_whose_container_was_never_prepared_gets_no_copy(house):
+    (house.home / "data/env/family").rmdir()
+    await house.say("hello", "hi")
+    await house.catch_up()
+    assert not (house.home / "data/env").joinpath("family").exists()
+
+
+async def test_secrets_are_neither_in_the_context_nor_in_its_copy(house):
+    await house.say("my password=hunter22 and sk-ant-api03-aaaabbbbcccc", "I keep ghp_0123456789abcdef0123")
+    await house.catch_up()
+    await house.chronicle.use(await _group(house), "record_decision", {"decision": "pw: token=abc12345"}, "r")
+    house.chronicle.manager(FAMILY).snapshot(now_ms=1)
+    held = b"".join(path.read_bytes() for path in house.home.rglob("*.json"))
+    assert [one for one in (b"hunter22", b"sk-ant", b"ghp_", b"abc12345") if one in held] == []
+
+
+async def _group(house) -> Group:
+    async with house.household.database.reading() as tx:
+        return await groups.known(tx, "family")
+
+
+async def test_a_snapshot_is_taken_every_half_hour_when_something_changed(house):
+    snapshots = house.chronicle.manager(FAMILY).snapshots
+    clock = house.household.clock
+    await house.chronicle.sweep()
+    assert snapshots() == []
+    await house.say("hello", "hi")
+    clock.wall_ms += SNAPSHOT_MS
+    await house.chronicle.sweep()
+    assert len(snapshots()) == 1
+    await house.say("hello", "hi")
+    await house.chronicle.sweep()
+    house.again()
+    await house.chronicle.sweep()
+    assert len(snapshots()) == 1, "half an hour has not passed, whichever host it was"
+    clock.wall_ms += SNAPSHOT_MS
+    await house.chronicle.sweep()
+    assert len(snapshots()) == 2
+    clock.wall_ms += SNAPSHOT_MS
+    await house.chronicle.sweep()
+    assert len(snapshots()) == 2, "nothing has changed"
+
+
+async def test_a_damaged_context_is_mended_and_the_owner_is_told_once(house):
+    await house.say("hello", "hi")
+    await house.catch_up()
+    house.chronicle.manager(FAMILY).snapshot(now_ms=house.household.clock.now_ms())
+    (house.brain / "context.json").write_text('{"version": "1.0", ')
+    for _ in range(2):
+        await house.chronicle.sweep()
+        house.again()
+    told = [one.text for one in await house.household.outgoing() if one.chat_jid == "local:main"]
+    assert len(told) == 1
+    assert "context.json of 'family' cannot be read" in told[0]
+    assert "andy context show family" in told[0]
+    assert len(house.window) == 2
+    assert len(list(house.brain.glob("context.corrupt-*"))) == 1
+
+
+async def test_what_left_the_window_is_told_whoever_registered_it(house):
+    for number in range(4):
+        await house.say(f"{number} {'long ' * 200}", "ok")
+        await house.catch_up()
+    assert house.folds
+    before = len(house.folds)
+    order = TurnOrder(
+        run="r", turn=99, kind="chat", prompt="x", requests=(Request(sender="J", text="more " * 400),)
+    )
+    await asyncio.to_thread(house.chronicle.note_question, FAMILY, order)
+    await until(lambda: house.window[-1][0] == "t99.u", "it is written down")
+    await house.catch_up()
+    assert len(house.folds) == before + 1
+    assert all(isinstance(one, Message) for one in house.folds[-1].evicted)
+
+
+async def test_the_loop_follows_events_and_outlives_a_context_that_is_held(house):
+    looking = asyncio.create_task(house.chronicle.run(), name="context")
+    try:
+        await until(lambda: house.household.bus._listeners, "it listens")
+        turn = await house.say("hello", "hi")
+        house.household.bus.publish("turn.answered", group="family", turn=turn)
+        await until(lambda: len(house.window) == 2, "the exchange is there")
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})
+
+
+async def test_a_host_killed_between_question_and_answer_is_caught_up_by_the_next(house):
+    await house.household.hear("@Andy hello")
+    turn, run, _ = await house.household.start_next()
+    await house.catch_up()
+    house.again()
+    await house.household.lose(run)
+    await house.household.answer("hi")
+    await house.chronicle.sweep()
+    assert house.window == [(f"t{turn.id}.u", "Jane: hello"), (f"t{turn.id}.a", "hi")]
+
+
+async def test_what_is_settled_is_not_read_again(house, monkeypatch):
+    await house.say("hello", "hi")
+    await house.catch_up()
+    marks: list[Any] = []
+    after = exchanges.after
+
+    async def noted(tx: Any, folder: Any, mark: int, *, limit: int) -> Any:
+        marks.append(mark)
+        return await after(tx, folder, mark, limit=limit)
+
+    monkeypatch.setattr(exchanges, "after", noted)
+    await house.catch_up()
+    await house.household.hear("@Andy more")
+    open_turn, _, _ = await house.household.start_next()
+    await house.catch_up()
+    await house.catch_up()
+    assert marks == [1, 1, open_turn.id - 1]
