@@ -74,8 +74,7 @@ class ExtractiveSummariser:
         whole = "\n".join(sentence.text for sentence in sentences)
         if script.weight(whole) <= script.FULL:
             return whole
-        chosen = _chosen(sentences[-MAX_SENTENCES:])
-        return script.within("\n".join(chosen))
+        return "\n".join(_chosen(_newest(sentences)))
 
 
 def merged(old: str, add: str) -> str:
@@ -113,6 +112,14 @@ def _unique(sentences: Sequence[_Sentence]) -> list[_Sentence]:
     """Each text once, where it stands last."""
     last = {sentence.text: number for number, sentence in enumerate(sentences)}
     return [sentence for number, sentence in enumerate(sentences) if last[sentence.text] == number]
+
+
+def _newest(sentences: Sequence[_Sentence]) -> list[_Sentence]:
+    """As many as are ranked, the newest; and before them the newest decision, had it been left out."""
+    older, newer = sentences[:-MAX_SENTENCES], list(sentences[-MAX_SENTENCES:])
+    if any(sentence.is_decision for sentence in newer):
+        return newer
+    return [*[sentence for sentence in older if sentence.is_decision][-1:], *newer]
 
 
 def _chosen(sentences: Sequence[_Sentence]) -> list[str]:

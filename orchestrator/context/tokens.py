@@ -7,6 +7,7 @@ estimate where its library is missing. The encoding is loaded at the first count
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from dataclasses import dataclass, field
@@ -135,5 +136,5 @@ def _sane(found: Any) -> dict[str, float]:
     return {
         str(model): min(max(float(factor), LEAST_FACTOR), MOST_FACTOR)
         for model, factor in found.items()
-        if isinstance(factor, int | float)
+        if isinstance(factor, int | float) and math.isfinite(factor)
     }

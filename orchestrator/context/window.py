@@ -43,10 +43,11 @@ def trimmed(window: Sequence[Message], counter: TokenCounter, *, keep: int = KEE
         first += 1
     while first < len(window) - 1 and window[first].role == "assistant":
         first += 1
-    kept = list(window[first:])
-    if kept and costs[first] > keep:
-        kept[0] = _shorter(kept[0], counter, keep)
-    return Trimmed(kept=tuple(kept), evicted=tuple(window[:first]))
+    kept = tuple(
+        _shorter(message, counter, keep) if _is_outsized(message, tokens, keep) else message
+        for message, tokens in zip(window[first:], costs[first:], strict=True)
+    )
+    return Trimmed(kept=kept, evicted=tuple(window[:first]))
 
 
 def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "tokens") -> str:
@@ -80,6 +81,11 @@ def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
         return at, turn, message.role == "assistant"
 
     return tuple(sorted(unique.values(), key=place))
+
+
+def _is_outsized(message: Message, tokens: int, keep: int) -> bool:
+    """Too long to stay whole: only a message that is alone has too many tokens, a row of blanks never has."""
+    return tokens > keep or len(message.content) > MAX_CONTENT_CHARS
 
 
 def _shorter(message: Message, counter: TokenCounter, keep: int) -> Message:
