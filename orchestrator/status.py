@@ -77,6 +77,7 @@ async def gather(tx: Tx, host: Host) -> dict[str, Any]:
         "groups": [group.folder for group in registered],
         "open": [group.folder for group in registered if group_config.of(group).egress == "open"],
         "containers": [_container(run, recorded, unsettled, host) for run in host.live],
+        "conversations": [_conversation(run) for run in await runs.last_restores(tx)],
         "slots": host.slots,
         "turns": await turns.counts(tx),
         "waiting": _waiting(unsettled, host.now_ms),
@@ -88,6 +89,17 @@ async def gather(tx: Tx, host: Host) -> dict[str, Any]:
         },
         "errors": await _errors(tx, since_ms=host.now_ms - DAY_MS),
         "notices": await _notices(tx, since_ms=host.now_ms - DAY_MS),
+    }
+
+
+def _conversation(run: Run) -> dict[str, Any]:
+    """How a group's container went on with its conversation when it last began."""
+    return {
+        "group": run.folder,
+        "run": run.id,
+        "started_ms": run.started_ms,
+        "mode": run.restore_mode,
+        "reason": run.restore_reason,
     }
 
 
@@ -180,6 +192,8 @@ def lines(found: dict[str, Any]) -> list[str]:
         *([f"OPEN        ⚠️ all of the internet: {', '.join(found['open'])}"] if found["open"] else []),
         f"containers  {held} of {found['slots']}",
         *(f"  {_container_told(one)}" for one in found["containers"]),
+        *(["last starts"] if found["conversations"] else []),
+        *(f"  {_conversation_told(one)}" for one in found["conversations"]),
         f"waiting     {len(found['waiting']) or 'nothing'}",
         *(f"  {_waiting_told(one)}" for one in found["waiting"]),
         f"reminders   {_coming_told(found['reminders']['pending'], found['reminders']['next'])}",
@@ -219,6 +233,11 @@ def _container_told(one: dict[str, Any]) -> str:
     )
     state = f"{one['state']} for {_span(one['state_seconds'])}"
     return f"{one['group']}: {state}{doing}; run {one['run']}, {_span(one['age_seconds'])} old"
+
+
+def _conversation_told(one: dict[str, Any]) -> str:
+    reason = f": {short(one['reason'], 90)}" if one["reason"] else ""
+    return f"{one['group']}: {_at(one['started_ms'])}, {one['mode'].replace('_', ' ')}{reason}"
 
 
 def _waiting_told(one: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from orchestrator import status
 from orchestrator.models import Folder, LiveRun, RunId, RunState
 from orchestrator.status import Credential, Host
+from orchestrator.store import runs
 from tests.fakes.clock import FakeClock
 from tests.fakes.household import Household
 
@@ -92,6 +94,35 @@ async def test_what_runs_and_what_waits_is_told_with_how_long(household, clock):
     assert "first" not in str(found), "no texts"
 
 
+async def test_how_each_conversation_went_on_when_it_last_began_is_told(household, clock):
+    for folder in ("work", "family"):
+        await household.add_group(folder)
+    begun = [
+        ("work", "fresh", "there is no session to resume, and nothing was kept", False),
+        ("family", "resume", "its session holds all of it", False),
+        ("family", "resume_plus_delta", "its session lacks one turn at its end", False),
+        ("family", None, None, True),
+    ]
+    for number, (folder, mode, reason, is_isolated) in enumerate(begun):
+        run = replace(
+            await household.begin_run(folder, is_isolated=is_isolated),
+            id=RunId(f"r{number}"),
+            token_hash=f"r{number}",
+            restore_mode=mode,
+            restore_reason=reason,
+        )
+        clock.pass_ms(1_000)
+        async with household.database.transaction() as tx:
+            await runs.begin(tx, replace(run, started_ms=clock.now_ms()))
+    found = await gathered(household)
+    assert [(one["group"], one["run"], one["mode"]) for one in found["conversations"]] == [
+        ("family", "r2", "resume_plus_delta"),
+        ("work", "r0", "fresh"),
+    ]
+    told = "\n".join(status.lines(found))
+    assert "resume plus delta: its session lacks one turn at its end" in told
+
+
 async def test_what_went_wrong_is_told_by_its_kind_for_a_day(household, clock):
     await household.add_group("family", requires_trigger=False)
     await household.hear("first", "family")
@@ -136,7 +167,8 @@ async def test_a_missing_credential_is_told(household, credential, told):
 
 async def test_the_keys_are_those_that_programs_know(household):
     assert sorted(await gathered(household)) == [
-        "agent", "channels", "containers", "credential", "disk_free_bytes", "errors", "groups", "home",
+        "agent", "channels", "containers", "conversations", "credential", "disk_free_bytes", "errors",
+        "groups", "home",
         "image", "isolated", "notices", "open", "outbox", "reminders", "runtime", "slots", "started_ms",
         "stopping", "tasks", "turns", "uptime_seconds", "version", "waiting",
     ]  # fmt: skip
