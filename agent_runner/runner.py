@@ -12,6 +12,7 @@ import sys
 from functools import partial
 
 from agent_runner.agents.claude_command import StartedCli
+from agent_runner.ans.noticing import Noticing
 from agent_runner.checks import run_check
 from agent_runner.faults import log_fault, one_line
 from agent_runner.host import Host
@@ -51,8 +52,10 @@ async def live(
     terminated = on_sigterm()
     host = Host(workspace)
     inbox = Inbox(workspace.input, order.run, handled={order.turn.turn})
-    agent = make_agent(order, workspace, host, started)
-    session = Session(order, agent, inbox, outlet, check=partial(run_check, cwd=workspace.group))
+    noticing = Noticing(order, workspace)
+    agent = make_agent(order, workspace, host, noticing, started)
+    check = partial(run_check, cwd=workspace.group)
+    session = Session(order, agent, inbox, outlet, noticing, check=check)
     run = asyncio.create_task(session.run(), name="session")
     others = (
         asyncio.create_task(session.beat(HEARTBEAT_SECONDS), name="heartbeat"),
@@ -78,15 +81,17 @@ def _exit_code(run: asyncio.Task[int], outlet: Outlet) -> int:
     return 1
 
 
-def make_agent(order: RunOrder, workspace: Workspace, host: Host, started: StartedCli | None) -> Agent:
+def make_agent(
+    order: RunOrder, workspace: Workspace, host: Host, noticing: Noticing, started: StartedCli | None
+) -> Agent:
     """Make the ordered agent. Imported here, so that one agent does not pay for the other."""
     if order.agent == "claude":
         from agent_runner.agents.claude import ClaudeAgent
 
-        return ClaudeAgent(order, workspace, host, started=started)
+        return ClaudeAgent(order, workspace, host, noticing, started=started)
     from agent_runner.agents.offline import OfflineAgent
 
-    return OfflineAgent(order, workspace, host)
+    return OfflineAgent(order, workspace, host, noticing)
 
 
 async def _until_broken(outlet: Outlet) -> None:

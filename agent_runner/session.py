@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from agent_runner.ans.noticing import Noticing
 from agent_runner.checks import Verdict, run_check
 from agent_runner.faults import log_fault, one_line
 from agent_runner.inbox import Inbox
@@ -30,13 +31,21 @@ class Session:
     """
 
     def __init__(
-        self, order: RunOrder, agent: Agent, inbox: Inbox, outlet: Outlet, *, check: Check = run_check
+        self,
+        order: RunOrder,
+        agent: Agent,
+        inbox: Inbox,
+        outlet: Outlet,
+        noticing: Noticing,
+        *,
+        check: Check = run_check,
     ) -> None:
         self._order = order
         self._check = check
         self._agent = agent
         self._inbox = inbox
         self._outlet = outlet
+        self._noticing = noticing
         self._is_started = False
 
     async def run(self) -> int:
@@ -60,11 +69,13 @@ class Session:
 
     async def _handle(self, turn: TurnOrder) -> int | None:
         """Have one turn answered. An exit code means that the run cannot go on."""
+        self._noticing.begin_turn(turn, session_id=self._agent.session_id)
         limit = self._order.limits.turn_seconds
         budget = asyncio.timeout(limit)
         try:
             async with budget:
                 self._end(turn, await self._answer(turn))
+            await self._noticing.warm()
         except Exception as error:  # noqa: BLE001  # whatever an agent raises ends its turn, told
             if budget.expired():
                 reason = f"The turn took longer than {limit:g} s and was stopped."
@@ -106,6 +117,7 @@ class Session:
         if outcome.usage is not None:
             self._tell_usage(turn, outcome.usage)
         code: ErrorCode | None = (outcome.code or "agent") if outcome.error is not None else None
+        told = self._noticing.end_turn(outcome, session_id=self._agent.session_id)
         self._outlet.put(
             TurnEnd,
             turn=turn.turn,
@@ -113,6 +125,7 @@ class Session:
             error=outcome.error,
             code=code,
             note=outcome.note,
+            told=told,
             checkpoint=outcome.checkpoint,
             restored=self._agent.restored,
             new_session_id=self._agent.session_id,
@@ -132,6 +145,7 @@ class Session:
         )
 
     async def _close(self) -> None:
+        self._noticing.end_session(session_id=self._agent.session_id)
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._agent.close()

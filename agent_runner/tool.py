@@ -59,7 +59,7 @@ class Tool(Generic[P]):
         try:
             command = self.command(self.parameters.model_validate(arguments))
         except ValidationError as error:
-            return Reply(request_id="none", ok=False, code=self.refusal, text=_mistakes(error))
+            return Reply(request_id="none", ok=False, code=self.refusal, text=mistakes(error))
         if isinstance(command, mailbox.SendMessage | mailbox.Dashboard):
             command = command.model_copy(update={"turn": turn})
         if self.makes:
@@ -67,7 +67,8 @@ class Tool(Generic[P]):
         return await host.ask(command)
 
 
-def _mistakes(error: ValidationError) -> str:
+def mistakes(error: ValidationError) -> str:
+    """Say in one line which arguments do not fit, and why."""
     lines = [
         f"{'.'.join(str(part) for part in mistake['loc'])}: {mistake['msg']}"
         for mistake in error.errors(include_input=False, include_url=False)

@@ -13,6 +13,7 @@ from agent_runner.agents.claude_command import CliSettings, StartedCli, start_cl
 from agent_runner.agents.claude_import import import_sdk
 from agent_runner.agents.claude_restore import Restoring
 from agent_runner.agents.claude_tools import ToolServer
+from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
 from agent_runner.interfaces import Outcome, Say
 from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 DISCONNECT_SECONDS = 1.4
 COMPACTED = "🗜️ I have put our conversation into a summary and go on from there."
+SILENT = "SILENT"
 NOTHING_TO_COMPACT = "There is no conversation to compact yet."
 
 
@@ -35,18 +37,28 @@ class ClaudeAgent:
     """
 
     def __init__(
-        self, order: RunOrder, workspace: Workspace, host: Host, *, started: StartedCli | None = None
+        self,
+        order: RunOrder,
+        workspace: Workspace,
+        host: Host,
+        noticing: Noticing,
+        *,
+        started: StartedCli | None = None,
     ) -> None:
         """`started` is a CLI that runs for this order already; it becomes the agent's."""
         self.session_id: str | None = None
         self._order = order
         self._workspace = workspace
-        self._tools = ToolServer(order, host)
+        self._noticing = noticing
+        self._tools = ToolServer(order, host, noticing)
         self._restoring = Restoring(order.restore, host)
         self._resumed: str | None = None
         self._cli = CliProcess(started, self._tools) if started else None
         self._client: claude_agent_sdk.ClaudeSDKClient | None = None
         self._sdk: Any = None
+        self._warming: asyncio.Task[None] | None = None
+        self._stream: Any = None
+        self._hooks: Any = None
 
     @property
     def restored(self) -> RestoreMode | None:
@@ -63,6 +75,7 @@ class ClaudeAgent:
 
     async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
         self._tools.turn = turn.turn
+        self._hooks.begin_turn()
         try:
             return await self._do(turn, say)
         except Exception as error:
@@ -74,6 +87,8 @@ class ClaudeAgent:
     async def close(self) -> None:
         client, cli = self._client, self._cli
         self._client = self._cli = None
+        if self._warming is not None:
+            self._warming.cancel()
         try:
             if client is not None:
                 with contextlib.suppress(TimeoutError):
@@ -90,9 +105,23 @@ class ClaudeAgent:
         settings = await asyncio.to_thread(CliSettings.of, order, self._workspace)
         self._run_cli(settings, settings.command())
         self._sdk = await asyncio.to_thread(_load_sdk)
-        chosen = self._sdk.options(settings, self._order, self._restoring.hooks())
+        self._join_notices()
+        chosen = self._sdk.options(settings, self._order, self._restoring.hooks(), noticing=self._hooks)
         cli = self._run_cli(settings, self._sdk.sdk_command(chosen) or settings.command())
+        self._warming = asyncio.create_task(self._noticing.warm(), name="notices")  # the CLI boots still
         self._client = await self._sdk.connect(cli, chosen)
+        self._stream.usage = self._client.get_context_usage
+
+    def _join_notices(self) -> None:
+        if self._stream is None:
+            self._stream = self._sdk.Stream(self._noticing)
+            self._hooks = self._sdk.NoticeHooks(
+                self._noticing, stream=self._stream, on_first_prompt=self._tell_resumed
+            )
+
+    def _tell_resumed(self) -> None:
+        mode, reason = self._restoring.mode, self._order.restore.reason
+        self._noticing.do(lambda rules: rules.resumed(mode, reason, session_id=self.session_id))
 
     def _run_cli(self, settings: CliSettings, command: list[str]) -> CliProcess:
         """See to it that a CLI runs with just this command.
@@ -129,7 +158,7 @@ class ClaudeAgent:
         if self._resumed is None and self.session_id is None:
             await say(NOTHING_TO_COMPACT)
             return Outcome()
-        compacted = await self._sdk.compact(self._client, self._cli, self._know_session)
+        compacted = await self._sdk.compact(self._client, self._cli, self._know_session, self._stream)
         outcome: Outcome = self._sdk.outcome_of(compacted)
         if outcome.error is None:
             reason = " ".join((compacted.result.result or "no reason given").split())
@@ -137,14 +166,25 @@ class ClaudeAgent:
         return outcome
 
     async def _ask(self, prompt: str, say: Say) -> Outcome:
-        answered = await self._sdk.ask(self._client, prompt, self._know_session)
+        answered = await self._sdk.ask(self._client, prompt, self._know_session, self._stream)
+        if answered.is_dropped:
+            logger.warning("the CLI dropped a prompt whose hooks took too long; it is asked again")
+            self._restoring.again()
+            answered = await self._sdk.ask(self._client, prompt, self._know_session, self._stream)
         outcome: Outcome = self._sdk.outcome_of(answered)
-        if outcome.error is None and (answered.result.result or "").strip():
-            await say(answered.result.result)
+        if outcome.error is None:
+            for text in _spoken(self._hooks.answered_already, answered.result.result):
+                await say(text)
         return outcome
 
     def _know_session(self, session_id: str) -> None:
         self.session_id = session_id
+
+
+def _spoken(*texts: str | None) -> list[str]:
+    """Of what the model answered before and after it was made to go on: what is not its word for silence."""
+    said = [text for text in texts if text and text.strip()]
+    return [text for text in said if text.strip().strip("*.") != SILENT] or said[-1:]
 
 
 def _load_sdk() -> Any:

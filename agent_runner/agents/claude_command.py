@@ -23,8 +23,9 @@ from agent_runner.workspace import Workspace
 
 SERVER = "andy"
 DASHBOARD = "dashboard"
-SERVERS = (SERVER, DASHBOARD)
-"""Tools of two kinds, each under a name of its own: both have an `update_task`."""
+NOTICES = "ans"
+SERVERS = (SERVER, DASHBOARD, NOTICES)
+"""Tools of three kinds, each under a name of its own: two have an `update_task`."""
 SETTING_SOURCES: tuple[Literal["user", "project"], ...] = ("user", "project")
 BUILT_IN_TOOLS = (
     "Bash",

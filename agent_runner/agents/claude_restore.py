@@ -30,6 +30,7 @@ class Restoring:
         """How the conversation really goes on."""
         self._host = host
         self._pending = restore.text
+        self._put: str | None = None
         self._fallback = restore.fallback
         self._meta = restore.meta
 
@@ -37,6 +38,10 @@ class Restoring:
         """The session to resume is gone: what was kept of it goes into a new one."""
         self._pending = self._fallback
         self.mode = "rehydrate" if self._fallback else "fresh"
+
+    def again(self) -> None:
+        """The CLI dropped the prompt, and with it what was put before it."""
+        self._pending = self._put
 
     def hooks(self) -> Hooks:
         return {
@@ -47,8 +52,8 @@ class Restoring:
         }
 
     async def _with_prompt(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:
-        text, self._pending = self._pending, None
-        return _put_before(given, text)
+        self._put, self._pending = self._pending, None
+        return _put_before(given, self._put)
 
     async def _before_compaction(self, _: Any, __: str | None, ___: Any) -> dict[str, Any]:
         reply = await self._tell(Remember(tool=COMPACTING))

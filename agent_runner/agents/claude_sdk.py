@@ -23,17 +23,22 @@ from agent_runner.agents.claude_command import (
     additions,
 )
 from agent_runner.agents.claude_restore import Hooks
+from agent_runner.ans.sdk_hooks import NoticeHooks
+from agent_runner.ans.sdk_stream import Stream
 from agent_runner.faults import log_fault
 from agent_runner.hooks import archive
 from agent_runner.interfaces import Outcome, TokenUsage
 from agent_runner.wire.order import RunOrder
 
 ProcessError = sdk.ProcessError
+DROPPED = "The Claude CLI did not take the prompt: a hook kept it waiting, twice."
 AT_THE_CAP = "error_max_turns"
 """What it did until then stands: only who is given a cap meets it."""
 
 
-def options(settings: CliSettings, order: RunOrder, *hooks: Hooks) -> sdk.ClaudeAgentOptions:
+def options(
+    settings: CliSettings, order: RunOrder, *hooks: Hooks, noticing: NoticeHooks | None = None
+) -> sdk.ClaudeAgentOptions:
     """Say `settings` in the SDK's words, with the hooks that only it can have."""
     return sdk.ClaudeAgentOptions(
         cli_path=settings.cli,
@@ -49,14 +54,14 @@ def options(settings: CliSettings, order: RunOrder, *hooks: Hooks) -> sdk.Claude
         add_dirs=list(settings.extra),
         setting_sources=list(settings.setting_sources),
         env=additions(),
-        hooks=_matchers({"PreCompact": [_archiver(settings, order)]}, *hooks),
+        hooks=_matchers({"PreCompact": [_archiver(settings, order)]}, *hooks, noticing=noticing),
         verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
     )
 
 
-def _matchers(*hooks: Hooks) -> Any:
+def _matchers(*hooks: Hooks, noticing: NoticeHooks | None) -> Any:
     """Each hook by itself: those of one event run side by side, and each may say as much as one may."""
-    matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list)
+    matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
     for of_one in hooks:
         for event, callbacks in of_one.items():
             matchers[event] += [sdk.HookMatcher(hooks=[callback]) for callback in callbacks]
@@ -129,6 +134,8 @@ class Answered:
     """What was in the model's window at the last call; 0 where that is not known."""
     has_boundary: bool = False
     """The CLI reported that it compacted the session."""
+    is_dropped: bool = False
+    """The CLI did not take the prompt, because a hook kept it waiting: nothing has reached the model."""
 
     def hear(self, message: sdk.Message) -> None:
         """Take what a message tells besides its text."""
@@ -142,22 +149,27 @@ class Answered:
             self.has_boundary = True
             about = message.data.get("compact_metadata") or {}
             self.context_tokens = int(about.get("post_tokens") or 0)
+        elif isinstance(message, sdk.SystemMessage) and message.subtype == "informational":
+            came_of_it = message.data.get("prompt_submit_outcome") or {}
+            self.is_dropped = came_of_it.get("kind") == "no_verdict" and not came_of_it.get("prompt_kept")
         elif isinstance(message, sdk.ResultMessage):
             self.result = message
 
 
-async def ask(client: sdk.ClaudeSDKClient, prompt: str, on_session: Callable[[str], None]) -> Answered:
+async def ask(
+    client: sdk.ClaudeSDKClient, prompt: str, on_session: Callable[[str], None], stream: Stream
+) -> Answered:
     """Ask once and return what came of it.
 
     `on_session` hears of the session's id with the first message that tells it.
     """
     prompt_id = str(uuid4())
     await client.query(_one_message(prompt, prompt_id))
-    return await _answered(client, prompt_id, on_session)
+    return await _answered(client, prompt_id, on_session, stream)
 
 
 async def compact(
-    client: sdk.ClaudeSDKClient, cli: CliProcess, on_session: Callable[[str], None]
+    client: sdk.ClaudeSDKClient, cli: CliProcess, on_session: Callable[[str], None], stream: Stream
 ) -> Answered:
     """Have the CLI summarise the conversation.
 
@@ -166,14 +178,15 @@ async def compact(
     prompt_id = str(uuid4())
     async for message in _one_message("/compact", prompt_id):
         await cli.write(json.dumps(message) + "\n")
-    return await _answered(client, prompt_id, on_session)
+    return await _answered(client, prompt_id, on_session, stream)
 
 
 async def _answered(
-    client: sdk.ClaudeSDKClient, prompt_id: str, on_session: Callable[[str], None]
+    client: sdk.ClaudeSDKClient, prompt_id: str, on_session: Callable[[str], None], stream: Stream
 ) -> Answered:
     answered = Answered()
     async for message in client.receive_messages():
+        stream.hear(message)
         if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
             on_session(str(message.data["session_id"]))
         if isinstance(message, sdk.ResultMessage) and prompt_id not in (
@@ -205,6 +218,8 @@ def outcome_of(answered: Answered) -> Outcome:
     result, usage = answered.result, _usage(answered)
     if result is None:
         raise RuntimeError("The Claude CLI ended without a result")
+    if answered.is_dropped:
+        return Outcome(error=DROPPED, code="agent")
     if not result.is_error and result.subtype == "success":
         return Outcome(usage=usage, checkpoint=answered.checkpoint)
     if result.subtype == AT_THE_CAP:

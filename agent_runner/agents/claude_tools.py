@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 from agent_runner.agents.claude_command import DASHBOARD, SERVER
+from agent_runner.ans.noticing import Noticing
 from agent_runner.dashboard_tools import DASHBOARD_TOOLS
 from agent_runner.faults import log_fault, one_line
 from agent_runner.host import Host
@@ -25,12 +26,14 @@ METHOD_NOT_FOUND = -32601
 class ToolServer:
     """Answers JSON-RPC messages of the Model Context Protocol with the tools of one group."""
 
-    def __init__(self, order: RunOrder, host: Host) -> None:
+    def __init__(self, order: RunOrder, host: Host, noticing: Noticing) -> None:
         self.turn: int | None = None
         """The turn that is being answered."""
         self._host = host
         self._calls: Counter[tuple[int | None, str]] = Counter()
         self._tools = _tools_of(order)
+        self._noticing = noticing
+        self._is_worker = order.turn.kind == "worker"
 
     async def answer(self, message: dict[str, Any], *, server: str = SERVER) -> dict[str, Any] | None:
         """Answer one message to one of the servers; None when it is a notification.
@@ -55,14 +58,19 @@ class ToolServer:
                 return _error(message["id"], f"no method {method}")
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
+    def _of(self, server: str) -> dict[str, Tool[Any]]:
+        if server not in self._tools:
+            self._tools[server] = {} if self._is_worker else _notice_tools(self._noticing)
+        return self._tools[server]
+
     def _listing(self, server: str) -> list[dict[str, Any]]:
         return [
             {"name": tool.name, "description": tool.description, "inputSchema": tool.schema()}
-            for tool in self._tools[server].values()
+            for tool in self._of(server).values()
         ]
 
     async def _call(self, server: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        tool = self._tools[server].get(name)
+        tool = self._of(server).get(name)
         if tool is None:
             return _said(f"There is no tool {name}.", is_error=True)
         try:
@@ -89,6 +97,13 @@ def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool[Any]]]:
     own = tools_for(is_main=order.is_main, is_worker=is_worker)
     board = () if is_worker else DASHBOARD_TOOLS
     return {SERVER: {tool.name: tool for tool in own}, DASHBOARD: {tool.name: tool for tool in board}}
+
+
+def _notice_tools(noticing: Noticing) -> dict[str, Tool[Any]]:
+    """Made when the CLI asks for them: it is still booting then, and before that it was not even started."""
+    from agent_runner.notice_tools import notice_tools
+
+    return {tool.name: tool for tool in notice_tools(noticing)}
 
 
 def _introduction(server: str, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ InjectAt = Literal["immediate", "turn_start", "after_tool", "turn_end"]
 Category = Literal["discovery", "warning", "checkpoint", "reminder", "context"]
 DeliverAt = Literal["immediate", "next_turn", "after_n_turns", "after_tool", "on_condition"]
 
+OWN_TOOLS = "mcp__ans__"
+"""How a model calls the tools for its notices: this, and the name."""
 MAX_NOTICE_CHARS = 2_000
 MAX_UNDELIVERED = 20
 """How many notices of a group may wait at once that its agent has made."""

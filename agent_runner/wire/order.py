@@ -50,6 +50,10 @@ class Limits(Document):
 
     turn_seconds: float = Field(default=1800.0, gt=0)
     model_turns: int | None = Field(default=None, gt=0)
+    turn_tokens: int | None = Field(default=None, gt=0)
+    """How many tokens a model may write before it is told that it was enough. It is not stopped."""
+    iterations: int = Field(default=30, gt=0)
+    """How often a model may be asked before it is told that it was enough. It is not stopped."""
 
 
 class Restore(Document):

@@ -14,6 +14,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from agent_runner.agents.offline import OfflineAgent
+from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
 from agent_runner.interfaces import Agent, Outcome
 from agent_runner.wire.files import write_whole
@@ -130,7 +131,8 @@ def open_chat(tmp_path: Path) -> Open:
         )
         desk, host = Desk(workspace), Host(workspace)
         serving = asyncio.create_task(desk.serve(), name="desk")
-        agent = OfflineAgent(order, workspace, host, now=lambda: now)
+        noticing = Noticing(order, workspace)
+        agent = OfflineAgent(order, workspace, host, noticing, now=lambda: now)
         await agent.start()
         try:
             yield Chat(agent, desk)
@@ -308,7 +310,7 @@ async def test_nothing_it_does_by_itself_blocks_the_loop(tmp_path: Path) -> None
     turn = TurnOrder(run="r1", turn=1, kind="chat", prompt="", requests=requests)
     order = RunOrder(run="r1", group="fam", chat_jid="local:fam", timezone="America/New_York", turn=turn)
     with blockbuster_ctx("agent_runner"):
-        agent = OfflineAgent(order, workspace, Host(workspace))
+        agent = OfflineAgent(order, workspace, Host(workspace), Noticing(order, workspace))
         await agent.start()
         assert "There is no such day" in await Chat(agent, Desk(workspace)).take(turn)
 

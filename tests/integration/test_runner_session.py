@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner.ans.noticing import Noticing
 from agent_runner.inbox import Inbox
 from agent_runner.interfaces import Outcome, Say, TokenUsage
 from agent_runner.outlet import Outlet
@@ -75,7 +76,9 @@ async def live(
     reading = Reading()
     agent = PlannedAgent(plan, workspace.input / "_close")
     inbox = Inbox(workspace.input, RUN, handled={1})
-    code = await Session(order or order_of("hi"), agent, inbox, reading.outlet).run()
+    order = order or order_of("hi")
+    noticing = Noticing(order, workspace)
+    code = await Session(order, agent, inbox, reading.outlet, noticing).run()
     return code, reading.frames(), agent
 
 
@@ -145,7 +148,8 @@ async def test_text_that_no_frame_can_hold_is_made_to_fit(workspace: Workspace) 
 async def test_the_heart_beats_while_the_agent_thinks(workspace: Workspace) -> None:
     reading = Reading()
     agent = PlannedAgent(lambda *_: asyncio.sleep(0, Outcome()), workspace.input / "_close", session_id="s")
-    session = Session(order_of("hi"), agent, Inbox(workspace.input, RUN, handled=set()), reading.outlet)
+    order, inbox = order_of("hi"), Inbox(workspace.input, RUN, handled=set())
+    session = Session(order, agent, inbox, reading.outlet, Noticing(order, workspace))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await session.beat(0.01)

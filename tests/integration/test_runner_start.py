@@ -69,7 +69,7 @@ async def test_the_cli_is_started_just_as_the_sdk_would(
     settings = replace(CliSettings.of(order.model_dump(), workspace), cli=program)
     chosen = replace(
         claude_sdk.options(settings, order),
-        mcp_servers={name: {"type": "sdk", "name": name} for name in ("andy", "dashboard")},
+        mcp_servers={name: {"type": "sdk", "name": name} for name in ("andy", "dashboard", "ans")},
     )
     transport = SubprocessCLITransport("", chosen)
     await transport.connect()

@@ -16,6 +16,7 @@ from agent_runner.agents.offline.intents import (
     Echo,
     Language,
     ListAct,
+    NoteToSelf,
     OnList,
     Plain,
     Remind,
@@ -214,3 +215,23 @@ def test_any_heap_of_known_words_is_read_without_failing(text: str) -> None:
         assert wish.when.is_complete
     if isinstance(wish, AddItems):
         assert all(item.strip() for item in wish.items)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("note to self: buy milk", "buy milk"),
+        ("Note to self buy milk", "buy milk"),
+        ("leave a note to yourself: ask Ann", "ask Ann"),
+        ("please remember for next time: the code is 42", "the code is 42"),
+        ("remember for next time that Ann is on leave", "Ann is on leave"),
+        ("remember the code is 42 for next time", "the code is 42"),
+        ("다음에 기억해 줘: 코드는 42", "코드는 42"),
+        ("다음번에 기억해: 우유", "우유"),
+        ("다음을 위해 메모: 우유 사기", "우유 사기"),
+        ("스스로에게 메모: 우유 사기", "우유 사기"),
+        ("코드는 42라고 다음에 기억해줘", "코드는 42"),
+    ],
+)
+def test_a_note_to_oneself_is_understood(text: str, note: str) -> None:
+    assert read(text).wish == NoteToSelf(note)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agent_runner.agents.claude_tools import METHOD_NOT_FOUND, ToolServer
+from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
 from agent_runner.tools import tools_for
 from agent_runner.wire.mailbox import Command, Dashboard, Reply, SendMessage
@@ -29,7 +30,8 @@ class Answering(Host):
 
 
 def server(host: Host | None = None, *, is_main: bool = False) -> ToolServer:
-    return ToolServer(order_of("hi", is_main=is_main), host or Answering())
+    order = order_of("hi", is_main=is_main)
+    return ToolServer(order, host or Answering(), Noticing(order, Workspace(Path("/nowhere"))))
 
 
 async def ask(tools: ToolServer, method: str, **parameters: Any) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
-from agent_runner.agents.offline import dates, lists, reading, reminders
+from agent_runner.agents.offline import dates, lists, notes, points, reading, reminders
 from agent_runner.agents.offline.asked import Asked
 from agent_runner.agents.offline.board import Board, find
 from agent_runner.agents.offline.checklists import Checklists, Item, ListFault
@@ -22,6 +22,7 @@ from agent_runner.agents.offline.intents import (
     DropGroup,
     Echo,
     ListAct,
+    NoteToSelf,
     OnList,
     Plain,
     Remind,
@@ -34,6 +35,8 @@ from agent_runner.agents.offline.intents import (
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.texts import words_of
+from agent_runner.agents.offline.words import Words
+from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
 from agent_runner.interfaces import Outcome, Say
 from agent_runner.wire import mailbox
@@ -58,7 +61,17 @@ class OfflineAgent:
     session_id: str | None = None
     restored: RestoreMode | None = None
 
-    def __init__(self, order: RunOrder, workspace: Workspace, host: Host, *, now: Now = _utc_now) -> None:
+    def __init__(
+        self,
+        order: RunOrder,
+        workspace: Workspace,
+        host: Host,
+        noticing: Noticing,
+        *,
+        now: Now = _utc_now,
+    ) -> None:
+        host = points.ObservedHost(host, noticing)
+        self._noticing = noticing
         self._order = order
         self._now = now
         self._checklists = Checklists(workspace.group)
@@ -78,12 +91,15 @@ class OfflineAgent:
         if turn.command == "compact":
             await say(NOTHING_TO_COMPACT)
             return Outcome()
+        requests = _requests(turn)
+        noted = await points.turn_start(self._noticing, turn, await _words(requests)) if requests else ""
         said = [
             await self._answer_one(turn, request, _request_id(turn, number, request))
-            for number, request in enumerate(_requests(turn))
+            for number, request in enumerate(requests)
         ]
         if said:
-            await say("\n\n".join(said))
+            await say("\n\n".join(filter(None, (noted, *said))))
+        await points.turn_end(self._noticing)
         return Outcome()
 
     async def close(self) -> None:
@@ -119,7 +135,7 @@ class OfflineAgent:
                 return await self._on_list(wish, asked)
             case AddGroup() | DropGroup():
                 return await self._groups.change(wish, asked)
-            case SendFile() | Wake():
+            case SendFile() | Wake() | NoteToSelf():
                 return await self._ask_host(wish, asked)
 
     async def _send_file(self, path: str, asked: Asked) -> str:
@@ -128,8 +144,10 @@ class OfflineAgent:
         reply = await self._host.ask(mailbox.SendFile(request_id=asked.request_id, path=path))
         return asked.words.file_sent.format(path=path) if reply.ok else reply.text
 
-    async def _ask_host(self, wish: SendFile | Wake, asked: Asked) -> str:
+    async def _ask_host(self, wish: SendFile | Wake | NoteToSelf, asked: Asked) -> str:
         match wish:
+            case NoteToSelf(text=text):
+                return await notes.keep(self._host, text, asked)
             case SendFile(path=path):
                 return await self._send_file(path, asked)
             case Wake(after=after):
@@ -223,6 +241,12 @@ class OfflineAgent:
             return words.nothing_today.format(day=day)
         parts = [due, [f"{words.todo_name[:1].upper()}{words.todo_name[1:]}:", *todos] if todos else []]
         return "\n\n".join([words.today.format(day=day), *("\n".join(part) for part in parts if part)])
+
+
+async def _words(requests: Sequence[Request]) -> Words:
+    """What comes before the answers is in the language of the first request."""
+    intent = await asyncio.to_thread(reading.read, requests[0].text)
+    return words_of(intent.language)
 
 
 def _requests(turn: TurnOrder) -> tuple[Request, ...]:

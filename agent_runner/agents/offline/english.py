@@ -14,6 +14,7 @@ from agent_runner.agents.offline.intents import (
     DropGroup,
     Echo,
     ListAct,
+    NoteToSelf,
     OnList,
     Plain,
     SendFile,
@@ -113,6 +114,12 @@ _REMIND = re.compile(
     r"remind\s+(?P<whom>me|us|everyone|everybody|all)\b(?P<body>.*)", re.IGNORECASE | re.DOTALL
 )
 _REMINDER = r"(?:(?:set|create|make|add)\s+)?(?:a\s+|an\s+)?(?:new\s+)?(?:reminder|alarm)\b(?:\s+for\b|\s*:)?"
+_NEXT_TIME = r"(?:for|until)\s+(?:the\s+)?next\s+(?:time|turn|conversation)"
+_NOTE_FIRST = (
+    rf"(?:(?:leave\s+(?:a\s+)?)?note\s+to\s+(?:self|yourself)\s*[:,]?"
+    rf"|remember\s+{_NEXT_TIME}\s*[:,]?(?:\s+that\b)?)\s+(?P<note>\S.*)"
+)
+_NOTE_LAST = rf"remember\s+(?:that\s+)?(?P<note>\S.*?)\s+{_NEXT_TIME}"
 
 _TALKING = r"(?:talk(?:ing)?|speak(?:ing)?|discuss(?:ing)?|chat(?:ting)?|say(?:ing)?)"
 _RECALL = (
@@ -156,6 +163,8 @@ _RULES: tuple[Rule[Wish | None], ...] = (
         r"(?:cancel|delete|remove|stop)\s+(?:the\s+)?reminder\s+(?:number\s+|no\.?\s*|#\s*)?(?P<id>\d{1,9})",
         lambda match: CancelReminder(int(match["id"])),
     ),
+    Rule(_NOTE_FIRST, lambda match: NoteToSelf(match["note"].strip())),
+    Rule(_NOTE_LAST, lambda match: NoteToSelf(match["note"].strip())),
     Rule(_RECALL, lambda _: Plain.RECALL),
     Rule(_REMIND.pattern, _remind),
     Rule(rf"{_REMINDER}(?P<body>.*)", _remind),

@@ -123,6 +123,13 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteToSelf:
+    """Something to be said at the beginning of the next turn."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendFile:
     path: str
 
@@ -139,6 +146,7 @@ Wish = (
     | SetProgress
     | AddGroup
     | DropGroup
+    | NoteToSelf
     | SendFile
     | Wake
 )

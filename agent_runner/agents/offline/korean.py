@@ -16,6 +16,7 @@ from agent_runner.agents.offline.intents import (
     DropGroup,
     Echo,
     ListAct,
+    NoteToSelf,
     OnList,
     Plain,
     Remind,
@@ -166,6 +167,12 @@ _WHOM = r"(?:(?P<whom>우리(?:\s*모두)?(?:에게|한테)?|모두(?:에게|한
 _REMIND_VERB = (
     rf"(?:알림\s*(?:설정|추가|등록)?{_DO}|리마인[드더]{_DO}|상기\s*시켜{_GIVE}|잊지\s*않게\s*알려{_GIVE})"
 )
+_NEXT_TIME = r"다음\s*(?:번|대화|차례)?(?:에|까지|(?:을|를)?\s*위해(?:서)?)?"
+_NOTE_FIRST = (
+    rf"(?:(?:너\s*)?(?:자신|스스로)(?:에게|한테)?\s*(?:메모|노트){_DO}{_GIVE}"
+    rf"|{_NEXT_TIME}\s*(?:기억|메모){_DO}{_GIVE})\s*:?\s+(?P<note>\S.*)"
+)
+_NOTE_LAST = rf"(?P<note>\S.*?)\s+{_NEXT_TIME}\s*(?:기억|메모){_DO}{_GIVE}"
 
 _TALK = r"(?:얘기|이야기|말|대화)"
 _RECALL = (
@@ -196,6 +203,8 @@ _RULES: tuple[Rule[Wish | None], ...] = (
         rf"(?:오늘(?:은|이)?\s*)?(?:며칠|몇\s*일|몇월\s*며칠|무슨\s*요일|날짜)(?:이야|야|이에요|예요|에요|인가요|이지|지)?{_OBJECT}(?:\s*{_TELL})?",
         lambda _: Plain.TELL_DAY,
     ),
+    Rule(_NOTE_FIRST, lambda match: NoteToSelf(match["note"].strip())),
+    Rule(_NOTE_LAST, lambda match: NoteToSelf(re.sub(r"(?<=.)(?:이라고|라고|을|를)$", "", match["note"]))),
     Rule(_RECALL, lambda _: Plain.RECALL),
     Rule(
         rf"오늘(?:은)?\s*(?:뭐\s*(?:있(?:어|지|니|나|나요|어요)|해야\s*(?:해|돼|하지))|일정|할\s*일){_OBJECT}(?:요)?(?:\s*(?:{_TELL}|뭐야))?",

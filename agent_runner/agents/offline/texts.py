@@ -31,6 +31,8 @@ ENGLISH = Words(
         "• done milk on the shopping list · remove milk from the shopping list · clear done · lists\n\n"
         "*Files of this group*\n"
         "• send file notes.txt\n\n"
+        "*Notes for next time*\n"
+        "• remember for next time: the code is 42\n\n"
         "*Day and time*\n"
         "• what's on today? · what time is it? · what day is today?\n\n"
         "*This conversation*\n"
@@ -76,6 +78,9 @@ ENGLISH = Words(
     not_possible="That can't be done: {reason}.",
     file_sent="{path} is on its way.",
     wake_set="I will look again by myself in {minutes} minutes.",
+    note_kept="Noted. I'll come back to it next time: {note}",
+    note_to_self="📝 I made a note of this last time: {note}",
+    host_fact="⚠️ {fact}",
     task_added="On the dashboard: {title} (no deadline).",
     task_added_until="On the dashboard: {title}, due {date}.",
     task_progress="{title}: {pct}%.",
@@ -154,6 +159,8 @@ KOREAN = Words(
         "• 장보기 목록 2번 완료 · 우유 장보기 목록에서 삭제 · 완료 항목 정리 · 목록\n\n"
         "*이 그룹의 파일*\n"
         "• 파일 보내 notes.txt\n\n"
+        "*다음을 위한 메모*\n"
+        "• 다음에 기억해 줘: 코드는 42\n\n"
         "*날짜와 시간*\n"
         "• 오늘 뭐 있어? · 지금 몇 시? · 오늘 며칠?\n\n"
         "*이 대화*\n"
@@ -194,6 +201,9 @@ KOREAN = Words(
     not_possible="그렇게는 할 수 없어요: {reason}.",
     file_sent="{path} 파일을 보내고 있어요.",
     wake_set="{minutes}분 뒤에 스스로 다시 살펴볼게요.",
+    note_kept="적어 두었어요. 다음에 다시 말씀드릴게요: {note}",
+    note_to_self="📝 지난번에 적어 둔 것이에요: {note}",
+    host_fact="⚠️ {fact}",
     task_added="대시보드에 올렸어요: {title} (기한 없음).",
     task_added_until="대시보드에 올렸어요: {title}, 기한 {date}.",
     task_progress="{title}: {pct}%.",

@@ -60,6 +60,9 @@ class Words:
     not_possible: str
     file_sent: str
     wake_set: str
+    note_kept: str
+    note_to_self: str
+    host_fact: str
     task_added: str
     task_added_until: str
     task_progress: str

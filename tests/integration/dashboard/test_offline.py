@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_runner.agents.offline import OfflineAgent
+from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import Request, RunOrder, TurnOrder
@@ -62,6 +63,7 @@ async def talking(household: Household, workspace: Workspace) -> AsyncIterator[C
         order,
         workspace,
         Mailbox(workspace, home),
+        Noticing(order, workspace),
         now=lambda: datetime.fromtimestamp(home.clock.now_ms() / 1000, UTC),
     )
     await agent.start()

@@ -1,0 +1,53 @@
+"""Notices as people are told them: notes to itself that the host keeps, and what it says went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agent_runner.agents.offline.asked import Asked
+from agent_runner.agents.offline.words import Words
+from agent_runner.host import Host
+from agent_runner.wire.mailbox import NotifySelf
+from agent_runner.wire.notices import Notice
+from agent_runner.wire.noting import refusal_of
+from agent_runner.wire.order import TurnOrder
+
+NEVER = 0
+
+
+async def keep(host: Host, text: str, asked: Asked) -> str:
+    """Have the host keep a note until it was said; a refusal is told in its own words."""
+    note = NotifySelf(
+        request_id=asked.request_id,
+        message=text,
+        category="reminder",
+        persist_cross_session=True,
+        expires_in_hours=NEVER,
+    )
+    if refusal := refusal_of(note):
+        return refusal.text
+    reply = await host.ask(note)
+    return asked.words.note_kept.format(note=text) if reply.ok else reply.text
+
+
+def shown(turn: TurnOrder) -> list[Notice]:
+    """Of what the host keeps for a turn, what a person is told: notes to itself, and what went wrong."""
+    return [each for each in turn.notices if _is_note(each) or each.priority in ("high", "critical")]
+
+
+def lines(told: Iterable[Notice], words: Words) -> list[str]:
+    """Say them in short lines, each once."""
+    return [
+        words.note_to_self.format(note=_message(each))
+        if _is_note(each)
+        else words.host_fact.format(fact=_message(each))
+        for each in told
+    ]
+
+
+def _is_note(notice: Notice) -> bool:
+    return notice.event_type.startswith("agent.self.")
+
+
+def _message(notice: Notice) -> str:
+    return " ".join(str(notice.payload.get("message") or notice.event_type).split())

@@ -1,0 +1,125 @@
+"""What happens to the tools of a turn, said as events: called, ended well, failed, too slow, all at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent_runner.ans.notices import Notices
+from agent_runner.wire.notices import OWN_TOOLS
+
+TOO_SLOW = re.compile(
+    r"^(?:Command timed out after (?P<amount>[\d.]+) ?(?P<unit>ms|m|s)\b"
+    r"|The host did not answer in (?P<seconds>[\d.]+) s\b"
+    r"|MCP error -32001: Request timed out)",
+    re.MULTILINE,
+)
+"""How the CLI's own tools, ours and those of other servers say that they took too long."""
+_OF_A_SECOND = {"ms": 0.001, "s": 1.0, "m": 60.0}
+MAX_ARGUMENT_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of a tool. `name` is what the model calls it by."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeout:
+    """A tool took too long. The limit is not always told."""
+
+    seconds: float | None
+
+
+def timeout_in(error: str) -> Timeout | None:
+    """Tell from a tool's error whether it is that it took too long."""
+    found = TOO_SLOW.search(error)
+    if found is None:
+        return None
+    if found["seconds"]:
+        return Timeout(seconds=float(found["seconds"]))
+    if found["amount"]:
+        return Timeout(seconds=float(found["amount"]) * _OF_A_SECOND[found["unit"]])
+    return Timeout(seconds=None)
+
+
+class Calls:
+    """The calls of one turn after another. Each ends once, well or not."""
+
+    def __init__(self, notices: Notices) -> None:
+        self._notices = notices
+        self._failed: dict[str, bool] = {}
+        self._durations: dict[str, int] = {}
+        self._batches = 0
+
+    @property
+    def count(self) -> int:
+        """How many have ended in this turn."""
+        return len(self._failed)
+
+    def begin_turn(self) -> None:
+        self._failed.clear()
+        self._durations.clear()
+
+    def has_ended(self, call_id: str) -> bool:
+        return call_id in self._failed
+
+    def pending(self, call: Call) -> None:
+        arguments = {name: str(value)[:MAX_ARGUMENT_CHARS] for name, value in call.arguments.items()}
+        payload = {"tool_name": call.name, "call_id": call.id, "arguments": arguments}
+        self._notices.emit("tool.call.pending", "info", payload, dedupe_key=call.id)
+
+    def succeeded(self, call: Call, *, result_chars: int, duration_ms: int) -> None:
+        self._end(call, failed=False, duration_ms=duration_ms)
+        payload = {
+            "tool_name": call.name,
+            "call_id": call.id,
+            "duration_ms": duration_ms,
+            "result_length": result_chars,
+        }
+        self._notices.emit("tool.call.success", "info", payload, dedupe_key=call.id)
+
+    def failed(
+        self, call: Call, error: str, *, duration_ms: int = 0, error_type: str = "execution_error"
+    ) -> None:
+        """Say that a call failed, or only that it took too long, if that is why."""
+        self._end(call, failed=True, duration_ms=duration_ms)
+        about = {
+            "tool_name": call.name,
+            "call_id": call.id,
+            "error_message": error,
+            "duration_ms": duration_ms,
+        }
+        timeout = timeout_in(error)
+        if timeout is None:
+            more = {"error_type": error_type, "retry_count": 0}
+            self._notices.emit("tool.call.failure", "error", about | more)
+            return
+        seconds = timeout.seconds if timeout.seconds is not None else duration_ms / 1000
+        limits = {"timeout_seconds": seconds, "timeout_ms": round(seconds * 1000)}
+        self._notices.emit("tool.call.timeout", "warning", about | limits | {"error_type": "timeout"})
+
+    def batch_ended(self, calls: list[Call]) -> None:
+        """Say how the calls that were made together ended. All of them have."""
+        self._batches += 1
+        failures = sum(self._failed.get(call.id, False) for call in calls)
+        payload = {
+            "batch_id": f"batch-{self._batches}",
+            "tool_count": len(calls),
+            "success_count": len(calls) - failures,
+            "failure_count": failures,
+            "total_duration_ms": sum(self._durations.get(call.id, 0) for call in calls),
+        }
+        self._notices.emit("tool.batch.complete", "info", payload)
+
+    def _end(self, call: Call, *, failed: bool, duration_ms: int) -> None:
+        self._failed[call.id] = failed
+        self._durations[call.id] = duration_ms
+        if not call.name.startswith(OWN_TOOLS):  # that a note was made is not what it waits for
+            self._notices.tool_ended(call.name)

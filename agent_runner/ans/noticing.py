@@ -1,0 +1,88 @@
+"""The door to the notices of a run: all behind it is loaded while nobody waits for it.
+
+Notices take a tenth of a second to import, and no start of a container is worth that. Until they are
+loaded, what is to be noticed waits here in its order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from agent_runner.faults import log_fault
+from agent_runner.interfaces import Outcome
+from agent_runner.wire.notices import ToldNotice
+from agent_runner.wire.order import RunOrder, TurnOrder
+from agent_runner.workspace import Workspace
+
+if TYPE_CHECKING:
+    from agent_runner.ans.rules import Rules
+
+Act = Callable[["Rules"], None]
+Make = Callable[[RunOrder, Workspace], "Rules"]
+
+
+def _make(order: RunOrder, workspace: Workspace) -> Rules:
+    from agent_runner.ans.rules import Rules
+
+    return Rules(order, workspace)
+
+
+class Noticing:
+    """One for a run."""
+
+    def __init__(self, order: RunOrder, workspace: Workspace, *, make: Make = _make) -> None:
+        self.rules: Rules | None = None
+        """Set once they are loaded."""
+        self._order = order
+        self._workspace = workspace
+        self._make = make
+        self._waiting: list[Act] = []
+        self._loading = asyncio.Lock()
+
+    async def load(self) -> Rules:
+        """Return the rules. The first time takes long, but blocks nobody else."""
+        async with self._loading:
+            if self.rules is None:
+                rules = await asyncio.to_thread(self._make, self._order, self._workspace)
+                for act in self._waiting:
+                    act(rules)
+                self._waiting.clear()
+                self.rules = rules
+        return self.rules
+
+    async def warm(self) -> None:
+        """Load in advance, and all that telling a notice needs. Never raises."""
+        try:
+            rules = await self.load()
+            await asyncio.to_thread(rules.warm)
+        except Exception as error:  # noqa: BLE001  # whoever needs them is told
+            log_fault("the notices were not loaded", error)
+
+    def do(self, act: Act) -> None:
+        """Do something with the rules: now, or once they are there."""
+        if self.rules is not None:
+            act(self.rules)
+        else:
+            self._waiting.append(act)
+
+    def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
+        """Open a turn, with the notices that the host gives to it."""
+        self.do(lambda rules: rules.begin_turn(turn, session_id=session_id))
+
+    def end_turn(self, outcome: Outcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
+        """Close the turn and return what its model was told in it: nothing that counts, if it failed."""
+        if self.rules is not None:
+            return self.rules.end_turn(outcome, session_id=session_id)
+        self._waiting.append(lambda rules: _end_untold(rules, outcome, session_id))
+        return ()
+
+    def end_session(self, *, session_id: str | None) -> None:
+        """Say that the run is over, to whom listens already."""
+        if self.rules is not None:
+            self.rules.end_session(session_id=session_id)
+
+
+def _end_untold(rules: Rules, outcome: Outcome, session_id: str | None) -> None:
+    rules.end_turn(outcome, session_id=session_id)

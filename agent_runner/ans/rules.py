@@ -1,0 +1,158 @@
+"""What goes on in an agent's loop, said as events: the same rules for every kind of agent."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import time
+from collections.abc import Callable
+
+from agent_runner.ans.budgets import Budgets
+from agent_runner.ans.calls import Call, Calls
+from agent_runner.ans.checkpoints import Checkpoints
+from agent_runner.ans.context_use import ContextUse
+from agent_runner.ans.loops import Loops
+from agent_runner.ans.notices import Notices
+from agent_runner.ans.staleness import FileMarks
+from agent_runner.interfaces import Outcome
+from agent_runner.wire.notices import InjectAt, Priority, ToldNotice
+from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
+from agent_runner.workspace import Workspace
+
+MAX_QUERY_CHARS = 200
+CUT_OFF = "cut_off"
+RESUMED = {
+    "resume": "this conversation goes on where it was",
+    "resume_plus_delta": "this conversation goes on where it was, with what its session lacked",
+    "rehydrate": "this conversation goes on in a new session, from what was kept of it",
+}
+
+
+class Rules:
+    """The notices of one run, and the rules that find something to notice in it.
+
+    A session opens and closes turns, an agent tells what it does in them and asks at its points (`drain`)
+    what its model is to be told.
+    """
+
+    def __init__(
+        self,
+        order: RunOrder,
+        workspace: Workspace,
+        *,
+        notices: Notices | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` counts seconds."""
+        limits = order.limits
+        self.notices = notices or Notices(workspace.group)
+        self.calls = Calls(self.notices)
+        self.files = FileMarks(workspace.group)
+        self._order = order
+        self._clock = clock
+        self._budgets = Budgets(
+            max_tokens=limits.turn_tokens or 0,
+            max_iterations=limits.iterations,
+            max_seconds=limits.turn_seconds,
+        )
+        self._loops = Loops()
+        self._context = ContextUse()
+        self._checkpoints = Checkpoints()
+        self._began = clock()
+        self._iterations = 0
+        self._tokens = 0
+        self._messages = 0
+
+    def warm(self) -> None:
+        """Import what telling a notice needs. Blocks: use a thread."""
+        importlib.import_module("agent_runner.ans.templating")
+
+    def begin_turn(self, turn: TurnOrder, *, session_id: str | None) -> None:
+        """Open a turn and take the notices that the host gives to it."""
+        self.notices.begin_turn(turn.notices)
+        self._began = self._clock()
+        self._iterations = self._tokens = 0
+        for rule in (self.calls, self._loops, self._budgets):
+            rule.begin_turn()
+        checkpoint = self._checkpoints.begin_turn()
+        about = {"turn_number": self._checkpoints.turn, "session_id": session_id}
+        self.notices.emit("agent.turn.start", "info", about)
+        self._asked(turn)
+        self.notices.happened(checkpoint)
+
+    def end_turn(self, outcome: Outcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
+        """Close the turn and return what its model was told in it: nothing that counts, if it failed."""
+        about = {
+            "turn_number": self._checkpoints.turn,
+            "session_id": session_id,
+            "reason": outcome.code or "error" if outcome.error is not None else "answered",
+            "tool_calls": self.calls.count,
+            "tokens_used": self._tokens,
+        }
+        self.notices.emit("agent.turn.end", "info", about)
+        told = self.notices.end_turn().told
+        return told if outcome.error is None else ()
+
+    def end_session(self, *, session_id: str | None) -> None:
+        about = {"session_id": session_id, "turns": self._checkpoints.turn, "messages": self._messages}
+        self.notices.emit("session.end", "info", about)
+
+    def resumed(self, mode: RestoreMode, reason: str, *, session_id: str | None) -> None:
+        """Say that an earlier conversation was really loaded."""
+        if mode in RESUMED:
+            about = {"mode": mode, "reason": reason, "session_id": session_id, "message": RESUMED[mode]}
+            self.notices.emit("session.resumed", "info", about)
+
+    async def look_at_files(self) -> None:
+        """Say which files have changed since the agent read them."""
+        if len(self.files):
+            self.notices.happened(*await asyncio.to_thread(self.files.check_all))
+
+    async def look_at_file(self, path: str) -> None:
+        """Say whether a file that is to be changed is not what the agent read."""
+        self.notices.happened(await asyncio.to_thread(self.files.check, path))
+
+    def model_asked(self) -> None:
+        """Take note that the model was asked once more, and has begun to answer."""
+        self._iterations += 1
+        self._messages += 1
+        self.notices.learn(message_count=self._messages)
+
+    def model_wrote(self, *, tokens: int) -> None:
+        """Take note of a part of an answer."""
+        self._tokens += tokens
+        self.notices.learn(total_tokens=self._tokens, max_tokens=self._order.limits.turn_tokens or 0)
+
+    def measured(self, tokens: int, window: int, *, compaction_at: int | None) -> None:
+        """Take note of what the conversation fills of the model's window."""
+        self.notices.learn(context_tokens=tokens, max_context_tokens=window)
+        self.notices.happened(self._context.measured(tokens, window, compaction_at=compaction_at))
+
+    def compacted(self) -> None:
+        self._context.compacted()
+
+    def batch_ended(self, calls: list[Call]) -> None:
+        """Judge what was done together, now that all of it has ended and the model is about to go on."""
+        self.calls.batch_ended(calls)
+        for call in calls:
+            self.notices.happened(self._loops.called(call.name, call.arguments))
+        self.notices.happened(
+            self._budgets.tokens_used(self._tokens),
+            self._budgets.iterations_used(self._iterations),
+            self._budgets.seconds_used(self._clock() - self._began),
+        )
+
+    async def drain(self, point: InjectAt, *, limit: int, at_least: Priority = "low") -> str:
+        """Return what the model is to be told at this point, or nothing."""
+        return await self.notices.drain(point, limit=limit, at_least=at_least)
+
+    def _asked(self, turn: TurnOrder) -> None:
+        self._messages += 1
+        about = {
+            "query": turn.prompt[:MAX_QUERY_CHARS],
+            "group": self._order.group,
+            "turn": turn.turn,
+            "kind": turn.kind,
+        }
+        self.notices.emit("query.start", "info", about)
+        self.notices.learn(message_count=self._messages)

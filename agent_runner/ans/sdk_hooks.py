@@ -1,0 +1,220 @@
+"""The points of the Claude CLI at which a model is told its notices: its hooks.
+
+The only part of the notices that knows the SDK, and imported with it. A hook answers within
+`ANSWER_SECONDS` whatever happens, for the CLI drops a prompt whose hook takes too long, and a batch of tools
+is told of once. What a subagent does is not said: it would take the notices of the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import claude_agent_sdk as sdk
+
+from agent_runner.ans.noticing import Noticing
+from agent_runner.ans.sdk_stream import Stream
+from agent_runner.faults import log_fault
+from agent_runner.wire.notices import OWN_TOOLS
+from agent_runner.wire.order import MAX_RESTORE_CHARS
+
+if TYPE_CHECKING:
+    from agent_runner.ans.calls import Call
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 2.0
+MATCHER_SECONDS = 30.0
+MAX_CHARS = MAX_RESTORE_CHARS
+READERS = ("Read", "Edit", "Write", "NotebookEdit")
+"""The tools whose file the agent knows from then on."""
+EDITORS = ("Edit", "Write", "NotebookEdit")
+LOOKED_AT = rf"^(?:{'|'.join(EDITORS)}|{OWN_TOOLS}.*)$"
+"""Before other tools there is nothing to do: a hook costs a way there and back."""
+NOT_CALLED = "<tool_use_error>"
+"""How the CLI begins the result of a call that no hook has seen: no such tool, wrong arguments."""
+OF_THE_MAIN_AGENT = "Notices are the main agent's: say what it should note in your report."
+ANSWER_STANDS = (
+    "Your answer is sent as it stands. Say only what is to be added to it, or nothing between <internal> "
+    "and </internal>."
+)
+
+Hook = Callable[[Any], Awaitable[dict[str, Any]]]
+
+
+class NoticeHooks:
+    """Joins the notices of one run to the hooks of its CLI, over all its connections."""
+
+    def __init__(self, noticing: Noticing, *, stream: Stream, on_first_prompt: Callable[[], None]) -> None:
+        """`on_first_prompt` is called once: the CLI has its session then."""
+        self.answered_already: str | None = None
+        """What the model had answered in this turn before it was made to go on."""
+        self._noticing = noticing
+        self._stream = stream
+        self._on_first_prompt: Callable[[], None] | None = on_first_prompt
+        self._with_prompt = ""
+        self._told: list[str] = []
+
+    def begin_turn(self) -> None:
+        self.answered_already = None
+        self._with_prompt = ""
+        self._told.clear()
+
+    def matchers(self) -> dict[str, list[sdk.HookMatcher]]:
+        """Return what the CLI is to call, and when."""
+        return {
+            "UserPromptSubmit": [self._matcher(self._turn_start)],
+            "PreToolUse": [self._matcher(self._before_tool, LOOKED_AT)],
+            "PostToolUse": [self._matcher(self._tool_succeeded)],
+            "PostToolUseFailure": [self._matcher(self._tool_failed)],
+            "PostToolBatch": [self._matcher(self._after_tools)],
+            "Stop": [self._matcher(self._turn_end)],
+            "SessionStart": [self._matcher(self._compacted)],
+        }
+
+    def _matcher(self, hook: Hook, matcher: str | None = None) -> sdk.HookMatcher:
+        async def bounded(given: Any, _: str | None, __: Any) -> Any:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    return await hook(given)
+            except TimeoutError:
+                logger.warning("the notices of %s took too long and wait", given.get("hook_event_name"))
+            except Exception as error:  # noqa: BLE001  # no notice is worth a prompt
+                log_fault("the notices broke", error)
+            return {}
+
+        return sdk.HookMatcher(matcher=matcher, hooks=[bounded], timeout=MATCHER_SECONDS)
+
+    async def _turn_start(self, given: Any) -> dict[str, Any]:
+        """A prompt that was dropped comes again, and with it what went down with it."""
+        if self._on_first_prompt is not None:
+            self._on_first_prompt()
+            self._on_first_prompt = None
+        rules = await self._noticing.load()
+        await rules.look_at_files()
+        await self._stream.measure()
+        room = MAX_CHARS - len(self._with_prompt)
+        text = await rules.drain("turn_start", limit=room)
+        self._with_prompt = "\n".join(filter(None, (self._with_prompt, text)))
+        return self._tell(given, self._with_prompt, anew=text)
+
+    async def _before_tool(self, given: Any) -> dict[str, Any]:
+        name = str(given["tool_name"])
+        if given.get("agent_id"):
+            return _denied(OF_THE_MAIN_AGENT) if name.startswith(OWN_TOOLS) else {}
+        if path := _path(given):
+            await (await self._noticing.load()).look_at_file(path)
+        return {}
+
+    async def _tool_succeeded(self, given: Any) -> dict[str, Any]:
+        rules, path = await self._noticing.load(), _path(given)
+        if path and given["tool_name"] in (EDITORS if given.get("agent_id") else READERS):
+            await asyncio.to_thread(rules.files.known, path)
+        if not given.get("agent_id"):
+            rules.calls.succeeded(
+                _call(given),
+                result_chars=_length(given.get("tool_response")),
+                duration_ms=int(given.get("duration_ms") or 0),
+            )
+        return {}
+
+    async def _tool_failed(self, given: Any) -> dict[str, Any]:
+        if not given.get("agent_id"):
+            rules = await self._noticing.load()
+            rules.calls.failed(
+                _call(given),
+                str(given.get("error") or ""),
+                duration_ms=int(given.get("duration_ms") or 0),
+                error_type="interrupted" if given.get("is_interrupt") else "execution_error",
+            )
+        return {}
+
+    async def _after_tools(self, given: Any) -> dict[str, Any]:
+        if given.get("agent_id"):
+            return {}
+        rules = await self._noticing.load()
+        calls = [_call(each) for each in given["tool_calls"]]
+        for call, each in zip(calls, given["tool_calls"], strict=True):
+            if not rules.calls.has_ended(call.id):
+                rules.calls.failed(call, _not_called(each), error_type="not_called")
+        rules.batch_ended(calls)
+        await self._stream.measure()
+        text = await rules.drain("after_tool", limit=MAX_CHARS)
+        return self._tell(given, text, anew=text)
+
+    async def _turn_end(self, given: Any) -> dict[str, Any]:
+        """What matters most makes the model go on, once; the rest waits for the next turn."""
+        if given.get("agent_id") or given.get("stop_hook_active"):
+            return {}
+        room = MAX_CHARS - len(ANSWER_STANDS) - 1
+        text = await (await self._noticing.load()).drain("turn_end", limit=room, at_least="high")
+        if not text:
+            return {}
+        self.answered_already = given.get("last_assistant_message") or None
+        return self._tell(given, f"{text}\n{ANSWER_STANDS}", anew=text)
+
+    async def _compacted(self, given: Any) -> dict[str, Any]:
+        """What was told in this turn went with the conversation, and is told again."""
+        if given.get("source") != "compact":
+            return {}
+        self._stream.compacted()
+        told = _newest(self._told, MAX_CHARS)
+        rules = await self._noticing.load()
+        text = await rules.drain("turn_start", limit=MAX_CHARS - len(told))
+        return self._tell(given, "\n".join(filter(None, (told, text))), anew=text)
+
+    def _tell(self, given: Any, text: str, *, anew: str) -> dict[str, Any]:
+        if anew:
+            self._told.append(anew)
+        if not text:
+            return {}
+        said = {"hookEventName": given["hook_event_name"], "additionalContext": text}
+        return {"hookSpecificOutput": said}
+
+
+def _call(given: Any) -> Call:
+    from agent_runner.ans.calls import Call
+
+    arguments = given.get("tool_input")
+    return Call(
+        id=str(given["tool_use_id"]),
+        name=str(given["tool_name"]),
+        arguments=arguments if isinstance(arguments, dict) else {},
+    )
+
+
+def _path(given: Any) -> str | None:
+    arguments = given.get("tool_input")
+    if given.get("tool_name") not in READERS or not isinstance(arguments, dict):
+        return None
+    path = arguments.get("file_path") or arguments.get("notebook_path")
+    return path if isinstance(path, str) else None
+
+
+def _length(response: Any) -> int:
+    return len(response) if isinstance(response, str) else len(json.dumps(response, default=str))
+
+
+def _not_called(given: Any) -> str:
+    response = given.get("tool_response")
+    text = response if isinstance(response, str) else json.dumps(response, default=str)
+    return text.replace(NOT_CALLED, "").replace("</tool_use_error>", "").strip()
+
+
+def _newest(texts: list[str], limit: int) -> str:
+    """Return the last of `texts` that fit, in their order."""
+    kept: list[str] = []
+    for text in reversed(texts):
+        limit -= len(text) + 1
+        if limit < 0:
+            break
+        kept.insert(0, text)
+    return "\n".join(kept)
+
+
+def _denied(reason: str) -> dict[str, Any]:
+    decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}

@@ -1,0 +1,128 @@
+"""What the messages of the Claude CLI tell besides their text. A hook would cost a way there and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import claude_agent_sdk as sdk
+
+from agent_runner.ans.noticing import Noticing
+
+if TYPE_CHECKING:
+    from agent_runner.ans.rules import Rules
+
+logger = logging.getLogger(__name__)
+
+MEASURED_FROM = 20_000
+"""Tokens of a conversation below which no model's window is near its end: it need not be asked for."""
+BYTES_A_TOKEN = 3
+"""What a model writes is counted while it writes, and how many tokens it was is told at the end alone."""
+USUAL = frozenset({"init", "status", "task_started", "task_progress", "task_updated"})
+"""What the CLI says again and again, and what nobody has to know."""
+_IN_THE_WINDOW = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+Usage = Callable[[], Awaitable[Any]]
+"""Asks the CLI what fills its window: `get_context_usage` of the SDK's client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How much the model takes in, and where the CLI compacts by itself, if it does."""
+
+    tokens: int
+    compaction_at: int | None
+
+
+class Stream:
+    """Listens to one run's CLI, over all its connections."""
+
+    def __init__(self, noticing: Noticing) -> None:
+        self.usage: Usage | None = None
+        """Set once the CLI can be asked."""
+        self._noticing = noticing
+        self._message_id: str | None = None
+        self._context_tokens = 0
+        self._window: Window | None = None
+
+    def hear(self, message: sdk.Message) -> None:
+        """Take one message. What a subagent says is its own."""
+        match message:
+            case sdk.AssistantMessage(parent_tool_use_id=None):
+                self._noticing.do(lambda rules: self._hear_model(rules, message))
+            case sdk.SystemMessage(subtype="task_notification", data=data):
+                self._noticing.do(lambda rules: _hear_subagent(rules, data))
+            case sdk.SystemMessage(subtype=subtype, data=data) if subtype not in USUAL:
+                self._noticing.do(lambda rules: _hear_cli(rules, subtype, data))
+
+    async def measure(self) -> None:
+        """Judge how full the window is, once that can matter; the CLI is asked for its size once."""
+        if self._context_tokens < MEASURED_FROM:
+            return
+        if self._window is None and self.usage is not None:
+            self._window = _window(await self.usage())
+        if self._window is not None:
+            rules = await self._noticing.load()
+            rules.measured(
+                self._context_tokens, self._window.tokens, compaction_at=self._window.compaction_at
+            )
+
+    def compacted(self) -> None:
+        self._context_tokens = 0
+        self._noticing.do(lambda rules: rules.compacted())
+
+    def _hear_model(self, rules: Rules, message: sdk.AssistantMessage) -> None:
+        """One answer comes as a message for each of its parts."""
+        from agent_runner.ans.calls import Call
+
+        if message.message_id is None or message.message_id != self._message_id:
+            self._message_id = message.message_id
+            rules.model_asked()
+        used = message.usage or {}
+        self._context_tokens = sum(int(used.get(part) or 0) for part in _IN_THE_WINDOW)
+        rules.model_wrote(tokens=_tokens(message.content))
+        for block in message.content:
+            if isinstance(block, sdk.ToolUseBlock):
+                rules.calls.pending(Call(id=block.id, name=block.name, arguments=block.input))
+
+
+def _hear_subagent(rules: Rules, data: dict[str, Any]) -> None:
+    about = {"task_id": str(data.get("task_id") or "")}
+    summary = str(data.get("summary") or "")
+    if data.get("status") == "completed":
+        duration_ms = (data.get("usage") or {}).get("duration_ms") or 0
+        done = about | {"result_summary": summary, "duration_ms": duration_ms}
+        rules.notices.emit("subagent.complete", "info", done, source="subagent")
+    else:
+        failed = about | {"error_message": summary or str(data.get("status") or "no reason given")}
+        rules.notices.emit("subagent.failed", "error", failed, source="subagent")
+
+
+def _hear_cli(rules: Rules, subtype: str, data: dict[str, Any]) -> None:
+    about = {"event_name": subtype, "data": data}
+    rules.notices.emit("cli.event", "info", about, source="cli", dedupe_key=subtype)
+
+
+def _tokens(content: list[Any]) -> int:
+    """Roughly: never fewer than there are in English, and about as many in Korean."""
+    return sum(-(-len(_written(block).encode("utf-8", "replace")) // BYTES_A_TOKEN) for block in content)
+
+
+def _written(block: Any) -> str:
+    match block:
+        case sdk.TextBlock(text=text):
+            return text
+        case sdk.ThinkingBlock(thinking=thinking):
+            return thinking
+        case sdk.ToolUseBlock(name=name, input=arguments):
+            return f"{name}{arguments}"
+        case _:
+            return ""
+
+
+def _window(usage: Any) -> Window | None:
+    tokens = int(usage.get("maxTokens") or 0)
+    compacts = usage.get("isAutoCompactEnabled") and usage.get("autoCompactThreshold")
+    return Window(tokens=tokens, compaction_at=int(compacts) if compacts else None) if tokens else None
