@@ -1,0 +1,210 @@
+"""What agents keep of a conversation: through the reception, into real files, once a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from agent_runner.wire import remembering as wire
+from agent_runner.wire.mailbox import Reply
+from orchestrator.chronicle import Chronicle
+from orchestrator.context import script, tools
+from orchestrator.context.desk import ContextManager
+from orchestrator.context.files import LOCK
+from orchestrator.context.tokens import EstimatingCounter
+from orchestrator.ipc.reception import Reception
+from orchestrator.models import Folder
+from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import groups
+from tests.fakes.household import SEOUL, Household
+
+Ask = Callable[..., Awaitable[Reply]]
+
+
+@pytest.fixture
+async def chronicle(household: Household, tmp_path: Path) -> Chronicle:
+    await household.add_group()
+    await household.add_group("work")
+    return Chronicle(
+        household.database,
+        contexts=tmp_path / "context",
+        env=tmp_path / "env",
+        counter=EstimatingCounter(),
+        clock=household.clock,
+        bus=household.bus,
+        name="Andy",
+        on_told=household.hints.outbox.give,
+    )
+
+
+@pytest.fixture
+def ask(household: Household, chronicle: Chronicle) -> Ask:
+    reception = Reception(
+        household.database,
+        clock=household.clock,
+        read_time=point_ms,
+        times=times_for(lambda _: SEOUL),
+        zone_of=lambda _: SEOUL,
+        hints=household.hints,
+        bus=household.bus,
+        memories=chronicle,
+    )
+
+    async def asked(tool: str, *, by: str = "family", request: str | None = None, **arguments: Any) -> Reply:
+        async with household.database.reading() as tx:
+            group = await groups.known(tx, by)
+        number = next(household.numbers)
+        body = {
+            "type": "remember",
+            "requestId": request or f"r{number}",
+            "tool": tool,
+            "arguments": arguments,
+        }
+        return await reception.handle(group, "letter", json.dumps(body).encode())
+
+    return asked
+
+
+@pytest.fixture
+def family(chronicle: Chronicle) -> ContextManager:
+    return chronicle.manager(Folder("family"))
+
+
+async def test_a_plan_is_made_worked_through_and_left(ask: Ask, family: ContextManager) -> None:
+    made = await ask("create_plan", title="부산 여행", objective="A weekend", tasks=["train", "hotel"])
+    assert made.data == {"plan_id": "plan_001", "tasks": {"task_001": "train", "task_002": "hotel"}}
+    assert (await ask("set_active_task", task_id="task_001")).ok
+    done = await ask("update_plan_task", task_id="task_001", status="completed")
+    assert (done.ok, done.text) == (True, "The task is task_001, 'train', completed.")
+    assert (await ask("update_plan_task", title="pack")).data["task_id"] == "task_003"
+    kept = family.load(now_ms=0)
+    assert kept.context.memory.active_plan_id == "plan_001"
+    assert kept.context.memory.active_task_id != "task_001", "it is done"
+    assert (await ask("set_active_plan", plan_id=None)).text == "No plan is active."
+    assert (
+        await ask("set_active_plan", plan_id="plan_001")
+    ).text == "The active plan is plan_001, '부산 여행'."
+
+
+async def test_decisions_and_files_are_kept(ask: Ask, family: ContextManager) -> None:
+    assert (await ask("record_decision", decision=" We go by train. ")).data == {"decisions": 1}
+    assert (await ask("note_open_file", path="/workspace/group/trip/plan.md")).data == {
+        "open_files": ["trip/plan.md"]
+    }
+    memory = family.load(now_ms=0).context.memory
+    assert (memory.last_decisions, memory.open_files) == (("We go by train.",), ("trip/plan.md",))
+
+
+async def test_a_request_that_comes_again_makes_nothing_twice(ask: Ask, family: ContextManager) -> None:
+    first = await ask("create_plan", request="t1-abc-1", title="Trip", tasks=["train"])
+    assert await ask("create_plan", request="t1-abc-1", title="Trip", tasks=["train"]) == first
+    assert len(family.load(now_ms=0).workflow.plans) == 1
+
+
+async def test_a_host_killed_between_file_and_answer_makes_nothing_twice(
+    ask: Ask, family: ContextManager, household: Household
+) -> None:
+    for tool, arguments in (("create_plan", {"title": "Trip"}), ("update_plan_task", {"title": "train"})):
+        await ask(tool, request=f"id-{tool}", **arguments)
+        async with household.database.transaction() as tx:
+            await tx.execute("DELETE FROM commands")
+        assert (await ask(tool, request=f"id-{tool}", **arguments)).ok
+    (plan,) = family.load(now_ms=0).workflow.plans
+    assert len(plan.tasks) == 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code"),
+    [
+        ("set_active_plan", {"plan_id": "plan_009"}, "unknown_plan"),
+        ("set_active_task", {"task_id": "task_009"}, "unknown_plan_task"),
+        ("update_plan_task", {"plan_id": "plan_001", "task_id": "task_009"}, "unknown_plan_task"),
+        ("update_plan_task", {"plan_id": "plan_009", "task_id": "task_001"}, "unknown_plan"),
+        ("update_plan_task", {"task_id": "task_001"}, "no_plan"),
+        ("update_plan_task", {"plan_id": "plan_001"}, "empty"),
+        ("update_plan_task", {"plan_id": "plan_001", "task_id": "task_001", "status": "x"}, "bad_arguments"),
+        ("create_plan", {"title": "x" * 201}, "too_long"),
+        ("create_plan", {"title": " "}, "empty"),
+        ("create_plan", {"title": "x", "objective": "x" * 2_001}, "too_long"),
+        ("create_plan", {"title": "x", "tasks": ["y"] * 51}, "too_many"),
+        ("create_plan", {"title": "x", "tasks": [""]}, "empty"),
+        ("create_plan", {}, "bad_arguments"),
+        ("create_plan", {"title": "x", "colour": "red"}, "bad_arguments"),
+        ("record_decision", {"decision": "x" * 201}, "too_long"),
+        ("record_decision", {"decision": "\n"}, "empty"),
+        ("note_open_file", {"path": "x" * 301}, "too_long"),
+        ("set_active_plan", {}, "bad_arguments"),
+        ("dance", {}, "unknown_tool"),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused_with_a_code(
+    ask: Ask, family: ContextManager, tool: str, arguments: dict[str, Any], code: str
+) -> None:
+    await ask("create_plan", title="Trip", tasks=["train"])
+    await ask("set_active_plan", plan_id=None)
+    before = family.load(now_ms=0)
+    reply = await ask(tool, **arguments)
+    assert (reply.ok, reply.code) == (False, code), reply.text
+    assert family.load(now_ms=0) == before
+
+
+async def test_a_context_that_is_held_is_said_to_be_busy(tmp_path: Path) -> None:
+    manager = ContextManager.of(tmp_path, "family", counter=EstimatingCounter(), lock_seconds=0.01)
+    manager.record_decision("x", now_ms=0)
+    with FileLock(manager.brain.path / LOCK):
+        reply = tools.use(manager, "record_decision", {"decision": "y"}, request_id="r", now_ms=0)
+    assert (reply.ok, reply.code) == (False, "context_busy")
+
+
+async def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
+    (tmp_path / "family").write_text("no folder")
+    manager = ContextManager.of(tmp_path, "family", counter=EstimatingCounter())
+    reply = tools.use(manager, "record_decision", {"decision": "y"}, request_id="r", now_ms=0)
+    assert (reply.ok, reply.code) == (False, "disk")
+
+
+async def test_each_group_keeps_its_own(ask: Ask, chronicle: Chronicle) -> None:
+    await ask("record_decision", by="work", decision="We ship on Friday.")
+    assert chronicle.manager(Folder("family")).load(now_ms=0).context.is_empty
+    assert not chronicle.manager(Folder("work")).load(now_ms=0).context.is_empty
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [("kind = 'worker'", "not_allowed"), ("is_isolated = 1", "apart")]
+)
+async def test_workers_and_isolated_runs_keep_nothing(
+    ask: Ask, family: ContextManager, household: Household, change: str, code: str
+) -> None:
+    await household.hear("@Andy hello")
+    await household.start_next()
+    async with household.database.transaction() as tx:
+        await tx.execute(f"UPDATE turns SET {change}")
+    assert (await ask("record_decision", decision="x")).code == code
+    assert family.load(now_ms=0).context.is_empty
+
+
+async def test_compacting_takes_a_snapshot_and_its_summary_joins_the_running_one(
+    ask: Ask, family: ContextManager
+) -> None:
+    family.register_message("user", "Jane: train or bus?", message_id="t1.u", now_ms=1)
+    assert (await ask(wire.COMPACTING)).ok
+    assert len(family.snapshots()) == 1
+    long = "They decided to go by train. " + "Much was said besides, of this and of that. " * 60
+    assert (await ask(wire.COMPACTED, summary=f"{long} The password=hunter22 was told.")).ok
+    summary = family.load(now_ms=0).context.conversation.running_summary
+    assert "They decided to go by train." in summary
+    assert "hunter22" not in summary
+    assert script.weight(summary) <= script.FULL
+    assert (await ask(wire.COMPACTED)).ok, "no summary changes nothing"
+    assert family.load(now_ms=0).context.conversation.running_summary == summary
+
+
+def test_no_model_is_offered_the_words_of_the_runner() -> None:
+    offered = {one.name for one in wire.TOOLS}
+    assert set(wire.ARGUMENTS) - offered == {wire.COMPACTING, wire.COMPACTED}
