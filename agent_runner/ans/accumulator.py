@@ -77,7 +77,8 @@ class Accumulator:
         for way in [way for way, each in self._batches.items() if _is_over(each.first_ms, window_ms, now_ms)]:
             self._flush(way)
         window_ms = self.subscriber.batching.dedupe_window_ms
-        for key, (first_ms, _) in list(self._seen.items()):
+        while self._seen:
+            key, (first_ms, _) = next(iter(self._seen.items()))
             if not _is_over(first_ms, window_ms, now_ms):
                 break
             self._forget(key, now_ms)

@@ -7,7 +7,7 @@ import unicodedata
 from typing import Any
 
 _BREAKS = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
-_TAG = re.compile(r"<(?=[^\w<>]{0,8}[^\W\d])")
+_TAG = re.compile(r"<(?=\W{0,8}[^\W\d])")
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
 _JOINERS = frozenset("\u200c\u200d")
 """Written in words of some scripts, and in emoji."""

@@ -65,6 +65,7 @@ class Formatter:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._compiled: dict[str, Template] = {}
+        self._broken: set[str] = set()
         self._environment: Any = None
 
     def text(self, notification: Notification) -> str:
@@ -76,19 +77,21 @@ class Formatter:
         return without_tags(text)
 
     def _from_template(self, notification: Notification, shown: Sequence[Shown]) -> str:
-        import jinja2
-
         source = self._source(notification)
         if source is None:
             return ""
         try:
             return _cut(self._template(source).render(_variables(notification, shown)).strip())
-        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            where = f"{notification.subscriber.output.template} of {notification.subscriber.id}"
-            logger.warning(
-                "template %s fails, so its notice is told plainly: %s", where, one_line(str(error))
-            )
+        except Exception as error:  # noqa: BLE001  # whatever a template does, its notice is told
+            self._say_once(notification, error)
             return ""
+
+    def _say_once(self, notification: Notification, error: Exception) -> None:
+        where = f"{notification.subscriber.output.template} of {notification.subscriber.id}"
+        if where not in self._broken:
+            self._broken.add(where)
+            reason = one_line(str(error))
+            logger.warning("template %s fails, so its notices are told plainly: %s", where, reason)
 
     def _template(self, source: str) -> Template:
         if source not in self._compiled:

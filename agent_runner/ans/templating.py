@@ -5,6 +5,7 @@ Imported when the first notice is formatted, for it costs a tenth of a second.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -111,7 +112,9 @@ def _quoted(value: Any) -> Any:
     """Keep what a template puts out in its line."""
     if isinstance(value, Undefined | Finished):
         return value
-    return one_line(value if isinstance(value, str) else str(value))
+    if isinstance(value, Mapping | list):
+        return one_line(json.dumps(value, ensure_ascii=False, default=str))
+    return one_line(str(value))
 
 
 def toon_encode(value: Any) -> Finished:
@@ -150,7 +153,7 @@ def severity_prefix(value: str) -> str:
 
 
 def repeated(count: int, verb: str = "") -> str:
-    """Say how often, where it was more than once: ` (2×)`, ` failed 3 times` with a verb."""
+    """Say how often, where it was more than once: ` (2×)`, with a verb ` failed 3 times:`."""
     if verb and count >= REPEATED:
-        return f" {verb} {count} times"
+        return f" {verb} {count} times:"
     return f" ({count}×)" if count > 1 else ""

@@ -13,13 +13,33 @@ from hypothesis import strategies as st
 
 from agent_runner.ans.event import Event, Level, is_pattern, matches
 
-B2_TYPES = """
-tool.call.pending tool.call.success tool.call.failure tool.call.timeout tool.batch.complete
-budget.token.warning budget.token.exceeded budget.iteration.warning budget.iteration.exceeded
-budget.timeout.warning agent.turn.start agent.turn.end agent.loop.detected agent.self.notify
-agent.self.remind context.approaching_limit session.resumed source.stale discovery.notable
-task.checkpoint query.start session.end subagent.complete subagent.failed cli.event
-""".split()
+B2_TYPES = [
+    "tool.call.pending",
+    "tool.call.success",
+    "tool.call.failure",
+    "tool.call.timeout",
+    "tool.batch.complete",
+    "budget.token.warning",
+    "budget.token.exceeded",
+    "budget.iteration.warning",
+    "budget.iteration.exceeded",
+    "budget.timeout.warning",
+    "agent.turn.start",
+    "agent.turn.end",
+    "agent.loop.detected",
+    "agent.self.notify",
+    "agent.self.remind",
+    "context.approaching_limit",
+    "session.resumed",
+    "source.stale",
+    "discovery.notable",
+    "task.checkpoint",
+    "query.start",
+    "session.end",
+    "subagent.complete",
+    "subagent.failed",
+    "cli.event",
+]
 
 
 def test_an_event_has_an_id_a_time_in_utc_and_a_key_of_its_own_making():
