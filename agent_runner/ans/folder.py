@@ -55,19 +55,37 @@ def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[Stamp]:
     return sorted(found)
 
 
-def read_text(descriptor: int, name: str, *, limit: int) -> str:
-    """Read a file of at most `limit` bytes as UTF-8.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """A whole file, and when it was last changed."""
+
+    data: bytes
+    mtime_ns: int
+
+
+def read_plain(name: str, *, limit: int, inside: int | None = None) -> Content:
+    """Read an ordinary file of at most `limit` bytes; `name` is in the folder `inside`, if one is given.
 
     Raises:
         OSError: it is not there, is a link, a pipe or a folder, or is longer.
-        UnicodeDecodeError: it is no UTF-8.
+        ValueError: no file can have this name.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    file = os.open(name, flags, dir_fd=descriptor)
-    with os.fdopen(file, "rb") as content:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
+    descriptor = os.open(name, flags, dir_fd=inside)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise NotPlain("it is no ordinary file")
-        data = content.read(limit + 1)
+        data = _read(descriptor, limit + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > limit:
         raise NotPlain(f"it is longer than {limit:,} bytes")
-    return data.decode("utf-8")
+    return Content(data=data, mtime_ns=status.st_mtime_ns)
+
+
+def _read(descriptor: int, limit: int) -> bytes:
+    data = bytearray()
+    while len(data) < limit and (chunk := os.read(descriptor, min(limit - len(data), 1 << 20))):
+        data += chunk
+    return bytes(data)

@@ -150,7 +150,7 @@ def _disabled(descriptor: int | None, found: list[Stamp]) -> frozenset[str]:
 def _text(descriptor: int | None, name: str) -> str | None:
     assert descriptor is not None, "a file was listed without its folder"
     try:
-        return folder.read_text(descriptor, name, limit=MAX_FILE_BYTES)
+        return folder.read_plain(name, limit=MAX_FILE_BYTES, inside=descriptor).data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = str(error) if not isinstance(error, OSError) else error.strerror or str(error)
         logger.warning("%s is skipped: %s", one_line(name), one_line(reason))

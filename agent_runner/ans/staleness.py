@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent_runner.ans.event import Happening
+from agent_runner.ans.folder import read_plain
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -114,14 +114,8 @@ def _status(name: str) -> os.stat_result | None:
 def _mark(name: str) -> Mark | None:
     """Read an ordinary file of a bounded size; None for anything else."""
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        content = read_plain(name, limit=MAX_FILE_BYTES)
     except (OSError, ValueError):
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
-            return None
-        content = file.read(MAX_FILE_BYTES + 1)
-    if len(content) > MAX_FILE_BYTES:
-        return None
-    return Mark(mtime_ns=status.st_mtime_ns, size=status.st_size, sha256=hashlib.sha256(content).hexdigest())
+    digest = hashlib.sha256(content.data).hexdigest()
+    return Mark(mtime_ns=content.mtime_ns, size=len(content.data), sha256=digest)
