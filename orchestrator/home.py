@@ -37,6 +37,11 @@ class Home:
         return self.data / "ipc"
 
     @property
+    def contexts(self) -> Path:
+        """One directory a group: what its conversation was about. In no container."""
+        return self.data / "context"
+
+    @property
     def logs(self) -> Path:
         """One directory a group, one file a run; for the owner alone, and in no container."""
         return self.data / "logs"

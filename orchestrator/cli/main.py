@@ -13,6 +13,7 @@ from orchestrator import __version__
 from orchestrator.cli import (
     accounts,
     backup,
+    context,
     cron,
     dashboard,
     doctor,
@@ -58,6 +59,7 @@ app.command(tasks.tasks_app)
 app.command(dashboard.dashboard_app)
 app.command(cron.cron_app)
 app.command(loop.loop_app)
+app.command(context.context_app)
 app.command(notices.notices_app)
 app.command(whatsapp.whatsapp_app)
 app.command(setup.setup)

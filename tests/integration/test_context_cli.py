@@ -1,0 +1,142 @@
+"""`andy context` on a home whose Andy is down, and beside another writer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from orchestrator import registration
+from orchestrator.context.desk import ContextManager
+from orchestrator.context.files import LOCK
+from orchestrator.context.tokens import EstimatingCounter
+from orchestrator.models import Folder
+from orchestrator.store import sessions
+from orchestrator.store.database import Database
+from tests.fakes.andy_process import AndyProcess
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+async def andy(tmp_path: Path) -> AndyProcess:
+    """A home with a group that nobody has started yet."""
+    home = tmp_path / "home"
+    (home / "groups").mkdir(parents=True)
+    database = await Database.open(home / "store" / "messages.db")
+    async with database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=1)
+        await sessions.keep(tx, Folder("main"), "the-session", now_ms=1)
+    await database.close()
+    return AndyProcess(home, environment={"TZ": "Asia/Seoul"})
+
+
+@pytest.fixture
+def manager(andy: AndyProcess) -> ContextManager:
+    return ContextManager.of(andy.home / "data" / "context", "main", counter=EstimatingCounter())
+
+
+def speak(manager: ContextManager, turn: int, text: str) -> None:
+    manager.register_message("user", text, message_id=f"t{turn}.u", now_ms=turn)
+    manager.register_message("assistant", "Noted.", message_id=f"t{turn}.a", now_ms=turn)
+
+
+def told(andy: AndyProcess, *arguments: str) -> str:
+    done = andy.cli("context", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_where_nothing_is_kept_it_says_so(andy: AndyProcess) -> None:
+    assert told(andy, "show", "main") == "Nothing is kept of 'main' yet.\n"
+    assert "has no plan" in told(andy, "plan", "main")
+    assert "There are no snapshots yet" in told(andy, "snapshots", "main")
+    assert "has begun yet" in told(andy, "why", "main")
+    assert not (andy.home / "data" / "context").exists(), "looking makes nothing"
+    unknown = andy.cli("context", "show", "nobody")
+    assert (unknown.returncode, "There is no group 'nobody'" in unknown.stderr) == (1, True)
+    assert andy.cli("context", "show", "../main").returncode == 1
+
+
+def test_all_that_is_kept_is_shown(andy: AndyProcess, manager: ContextManager) -> None:
+    speak(manager, 1, "Jane: train or bus?")
+    manager.register_message("user", "Jane: and when?", message_id="t2.u", now_ms=2)
+    manager.create_plan("부산 여행", objective="A weekend", tasks=["train", "hotel"], now_ms=3)
+    manager.set_active_task("task_001", now_ms=3)
+    manager.record_decision("We go by train.", now_ms=3)
+    manager.note_open_file("trip/plan.md", now_ms=3)
+    shown = told(andy, "show", "main")
+    for part in ("plan_001, 부산 여행", "train (in_progress)", "We go by train.", "trip/plan.md"):
+        assert part in shown
+    assert "user (not answered yet): Jane: and when?" in shown
+    assert "assistant: Noted." in shown
+    document = andy.listed("context", "show", "main")
+    assert document["context"]["memory"]["last_decisions"] == ["We go by train."]
+    assert "→ plan_001  부산 여행 (in_progress)\n" in told(andy, "plan", "main")
+    assert andy.listed("context", "plan", "main")["active_task"] == "task_001"
+
+
+def test_a_context_that_was_mended_is_said_so(andy: AndyProcess, manager: ContextManager) -> None:
+    speak(manager, 1, "Jane: hello")
+    manager.snapshot(now_ms=1)
+    (manager.brain.path / "context.json").write_text("{")
+    first = andy.cli("context", "show", "main")
+    assert "cannot be read" in first.stderr
+    assert "Jane: hello" in first.stdout
+    assert "the bad one is kept as context.corrupt-" in told(andy, "show", "main")
+
+
+def test_a_snapshot_is_restored_and_the_session_is_not_gone_on_with(
+    andy: AndyProcess, manager: ContextManager
+) -> None:
+    speak(manager, 1, "Jane: one")
+    first = manager.snapshot(now_ms=1_000)
+    assert first is not None
+    speak(manager, 2, "Jane: two")
+    (row,) = andy.listed("context", "snapshots", "main")
+    assert (row["name"], row["pinned"]) == (first.name, False)
+    assert "is kept for good" in told(andy, "pin", "main", first.name)
+    assert "pinned" in told(andy, "snapshots", "main")
+    assert "no longer" in told(andy, "pin", "main", first.name, "--off")
+
+    asked = andy.cli("context", "restore", "main", first.name)
+    assert (asked.returncode, "--yes" in asked.stderr) == (1, True)
+    assert len(manager.load(now_ms=9).context.conversation.recent_window) == 4
+
+    done = told(andy, "restore", "main", first.name, "--yes")
+    assert "What was there before is context-" in done
+    window = manager.load(now_ms=9).context.conversation.recent_window
+    assert [one.content for one in window] == ["Jane: one", "Noted."]
+    assert andy.rows("SELECT 1 FROM sessions") == []
+    for name in ("context-19700101T000000Z-r99.json", "../x"):
+        assert andy.cli("context", "restore", "main", name, "--yes").returncode == 1
+
+
+def test_a_reset_forgets_but_plans_only_when_asked(andy: AndyProcess, manager: ContextManager) -> None:
+    speak(manager, 1, "Jane: one")
+    manager.create_plan("Trip", now_ms=1)
+    refused = andy.cli("context", "reset", "main")
+    assert (refused.returncode, "--yes" in refused.stderr) == (1, True)
+    assert "is context-" in told(andy, "reset", "main", "--yes")
+    kept = manager.load(now_ms=9)
+    assert kept.context.is_empty
+    assert len(kept.workflow.plans) == 1
+    told(andy, "reset", "main", "--with-plans", "--yes")
+    assert manager.load(now_ms=9).workflow.plans == ()
+
+
+def test_who_finds_it_held_is_told_to_try_again(andy: AndyProcess, manager: ContextManager) -> None:
+    speak(manager, 1, "Jane: one")
+    with FileLock(manager.brain.path / LOCK):
+        busy = andy.cli("context", "show", "main")
+    assert (busy.returncode, "try again" in busy.stderr) == (1, True)
+
+
+def test_a_group_that_was_removed_leaves_its_context(andy: AndyProcess) -> None:
+    assert andy.cli("groups", "register", "family").returncode == 0
+    contexts = andy.home / "data" / "context"
+    manager = ContextManager.of(contexts, "family", counter=EstimatingCounter())
+    speak(manager, 1, "Jane: one")
+    assert andy.cli("groups", "remove", "family").returncode == 0
+    assert "Jane: one" in told(andy, "show", "family")
