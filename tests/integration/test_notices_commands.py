@@ -18,7 +18,7 @@ async def home(household) -> NoticeHouse:
 
 
 async def test_a_notice_is_kept_with_all_that_was_said_of_it(home):
-    """N-41, N-42, N-43."""
+    """N-40, N-41, N-42, N-43."""
     reply = await home.ask(
         "notify_self",
         message="  pay the rent ",

@@ -1,0 +1,52 @@
+"""`docs/notices.md` names a test for each requirement of the notices, and shows a subscriber that works."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_runner.ans.subscriber import parse_subscriber
+from agent_runner.ans.templating import check
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "notices.md").read_text()
+RANGES = ((1, 4), (10, 13), (20, 26), (30, 34), (40, 43), (50, 54), (60, 64), (70, 75))
+NUMBERS = tuple(f"N-{number}" for first, last in RANGES for number in range(first, last + 1))
+UNTESTED = "no test of its own"
+ROWS = dict(re.findall(r"^\| (N-\d+) \|(.*)\|$", PAGE, re.MULTILINE))
+
+
+def described() -> Iterator[tuple[str, str]]:
+    """Each test and what it says of itself."""
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                yield node.name, ast.get_docstring(node) or ""
+
+
+WORDS = dict(described())
+
+
+def test_every_requirement_has_its_row_in_order():
+    assert re.findall(r"^\| (N-\d+) \|", PAGE, re.MULTILINE) == list(NUMBERS)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_row_names_tests_that_name_its_number(number):
+    named = re.findall(r"`(test_\w+)`", ROWS[number])
+    assert named or ROWS[number].endswith(f"| {UNTESTED} "), f"{number} has no test, and does not say so"
+    for name in named:
+        assert name in WORDS, f"{number}: there is no {name}"
+        assert re.search(rf"\b{number}\b", WORDS[name]), f"{name} does not say that it is of {number}"
+
+
+def test_the_subscriber_of_the_page_works():
+    (toml,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    subscriber = parse_subscriber(toml, own=True)
+    (template,) = re.findall(r"^```\n(\{#.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    check(template)
+    assert subscriber.output.template in template.splitlines()[0]
