@@ -27,6 +27,7 @@ NAMES = (
     "fan_out",
     "recovery",
     "model_proxy",
+    "ans",
 )
 QUICK = 0.2
 
