@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from orchestrator import __version__
-from orchestrator.backup import archive
+from orchestrator.backup import archive, outgoing
 from orchestrator.backup.archive import Contents, Manifest, Progress
 from orchestrator.clock import Clock
 from orchestrator.container.log_files import printable
@@ -57,14 +57,17 @@ def back_up(
     target = _checked(home, target, replaces=replaces)
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".andy-backup-") as made_in:
-            snapshot = Path(made_in, "messages.db")
+            snapshot, kept = Path(made_in, "messages.db"), Path(made_in, "outgoing")
+            outgoing.hold(home, kept)
             version = _snapshot(home.database, snapshot)
+            outgoing.hold(home, kept)
+            outgoing.drop_strays(kept, snapshot)
             manifest = Manifest(
                 andy=__version__, store_version=version, created_ms=clock.now_ms(), has_env=with_env
             )
             whole = Path(made_in, "whole")
             with open(whole, "xb", opener=_private) as file:
-                writer = _write(file, home, snapshot, manifest, Progress(say, clock=clock))
+                writer = _write(file, home, Path(made_in), manifest, Progress(say, clock=clock))
                 os.fsync(file.fileno())
             whole.replace(target)
     except (OSError, tarfile.TarError) as error:
@@ -114,13 +117,14 @@ def _snapshot(source: Path, target: Path) -> int:
     return version
 
 
-def _write(file: BinaryIO, home: Home, snapshot: Path, manifest: Manifest, progress: Progress) -> _Writer:
+def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress: Progress) -> _Writer:
+    """`held` has what was copied at one moment: the database and the files on their way."""
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION, format=tarfile.PAX_FORMAT) as tar:
         writer = _Writer(tar, progress)
         writer.add_text(archive.MANIFEST, manifest.model_dump_json())
-        writer.add_path(archive.DATABASE, snapshot)
+        writer.add_path(archive.DATABASE, held / "messages.db")
         for folder in archive.FOLDERS:
-            writer.add_tree(folder, home.root / folder)
+            writer.add_tree(folder, held / "outgoing" if folder == outgoing.FOLDER else home.root / folder)
         for name in (archive.SETTINGS, *((archive.SECRETS,) if manifest.has_env else ())):
             if (home.root / name).is_file():
                 writer.add_path(name, home.root / name)

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError
 
-from orchestrator.backup import archive
+from orchestrator.backup import archive, outgoing
 from orchestrator.backup.archive import Contents, Manifest, Progress
 from orchestrator.clock import Clock
 from orchestrator.container.choice import AGENT_UID
@@ -27,7 +27,7 @@ from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"
 STORE = tuple(f"{archive.DATABASE}{end}" for end in ("", "-wal", "-shm"))
-REPLACED = ("groups", *STORE, "data/sessions", "data/context", "data/ipc", "data/env")
+REPLACED = ("groups", *STORE, "data/sessions", "data/context", outgoing.FOLDER, "data/ipc", "data/env")
 """What a backup takes the place of: what it holds, and letters and snapshots of the time after it."""
 UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValidationError, UnicodeError)
 
@@ -66,6 +66,7 @@ def restore(home: Home, source: Path, *, force: bool, clock: Clock, say: Callabl
             if is_database:
                 return _restore_database(home, source, staged, clock=clock)
             found = _Unpacked.of(source, staged, Progress(say, clock=clock))
+            outgoing.settle(staged / archive.DATABASE, home, staged / outgoing.FOLDER)
             _give_to_agents(staged)
             aside = _Swap(home.root, clock=clock).everything(staged)
             return Restored(manifest=found.manifest, contents=found.contents, aside=aside)
@@ -106,6 +107,7 @@ def _restore_database(home: Home, source: Path, staged: Path, *, clock: Clock) -
     except sqlite3.Error as error:
         raise BackupError(f"{source} is damaged itself ({error}). Everything is as it was.") from error
     _check_store(copy, source)
+    outgoing.settle(copy, home, home.root / outgoing.FOLDER)
     aside = _Swap(home.root, clock=clock).database(copy)
     contents = Contents().with_file(home.database.stat().st_size)
     return Restored(manifest=None, contents=contents, aside=aside)

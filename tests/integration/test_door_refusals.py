@@ -95,7 +95,7 @@ async def test_after_a_minute_those_in_between_are_written_though_nobody_knocks_
         await asyncio.sleep(0)
 
     async def total() -> bool:
-        return sum(one["count"] for one in await rows(household)) == 5
+        return bool(sum(one["count"] for one in await rows(household)) == 5)
 
     await until(total, "all of them are written")
     await stop(running)
