@@ -340,6 +340,7 @@ async def test_two_groups_never_see_each_others(home):
     mine = await home.note("of family", persist_cross_session=True)
     turn, run, order = await home.begin()
     assert [one.payload["message"] for one in order.notices] == ["of family"]
+    assert (await home.kept(theirs, "work")).claim_turn is None
     await home.end(turn, run, told(mine), told(theirs, "stolen"))
     assert await home.state(theirs, "work") == "pending"
     listed = await home.ask("list_notices")
