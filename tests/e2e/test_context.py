@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool
+from tests.fakes.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, system_text
 
 pytestmark = pytest.mark.timeout(240)
 CANARY = "sk-ant-api03-canary-0123456789"
@@ -66,6 +66,8 @@ class Watching:
         self.kept: list[list[str]] = []
 
     def __call__(self, request: Recorded) -> Step:
+        if "running summary" in system_text(request):
+            return Say("They go by train on Saturday.")
         self.kept.append(window_of(self.home))
         return self.steps.pop(0)
 
@@ -127,3 +129,41 @@ def test_a_reset_beside_a_running_host_begins_a_new_session(andy: AndyProcess, m
     (second,) = andy.rows("SELECT session_id FROM sessions")
     assert first["session_id"] != second["session_id"]
     assert "my name is Jane" not in json.dumps(window_of(andy.home))
+
+
+def summary_of(home: Path) -> str:
+    return str(context_of(home).get("conversation", {}).get("running_summary", ""))
+
+
+def test_what_a_compacted_session_says_of_itself_joins_the_summary(
+    andy: AndyProcess, model: Watching
+) -> None:
+    model.steps = [Say("Hello.")]
+    andy.say("my name is Jane")
+    until_kept(andy, "Hello.")
+    assert "summary" in andy.say("/compact")["reply"]
+    until(lambda: "Scripted summary." in summary_of(andy.home), what="the summary is kept")
+    snapshots = andy.listed("context", "snapshots", "main")
+    assert snapshots, "what was there before is kept"
+
+
+@pytest.mark.parametrize("runtime", ["process"], indirect=True)
+def test_a_model_sums_up_what_left_the_window_where_the_owner_wants_it(
+    tmp_path: Path, runtime: str, model: Watching
+) -> None:
+    with ScriptedMessagesApi(model) as api:
+        environment = {
+            "ANTHROPIC_API_KEY": CANARY,
+            "ANTHROPIC_BASE_URL": api.url,
+            "ANDY_CONTEXT_SUMMARY": "model",
+        }
+        with AndyProcess(model.home, runtime=runtime, agent="auto", environment=environment) as andy:
+            for number in range(3):
+                model.steps = [Say(f"answer {number}")]
+                assert andy.say(f"{number} {'trains and buses ' * 200}")["reply"] == f"answer {number}"
+            until(
+                lambda: summary_of(andy.home) == "They go by train on Saturday.", what="the model's is there"
+            )
+            apart = "SELECT model FROM usage WHERE run_id LIKE 'host-%'"
+            (asked,) = until(lambda: andy.rows(apart))
+            assert asked["model"] == "claude-haiku-4-5"
