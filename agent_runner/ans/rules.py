@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from agent_runner.ans.budgets import Budgets
 from agent_runner.ans.calls import Call, Calls
 from agent_runner.ans.checkpoints import Checkpoints
 from agent_runner.ans.context_use import ContextUse
+from agent_runner.ans.event import Happening
 from agent_runner.ans.loops import Loops
 from agent_runner.ans.notices import Notices
 from agent_runner.ans.staleness import FileMarks
@@ -104,9 +106,9 @@ class Rules:
             self.notices.emit("session.resumed", "info", about)
 
     async def look_at_files(self) -> None:
-        """Say which files have changed since the agent read them."""
+        """Say as a turn begins which files have changed since the agent read them."""
         if len(self.files):
-            self.notices.happened(*await asyncio.to_thread(self.files.check_all))
+            self._found(await asyncio.to_thread(self.files.check_all), at="turn_start")
 
     async def look_at_file(self, path: str) -> None:
         """Say whether a file that is to be changed is not what the agent read."""
@@ -123,10 +125,10 @@ class Rules:
         self._tokens += tokens
         self.notices.learn(total_tokens=self._tokens, max_tokens=self._order.limits.turn_tokens or 0)
 
-    def measured(self, tokens: int, window: int, *, compaction_at: int | None) -> None:
+    def measured(self, tokens: int, window: int, *, compaction_at: int | None, at: InjectAt) -> None:
         """Take note of what the conversation fills of the model's window."""
         self.notices.learn(context_tokens=tokens, max_context_tokens=window)
-        self.notices.happened(self._context.measured(tokens, window, compaction_at=compaction_at))
+        self._found([self._context.measured(tokens, window, compaction_at=compaction_at)], at=at)
 
     def compacted(self) -> None:
         self._context.compacted()
@@ -145,6 +147,12 @@ class Rules:
     async def drain(self, point: InjectAt, *, limit: int, at_least: Priority = "low") -> str:
         """Return what the model is to be told at this point, or nothing."""
         return await self.notices.drain(point, limit=limit, at_least=at_least)
+
+    def _found(self, found: Iterable[Happening | None], *, at: InjectAt) -> None:
+        """Say what was found where the model can still be told of it, whatever is usual."""
+        for each in found:
+            if each is not None:
+                self.notices.happened(replace(each, payload={**each.payload, "inject_at": at}))
 
     def _asked(self, turn: TurnOrder) -> None:
         self._messages += 1

@@ -95,7 +95,7 @@ class NoticeHooks:
             self._on_first_prompt = None
         rules = await self._noticing.load()
         await rules.look_at_files()
-        await self._stream.measure()
+        await self._stream.measure("turn_start")
         room = MAX_CHARS - len(self._with_prompt)
         text = await rules.drain("turn_start", limit=room)
         self._with_prompt = "\n".join(filter(None, (self._with_prompt, text)))
@@ -141,7 +141,7 @@ class NoticeHooks:
             if not rules.calls.has_ended(call.id):
                 rules.calls.failed(call, _not_called(each), error_type="not_called")
         rules.batch_ended(calls)
-        await self._stream.measure()
+        await self._stream.measure("after_tool")
         text = await rules.drain("after_tool", limit=MAX_CHARS)
         return self._tell(given, text, anew=text)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import claude_agent_sdk as sdk
 
 from agent_runner.ans.noticing import Noticing
+from agent_runner.wire.notices import InjectAt
 
 if TYPE_CHECKING:
     from agent_runner.ans.rules import Rules
@@ -57,7 +58,7 @@ class Stream:
             case sdk.SystemMessage(subtype=subtype, data=data) if subtype not in USUAL:
                 self._noticing.do(lambda rules: _hear_cli(rules, subtype, data))
 
-    async def measure(self) -> None:
+    async def measure(self, at: InjectAt) -> None:
         """Judge how full the window is, once that can matter; the CLI is asked for its size once."""
         if self._context_tokens < MEASURED_FROM:
             return
@@ -66,7 +67,7 @@ class Stream:
         if self._window is not None:
             rules = await self._noticing.load()
             rules.measured(
-                self._context_tokens, self._window.tokens, compaction_at=self._window.compaction_at
+                self._context_tokens, self._window.tokens, compaction_at=self._window.compaction_at, at=at
             )
 
     def compacted(self) -> None:

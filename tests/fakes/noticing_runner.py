@@ -1,0 +1,105 @@
+"""The real runner, whose events are written down as it emits them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from agent_runner.wire.files import unique_name, write_whole
+from agent_runner.wire.frames import TurnEnd
+from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, Command, NotifySelf
+from agent_runner.wire.notices import Notice, ToldNotice
+from agent_runner.wire.order import RunOrder, TurnOrder
+from agent_runner.workspace import Workspace
+from tests.fakes.messages_api import Recorded, ScriptedMessagesApi
+from tests.fakes.runner_process import RUN, RunnerProcess
+
+PROGRAM = """
+import json, sys
+from agent_runner import __main__
+from agent_runner.ans import noticing
+
+make = noticing._make
+events = open({events!r}, "a", buffering=1)
+
+def recording(order, workspace):
+    rules = make(order, workspace)
+    rules.notices.bus.subscribe_all(lambda event: events.write(json.dumps(event.to_dict()) + "\\n"))
+    return rules
+
+noticing.Noticing.__init__.__kwdefaults__["make"] = recording
+{more}
+sys.exit(__main__.main())
+"""
+
+
+class NoticingRunner(RunnerProcess):
+    """A runner for one scripted API. `more` is Python that is run in it before it begins."""
+
+    def __init__(
+        self, workspace: Workspace, order: RunOrder, api: ScriptedMessagesApi | None = None, *, more: str = ""
+    ) -> None:
+        self._events = workspace.root / "events.jsonl"
+        program = PROGRAM.format(events=str(self._events), more=more)
+        url = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "placeholder"} if api else {}
+        super().__init__(workspace, order, environment=url, command=(sys.executable, "-c", program))
+
+    def events(self, event_type: str | None = None) -> list[dict[str, Any]]:
+        """Return what was emitted until now, in order, all of it or of one type."""
+        text = self._events.read_text() if self._events.exists() else ""
+        whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [event for event in whole if event_type in (None, event["type"])]
+
+    def payloads(self, event_type: str) -> list[dict[str, Any]]:
+        return [event["payload"] for event in self.events(event_type)]
+
+    def give(self, turn: int, prompt: str, *notices: Notice) -> None:
+        """Put a turn into `input/`, with notices of the host."""
+        order = TurnOrder(run=RUN, turn=turn, kind="chat", prompt=prompt, notices=notices)
+        write_whole(self.workspace.input / unique_name(), order.to_json())
+
+    def ended(self, turn: int) -> TurnEnd:
+        frame = self.wait_for("turn_end", turn=turn)
+        assert isinstance(frame, TurnEnd)
+        return frame
+
+    def told(self, turn: int) -> tuple[ToldNotice, ...]:
+        return self.ended(turn).told
+
+    def keep(self, notice_id: int) -> NotifySelf:
+        """Do as the host does with the next note: keep it."""
+        command = self._asked()
+        assert isinstance(command, NotifySelf), command
+        self.reply(command, f"Notice {notice_id} is kept.", data={"id": notice_id})
+        return command
+
+    def agree(self) -> AcknowledgeNotice | CancelNotice:
+        command = self._asked()
+        assert isinstance(command, AcknowledgeNotice | CancelNotice), command
+        self.reply(command, "Done.")
+        return command
+
+    def _asked(self) -> Command:
+        return self.request(self.workspace.tasks)
+
+
+def with_notices(order: RunOrder, notices: Iterable[Notice]) -> RunOrder:
+    """Give the first turn of an order notices of the host."""
+    return order.model_copy(update={"turn": order.turn.model_copy(update={"notices": tuple(notices)})})
+
+
+def a_notice(notice_id: int, message: str, **more: Any) -> Notice:
+    """A note to itself, as the host gives it back."""
+    fields: dict[str, Any] = {
+        "event_type": "agent.self.notify",
+        "source": "agent",
+        "payload": {"message": message, "category": "context", "priority": more.get("priority", "normal")},
+    }
+    return Notice(id=notice_id, **(fields | more))
+
+
+def whole_text(request: Recorded) -> str:
+    """All that a model was given of a conversation, system messages within it and results of tools too."""
+    return json.dumps(request.body.get("messages", []), ensure_ascii=False)

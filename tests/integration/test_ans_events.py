@@ -1,0 +1,343 @@
+"""Every event is emitted by what really happens: the real SDK and CLI, and a model that is scripted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.wire.files import unique_name, write_whole
+from agent_runner.wire.order import Limits, Restore, TurnOrder
+from agent_runner.workspace import Workspace
+from tests.fakes.messages_api import (
+    Fail,
+    Recorded,
+    Say,
+    ScriptedMessagesApi,
+    Step,
+    Tokens,
+    UseTool,
+    UseTools,
+    all_text,
+)
+from tests.fakes.noticing_runner import NoticingRunner, whole_text
+from tests.fakes.runner_process import RUN, make_workspace, order_of
+
+pytestmark = pytest.mark.timeout(180)
+HAIKU = "claude-haiku-4-5"
+"""Its window is 200,000 tokens."""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return make_workspace(tmp_path)
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedMessagesApi]:
+    with ScriptedMessagesApi() as api:
+        yield api
+
+
+def run(workspace: Workspace, api: ScriptedMessagesApi, *, more: str = "", **order: Any) -> NoticingRunner:
+    return NoticingRunner(workspace, order_of("go", **order), api, more=more)
+
+
+def a_file(workspace: Workspace, name: str = "a.txt", text: str = "one\n") -> str:
+    path = workspace.group / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_calls_of_tools_are_pending_and_end_once_each_well_or_not_or_too_late(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    good = UseTool("Read", {"file_path": a_file(workspace)})
+    missing = UseTool("Read", {"file_path": str(workspace.group / "none.txt")})
+    failing = UseTool("Bash", {"command": "echo out of paper >&2; exit 3"})
+    slow = UseTool("Bash", {"command": "sleep 30", "timeout": 1000})
+    api.then(UseTools((good, missing, failing, slow)), Say("done"))
+    with run(workspace, api) as runner:
+        told = runner.told(1)
+        pending = runner.payloads("tool.call.pending")
+        (success,) = runner.payloads("tool.call.success")
+        failures = runner.payloads("tool.call.failure")
+        (timeout,) = runner.payloads("tool.call.timeout")
+        (batch,) = runner.payloads("tool.batch.complete")
+    assert [call["tool_name"] for call in pending] == ["Read", "Read", "Bash", "Bash"]
+    assert pending[2]["arguments"] == {"command": "echo out of paper >&2; exit 3"}
+    assert success["call_id"] == pending[0]["call_id"]
+    assert success["result_length"] > 0
+    assert {call["call_id"] for call in failures} == {pending[1]["call_id"], pending[2]["call_id"]}
+    assert any("File does not exist" in call["error_message"] for call in failures)
+    assert any("out of paper" in call["error_message"] for call in failures)
+    assert (timeout["call_id"], timeout["error_type"]) == (pending[3]["call_id"], "timeout")
+    assert (timeout["timeout_seconds"], timeout["timeout_ms"]) == (1.0, 1000)
+    assert (batch["tool_count"], batch["success_count"], batch["failure_count"]) == (4, 1, 3)
+    assert batch["total_duration_ms"] >= timeout["duration_ms"] >= 1000
+    text = whole_text(api.turns[1])
+    assert text.count("<system_notification>") == 1, "told once for the whole batch"
+    assert "out of paper" in text[text.index("<system_notification>") :]
+    assert [notice.event_type for notice in told] == ["tool.call.failure"]
+
+
+def test_a_refusal_of_the_host_and_a_call_of_nothing_are_failures(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    calls = (UseTool("list_reminders"), UseTool("Nonsense", {"x": 1}), UseTool("Read", {"path": "a"}))
+    api.then(UseTools(calls), Say("done"))
+    with run(workspace, api) as runner:
+        runner.reply(runner.request(workspace.tasks), "The list is locked.", ok=False)
+        runner.ended(1)
+        failures = {call["tool_name"]: call for call in runner.payloads("tool.call.failure")}
+        (batch,) = runner.payloads("tool.batch.complete")
+    assert failures["mcp__andy__list_reminders"]["error_message"].startswith("The list is locked.")
+    assert "No such tool available" in failures["Nonsense"]["error_message"]
+    assert "file_path" in failures["Read"]["error_message"]
+    assert failures["Read"]["error_type"] == "not_called"
+    assert (batch["tool_count"], batch["failure_count"]) == (3, 3)
+
+
+def test_a_host_that_does_not_answer_is_a_timeout_and_nothing_else(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    impatient = "from agent_runner import host\nhost.Host.__init__.__kwdefaults__['reply_seconds'] = 0.2"
+    api.then(UseTool("list_reminders"), Say("done"))
+    with run(workspace, api, more=impatient) as runner:
+        runner.ended(1)
+        (timeout,) = runner.payloads("tool.call.timeout")
+        assert timeout["timeout_ms"] == 200
+        assert not runner.events("tool.call.failure")
+        assert not runner.events("tool.call.success")
+
+
+def test_a_turn_begins_and_ends_with_its_question_and_so_does_the_session(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(UseTool("Bash", {"command": "true"}), Say("one"), Fail(403), Say("two"))
+    with run(workspace, api) as runner:
+        session = runner.ended(1).new_session_id
+        runner.ask(2, "more")
+        assert runner.ended(2).error
+        runner.close()
+        assert runner.exit_code() == 0
+        kinds = [event["type"] for event in runner.events()]
+        starts, ends = runner.payloads("agent.turn.start"), runner.payloads("agent.turn.end")
+        queries = runner.payloads("query.start")
+        (over,) = runner.payloads("session.end")
+    assert [start["turn_number"] for start in starts] == [1, 2]
+    assert [(end["reason"], end["tool_calls"], end["session_id"]) for end in ends] == [
+        ("answered", 1, session),
+        ("agent", 0, session),
+    ]
+    assert ends[0]["tokens_used"] > 0
+    assert [(query["query"], query["turn"]) for query in queries] == [("go", 1), ("more", 2)]
+    assert (over["turns"], over["session_id"]) == (2, session)
+    assert kinds[0] == "agent.turn.start"
+    assert kinds[-1] == "session.end"
+
+
+def test_a_token_budget_is_told_when_it_is_nearly_and_when_it_is_used(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    long = UseTool("Bash", {"command": f"true {'x' * 2500}"})
+    api.then(long, UseTool("Bash", {"command": f"true {'y' * 900}"}), Say("done"))
+    with run(workspace, api, limits=Limits(turn_tokens=1000)) as runner:
+        told = runner.told(1)
+        (warning,) = runner.payloads("budget.token.warning")
+        (exceeded,) = runner.payloads("budget.token.exceeded")
+    assert warning["limit"] == 1000
+    assert 800 <= warning["current"] < 1000 <= exceeded["current"]
+    assert "budget_warn: token" in whole_text(api.turns[1])
+    assert "!exceeded: token" in whole_text(api.turns[2])
+    assert [notice.event_type for notice in told] == ["budget.token.warning", "budget.token.exceeded"]
+
+
+def test_an_iteration_budget_is_told_when_it_is_nearly_and_when_it_is_used(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(*(UseTool("Bash", {"command": f"true {number}"}) for number in range(10)), Say("done"))
+    with run(workspace, api, limits=Limits(iterations=10)) as runner:
+        runner.ended(1)
+        (warning,) = runner.payloads("budget.iteration.warning")
+        (exceeded,) = runner.payloads("budget.iteration.exceeded")
+    assert (warning["current"], warning["limit"]) == (7, 10)
+    assert exceeded["current"] == 10
+    assert "!exceeded: iteration" not in whole_text(api.turns[9])
+    assert "!exceeded: iteration" in whole_text(api.turns[10])
+
+
+CLOCK = """
+from agent_runner.ans import rules
+from itertools import count
+ticks = count(0, 50)
+rules.Rules.__init__.__kwdefaults__["clock"] = lambda: float(next(ticks))
+"""
+
+
+def test_time_that_runs_out_is_told(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    api.then(UseTool("Bash", {"command": "true"}), Say("done"))
+    with run(workspace, api, more=CLOCK, limits=Limits(turn_seconds=60)) as runner:
+        runner.ended(1)
+        (warning,) = runner.payloads("budget.timeout.warning")
+    assert (warning["current"], warning["limit"], warning["remaining"]) == (50, 60, 10)
+
+
+def test_a_loop_is_told_before_the_model_goes_on_once_a_turn(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    again = UseTool("Read", {"file_path": a_file(workspace)})
+    api.then(again, again, again, again, Say("done"))
+    with run(workspace, api) as runner:
+        told = runner.told(1)
+        (loop,) = runner.payloads("agent.loop.detected")
+    assert loop["count"] == 3
+    assert loop["pattern"].startswith("Read(file_path=")
+    assert "!loop" not in whole_text(api.turns[2])
+    assert whole_text(api.turns[3]).count("!loop") == 1
+    assert [(notice.event_type, notice.priority) for notice in told] == [("agent.loop.detected", "critical")]
+
+
+def test_notes_to_itself_are_events_and_so_are_discoveries_and_checkpoints(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    def note(**more: str) -> UseTool:
+        return UseTool("mcp__ans__notify_self", {"deliver_at": "immediate", **more})
+
+    api.then(
+        UseTools(
+            (
+                note(message="check the bill", priority="high"),
+                note(message="water the plants", category="reminder"),
+                note(message="Bo is allergic", category="discovery"),
+                note(message="half done", category="checkpoint"),
+            )
+        ),
+        Say("done"),
+    )
+    with run(workspace, api) as runner:
+        told = runner.told(1)
+        notes = runner.events("agent.self.notify")
+        (reminder,) = runner.events("agent.self.remind")
+        (discovery,) = runner.payloads("discovery.notable")
+        (checkpoint,) = runner.payloads("task.checkpoint")
+    assert [note["payload"]["message"] for note in notes] == ["check the bill", "Bo is allergic", "half done"]
+    assert (notes[0]["severity"], reminder["severity"]) == ("warning", "info")
+    assert (discovery["message"], checkpoint["message"]) == ("Bo is allergic", "half done")
+    assert discovery["event_id"] == notes[1]["id"]
+    text = whole_text(api.turns[1])
+    assert text.count("[REMINDER] water the plants") == 1
+    assert {notice.event_type for notice in told} == {"agent.self.notify", "agent.self.remind"}
+
+
+def test_every_tenth_turn_is_a_checkpoint(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    with run(workspace, api) as runner:
+        runner.ended(1)
+        for turn in range(2, 12):
+            runner.ask(turn, f"turn {turn}")
+            runner.ended(turn)
+        (checkpoint,) = runner.payloads("task.checkpoint")
+    assert checkpoint["turn"] == 10
+    assert "checkpoint:" not in whole_text(api.turns[8])
+    assert "checkpoint:" in whole_text(api.turns[9])
+
+
+def test_a_window_that_fills_is_told_at_the_next_turn_and_again_after_it_was_compacted(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    full, small = Tokens(input_tokens=145_000), Tokens(input_tokens=30_000)
+    api.then(Say("one", tokens=full), Say("two", tokens=full), Say("three", tokens=small))
+    api.then(Say("four", tokens=full), Say("five", tokens=full))
+    with run(workspace, api, model=HAIKU) as runner:
+        for turn in range(2, 6):
+            runner.ended(turn - 1)
+            runner.ask(turn, f"turn {turn}")
+        runner.ended(5)
+        first, again = runner.payloads("context.approaching_limit")
+    assert first == again
+    assert (first["current_tokens"], first["max_tokens"]) == (145_000, 200_000)
+    assert "context_warn: 72%" in whole_text(api.turns[1])
+    assert whole_text(api.turns[2]).count("context_warn") == 1, "not said again"
+    assert whole_text(api.turns[4]).count("context_warn") == 2, "armed again once use had fallen"
+
+
+@pytest.mark.parametrize("mode", ["resume", "rehydrate"])
+def test_a_conversation_that_goes_on_says_so_once(
+    workspace: Workspace, api: ScriptedMessagesApi, mode: str
+) -> None:
+    with run(workspace, api) as runner:
+        session = runner.ended(1).new_session_id
+        assert not runner.events("session.resumed")
+    session = session if mode == "resume" else None
+    restore = Restore(mode=mode, reason="a new container")  # type: ignore[arg-type]
+    with run(workspace, api, session_id=session, restore=restore) as runner:
+        runner.ended(1)
+        runner.ask(2, "more")
+        runner.ended(2)
+        (resumed,) = runner.payloads("session.resumed")
+    assert (resumed["mode"], resumed["reason"]) == (mode, "a new container")
+    assert whole_text(api.turns[1]).count("session_resumed:") == 1
+    assert whole_text(api.turns[2]).count("session_resumed:") == 1
+
+
+def test_a_file_that_others_changed_is_stale_at_the_next_turn_and_before_it_is_edited(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    path, own = a_file(workspace), a_file(workspace, "own.txt")
+    read = UseTools((UseTool("Read", {"file_path": path}), UseTool("Read", {"file_path": own})))
+    change = UseTool("Edit", {"file_path": own, "old_string": "one", "new_string": "mine"})
+    api.then(read, change, Say("read"), Say("noted"))
+    with run(workspace, api) as runner:
+        runner.ended(1)
+        Path(path).write_text("two\n")
+        runner.ask(2, "go on")
+        runner.ended(2)
+        (stale,) = runner.payloads("source.stale")
+        assert stale["path"].endswith("a.txt"), "what it wrote itself is not stale"
+        api.then(UseTool("Bash", {"command": f"echo three > {own}"}))
+        api.then(UseTool("Edit", {"file_path": own, "old_string": "three", "new_string": "4"}), Say("done"))
+        runner.ask(3, "edit it")
+        runner.ended(3)
+        assert runner.payloads("source.stale")[1]["path"].endswith("own.txt")
+    assert "source_stale" in whole_text(api.turns[3])
+
+
+def subagents(answer: Step) -> Any:
+    """Have the agent ask a subagent, which gets `answer`."""
+    prompt = {"description": "d", "prompt": "LOOK-FOR-IT", "subagent_type": "general-purpose"}
+    steps: list[Step] = [UseTool("Task", prompt), Say("done")]
+
+    def decide(request: Recorded) -> Step:
+        is_of_the_agent = "ASK-SOMEBODY" in all_text(request)
+        return steps.pop(0) if is_of_the_agent else answer
+
+    return decide
+
+
+def test_a_subagent_ends_well_or_not(workspace: Workspace) -> None:
+    order = order_of("ASK-SOMEBODY")
+    with (
+        ScriptedMessagesApi(subagents(Say("found it"))) as api,
+        NoticingRunner(workspace, order, api) as runner,
+    ):
+        runner.ended(1)
+        (complete,) = runner.payloads("subagent.complete")
+    assert complete["task_id"]
+    assert "subagent_done" in whole_text(api.turns[-1])
+    with ScriptedMessagesApi(subagents(Fail(403))) as api, NoticingRunner(workspace, order, api) as runner:
+        runner.ended(1)
+        (failed,) = runner.payloads("subagent.failed")
+    assert failed["error_message"]
+
+
+def test_what_the_cli_says_of_itself_is_an_event(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    api.then(Say("one"))
+    with run(workspace, api) as runner:
+        runner.ended(1)
+        order = TurnOrder(run=RUN, turn=2, kind="chat", prompt="", command="compact")
+        write_whole(workspace.input / unique_name(), order.to_json())
+        runner.ended(2)
+        said = [event["event_name"] for event in runner.payloads("cli.event")]
+    assert "compact_boundary" in said
