@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -97,6 +98,36 @@ class MortalAndy(AndyProcess):
             assert state in ("answered", "failed"), f"{text} is {state}"
             times = len(answers[text.split()[-1]])
             assert times == (state == "answered"), f"{text} ({state}) was answered {times} times"
+
+    def keep_notice(self, word: str) -> None:
+        """Leave a note for main's agent to tell, while no host is up; nothing before the first has been."""
+        path = self.home / "store" / "messages.db"
+        if not path.exists():
+            return
+        connection = sqlite3.connect(path, timeout=10)
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'told_notices'").fetchone():
+            connection.execute(
+                """
+                INSERT INTO cross_session_notifications
+                    (group_folder, agent, scope, event_type, source, severity, payload_json, created_ms)
+                VALUES ('main', 'self', 'cross_session', 'agent.self.notify', 'agent', 'info', ?, 1)
+                """,
+                (json.dumps({"message": word, "category": "context", "priority": "normal"}),),
+            )
+        connection.commit()
+        connection.close()
+
+    def check_notices(self) -> int:
+        """Each note waits, or was told under one message id; no turn that is over has one. Gives how many."""
+        kept = self.rows("SELECT * FROM cross_session_notifications WHERE agent = 'self'")
+        running = {row["id"] for row in self.rows("SELECT id FROM turns WHERE state = 'running'")}
+        times = Counter(word for (text,) in self.seen().values() for word in text.split())
+        for row in kept:
+            word = json.loads(row["payload_json"])["message"]
+            assert row["claim_turn"] is None or row["claim_turn"] in running, f"{word} is held by nobody"
+            assert (row["state"], row["deliveries"]) in (("pending", 0), ("delivered", 1)), word
+            assert times[word] == row["deliveries"], f"{word} ({row['state']}) was told {times[word]} times"
+        return len(kept)
 
     def _stored(self) -> dict[str, tuple[str, str]]:
         rows = self.rows(

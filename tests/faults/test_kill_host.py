@@ -18,6 +18,7 @@ def test_no_point_of_a_turn_is_a_bad_one_to_die_at(tmp_path: Path) -> None:
     with MortalAndy(tmp_path / "home") as andy:
         for point in range(1, 500):
             andy.kill()
+            andy.keep_notice(f"note{point:03d}")
             andy.start_to_die_at(point)
             until(lambda: andy.is_dead() or andy.is_up(), what="up or dead")
             word = f"w{point:03d}"
@@ -33,4 +34,5 @@ def test_no_point_of_a_turn_is_a_bad_one_to_die_at(tmp_path: Path) -> None:
         else:
             pytest.fail("the work has no end")
         andy.check_answers(said)
+        assert andy.check_notices() > 25
     assert deaths > 25, "a turn has more points than that"
