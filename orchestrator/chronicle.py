@@ -47,6 +47,7 @@ SPEAKING = (
     *("turn.started", "turn.handed_over", "turn.answered", "turn.failed", "turn.put_back"),
     "message.sent",  # a conversation was cleared, for one
 )
+AMENDED = "message.amended"
 
 Deposit = Callable[[Folder, TurnOrder], None]
 """Give a turn to a container that lives. Blocks."""
@@ -110,19 +111,19 @@ class Chronicle:
 
     async def run(self) -> None:
         """Look whenever a turn has come further, and at all groups once a minute."""
-        with self._bus.listening(*SPEAKING) as events:
+        with self._bus.listening(*SPEAKING, AMENDED) as events:
             while True:
                 await self.sweep()
                 await self._hear(events)
 
     async def _hear(self, events: asyncio.Queue[Event]) -> None:
-        """Follow what is said until it is time to look at everything."""
+        """Follow what is said until it is time, or a reason, to look at everything."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
-                while True:
-                    event = await events.get()
+                while (event := await events.get()).kind != AMENDED:
                     if event.group is not None:
                         await self._follow(Folder(event.group))
+                self._marks.clear()  # words that were read were taken back: look at them again
         except TimeoutError:
             return
 

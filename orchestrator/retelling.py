@@ -14,6 +14,7 @@ from orchestrator.store.exchanges import Exchange
 BY_ITSELF = "(Nobody asked: you woke by yourself.)"
 BY_SCHEDULE = "(A scheduled task asked:)"
 CALLED = "(called you)"
+TAKEN_BACK = "(taken back by who wrote it)"
 
 
 def asked_in_words(exchange: Exchange, group: Group, *, name: str) -> str:
@@ -27,7 +28,7 @@ def asked_in_words(exchange: Exchange, group: Group, *, name: str) -> str:
 
 def ordered_in_words(order: TurnOrder) -> str:
     """The same, as a turn's order has it; empty of one that nobody asks, or that may be no conversation's."""
-    is_question = order.kind == "chat" and order.command is None
+    is_question = order.kind == "chat" and order.command is None and order.requests
     return _asked(TurnKind.CHAT, order.requests) if is_question else ""
 
 
@@ -49,7 +50,7 @@ def _asked(kind: TurnKind, requests: Iterable[Request]) -> str:
         case TurnKind.TASK:
             return " ".join([BY_SCHEDULE, *(one.text for one in requests)])
         case _:
-            return "\n".join(_line(one) for one in requests)
+            return "\n".join(_line(one) for one in requests) or TAKEN_BACK
 
 
 def _line(one: Request) -> str:

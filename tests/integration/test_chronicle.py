@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from agent_runner.wire.frames import Result, TurnEnd
 from agent_runner.wire.order import Request, TurnOrder
 from orchestrator import registration
 from orchestrator.chronicle import MAX_EXCHANGES, SNAPSHOT_MS, Chronicle
@@ -19,8 +20,9 @@ from orchestrator.context.files import LOCK
 from orchestrator.context.models import Context, Message
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.models import Folder, Group, SessionCommand, TurnState
-from orchestrator.store import exchanges, groups, turns
-from tests.fakes.household import Household
+from orchestrator.retelling import TAKEN_BACK
+from orchestrator.store import exchanges, groups, messages, outbox, turns
+from tests.fakes.household import Household, a_message
 from tests.fakes.until import until
 
 FAMILY = Folder("family")
@@ -123,6 +125,21 @@ async def test_a_question_is_there_while_its_turn_runs_and_its_answer_once_it_en
     await house.catch_up()
     assert house.window == [(f"t{turn.id}.u", "Jane: hello\nJane: are you there?"), (f"t{turn.id}.a", "Yes.")]
     assert house.kept.pending_user is None
+
+
+async def test_what_is_said_on_the_way_is_part_of_the_answer_and_no_answer_yet(house):
+    await house.household.hear("@Andy hello")
+    turn, run, _ = await house.household.start_next()
+    async with house.household.database.transaction() as tx:
+        await outbox.add(
+            tx, chat_jid=turn.chat_jid, text="Wait.", dedupe_key=f"say:{turn.id}:x", turn_id=turn.id, now_ms=0
+        )
+    await house.catch_up()
+    assert [one for one, _ in house.window] == [f"t{turn.id}.u"]
+    for frame in (Result(n=1, turn=turn.id, result="Here."), TurnEnd(n=2, turn=turn.id)):
+        await house.household.take(run, frame)
+    await house.catch_up()
+    assert house.window[1] == (f"t{turn.id}.a", "Wait.\n\nHere.")
 
 
 async def test_a_question_that_failed_stays_and_waits_for_no_answer(house):
@@ -311,6 +328,24 @@ async def test_the_loop_follows_events_and_outlives_a_context_that_is_held(house
     finally:
         looking.cancel()
         await asyncio.wait({looking})
+
+
+async def test_words_that_are_taken_back_leave_the_context_too(house):
+    heard = await house.household.hear("@Andy the code is 4711")
+    turn = await house.household.answer("Noted.")
+    looking = asyncio.create_task(house.chronicle.run(), name="context")
+    try:
+        await until(lambda: len(house.window) == 2, "it is there")
+        async with house.household.database.reading() as tx:
+            (message,) = await messages.requests_of(tx, turn.id, limit=1)
+        assert heard.seq == message.seq
+        await house.household.intake.receive(a_message("", deletes=message.id))
+        await until(lambda: house.window[0] == (f"t{turn.id}.u", TAKEN_BACK), "the words are gone")
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})
+    assert "4711" not in (house.brain / "context.json").read_text()
+    assert "4711" not in (house.home / "data/env/family/context.json").read_text()
 
 
 async def test_a_host_killed_between_question_and_answer_is_caught_up_by_the_next(house):
