@@ -11,17 +11,21 @@ import re
 from typing import Any
 
 GONE = "[redacted]"
+MOST_PASSES = 4
+"""What stood against a secret may be one itself, as is seen when that is gone."""
+SHORTEST = len("sk-12345678")
+"""Of all shapes that have no sign between a name and a value."""
 
 _KEYS = (
-    r"\bsk-[A-Za-z0-9_-]{8,}",  # Anthropic, OpenAI and those that do as they do
-    r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{8,}",
-    r"\bgh[pousr]_[A-Za-z0-9]{16,}",
-    r"\bgithub_pat_[A-Za-z0-9_]{16,}",
-    r"\bglpat-[A-Za-z0-9_-]{16,}",
-    r"\bxox[a-z]-[A-Za-z0-9-]{8,}",
-    r"\bxapp-[A-Za-z0-9-]{8,}",
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}",
-    r"\bAIza[A-Za-z0-9_-]{30,}",
+    r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{8,}",  # Anthropic, OpenAI and those that do as they do
+    r"(?<![A-Za-z0-9])[sr]k_(?:live|test)_[A-Za-z0-9]{8,}",
+    r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{16,}",
+    r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{16,}",
+    r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{16,}",
+    r"(?<![A-Za-z0-9])xox[a-z]-[A-Za-z0-9-]{8,}",
+    r"(?<![A-Za-z0-9])xapp-[A-Za-z0-9-]{8,}",
+    r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{12,}",
+    r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{30,}",
     # JSON Web Tokens; only where a run of their characters begins.
     r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?",
 )
@@ -40,22 +44,32 @@ _USERINFO = re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,200}(?=@)")
 _PASSWORDS = r"password|passwd|passphrase|passcode|pwd|비밀번호|패스워드|암호"
 _SECRETS = r"secret|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key|credentials?|token"
 _EQUALS, _EQUALS_OR_COLON = (rf"\\?[\"']?\s{{0,4}}{sign}\s{{0,4}}\\?" for sign in ("=", "[:=]"))
-_QUOTED_VALUE = r"\"[^\"\r\n]+\"|'[^'\r\n]+'"
-_BARE_VALUE = r"(?![\"']\[redacted\])\S"
-_QUOTED = re.compile(rf"(?i)((?:{_PASSWORDS}|{_SECRETS}){_EQUALS_OR_COLON})({_QUOTED_VALUE})")
+# A value that is a name itself is none: what follows that one is the secret.
+_NO_NAME = rf"(?![\"']?[\w-]{{0,40}}(?:{_PASSWORDS}|{_SECRETS}){_EQUALS_OR_COLON})"
+_QUOTED_VALUE = rf"{_NO_NAME}(\"[^\"\r\n]+\"|'[^'\r\n]+')"
+_BARE_VALUE = rf"{_NO_NAME}(?![\"']\[redacted\])\S"
+_QUOTED = re.compile(rf"(?i)((?:{_PASSWORDS}|{_SECRETS}){_EQUALS_OR_COLON}){_QUOTED_VALUE}")
 _BARE = re.compile(
-    rf"(?i)((?:{_PASSWORDS}){_EQUALS_OR_COLON}|(?:{_SECRETS}){_EQUALS}){_BARE_VALUE}+"
+    rf"(?i)((?:{_PASSWORDS}){_EQUALS_OR_COLON}|(?:{_SECRETS}){_EQUALS}){_BARE_VALUE}\S*"
     # After a colon a short word is prose: `the secret: patience`.
-    rf"|((?:{_SECRETS}){_EQUALS_OR_COLON}){_BARE_VALUE}{{12,}}"
+    rf"|((?:{_SECRETS}){_EQUALS_OR_COLON}){_BARE_VALUE}\S{{11,}}"
 )
-
-
 _PASSWORD_WORDS = ("pass", "pwd", "비밀번호", "패스워드", "암호")
 _SECRET_WORDS = ("secret", "api", "key", "credential", "token")
 
 
 def redact(text: str) -> str:
     """Return `text` with every secret of a known shape replaced by `[redacted]`."""
+    if len(text) < SHORTEST and "=" not in text and ":" not in text:
+        return text
+    for _ in range(MOST_PASSES):
+        before, text = text, _once(text)
+        if text == before:
+            break
+    return text
+
+
+def _once(text: str) -> str:
     folded = text.casefold()
     if "-----begin" in folded:
         text = _without_pem(text)

@@ -77,9 +77,10 @@ def read_document(path: Path, *, most_bytes: int) -> dict[str, Any] | None:
         if error.errno == errno.ELOOP:
             raise Unreadable("it is a link") from error
         raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unreadable("it is no file")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise Unreadable("it is no file")
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise Unreadable(f"it has more than {most_bytes:,} bytes")

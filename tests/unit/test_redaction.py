@@ -40,6 +40,8 @@ SHAPES = {
     "quoted": f"password = '{BODY} {BODY}'",
     "nested_json": json.dumps(json.dumps({"password": f"{BODY} {BODY}"})),
     "url": f"https://user:{BODY}@example.org/x",
+    "names_in_a_row": f"password: secret = {BODY}",
+    "names_in_quotes": f'password= "access_token": "{BODY}"',
     "comma": f"password=ab,{BODY}",
 }
 

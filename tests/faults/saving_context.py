@@ -1,0 +1,35 @@
+"""A process that registers messages as fast as it can, and tells each when it is kept.
+
+python saving_context.py CONTEXTS FIRST_TURN TURNS
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from orchestrator.context.desk import ContextManager
+from orchestrator.context.tokens import EstimatingCounter
+
+NOW = 1_795_339_800_000
+
+
+def main(contexts: Path, first: int, turns: int) -> None:
+    desk = ContextManager.of(contexts, "family", counter=EstimatingCounter(), lock_seconds=60)
+    for turn in range(first, first + turns):
+        for who, role in (("u", "user"), ("a", "assistant")):
+            desk.register_message(
+                role,  # type: ignore[arg-type]
+                f"Message {who} of turn {turn}. We decided on it. " * 3,
+                message_id=f"t{turn}.{who}",
+                now_ms=NOW + turn,
+            )
+            print(f"t{turn}.{who}", flush=True)
+        if turn % 10 == 0:
+            desk.create_plan(f"Plan {turn}", tasks=["One"], now_ms=NOW + turn)
+            desk.update_plan_task("task_001", status="completed", now_ms=NOW + turn)
+            desk.snapshot(now_ms=NOW + turn * 1_000)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
