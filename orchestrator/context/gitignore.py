@@ -1,4 +1,4 @@
-"""What was said never reaches a git repository: `.ai-brain/` is ignored where a home lies in one (C-23). Blocks."""
+"""What was said reaches no git repository: `.ai-brain/` is ignored where a home lies in one. Blocks."""
 
 from __future__ import annotations
 
