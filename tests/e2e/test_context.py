@@ -129,6 +129,9 @@ def test_a_reset_beside_a_running_host_begins_a_new_session(andy: AndyProcess, m
     (second,) = andy.rows("SELECT session_id FROM sessions")
     assert first["session_id"] != second["session_id"]
     assert "my name is Jane" not in json.dumps(window_of(andy.home))
+    why = andy.listed("context", "why", "main")
+    (newest,) = andy.rows("SELECT id FROM runs ORDER BY started_ms DESC LIMIT 1")
+    assert (why["run"], why["mode"]) == (newest["id"], "fresh")
 
 
 def summary_of(home: Path) -> str:
