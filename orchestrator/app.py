@@ -256,6 +256,7 @@ class Orchestrator:
             hints=hints,
             bus=bus,
             ask_model=self._doors.ask_model,
+            asked=self._provision.asked,
         )
         self._pool = RunPool(
             self._database,
@@ -406,6 +407,7 @@ class Orchestrator:
             give_back=give_back,
             new_run_id=_new_run_id,
             hear=self._waking.hear,
+            restore=self._remembering.restoring.restore,
         )
 
     async def _compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -19,7 +20,8 @@ from orchestrator.doors import Doors
 from orchestrator.group_config import GroupConfig
 from orchestrator.home import Home
 from orchestrator.interfaces import Mount
-from orchestrator.models import Group, Run
+from orchestrator.models import Group, Run, TurnKind
+from orchestrator.restoring import Asked
 from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
@@ -71,7 +73,7 @@ class Provision:
             assistant_name=self._settings.assistant_name,
             timezone=self._zone(group),
             agent=self.agent(group),
-            model=self._model(turn, config),
+            model=self._model(turn.kind, config),
             session_id=session_id,
             turn=turn,
             limits=Limits(
@@ -82,9 +84,17 @@ class Provision:
             reachable=doors.reachable(config),
         )
 
-    def _model(self, turn: TurnOrder, config: GroupConfig) -> str | None:
-        workers = self._settings.agents_worker_model if turn.kind == "worker" else ""
+    def _model(self, kind: str, config: GroupConfig) -> str | None:
+        workers = self._settings.agents_worker_model if kind == TurnKind.WORKER else ""
         return workers or config.model or self._settings.andy_model
+
+    def asked(self, group: Group, kind: TurnKind) -> Asked:
+        """Who answers turns of a kind. Raises `SettingError`."""
+        return Asked(
+            agent=self.agent(group),
+            model=self._model(kind, group_config.of(group)),
+            service=urlsplit(self._credentials.upstream()).hostname,
+        )
 
     def agent(self, group: Group) -> AgentName:
         """The group's own, else the setting's; `auto` is Claude as soon as there is a credential."""

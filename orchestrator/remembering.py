@@ -15,7 +15,8 @@ from orchestrator.context.model_summary import MAX_OUTPUT_TOKENS, ModelSummarise
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.models import Folder, Group
+from orchestrator.models import Folder, Group, TurnKind
+from orchestrator.restoring import Asked, Restoring
 from orchestrator.store.database import Database
 from orchestrator.summaries import Summaries
 
@@ -41,8 +42,9 @@ class Remembering:
         hints: Hints,
         bus: Bus,
         ask_model: AskModel,
+        asked: Callable[[Group, TurnKind], Asked],
     ) -> None:
-        """`data` is the home's."""
+        """`data` is the home's; `asked` tells who answers in a group."""
         self._counter = EncodingCounter()
         self._ask_model = ask_model
         self._model = settings.andy_context_model
@@ -62,9 +64,19 @@ class Remembering:
             on_fold=self._summaries.note if self._has_model else fold_nothing,
         )
 
+        self.restoring = Restoring(
+            database,
+            self.chronicle,
+            session_files=data / "sessions",
+            asked=asked,
+            counter=self._counter,
+            clock=clock,
+            bus=bus,
+        )
+
     def loops(self) -> dict[str, Callable[[], Any]]:
         summaries = {"summaries": self._summaries.run} if self._has_model else {}
-        return {"context": self.chronicle.run, **summaries}
+        return {"context": self.chronicle.run, **self.restoring.loops(), **summaries}
 
     def manager(self, folder: Folder) -> ContextManager:
         """The context of a group."""

@@ -7,10 +7,10 @@ than `Limits` say, whatever lies there.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,7 +18,9 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from pydantic import BaseModel, Field, ValidationError
 
 from orchestrator.held_directories import inner, open_file, opened
 
@@ -27,6 +29,12 @@ MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 """It becomes an argument of a command line."""
 MARK = b'"parentUuid"'
 """What a line has that is part of the conversation; JSON escapes the quotes of one inside a text."""
+OWN = re.compile(rb'"type"\s*:\s*"tool_result"|"content"\s*:\s*"<(?:local-command-|command-name>)')
+"""A tool's answer, or what the CLI says on its own: nobody's question."""
+HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+KIND = re.compile(rb'"type"\s*:\s*"(user|assistant|system|attachment)"')
+OWN_ID = re.compile(rb'"uuid"\s*:\s*"([0-9A-Za-z-]{1,64})"')
+PARENT_ID = re.compile(rb'"parentUuid"\s*:\s*(?:"([0-9A-Za-z-]{1,64})"|null)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +44,11 @@ class Limits:
     projects: int = 64
     file_bytes: int = 64 * 1024 * 1024
     line_bytes: int = 16 * 1024 * 1024
-    """A picture in a message takes seven. A longer line is left out."""
-    lines: int = 500_000
+    """A picture takes seven, twice. A longer line is left out."""
+    parsed_bytes: int = 256 * 1024
+    """Of a longer line the ids alone are looked for: parsing one keeps the host from all else."""
+    lines: int = 200_000
+    seconds: float = 1.0
 
 
 class State(StrEnum):
@@ -85,6 +96,7 @@ def look(sessions: Path, folder: str, session_id: str, *, limits: Limits | None 
 
     Raises:
         OSError: the host cannot read its own directories, or has too many files open.
+        TimeoutError: it would have taken too long.
     """
     limits = limits or Limits()
     if not SESSION_ID.fullmatch(session_id):
@@ -140,10 +152,13 @@ class _Entry:
 
 def _read(file: BinaryIO, limits: Limits) -> Transcript:
     entries: dict[str, _Entry] = {}
+    until = time.monotonic() + limits.seconds
     for number, line in enumerate(_lines(file, limits)):
         if number >= limits.lines:
             return _refused("its transcript has too many lines")
-        entry = _entry(line) if MARK in line else None
+        if time.monotonic() > until:
+            raise TimeoutError(f"the transcript could not be read in {limits.seconds:g} s")
+        entry = _entry(line, limits) if MARK in line else None
         if entry is not None:
             entries.pop(entry.uuid, None)  # the last one is the last in the dict
             entries[entry.uuid] = entry
@@ -162,32 +177,49 @@ def _lines(file: BinaryIO, limits: Limits) -> Iterator[bytes]:
         is_rest = not is_whole
 
 
-def _entry(line: bytes) -> _Entry | None:
+def _entry(line: bytes, limits: Limits) -> _Entry | None:
+    message = _parsed(line) if len(line) <= limits.parsed_bytes else _scanned(line)
+    if message is None or message.is_sidechain or not MESSAGE_ID.fullmatch(message.uuid or ""):
+        return None
+    is_boundary = message.subtype == "compact_boundary"
+    parent = message.parent or (message.logical_parent if is_boundary else None)
+    is_own = message.is_meta or message.is_summary or OWN.search(line)
+    return _Entry(
+        uuid=message.uuid or "",
+        parent=parent,
+        is_prompt=message.type == "user" and not is_own,
+        is_boundary=is_boundary,
+    )
+
+
+class _Message(BaseModel):
+    """What of a line is read."""
+
+    type: str = ""
+    subtype: str | None = None
+    uuid: str | None = None
+    parent: str | None = Field(default=None, alias="parentUuid")
+    logical_parent: str | None = Field(default=None, alias="logicalParentUuid")
+    is_meta: bool = Field(default=False, alias="isMeta")
+    is_summary: bool = Field(default=False, alias="isCompactSummary")
+    is_sidechain: bool = Field(default=False, alias="isSidechain")
+
+
+def _parsed(line: bytes) -> _Message | None:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+        # Half a character, as a cut text has, is JSON to the CLI and none to pydantic.
+        return _Message.model_validate_json(HALF.sub(rb"\\ufffd", line))
+    except ValidationError:
         return None
-    if not isinstance(found, dict) or found.get("isSidechain"):
-        return None
-    uuid, parent = found.get("uuid"), found.get("parentUuid")
-    is_boundary = found.get("subtype") == "compact_boundary"
-    if is_boundary and parent is None:
-        parent = found.get("logicalParentUuid")
-    if not isinstance(uuid, str) or not MESSAGE_ID.fullmatch(uuid) or not isinstance(parent, str | None):
-        return None
-    return _Entry(uuid=uuid, parent=parent, is_prompt=_is_prompt(found), is_boundary=is_boundary)
 
 
-def _is_prompt(found: dict[str, Any]) -> bool:
-    """Whether it is something asked: not a tool's answer, and not what the CLI says on its own."""
-    if found.get("type") != "user" or found.get("isMeta") or found.get("isCompactSummary"):
-        return False
-    message = found.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, str):
-        return not content.startswith(("<local-command-", "<command-name>"))
-    blocks = content if isinstance(content, list) else []
-    return not any(isinstance(block, dict) and block.get("type") == "tool_result" for block in blocks)
+def _scanned(line: bytes) -> _Message | None:
+    """Find the ids of a message whose rest is a large thing, such as a picture."""
+    kind, uuid, parent = (pattern.search(line) for pattern in (KIND, OWN_ID, PARENT_ID))
+    if kind is None or uuid is None or parent is None:
+        return None
+    above = parent[1].decode() if parent[1] else None
+    return _Message(type=kind[1].decode(), uuid=uuid[1].decode(), parentUuid=above)
 
 
 def _transcript(entries: dict[str, _Entry]) -> Transcript:

@@ -219,6 +219,29 @@ def test_a_line_that_is_too_long_is_left_out(sessions):
     assert found(sessions).state is State.EMPTY
 
 
+def test_of_a_large_message_the_ids_are_found(sessions):
+    talk = a_talk()
+    talk.asks("What is in this picture? " + "x" * 5_000)
+    talk.uses_tool()
+    picture = talk.answers("A bee." + "y" * 5_000)
+    place(sessions).write_text(talk.text())
+    assert found(sessions, parsed_bytes=1_000) == found(sessions)
+    assert found(sessions).has(picture)
+
+
+def test_half_a_character_is_no_harm(sessions):
+    talk = a_talk()
+    talk.lines[4] = talk.lines[4].replace("What is", "\\ud83d What is \\\\ud83d\\ude00")
+    place(sessions).write_text(talk.text())
+    assert (found(sessions).state, len(found(sessions).chain)) == (State.WHOLE, 7)
+
+
+def test_a_file_that_takes_long_is_left(sessions):
+    place(sessions).write_text(a_talk().text() * 10)
+    with pytest.raises(TimeoutError):
+        found(sessions, seconds=-1)
+
+
 def test_a_line_of_just_the_most_is_read(sessions):
     talk = a_talk()
     longest = max(map(len, talk.text().encode().splitlines(keepends=True)))

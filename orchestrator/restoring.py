@@ -1,0 +1,243 @@
+"""How a group's conversation goes on in a new container: joins session, transcript and what was kept.
+
+Decided before a container is recorded, from the store, the session's transcript and the group's context. What
+cannot be read in time costs the session its check, never the turn its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from agent_runner.wire.order import MAX_RESTORE_CHARS, AgentName, Restore
+from orchestrator.chronicle import Chronicle
+from orchestrator.clock import Clock
+from orchestrator.container.ties import Restoration
+from orchestrator.context import hydrate, transcript
+from orchestrator.context.desk import ContextManager
+from orchestrator.context.hydrate import Hydrated
+from orchestrator.context.models import answer_id, question_id
+from orchestrator.context.planner import Decision, Known, anew, plan_restore
+from orchestrator.context.tokens import TokenCounter
+from orchestrator.errors import AndyError
+from orchestrator.events import Bus
+from orchestrator.models import OFFLINE, Folder, Group, Turn, TurnKind
+from orchestrator.store import checkpoints, groups, runs, sessions
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_SECONDS = 3.0
+"""How long a start waits for what was kept."""
+UNREAD = "what was kept of it could not be read in time"
+NO_SESSIONS = "this agent has no sessions, and reads what was kept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Who is asked in a group's containers."""
+
+    agent: AgentName
+    model: str | None
+    """As it is ordered; None is the agent's own choice."""
+    service: str | None
+    """The host part of the address at which it is asked."""
+
+    @property
+    def provider(self) -> str | None:
+        return OFFLINE if self.agent == "offline" else self.service
+
+
+class Restoring:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        chronicle: Chronicle,
+        *,
+        session_files: Path,
+        asked: Callable[[Group, TurnKind], Asked],
+        counter: TokenCounter,
+        clock: Clock,
+        bus: Bus,
+    ) -> None:
+        """`session_files` is `data/sessions`; `asked` may raise `AndyError` where settings are amiss."""
+        self._counter = counter
+        self._database = database
+        self._chronicle = chronicle
+        self._session_files = session_files
+        self._asked = asked
+        self._clock = clock
+        self._bus = bus
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        return {"restoring": self.run}
+
+    # Before a container starts
+
+    async def restore(self, turn: Turn, group: Group, session_id: str | None) -> Restoration:
+        """Decide how a new container goes on with the conversation of a group that has this session."""
+        try:
+            asked = self._asked(group, turn.kind)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await self._decide(turn, group, session_id, asked)
+        except (AndyError, OSError, TimeoutError) as error:
+            log.warning("conversation.not_read", group=group.folder, turn=turn.id, reason=str(error))
+            mode = "resume" if session_id else "fresh"
+            return Restoration(
+                restore=Restore(mode=mode, reason=UNREAD), seen=session_id, session_id=session_id
+            )
+
+    async def _decide(self, turn: Turn, group: Group, session_id: str | None, asked: Asked) -> Restoration:
+        # Without this, what was cleared a moment ago would be told.
+        await self._chronicle.catch_up(group.folder)
+        known = await self._known(turn, session_id, asked)
+        look = partial(_look, self._chronicle.manager(group.folder), self._session_files, group.folder, known)
+        found = await asyncio.to_thread(look)
+        if asked.agent == "offline":
+            mode = "rehydrate" if found.whole else "fresh"
+            restore, resumed = Restore(mode=mode, reason=NO_SESSIONS, meta=found.meta), None
+        else:
+            restore, resumed = found.restore(), found.decision.session_id
+        return Restoration(
+            restore=restore,
+            seen=session_id,
+            session_id=resumed,
+            model=asked.model,
+            provider=asked.provider,
+            facts=found.facts(),
+        )
+
+    async def _known(self, turn: Turn, session_id: str | None, asked: Asked) -> Known:
+        """What the store knows."""
+        async with self._database.reading() as tx:
+            cursor = await sessions.cursor_of(tx, turn.folder)
+            return Known(
+                session_id=session_id,
+                answered=await checkpoints.answered(tx, turn.folder, session_id) if session_id else None,
+                marks=await checkpoints.marks(tx, turn.folder, session_id) if session_id else (),
+                again=await checkpoints.asked_again(tx, turn, cursor),
+                model=asked.model,
+                model_window=await runs.window_of(tx, asked.model),
+                provider=asked.provider,
+                now_ms=self._clock.now_ms(),
+            )
+
+    # After a turn
+
+    async def run(self) -> None:
+        """Note in each group's context what is known of its session, whenever a turn was answered."""
+        with self._bus.listening("turn.answered") as events:
+            # It loads its encoding now, and not while somebody waits for an answer.
+            await asyncio.to_thread(self._counter.count, "")
+            while True:
+                event = await events.get()
+                if event.group is not None:
+                    await self._note(Folder(event.group))
+
+    async def _note(self, folder: Folder) -> None:
+        async with self._database.reading() as tx:
+            group = await groups.by_folder(tx, folder)
+            session_id = await sessions.current(tx, folder)
+            answered = await checkpoints.answered(tx, folder, session_id) if session_id else None
+            marks = await checkpoints.marks(tx, folder, session_id) if session_id else []
+        if group is None or answered is None:
+            return
+        try:
+            await asyncio.to_thread(_note_session, self._chronicle.manager(folder), answered, marks)
+        except (AndyError, OSError) as error:
+            # The store has it all; this is what people read.
+            log.warning("context.behind", group=folder, reason=str(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A decision, and the texts that go with it."""
+
+    decision: Decision
+    whole: Hydrated
+    """What a new session is told."""
+    part: Hydrated
+    """What the session lacks."""
+    meta: str | None
+
+    def restore(self) -> Restore:
+        mode, is_resumed = self.decision.mode, self.decision.session_id is not None
+        told = self.part if is_resumed else self.whole
+        return Restore(
+            mode=mode,
+            reason=self.decision.reason,
+            text=_text(told) if mode in ("rehydrate", "resume_plus_delta") else None,
+            fallback=_text(self.whole) if is_resumed else None,
+            resume_at=self.decision.resume_at,
+            meta=self.meta,
+        )
+
+    def facts(self) -> dict[str, int]:
+        told = self.part if self.decision.session_id is not None else self.whole
+        return {
+            "messages_in_window": len(told.message_ids),
+            "summary_chars": told.summary_chars,
+            "age_seconds": self.whole.age_seconds,
+        }
+
+
+def _look(manager: ContextManager, session_files: Path, folder: str, known: Known) -> _Found:
+    """Read the transcript and what was kept, and decide. Blocks."""
+    kept = manager.load(now_ms=known.now_ms)
+    context = kept.context
+    again = {one for turn in known.again for one in (question_id(turn), answer_id(turn))}
+    whole = hydrate.hydrated(context, kept.workflow, manager.counter, now_ms=known.now_ms, exclude=again)
+    window = [message for message in context.conversation.recent_window if message.turn is not None]
+    known = replace(
+        known,
+        transcript=_transcript(session_files, folder, known),
+        is_kept=bool(whole),
+        window=sorted({message.turn for message in window if message.turn is not None}),
+    )
+    decision = plan_restore(known)
+    missing = {message.id for message in window if message.turn in decision.missing}
+    part = hydrate.delta(context, missing=missing, exclude=again)
+    if decision.mode == "resume_plus_delta" and len(part.message_ids) < len(missing):
+        decision = anew(known, f"{decision.reason}, more than it can be told")
+    elif decision.mode == "resume_plus_delta" and not part:
+        # They were turns in which nothing was said.
+        decision = replace(decision, mode="resume", missing=())
+    meta = hydrate.meta(context, kept.workflow, manager.counter)
+    return _Found(decision=decision, whole=whole, part=part, meta=meta[:MAX_RESTORE_CHARS] or None)
+
+
+def _transcript(session_files: Path, folder: str, known: Known) -> transcript.Transcript | None:
+    if known.session_id is None or known.answered is None:
+        return None
+    try:
+        return transcript.look(session_files, folder, known.session_id)
+    except OSError as error:
+        log.warning("transcript.not_read", group=folder, reason=str(error))
+        return None
+
+
+def _note_session(
+    manager: ContextManager, answered: checkpoints.Answered, marks: Sequence[checkpoints.Mark]
+) -> None:
+    manager.note_session(
+        session_id=answered.session_id,
+        model=answered.model,
+        provider=answered.provider,
+        context_tokens=answered.context_tokens,
+        now_ms=answered.at_ms,
+    )
+    newest = next((mark for mark in reversed(marks) if mark.uuid is not None), None)
+    if newest is not None and newest.uuid is not None:
+        manager.note_checkpoint(newest.turn, newest.uuid, now_ms=answered.at_ms)
+
+
+def _text(told: Hydrated) -> str | None:
+    return told.text[:MAX_RESTORE_CHARS] or None

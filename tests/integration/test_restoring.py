@@ -1,0 +1,353 @@
+"""How a conversation goes on, decided on a real store, real context files and transcripts of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from agent_runner.wire.frames import Ack, Result, TurnEnd, Usage
+from orchestrator import restoring
+from orchestrator.chronicle import Chronicle
+from orchestrator.container.ties import Restoration
+from orchestrator.context.planner import DAY_MS
+from orchestrator.context.tokens import EstimatingCounter
+from orchestrator.errors import SettingError
+from orchestrator.models import OFFLINE, Folder, RunId, SessionCommand, Turn, TurnState
+from orchestrator.restoring import UNREAD, Asked, Restoring
+from orchestrator.store import checkpoints, runs, sessions, turns
+from tests.fakes.household import Household, a_group
+from tests.fakes.transcripts import SESSION, Writing, place
+from tests.fakes.until import until
+
+FAMILY = Folder("family")
+OPUS = Asked(agent="claude", model="opus", service="api.anthropic.com")
+
+
+@dataclass
+class House:
+    """A group whose agent writes its transcript as the CLI does."""
+
+    household: Household
+    home: Path
+    asked: Asked = OPUS
+    transcript: Writing = field(default_factory=Writing)
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.chronicle = Chronicle(
+            self.household.database,
+            contexts=self.home / "context",
+            env=self.home / "env",
+            counter=EstimatingCounter(),
+            clock=self.household.clock,
+            bus=self.household.bus,
+            name="Andy",
+            on_told=lambda: None,
+        )
+        self.restoring = Restoring(
+            self.household.database,
+            self.chronicle,
+            session_files=self.home / "sessions",
+            asked=lambda group, kind: self.asked,
+            counter=EstimatingCounter(),
+            clock=self.household.clock,
+            bus=self.household.bus,
+        )
+
+    @property
+    def file(self) -> Path:
+        return place(self.home / "sessions")
+
+    def write(self, lines: slice = slice(None)) -> None:
+        self.file.write_text(self.transcript.text(lines))
+
+    async def ask(self, text: str) -> Turn:
+        """Have a question wait."""
+        await self.household.hear(f"@Andy {text}")
+        return (await self.household.queued())[0]
+
+    async def begin(self, text: str, *, tokens: int = 50_000) -> tuple[Turn, RunId]:
+        turn = await self.ask(text)
+        run = replace(
+            await self.household.begin_run(),
+            id=RunId(f"r-{next(self.numbers)}"),
+            model=self.asked.model,
+            provider=self.asked.provider,
+            restore_mode="resume",
+        )
+        async with self.household.database.transaction() as tx:
+            await runs.begin(tx, replace(run, token_hash=run.id))
+        await self.household.give(turn, run)
+        await self.household.take(run, Ack(n=1, turn=turn.id))
+        if self.asked.agent == "claude":
+            await self.household.take(
+                run, Usage(n=2, turn=turn.id, context_tokens=tokens, new_session_id=SESSION)
+            )
+        self.run = run
+        return turn, run.id
+
+    async def say(self, text: str, answer: str, **more: int) -> None:
+        """One whole turn, in the store and in the transcript."""
+        turn, _ = await self.begin(text, **more)
+        await self.household.take(self.run, Result(n=3, turn=turn.id, result=answer))
+        checkpoint = None
+        if self.asked.agent == "claude":
+            self.transcript.asks(text)
+            checkpoint = self.transcript.answers(answer)
+            self.write()
+        await self.household.take(self.run, TurnEnd(n=4, turn=turn.id, checkpoint=checkpoint))
+
+    async def restore(self, text: str = "and now?") -> Restoration:
+        """What a container would be told that starts with this question."""
+        turn = await self.ask(text)
+        async with self.household.database.reading() as tx:
+            session_id = await sessions.current(tx, FAMILY)
+        return await self.restoring.restore(turn, a_group(), session_id)
+
+
+@pytest.fixture
+async def house(household: Household, tmp_path: Path) -> House:
+    await household.add_group()
+    (tmp_path / "sessions").mkdir()
+    return House(household, tmp_path)
+
+
+@pytest.fixture
+async def talked(house: House) -> House:
+    """Three answered turns."""
+    for number, colour in enumerate(("blue", "red", "green"), start=1):
+        await house.say(f"Colour {number} is {colour}.", f"Noted {colour}.")
+    return house
+
+
+def mode_of(found: Restoration) -> tuple[str, str | None]:
+    return found.restore.mode, found.session_id
+
+
+async def test_the_first_conversation_of_a_group_begins(house: House) -> None:
+    found = await house.restore("hello")
+    assert mode_of(found) == ("fresh", None)
+    assert (found.restore.text, found.restore.fallback) == (None, None)
+    assert (found.model, found.provider) == ("opus", "api.anthropic.com")
+
+
+async def test_a_session_that_is_whole_is_resumed_and_told_nothing(talked: House) -> None:
+    found = await talked.restore("sure?")
+    assert mode_of(found) == ("resume", SESSION)
+    assert (found.restore.text, found.restore.resume_at) == (None, None)
+    assert "Noted green." in (found.restore.fallback or ""), "for the case that it is gone after all"
+    assert "sure?" not in (found.restore.fallback or "")
+
+
+def delete(house: House) -> None:
+    house.file.unlink()
+
+
+def empty(house: House) -> None:
+    house.file.write_text("")
+
+
+def lose_the_head(house: House) -> None:
+    house.write(slice(2, None))
+
+
+def plant_a_pipe(house: House) -> None:
+    house.file.unlink()
+    os.mkfifo(house.file)
+
+
+def plant_a_link(house: House) -> None:
+    house.file.rename(house.home / "elsewhere")
+    house.file.symlink_to(house.home / "elsewhere")
+
+
+def change_the_provider(house: House) -> None:
+    house.asked = replace(OPUS, service="gateway.example")
+
+
+def wait_a_month(house: House) -> None:
+    house.household.clock.pass_ms(30 * DAY_MS)
+
+
+LOSSES = (delete, empty, lose_the_head, plant_a_pipe, plant_a_link, change_the_provider, wait_a_month)
+
+
+@pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
+async def test_a_conversation_outlives_its_session(talked: House, lose) -> None:
+    lose(talked)
+    found = await talked.restore("which colours?")
+    assert mode_of(found) == ("rehydrate", None)
+    text = found.restore.text or ""
+    for said in ("Colour 1 is blue.", "Noted blue.", "Colour 3 is green.", "Noted green."):
+        assert text.count(said) == 1
+    assert "which colours?" not in text
+    assert found.restore.reason
+    assert found.facts["messages_in_window"] == 6
+
+
+async def test_another_model_goes_on_in_the_session_if_it_has_room(talked: House) -> None:
+    talked.asked = replace(OPUS, model="haiku")
+    assert mode_of(await talked.restore()) == ("resume", SESSION)
+
+
+async def test_another_model_without_room_begins_with_what_was_kept(house: House) -> None:
+    await house.say("A long story.", "I see.", tokens=190_000)
+    house.asked = replace(OPUS, model="haiku")
+    found = await house.restore()
+    assert mode_of(found) == ("rehydrate", None)
+    assert "247,000" in found.restore.reason
+
+
+async def test_a_session_is_told_the_end_that_it_lost(talked: House) -> None:
+    talked.write(slice(0, 4))
+    found = await talked.restore()
+    assert mode_of(found) == ("resume_plus_delta", SESSION)
+    text = found.restore.text or ""
+    assert text.count("Noted green.") == 1
+    assert "Noted red." not in text, "that is in the session"
+    assert len(text) <= 2_000
+
+
+async def test_an_end_that_is_too_long_to_tell_is_a_new_session(talked: House) -> None:
+    for number in range(4):
+        await talked.say(f"Story {number}: " + "x y z " * 60, "So it goes. " * 30)
+    talked.write(slice(0, 4))
+    found = await talked.restore()
+    assert found.restore.mode == "rehydrate"
+    assert "lacks" in found.restore.reason
+
+
+async def test_a_turn_tried_again_goes_on_after_the_last_answer(talked: House) -> None:
+    answered = talked.transcript.last
+    await talked.begin("what is the second?")
+    talked.transcript.asks("what is the second?")
+    talked.transcript.uses_tool()
+    talked.write()
+    await talked.household.lose(talked.run)
+    async with talked.household.database.reading() as tx:
+        (again,) = await turns.unsettled(tx)
+    found = await talked.restoring.restore(again, a_group(), SESSION)
+    assert mode_of(found) == ("resume", SESSION)
+    assert found.restore.resume_at == answered
+    assert "what is the second?" not in (found.restore.fallback or "")
+
+
+async def test_an_answer_that_the_host_did_not_hear_is_given_again(talked: House) -> None:
+    """The transcript has question and answer; the store has a turn to try again."""
+    answered = talked.transcript.last
+    await talked.begin("what is the second?")
+    talked.transcript.asks("what is the second?")
+    talked.transcript.answers("Red.")
+    talked.write()
+    await talked.household.lose(talked.run)
+    async with talked.household.database.reading() as tx:
+        (again,) = await turns.unsettled(tx)
+    found = await talked.restoring.restore(again, a_group(), SESSION)
+    assert (*mode_of(found), found.restore.resume_at) == ("resume", SESSION, answered)
+
+
+async def test_a_first_question_tried_again_begins_a_session_of_its_own(house: House) -> None:
+    await house.begin("hello")
+    house.transcript.asks("hello")
+    house.write()
+    await house.household.lose(house.run)
+    found = await house.restore("hello again")
+    assert mode_of(found) == ("fresh", None), "the session holds nothing but the question"
+
+
+async def test_what_an_agent_without_sessions_answered_is_told_to_the_session(talked: House) -> None:
+    talked.asked = Asked(agent="offline", model=None, service=None)
+    found = await talked.restore()
+    assert (*mode_of(found), found.provider) == ("rehydrate", None, OFFLINE)
+    async with talked.household.database.transaction() as tx:
+        await tx.execute("DELETE FROM messages WHERE turn_id = (SELECT max(id) FROM turns)")
+        await tx.execute("DELETE FROM turns WHERE state = 'queued'")
+    await talked.say("remind me of the bees", "I will.")
+    talked.asked = OPUS
+    found = await talked.restore()
+    assert mode_of(found) == ("resume_plus_delta", SESSION)
+    assert (found.restore.text or "").count("remind me of the bees") == 1
+    assert "Noted green." not in (found.restore.text or "")
+
+
+async def test_what_was_cleared_is_told_to_nobody(talked: House) -> None:
+    await talked.chronicle.catch_up(FAMILY)
+    async with talked.household.database.transaction() as tx:
+        now_ms = talked.household.clock.now_ms()
+        turn = await turns.add_command(tx, a_group(), SessionCommand.CLEAR, now_ms=now_ms)
+        await sessions.forget(tx, FAMILY, now_ms=now_ms)
+        await turns.settle(tx, turn, TurnState.ANSWERED, reason="cleared", now_ms=now_ms)
+    found = await talked.restore("which colours?")
+    assert mode_of(found) == ("fresh", None)
+    assert (found.restore.text, found.restore.fallback) == (None, None)
+
+
+async def test_a_conversation_that_was_forgotten_by_hand_is_kept_by_its_session(talked: House) -> None:
+    await talked.chronicle.catch_up(FAMILY)
+    await asyncio.to_thread(talked.chronicle.manager(FAMILY).reset, now_ms=talked.household.clock.now_ms())
+    assert mode_of(await talked.restore()) == ("resume", SESSION)
+    delete(talked)
+    assert mode_of(await talked.restore())[0] == "fresh"
+
+
+async def test_context_files_that_are_busy_cost_no_answer(talked: House, monkeypatch) -> None:
+    monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 0.05)
+    await talked.chronicle.catch_up(FAMILY)
+    brain = talked.chronicle.manager(FAMILY).brain.path
+    with FileLock(brain / ".context.lock"):
+        found = await talked.restore()
+        assert (*mode_of(found), found.restore.reason) == ("resume", SESSION, UNREAD)
+    assert (await talked.restore()).restore.reason != UNREAD
+
+
+async def test_a_context_file_that_is_broken_costs_no_answer(talked: House) -> None:
+    await talked.chronicle.catch_up(FAMILY)
+    path = talked.chronicle.manager(FAMILY).brain.path / "context.json"
+    path.write_text('{"version": ')
+    assert mode_of(await talked.restore()) == ("resume", SESSION)
+    path.unlink()
+    path.mkdir()
+    assert mode_of(await talked.restore()) == ("resume", SESSION)
+
+
+async def test_settings_that_are_amiss_are_told_by_whoever_needs_them(talked: House) -> None:
+    def amiss(group, kind):
+        raise SettingError("ANTHROPIC_BASE_URL is no URL.")
+
+    talked.restoring._asked = amiss
+    assert mode_of(await talked.restore()) == ("resume", SESSION)
+
+
+@pytest.fixture
+async def noting(talked: House) -> AsyncIterator[House]:
+    task = asyncio.create_task(talked.restoring.run(), name="restoring")
+    await asyncio.sleep(0)
+    yield talked
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_the_context_tells_people_what_is_known_of_the_session(noting: House) -> None:
+    noting.household.bus.publish("turn.answered", group=FAMILY)
+    manager = noting.chronicle.manager(FAMILY)
+
+    def noted() -> bool:
+        return manager.load(now_ms=0).context.sdk.session_id is not None
+
+    await until(noted, "the session is noted")
+    sdk = manager.load(now_ms=0).context.sdk
+    assert (sdk.session_id, sdk.model, sdk.provider) == (SESSION, "opus", "api.anthropic.com")
+    assert sdk.context_tokens == 50_000
+    async with noting.household.database.reading() as tx:
+        newest = (await checkpoints.marks(tx, FAMILY, SESSION))[-1]
+    await until(
+        lambda: [one.uuid for one in manager.load(now_ms=0).context.sdk.checkpoints] == [newest.uuid],
+        "the checkpoint is noted",
+    )
