@@ -12,7 +12,7 @@ from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
 from agent_runner.tool import NoParameters, Parameters, Tool, mistakes
 from agent_runner.wire import mailbox, noting
-from agent_runner.wire.conditions import FORMS
+from agent_runner.wire.conditions import FORMS, TOGETHER
 from agent_runner.wire.mailbox import Command, NotifySelf, Reply
 from agent_runner.wire.notices import (
     MAX_NOTICE_CHARS,
@@ -63,7 +63,9 @@ class NoteParameters(Parameters):
         default=None, description=f"For after_n_turns: how many, 1 to {noting.MAX_TURNS}."
     )
     tool_name: str | None = Field(default=None, description="For after_tool: which one, such as Bash.")
-    condition: str | None = Field(default=None, description=f"For on_condition: {FORMS}.")
+    condition: str | None = Field(
+        default=None, description=f"For on_condition: {', '.join(FORMS)}, or {TOGETHER}."
+    )
     expires_in_hours: int | None = Field(
         default=None,
         description=f"When it is dropped untold: up to {noting.MAX_HOURS}; 0 is never; usual: "

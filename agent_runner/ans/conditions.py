@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from agent_runner.wire.conditions import Condition, ContextAbove, MessagesAbove, TokensAbove, ToolCompleted
+from agent_runner.wire.conditions import (
+    Condition,
+    ContextAbove,
+    MessagesAbove,
+    Several,
+    TokensAbove,
+    ToolCompleted,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +38,9 @@ def holds(condition: Condition, facts: Facts) -> bool:
             return facts.message_count >= count
         case ToolCompleted(tool=tool):
             return is_among(tool, facts.completed_tools)
+        case Several(needs=needs, parts=parts):
+            came = (holds(part, facts) for part in parts)
+            return all(came) if needs == "all" else any(came)
         case _:
             assert_never(condition)
 

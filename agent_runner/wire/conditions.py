@@ -1,9 +1,10 @@
-"""What a notice may wait for: one of four conditions, read by a full match. Nothing is ever evaluated."""
+"""What a notice may wait for: four conditions, or a few of them, read by a full match and never evaluated."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 FORMS = (
     "context_above_threshold(0.7)",
@@ -12,9 +13,12 @@ FORMS = (
     "token_usage_above(0.8)",
 )
 """One example of each: all there are."""
+MAX_PARTS = 4
+TOGETHER = f"up to {MAX_PARTS} of them in all(…, …) or any(…, …)"
 MAX_COUNT = 10_000
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _FORM = re.compile(r"([a-z_]+)\(([^()\n]*)\)")
+_SEVERAL = re.compile(r"(all|any)\(([^\n]*)\)")
 _SHARE = re.compile(r"[0-9]?(?:\.[0-9]{1,9})?")
 _COUNT = re.compile(r"[0-9]{1,5}")
 
@@ -51,18 +55,40 @@ class TokensAbove:
     share: float
 
 
-Condition = ContextAbove | ToolCompleted | MessagesAbove | TokensAbove
+Predicate = ContextAbove | ToolCompleted | MessagesAbove | TokensAbove
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """Conditions of which all, or any, have to be true at once."""
+
+    needs: Literal["all", "any"]
+    parts: tuple[Predicate, ...]
+
+
+Condition = Predicate | Several
 
 
 def parse_condition(text: str) -> Condition:
-    """Read `name(argument)`: one of `FORMS`, its argument in range.
+    """Read `name(argument)`: one of `FORMS`, its argument in range, or `all(…, …)`, `any(…, …)` of such.
 
     Raises:
         BadCondition: it is none, in whole or in part.
     """
+    several = _SEVERAL.fullmatch(text.strip(" "))
+    if several is None:
+        return _predicate(text)
+    parts = several[2].split(",")
+    if len(parts) > MAX_PARTS:
+        raise BadCondition(f"{several[1]} takes up to {MAX_PARTS} conditions, not {len(parts)}.")
+    needs: Literal["all", "any"] = "all" if several[1] == "all" else "any"
+    return Several(needs=needs, parts=tuple(_predicate(part) for part in parts))
+
+
+def _predicate(text: str) -> Predicate:
     found = _FORM.fullmatch(text.strip(" "))
     if found is None:
-        raise BadCondition(f"'{_shown(text)}' is no condition: use one of {', '.join(FORMS)}.")
+        raise BadCondition(f"'{_shown(text)}' is no condition: use one of {', '.join(FORMS)}, or {TOGETHER}.")
     name, argument = found[1], found[2].strip(" ")
     match name:
         case "context_above_threshold":

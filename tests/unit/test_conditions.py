@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runner.wire.conditions import BadCondition, parse_condition
+from agent_runner.wire.conditions import BadCondition, Several, parse_condition
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,32 @@ def test_each_of_the_four_is_read(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "needs", "count"),
+    [
+        ("all(tool_completed(Bash), message_count_above(3))", "all", 2),
+        (" any(tool_completed(Bash)) ", "any", 1),
+        (f"any({', '.join(['message_count_above(3)'] * 4)})", "any", 4),
+    ],
+)
+def test_a_few_of_them_together_are_read(text, needs, count):
+    """N-72."""
+    several = parse_condition(text)
+
+    assert isinstance(several, Several)
+    assert (several.needs, len(several.parts)) == (needs, count)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
+        "all()",
+        "all(tool_completed(Bash)",
+        "all(tool_completed(Bash),)",
+        "none(tool_completed(Bash))",
+        "all(any(tool_completed(Bash)), tool_completed(Read))",
+        "all(tool_completed(Bash)) or all(tool_completed(Read))",
+        f"all({', '.join(['tool_completed(Bash)'] * 5)})",
         "context_above_threshold",
         "context_above_threshold(0.8); import os",
         "x context_above_threshold(0.8)",

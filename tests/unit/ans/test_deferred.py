@@ -31,6 +31,14 @@ def ids(due: list[Notice]) -> list[int]:
         ("tool_completed(Bash)", Facts(completed_tools=frozenset({"Bash", "Read"})), True),
         ("tool_completed(Bash)", Facts(completed_tools=frozenset({"Read"})), False),
         ("tool_completed(send_message)", Facts(completed_tools=frozenset({"mcp__andy__send_message"})), True),
+        (
+            "all(tool_completed(Bash), message_count_above(3))",
+            Facts(completed_tools=frozenset({"Bash"}), message_count=3),
+            True,
+        ),
+        ("all(tool_completed(Bash), message_count_above(3))", Facts(message_count=3), False),
+        ("any(tool_completed(Bash), message_count_above(3))", Facts(message_count=3), True),
+        ("any(tool_completed(Bash), message_count_above(3))", Facts(), False),
         ("tool_completed(message)", Facts(completed_tools=frozenset({"mcp__andy__send_message"})), False),
     ],
 )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from agent_runner.ans.accumulator import Accumulator
+from agent_runner.ans.event import Event
+from agent_runner.ans.formatter import Formatter
 from agent_runner.ans.shelf import MAX_FILE_BYTES, MAX_OWN, Shelf, Shelves
 
 
@@ -191,3 +195,27 @@ def test_a_name_that_is_made_to_confuse_a_log_stays_in_its_line(own, shelves, ca
     shelves.read()
 
     assert "\n" not in caplog.messages[0]
+
+
+def test_the_example_in_the_documentation_works(own, shelves, caplog):
+    """SC-007: what is copied from there is told."""
+    documented = (Path(__file__).resolve().parents[3] / "docs" / "notices.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", documented, re.DOTALL | re.MULTILINE)
+    for name in ("slow_commands.toml", "slow_commands.j2"):
+        block = next(each for each in blocks if f"groups/family/subscribers/{name}" in each.splitlines()[0])
+        (own / name).write_text(block)
+
+    shelf = shelves.read()
+    subscriber = next(each for each in shelf.subscribers if each.own)
+    accumulator = Accumulator(subscriber)
+    for order, (tool, duration_ms) in enumerate((("Bash", 12), ("Read", 3), ("Bash", 15))):
+        payload = {"tool_name": tool, "call_id": "c", "duration_ms": duration_ms, "result_length": 3}
+        accumulator.accept(Event(type="tool.call.success", source="agent", payload=payload), order=order)
+
+    (due,) = accumulator.due({"turn_start"})
+
+    assert Formatter(lambda each: shelf.template_named(each.subscriber)).text(due).splitlines() == [
+        "took: Bash 15 ms (2×)",
+        "took: Read 3 ms",
+    ]
+    assert caplog.messages == []
