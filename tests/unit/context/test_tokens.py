@@ -49,7 +49,9 @@ def test_the_encodings_file_is_the_one_that_its_makers_publish(monkeypatch: pyte
 
 
 def test_nothing_is_written_beside_it(tmp_path: Path):
-    program = "from orchestrator.context.tokens import EncodingCounter as Counter; print(Counter().count('hello world'))"
+    program = (
+        "from orchestrator.context.tokens import EncodingCounter as One; print(One().count('hello world'))"
+    )
     counted = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,
