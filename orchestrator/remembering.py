@@ -69,7 +69,6 @@ class Remembering:
             self.chronicle,
             session_files=data / "sessions",
             asked=asked,
-            counter=self._counter,
             clock=clock,
             bus=bus,
         )

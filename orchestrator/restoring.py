@@ -24,7 +24,6 @@ from orchestrator.context.desk import ContextManager
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import answer_id, question_id
 from orchestrator.context.planner import Decision, Known, anew, plan_restore
-from orchestrator.context.tokens import TokenCounter
 from orchestrator.errors import AndyError
 from orchestrator.events import Bus
 from orchestrator.models import OFFLINE, Folder, Group, Turn, TurnKind
@@ -33,8 +32,8 @@ from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
 
-PATIENCE_SECONDS = 3.0
-"""How long a start waits for what was kept."""
+PATIENCE_SECONDS = 5.0
+"""How long a start waits for what was kept. The first one of a host waits for the encoding to be loaded."""
 UNREAD = "what was kept of it could not be read in time"
 NO_SESSIONS = "this agent has no sessions, and reads what was kept"
 
@@ -64,12 +63,10 @@ class Restoring:
         *,
         session_files: Path,
         asked: Callable[[Group, TurnKind], Asked],
-        counter: TokenCounter,
         clock: Clock,
         bus: Bus,
     ) -> None:
         """`session_files` is `data/sessions`; `asked` may raise `AndyError` where settings are amiss."""
-        self._counter = counter
         self._database = database
         self._chronicle = chronicle
         self._session_files = session_files
@@ -135,8 +132,6 @@ class Restoring:
     async def run(self) -> None:
         """Note in each group's context what is known of its session, whenever a turn was answered."""
         with self._bus.listening("turn.answered") as events:
-            # It loads its encoding now, and not while somebody waits for an answer.
-            await asyncio.to_thread(self._counter.count, "")
             while True:
                 event = await events.get()
                 if event.group is not None:

@@ -56,7 +56,6 @@ class House:
             self.chronicle,
             session_files=self.home / "sessions",
             asked=lambda group, kind: self.asked,
-            counter=EstimatingCounter(),
             clock=self.household.clock,
             bus=self.household.bus,
         )
