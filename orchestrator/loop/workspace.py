@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,14 +23,17 @@ from watchdog.observers.api import BaseObserver, ObservedWatch
 from orchestrator.clock import Clock
 from orchestrator.events import Bus, Event
 from orchestrator.hints import Hint
-from orchestrator.models import Folder, Turn
-from orchestrator.store import loops, turns, wakes
-from orchestrator.store.database import Database
+from orchestrator.models import Folder, Turn, TurnState
+from orchestrator.store import loops, turns, wakes, workspaces
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.workspaces import Seen
 
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
-"""Deeper folders are looked at so often, and all where the system signals nothing."""
+"""Deeper folders are looked at so often."""
+BLIND_SWEEP_SECONDS = 5.0
+"""And all of a group where the system signals nothing."""
 SETTLE_SECONDS = 0.3
 """Who saves a file writes it in several steps."""
 ECHO_MS = 3_000
@@ -39,6 +43,8 @@ KEPT_BY_THE_HOST = frozenset({"attachments", "conversations"})
 """What lies in there is told otherwise."""
 RECENT_TURNS = 20
 KIND = "workspace"
+UNNAMED = "files were removed or replaced"
+"""Which ones, is not known of changes that nobody saw."""
 
 Files = Mapping[str, tuple[int, int]]
 """A file's path in its group's folder → when it was changed, in ms, and its size."""
@@ -108,10 +114,34 @@ def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> 
     return Changes(by_agent=tuple(mine), by_others=tuple(others))
 
 
+def compare_unseen(seen: Seen, after: Files, recent: list[Turn], *, now_ms: int) -> Changes:
+    """Tell what has changed since a host looked that did not say what it saw, only that it was another."""
+    if seen.digest == digest_of(after):
+        return Changes(by_agent=(), by_others=())
+    newer = {path: found for path, found in after.items() if found[0] > seen.at_ms}
+    if newer:
+        return compare({}, newer, recent, now_ms=now_ms)
+    is_own = any(_was_at_work_since(turn, seen.at_ms) for turn in recent)
+    return Changes(by_agent=(UNNAMED,) if is_own else (), by_others=() if is_own else (UNNAMED,))
+
+
+def digest_of(files: Files) -> str:
+    """The same for the same files, in any order."""
+    return hashlib.blake2b(repr(sorted(files.items())).encode(), digest_size=16).hexdigest()
+
+
 def _was_at_work(turn: Turn, at_ms: int) -> bool:
+    if turn.started_ms is None or at_ms < turn.started_ms - ECHO_MS:
+        return False
+    return _was_at_work_since(turn, at_ms)
+
+
+def _was_at_work_since(turn: Turn, at_ms: int) -> bool:
+    """Whether it had begun and not ended by then: a turn that waits for its next attempt is at rest."""
     if turn.started_ms is None:
         return False
-    return turn.started_ms - ECHO_MS <= at_ms and (turn.ended_ms is None or at_ms <= turn.ended_ms + ECHO_MS)
+    ended_ms = turn.not_before_ms if turn.state is TurnState.QUEUED else turn.ended_ms
+    return ended_ms is None or at_ms <= ended_ms + ECHO_MS
 
 
 class Workspaces:
@@ -137,6 +167,7 @@ class Workspaces:
         self._hint = Hint()
         self._known: dict[Folder, Files] = {}
         self._watches: dict[Folder, ObservedWatch] = {}
+        self._blind: set[Folder] = set()
         self._observer: BaseObserver | None = None
         bus.taps.append(self._hear)
 
@@ -144,11 +175,12 @@ class Workspaces:
         try:
             while True:
                 await self.look()
-                await self._hint.wait(at_most_seconds=self._sweep_seconds)
+                blind_seconds = BLIND_SWEEP_SECONDS if self._blind else self._sweep_seconds
+                await self._hint.wait(at_most_seconds=min(self._sweep_seconds, blind_seconds))
                 if self._known:
                     await asyncio.sleep(SETTLE_SECONDS)
         finally:
-            await asyncio.to_thread(self._stop)
+            await asyncio.to_thread(self.stop)
 
     def _hear(self, event: Event) -> None:
         """A loop may have been switched on."""
@@ -160,36 +192,49 @@ class Workspaces:
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
         for folder in self._known.keys() - alive:
-            await asyncio.to_thread(self._forget, folder)
+            await asyncio.to_thread(self._unwatch, folder)
+            await self._forget(folder)
         for folder in alive:
             await asyncio.to_thread(self._watch, folder, self._signal())
             await self._compare(folder)
 
     async def _compare(self, folder: Folder) -> None:
+        looked_ms = self._clock.now_ms()
         found = await asyncio.to_thread(files_of, self._root / folder)
-        before = self._known.get(folder)
-        if before == found:
+        if self._known.get(folder) == found:
             return
-        self._known[folder] = found
-        if before is None:
-            return
-        now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
-            changes = compare(
-                before, found, await turns.recent(tx, limit=RECENT_TURNS, folder=folder), now_ms=now_ms
-            )
+            changes = await self._changes(tx, folder, found)
             is_new = bool(changes.by_others) and await wakes.add(
                 tx,
                 folder,
                 kind=KIND,
                 key=KIND,
                 reason=", ".join(changes.by_others),
-                now_ms=now_ms,
+                now_ms=self._clock.now_ms(),
             )
+            await workspaces.note_seen(tx, folder, Seen(at_ms=looked_ms, digest=digest_of(found)))
+        self._known[folder] = found
         if changes.by_agent:
             self._touched.add(folder)
         if is_new:
             self._bus.publish("loop.changed", group=folder, detail=KIND)
+
+    async def _changes(self, tx: Tx, folder: Folder, found: Files) -> Changes:
+        """What has changed since the last look, be it that of an earlier host."""
+        recent = await turns.recent(tx, limit=RECENT_TURNS, folder=folder)
+        before, now_ms = self._known.get(folder), self._clock.now_ms()
+        if before is not None:
+            return compare(before, found, recent, now_ms=now_ms)
+        seen = await workspaces.last_seen(tx, folder)
+        if seen is not None:
+            return compare_unseen(seen, found, recent, now_ms=now_ms)
+        return Changes(by_agent=(), by_others=())  # its loop begins: what is there is no change
+
+    async def _forget(self, folder: Folder) -> None:
+        async with self._database.transaction() as tx:
+            await workspaces.forget(tx, folder)
+        del self._known[folder]
 
     def _signal(self) -> Callable[[], None]:
         loop = asyncio.get_running_loop()
@@ -203,25 +248,35 @@ class Workspaces:
         """Have changes of the folder itself signalled. Never deeper: the tree below is a container's."""
         if folder in self._watches:
             return
-        if self._observer is None:
-            self._observer = Observer()
-            self._observer.start()
         try:
-            self._watches[folder] = self._observer.schedule(
+            self._watches[folder] = self._started().schedule(
                 _Handler(signal),
                 os.fspath(self._root / folder),
                 event_filter=[FileClosedEvent, FileMovedEvent, FileDeletedEvent],
             )
         except OSError as error:
-            log.debug("workspace.not_watched", group=folder, reason=error.strerror)
+            if folder not in self._blind:
+                log.warning("workspace.not_watched", group=folder, reason=error.strerror)
+            self._blind.add(folder)
+        else:
+            self._blind.discard(folder)
 
-    def _forget(self, folder: Folder) -> None:
-        del self._known[folder]
+    def _started(self) -> BaseObserver:
+        """The observer. Raises `OSError` when the system has no handle left for one."""
+        if self._observer is None:
+            observer = Observer()
+            observer.start()
+            self._observer = observer
+        return self._observer
+
+    def _unwatch(self, folder: Folder) -> None:
+        self._blind.discard(folder)
         watch = self._watches.pop(folder, None)
         if watch is not None and self._observer is not None:
             self._observer.unschedule(watch)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End its threads. Blocks."""
         observer, self._observer = self._observer, None
         self._watches.clear()
         if observer is not None:

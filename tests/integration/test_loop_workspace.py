@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from watchdog.observers import Observer
 
 from orchestrator.loop import workspace
 from orchestrator.loop.workspace import Workspaces, compare, files_of
@@ -31,10 +34,19 @@ async def house(household) -> LoopHouse:
 
 
 @pytest.fixture
-def spaces(house, root) -> Workspaces:
-    return Workspaces(
+async def spaces(house, root) -> AsyncIterator[Workspaces]:
+    async with looking(house, root) as made:
+        yield made
+
+
+@asynccontextmanager
+async def looking(house: LoopHouse, root: Path) -> AsyncIterator[Workspaces]:
+    """What a host looks with, until it ends."""
+    made = Workspaces(
         root, house.house.database, clock=house.house.clock, bus=house.house.bus, touched=house.loops.touched
     )
+    yield made
+    await asyncio.to_thread(made.stop)
 
 
 def write(root: Path, name: str, text: str = "x") -> Path:
@@ -150,3 +162,129 @@ def test_a_tree_without_end_is_looked_at_in_part(root, monkeypatch):
 def test_a_change_without_any_turn_is_anothers():
     changes = compare({}, {"plan.md": (1_000, 1)}, [], now_ms=2_000)
     assert changes.by_others == ("plan.md",)
+
+
+# What nobody saw as it happened
+
+
+@pytest.fixture
+async def next_host(house, root) -> AsyncIterator[Workspaces]:
+    """A host that begins later on the same home."""
+    async with looking(house, root) as made:
+        yield made
+
+
+async def reasons(house) -> list[str]:
+    return [
+        row["reason"] for row in await house.house.rows("SELECT reason FROM wakes WHERE kind = 'workspace'")
+    ]
+
+
+def changed_at(house, path: Path, *, after_ms: int) -> None:
+    seconds = (house.house.clock.now_ms() + after_ms) / 1000
+    os.utime(path, (seconds, seconds))
+
+
+async def test_what_changed_while_no_host_ran_is_noticed_as_one_begins(house, spaces, next_host, root):
+    changed_at(house, write(root, "old.md"), after_ms=-60_000)
+    await spaces.look()
+    changed_at(house, write(root, "plan.md"), after_ms=60_000)
+    house.house.clock.pass_ms(120_000)
+    await next_host.look()
+    assert await reasons(house) == ["plan.md"]
+    await next_host.look()
+    assert await reasons(house) == ["plan.md"]
+
+
+async def test_what_did_not_change_while_no_host_ran_is_no_trigger(house, spaces, next_host, root):
+    write(root, "plan.md")
+    await spaces.look()
+    house.house.clock.pass_ms(120_000)
+    await next_host.look()
+    assert await house.pending() == []
+
+
+async def test_what_was_removed_while_no_host_ran_is_noticed_without_its_name(house, spaces, next_host, root):
+    path = write(root, "plan.md")
+    await spaces.look()
+    path.unlink()
+    house.house.clock.pass_ms(120_000)
+    await next_host.look()
+    assert await reasons(house) == [workspace.UNNAMED]
+
+
+@pytest.mark.parametrize("removes", [True, False])
+async def test_what_its_agent_did_while_no_host_ran_is_its_own(house, spaces, next_host, root, removes):
+    path = write(root, "plan.md")
+    await spaces.look()
+    await house.house.hear("write it down")
+    await house.start()  # its container lives on without a host
+    house.house.clock.pass_ms(60_000)
+    if removes:
+        path.unlink()
+    else:
+        changed_at(house, path, after_ms=-1_000)
+    await next_host.look()
+    assert await house.pending() == []
+    assert house.loops.touched == {Folder("family")}
+
+
+async def test_a_change_right_after_its_agents_turn_is_noticed_by_a_host_that_begins(
+    house, spaces, next_host, root
+):
+    await spaces.look()
+    await house.house.hear("write it down")
+    turn = await house.start()
+    path = write(root, "plan.md")
+    await spaces.look()
+    await house.end(turn)
+    changed_at(house, path, after_ms=10_000)
+    house.house.clock.pass_ms(20_000)
+    await next_host.look()
+    assert await reasons(house) == ["plan.md"]
+
+
+async def test_a_turn_that_waits_for_its_next_attempt_changes_nothing(house, spaces, root):
+    await spaces.look()
+    await house.house.hear("write it down")
+    _, run, _ = await house.house.start_next()
+    await house.house.lose(run)
+    changed_at(house, write(root, "plan.md"), after_ms=60_000)
+    house.house.clock.pass_ms(90_000)
+    await spaces.look()
+    assert await reasons(house) == ["plan.md"]
+
+
+async def test_a_loop_that_was_off_begins_with_what_is_there(house, spaces, next_host, root):
+    await spaces.look()
+    await house.act("off")
+    await spaces.look()
+    changed_at(house, write(root, "plan.md"), after_ms=60_000)
+    await house.act("on")
+    house.house.clock.pass_ms(90_000)
+    await next_host.look()
+    assert await house.pending() == []
+
+
+async def test_where_the_system_signals_nothing_the_folder_is_looked_at_all_the_same(
+    house, spaces, root, monkeypatch
+):
+    """As when other programs have taken all that Linux has of inotify."""
+
+    def none_left() -> None:
+        raise OSError(24, "inotify instance limit reached")
+
+    monkeypatch.setattr(workspace, "Observer", none_left)
+    monkeypatch.setattr(workspace, "BLIND_SWEEP_SECONDS", 0.05)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(spaces.run(), name="workspaces")
+        await until(lambda: spaces._known, "it has looked")
+        write(root, "plan.md")
+
+        async def is_seen() -> bool:
+            return await house.pending() == ["workspace"]
+
+        await until(is_seen, "the change is a trigger")
+        monkeypatch.setattr(workspace, "Observer", Observer)
+        await until(lambda: spaces._watches, "it watches as soon as it can")
+        running.cancel()
