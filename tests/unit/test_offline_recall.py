@@ -40,7 +40,7 @@ CONTEXT = {
             said(3, "assistant", "Two hours\nand a half."),
             said(4, "user", "Jane: what were we talking about?"),
             said(4, "assistant", "This is where we were: …"),
-            said(5, "user", "Jane: where were we?"),
+            said(5, "user", "Jane: hello\nJane: where were we?"),
         ],
     },
 }

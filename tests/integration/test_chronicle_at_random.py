@@ -1,0 +1,130 @@
+"""Whatever happens in whatever order, with writes that fail: the context says what the store says."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.chronicle import Chronicle
+from orchestrator.context import disk
+from orchestrator.context.files import CONTEXT
+from orchestrator.context.models import Context
+from orchestrator.context.tokens import EstimatingCounter
+from orchestrator.errors import ContextBusy
+from orchestrator.models import Folder, SessionCommand, TurnState
+from orchestrator.retelling import asked_in_words, said_in_words
+from orchestrator.store import exchanges, groups, turns
+from tests.fakes.household import Household
+
+STEPS = 25
+FAMILY = Folder("family")
+
+
+class World:
+    """A group that talks, and hosts that come and go."""
+
+    def __init__(self, household: Household, home: Path, dice: random.Random) -> None:
+        self.household = household
+        self.home = home
+        self.dice = dice
+        self.number = 0
+        self.chronicle = self._host()
+
+    def _host(self) -> Chronicle:
+        return Chronicle(
+            self.household.database,
+            contexts=self.home / "context",
+            env=self.home / "env",
+            counter=EstimatingCounter(),
+            clock=self.household.clock,
+            bus=self.household.bus,
+            name="Andy",
+            on_told=self.household.hints.outbox.give,
+        )
+
+    async def step(self) -> None:
+        self.household.clock.wall_ms += self.dice.randrange(2_000)
+        await self.dice.choice((self.ask, self.ask, self.answer, self.answer, self.lose, self.clear))()
+        if self.dice.random() < 0.2:
+            self.chronicle = self._host()
+        if self.dice.random() < 0.7:
+            with suppress(OSError, ContextBusy):
+                await self.chronicle.catch_up(FAMILY)
+
+    async def ask(self) -> None:
+        self.number += 1
+        await self.household.hear(f"@Andy question {self.number}")
+
+    async def answer(self) -> None:
+        if await self._may_start():
+            await self.household.answer(*self.dice.choice((("yes",), ("let me see", "no"), (), ("SILENT",))))
+
+    async def lose(self) -> None:
+        """A turn that is tried again, or fails, after a look in the middle of it."""
+        if not await self._may_start():
+            return
+        _, run, _ = await self.household.start_next()
+        with suppress(OSError, ContextBusy):
+            await self.chronicle.catch_up(FAMILY)
+        await self.household.lose(run, is_retryable=self.dice.random() < 0.7)
+
+    async def clear(self) -> None:
+        if self.dice.random() < 0.6 or await self.household.queued():
+            return
+        async with self.household.database.transaction() as tx:
+            group = await groups.known(tx, FAMILY)
+            turn = await turns.add_command(tx, group, SessionCommand.CLEAR, now_ms=0)
+            await turns.settle(tx, turn, TurnState.ANSWERED, reason="cleared", now_ms=0)
+
+    async def _may_start(self) -> bool:
+        return bool(await self.household.queued())
+
+    async def told(self) -> list[tuple[str, str]]:
+        """What the store says since the conversation was cleared last."""
+        async with self.household.database.reading() as tx:
+            group = await groups.known(tx, FAMILY)
+            found = await exchanges.after(tx, FAMILY, 0, limit=1_000)
+        told: list[tuple[str, str]] = []
+        for one in found:
+            if one.command is SessionCommand.CLEAR:
+                told = []
+                continue
+            told.append((f"t{one.turn}.u", asked_in_words(one, group, name="Andy")))
+            if one.is_settled and said_in_words(one):
+                told.append((f"t{one.turn}.a", said_in_words(one)))
+        return told
+
+    def kept(self) -> Context:
+        return self.chronicle.manager(FAMILY).load(now_ms=0).context
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_in_the_end_the_context_says_what_the_store_says(
+    household: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    dice = random.Random(seed)
+    await household.add_group()
+    world = World(household, tmp_path, dice)
+    write = disk.write_durably
+
+    def write_perhaps(path: Path, data: bytes) -> None:
+        if path.name == CONTEXT and dice.random() < 0.3:
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(disk, "write_durably", write_perhaps)
+        for _ in range(STEPS):
+            await world.step()
+    await world.chronicle.catch_up(FAMILY)
+    kept = world.kept()
+    window: list[Any] = [(one.id, one.content) for one in kept.conversation.recent_window]
+    told = await world.told()
+    assert sorted(window) == sorted(told)
+    assert len(window) < 60, "nothing has left the window, or this would prove nothing"
+    open_turns = {f"t{one.id}.u" for one in await household.queued()}
+    assert kept.pending_user in {None, *open_turns}
