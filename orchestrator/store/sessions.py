@@ -16,8 +16,13 @@ async def current(tx: Tx, folder: Folder) -> str | None:
 
 async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
     """Go on with this one; what lived in another has ended with it."""
-    if await current(tx, folder) != session_id:
-        await notice_claims.enter_session(tx, folder, session_id, now_ms=now_ms)
+    same = await tx.execute(
+        "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
+        (now_ms, folder, session_id),
+    )
+    if same.rowcount == 1:
+        return
+    await notice_claims.enter_session(tx, folder, session_id, now_ms=now_ms)
     await tx.execute(
         """
         INSERT INTO sessions (group_folder, session_id, updated_ms) VALUES (?, ?, ?)
