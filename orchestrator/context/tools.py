@@ -157,10 +157,13 @@ class _Desk:
         )
 
     def _compact(self, given: wire.Compacting | wire.Compacted) -> Reply:
-        """Before: keep all that is there. After: the session's own summary joins the running one."""
+        """Before: keep all that is there, and tell what the session is to be told again. After: its own
+        summary joins the running one.
+        """
         if isinstance(given, wire.Compacting):
             self._manager.snapshot(now_ms=self._now_ms, reason="compact")
-        elif given.summary.strip():
+            return self._done("Kept.", meta=self._manager.meta(now_ms=self._now_ms))
+        if given.summary.strip():
             old = self._manager.load(now_ms=self._now_ms).context.conversation.running_summary
             self._manager.put_summary(merged(old, given.summary), instead_of=old, now_ms=self._now_ms)
         return self._done("Kept.")

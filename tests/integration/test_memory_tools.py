@@ -193,7 +193,11 @@ async def test_compacting_takes_a_snapshot_and_its_summary_joins_the_running_one
     ask: Ask, family: ContextManager
 ) -> None:
     family.register_message("user", "Jane: train or bus?", message_id="t1.u", now_ms=1)
-    assert (await ask(wire.COMPACTING)).ok
+    family.record_decision("We go by train, not by car.", now_ms=2)
+    compacting = await ask(wire.COMPACTING)
+    assert compacting.ok
+    assert "We go by train, not by car." in compacting.data["meta"], "it is what the session is told again"
+    assert "train or bus" not in compacting.data["meta"]
     assert len(family.snapshots()) == 1
     long = "They decided to go by train. " + "Much was said besides, of this and of that. " * 60
     assert (await ask(wire.COMPACTED, summary=f"{long} The password=hunter22 was told.")).ok
