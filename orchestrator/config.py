@@ -92,6 +92,11 @@ class Settings(BaseSettings):
         ge=1_000,
         description="Milliseconds a turn may take, and after which a container is replaced.",
     )
+    andy_turn_tokens: int = Field(
+        32_000,
+        ge=0,
+        description="Tokens a model may write in a turn before it is told that it was enough; 0 is no limit.",
+    )
     tz: Annotated[str, AfterValidator(known_zone)] = Field(
         default_factory=_zone_of_this_machine,
         description="The time zone of prompts, reminders and schedules.",

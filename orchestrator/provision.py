@@ -79,6 +79,7 @@ class Provision:
             limits=Limits(
                 turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000,
                 model_turns=MODEL_TURNS if turn.kind == "worker" else None,
+                turn_tokens=self._settings.andy_turn_tokens or None,
             ),
             egress=doors.egress_of(config),
             reachable=doors.reachable(config),
