@@ -261,7 +261,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     steps=steps,
     window_ms=st.sampled_from([0, 500, 2_000]),
