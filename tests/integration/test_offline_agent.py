@@ -14,6 +14,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from agent_runner.agents.offline import OfflineAgent
+from agent_runner.ans.event import Event
 from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
 from agent_runner.interfaces import Agent, Outcome
@@ -22,6 +23,7 @@ from agent_runner.wire.mailbox import (
     CancelReminder,
     Command,
     ListReminders,
+    NotifySelf,
     RefreshGroups,
     RegisterGroup,
     Reply,
@@ -30,6 +32,7 @@ from agent_runner.wire.mailbox import (
     UnregisterGroup,
     parse_command,
 )
+from agent_runner.wire.notices import Notice
 from agent_runner.wire.order import Request, RunOrder, TurnKind, TurnOrder
 from agent_runner.workspace import Workspace
 
@@ -94,6 +97,7 @@ class Chat:
 
     agent: OfflineAgent
     desk: Desk
+    noticing: Noticing
     turns: int = 0
 
     async def say(self, *texts: str, sender: str = "Min", kind: TurnKind = "chat", prompt: str = "") -> str:
@@ -135,7 +139,7 @@ def open_chat(tmp_path: Path) -> Open:
         agent = OfflineAgent(order, workspace, host, noticing, now=lambda: now)
         await agent.start()
         try:
-            yield Chat(agent, desk)
+            yield Chat(agent, desk, noticing)
         finally:
             await agent.close()
             serving.cancel()
@@ -310,9 +314,10 @@ async def test_nothing_it_does_by_itself_blocks_the_loop(tmp_path: Path) -> None
     turn = TurnOrder(run="r1", turn=1, kind="chat", prompt="", requests=requests)
     order = RunOrder(run="r1", group="fam", chat_jid="local:fam", timezone="America/New_York", turn=turn)
     with blockbuster_ctx("agent_runner"):
-        agent = OfflineAgent(order, workspace, Host(workspace), Noticing(order, workspace))
+        noticing = Noticing(order, workspace)
+        agent = OfflineAgent(order, workspace, Host(workspace), noticing)
         await agent.start()
-        assert "There is no such day" in await Chat(agent, Desk(workspace)).take(turn)
+        assert "There is no such day" in await Chat(agent, Desk(workspace), noticing).take(turn)
 
 
 async def test_a_broken_disk_is_said_and_the_agent_goes_on(open_chat: Open) -> None:
@@ -339,3 +344,107 @@ async def test_why_a_file_is_not_sent_is_told(open_chat: Open) -> None:
     async with open_chat() as chat:
         chat.desk.refusal = "'x' is not in your own folder."
         assert await chat.say("send file x") == chat.desk.refusal
+
+
+def a_note(number: int, text: str, **more: Any) -> Notice:
+    return Notice(
+        **{
+            "id": number,
+            "event_type": "agent.self.remind",
+            "source": "agent",
+            "payload": {"message": text},
+            **more,
+        }
+    )
+
+
+def turn_with(text: str, *notices: Notice, turn: int = 1) -> TurnOrder:
+    asked = (Request(sender="Min", text=text),)
+    return TurnOrder(run="r1", turn=turn, kind="chat", prompt="", requests=asked, notices=notices)
+
+
+def told_of(chat: Chat) -> list[int | None]:
+    """What the turn that is open now has told."""
+    assert chat.noticing.rules
+    return [told.id for told in chat.noticing.rules.notices.told]
+
+
+@pytest.mark.parametrize(
+    ("text", "note", "answer"),
+    [
+        ("remember for next time: the code is 42", "the code is 42", "next time: the code is 42"),
+        ("다음에 기억해 줘: 코드는 42", "코드는 42", "적어 두었어요"),
+    ],
+)
+async def test_a_note_to_itself_is_kept_by_the_host_for_good(
+    open_chat: Open, text: str, note: str, answer: str
+) -> None:
+    async with open_chat() as chat:
+        assert answer in await chat.say(text)
+        (command,) = chat.desk.commands
+    assert isinstance(command, NotifySelf)
+    assert (command.message, command.persist_cross_session, command.expires_in_hours) == (note, True, 0)
+
+
+async def test_a_note_that_is_too_long_is_refused_in_words(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.desk.refusal = "20 notices wait already."
+        assert await chat.say("note to self: x") == "20 notices wait already."
+
+
+async def test_notes_and_grave_facts_are_said_at_the_start_of_a_turn_and_other_facts_are_not(
+    open_chat: Open,
+) -> None:
+    fact = {"event_type": "host.reply.undelivered", "source": "host"}
+    async with open_chat() as chat:
+        turn = turn_with(
+            "echo hello",
+            a_note(1, "the code is 42"),
+            a_note(2, "A reply was not delivered.", priority="high", **fact),
+            a_note(3, "A notification was sent.", **fact),
+        )
+        chat.noticing.begin_turn(turn, session_id=None)
+        assert (await chat.take(turn)).splitlines() == [
+            "📝 I made a note of this last time: the code is 42",
+            "⚠️ A reply was not delivered.",
+            "",
+            "hello",
+        ]
+        assert sorted(told_of(chat), key=str) == [1, 2]
+
+
+async def test_a_turn_that_nobody_asked_for_tells_no_note(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        turn = TurnOrder(run="r1", turn=1, kind="auto", prompt="look around", notices=(a_note(1, "later"),))
+        chat.noticing.begin_turn(turn, session_id=None)
+        assert await chat.take(turn) == ""
+        await chat.noticing.load()
+        assert told_of(chat) == []
+
+
+async def test_what_it_asks_of_the_host_is_a_call_and_a_refusal_a_failure(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        events: list[Event] = []
+        (await chat.noticing.load()).notices.bus.subscribe_all(events.append)
+        await chat.say("list reminders")
+        chat.desk.refusal = "The host is full."
+        await chat.say("list reminders")
+    assert [event.type for event in events if event.type.startswith("tool.")] == [
+        "tool.call.pending",
+        "tool.call.success",
+        "tool.batch.complete",
+        "tool.call.pending",
+        "tool.call.failure",
+        "tool.batch.complete",
+    ]
+    assert events[-2].payload["error_message"] == "The host is full."
+
+
+async def test_notices_are_not_loaded_before_a_first_answer_that_needs_none(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        turn = turn_with("list reminders")
+        chat.noticing.begin_turn(turn, session_id=None)
+        await chat.take(turn)
+        assert chat.noticing.rules is None
+        rules = await chat.noticing.load()
+        assert rules.calls.count == 1, "what went on before is known once they are"
