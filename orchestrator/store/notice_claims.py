@@ -13,7 +13,7 @@ from agent_runner.wire.notices import MAX_NOTICE_CHARS, MAX_TOLD, ToldNotice
 from orchestrator.models import Folder, Turn, TurnKind
 from orchestrator.store import notices
 from orchestrator.store.database import Tx
-from orchestrator.store.notices import RANK, Kept
+from orchestrator.store.notices import IS_OPEN, RANK, Kept
 
 MAX_DELIVERIES = 3
 CLAIM_MS = 600_000
@@ -51,7 +51,8 @@ async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> l
         UPDATE cross_session_notifications SET claim_turn = :turn, claim_attempt = :attempt, claimed_ms = :now
         WHERE id IN (
             SELECT id FROM cross_session_notifications
-            WHERE group_folder = :folder AND claim_turn IS NULL AND (expires_ms IS NULL OR expires_ms > :now)
+            WHERE group_folder = :folder AND {IS_OPEN} AND claim_turn IS NULL
+              AND (expires_ms IS NULL OR expires_ms > :now)
               AND (state = 'pending' AND coalesce(turns_remaining, 0) = 0
                        AND (scope = 'cross_session' OR session_id IS NULL OR session_id IS :session)
                        AND NOT (deliver_at IN ('next_turn', 'after_n_turns') AND {_MADE_IN_OPEN_TURN})
@@ -79,11 +80,11 @@ _MADE_IN_OPEN_TURN = """coalesce(made_turn IN (
 async def _count_turn(tx: Tx, turn: Turn) -> None:
     """A turn of the chat begins: what waits for a number of them waits for one less. Each counts once."""
     await tx.execute(
-        """
+        f"""
         UPDATE cross_session_notifications SET turns_remaining = turns_remaining - 1, counted_turn = :turn
-        WHERE group_folder = :folder AND state = 'pending' AND turns_remaining > 0
+        WHERE group_folder = :folder AND state = 'pending' AND {IS_OPEN} AND turns_remaining > 0
           AND made_turn IS NOT :turn AND coalesce(counted_turn, 0) < :turn
-        """,
+        """,  # noqa: S608 - our own text
         {"turn": turn.id, "folder": turn.folder},
     )
 
@@ -195,7 +196,7 @@ async def _end_where(tx: Tx, where: str, value: object, *, folder: Folder, now_m
         f"""
         UPDATE cross_session_notifications
         SET state = 'expired', reason = ?, ended_ms = ?
-        WHERE group_folder = ? AND scope = 'session' AND state = 'pending' AND {where}
+        WHERE group_folder = ? AND scope = 'session' AND state = 'pending' AND {IS_OPEN} AND {where}
         """,  # noqa: S608 - our own text
         (LEFT_SESSION, now_ms, folder, value),
     )
