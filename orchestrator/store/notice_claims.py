@@ -124,16 +124,15 @@ async def settle(
     """
     texts = {one.id: plain(one.text) for one in told if one.id is not None}
     done = [kept for kept in await claimed_by(tx, turn) if kept.id in texts]
-    for kept in done:
-        await tx.execute(
-            """
-            UPDATE cross_session_notifications
-            SET deliveries = deliveries + 1, delivered_ms = ?, told_session = ?, formatted_content = ?,
-                state = CASE state WHEN 'pending' THEN 'delivered' ELSE state END
-            WHERE id = ?
-            """,
-            (now_ms, session_id, texts[kept.id], kept.id),
-        )
+    await tx.executemany(
+        """
+        UPDATE cross_session_notifications
+        SET deliveries = deliveries + 1, delivered_ms = ?, told_session = ?, formatted_content = ?,
+            state = CASE state WHEN 'pending' THEN 'delivered' ELSE state END
+        WHERE id = ?
+        """,
+        [(now_ms, session_id, texts[kept.id], kept.id) for kept in done],
+    )
     await release(tx, turn, now_ms=now_ms)
     await _record(tx, turn, _for_people(turn, told, done, now_ms=now_ms))
     return [kept.id for kept in done]
