@@ -9,6 +9,7 @@ from pathlib import Path
 
 from watchdog.events import FileCreatedEvent, FileMovedEvent, FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +28,13 @@ class Watch(FileSystemEventHandler):
         self._directory = directory
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        self._observer = Observer()
-        self._observer.daemon = True
+        self._observer: BaseObserver | None = None
 
     def start(self) -> None:
         try:
             directory = self._directory.resolve(strict=True)  # watchdog would watch a link itself
+            self._observer = Observer()
+            self._observer.daemon = True
             self._observer.schedule(self, str(directory), event_filter=[FileCreatedEvent, FileMovedEvent])
             self._observer.start()
         except OSError as error:
@@ -40,7 +42,8 @@ class Watch(FileSystemEventHandler):
 
     def stop(self) -> None:
         """End the threads without waiting for them: they are daemons."""
-        self._observer.stop()
+        if self._observer is not None:
+            self._observer.stop()
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """Runs in the observer's thread."""

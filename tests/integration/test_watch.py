@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner import watch as watch_module
 from agent_runner.watch import Watch
 from agent_runner.wire.files import write_whole
 
@@ -48,6 +49,25 @@ async def test_a_new_file_is_signalled_without_a_sweep(
 
 async def test_a_missing_directory_leaves_the_sweep(tmp_path: Path) -> None:
     watch = Watch(tmp_path / "missing")
+    watch.start()
+    try:
+        looks = watch.looks(0.01)
+        await next_look(looks)
+        await next_look(looks)
+    finally:
+        watch.stop()
+
+
+async def test_where_nothing_more_can_be_watched_the_sweep_is_left(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the user's other programs have taken all that Linux gives them of inotify."""
+
+    def none_left() -> None:
+        raise OSError(24, "inotify instance limit reached")
+
+    monkeypatch.setattr(watch_module, "Observer", none_left)
+    watch = Watch(directory)
     watch.start()
     try:
         looks = watch.looks(0.01)
