@@ -60,6 +60,7 @@ def restore(
     """
     from orchestrator.cli import conversations
 
+    conversations.check_snapshot(home, group, snapshot)
     if not _is_meant(f"Put {snapshot} in place of what is kept of '{group}'?", yes=yes):
         return FAILED
     taken = conversations.restore(home, group, snapshot)

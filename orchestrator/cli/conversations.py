@@ -57,6 +57,11 @@ def pin(home: Path | None, folder: str, name: str, *, off: bool) -> None:
         manager.pin(name)
 
 
+def check_snapshot(home: Path | None, folder: str, name: str) -> None:
+    """See whether a snapshot can be restored. Raises `UnknownSnapshot`, `SnapshotDamaged`."""
+    _opened(home, folder).brain.snapshots.read(name)
+
+
 def restore(home: Path | None, folder: str, name: str) -> Snapshot | None:
     """Put a snapshot in place; give the one that was taken of what was there.
 
