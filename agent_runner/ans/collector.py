@@ -106,13 +106,14 @@ class Collector:
     def _teller(self, event_type: str) -> Subscriber | None:
         about = [each.subscriber for each in self._accumulators.values() if each.subscriber.names(event_type)]
         enabled = [each for each in about if each.id not in self._disabled]
-        return enabled[0] if enabled else None if about else UNCLAIMED
+        return enabled[0] if enabled else None if about else unclaimed()
 
 
-UNCLAIMED = Subscriber(
-    about=About(id="unclaimed", name="What nobody else tells"),
-    events=Events(types=["host.*"]),
-    batching=Batching(),
-    output=Output(inject_at="turn_start", template="plain.j2"),
-)
-"""Tells what the host keeps and no subscriber is about: a notice is never lost for want of one."""
+def unclaimed() -> Subscriber:
+    """Make who tells what the host keeps and no subscriber is about: no notice is lost for want of one."""
+    return Subscriber(
+        about=About(id="unclaimed", name="What nobody else tells"),
+        events=Events(types=["host.*"]),
+        batching=Batching(),
+        output=Output(inject_at="turn_start", template="plain.j2"),
+    )

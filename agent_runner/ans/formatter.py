@@ -68,6 +68,11 @@ class Formatter:
         self._broken: set[str] = set()
         self._environment: Any = None
 
+    def renew(self) -> None:
+        """Forget the templates compiled so far: they may have changed."""
+        self._compiled.clear()
+        self._broken.clear()
+
     def text(self, notification: Notification) -> str:
         """Return one line, or a table, that neither ends a wrapper nor begins a line of its own."""
         shown = [Shown.of(entry) for entry in notification.entries]

@@ -203,6 +203,7 @@ class Notices:
     def _use(self, shelf: Shelf) -> None:
         if shelf is not self._shelf:
             self._shelf = shelf
+            self._formatter.renew()
             self._collector.use(shelf.subscribers, shelf.disabled)
 
     def _collect(self) -> None:
@@ -231,7 +232,7 @@ class Notices:
     def _hand_over(self, notice: Notice, at: InjectAt) -> None:
         try:
             event = _event_of(notice)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             logger.warning("notice %d is not told: %s", notice.id, one_line(str(error)))
             return
         self._collector.give(notice.id, event, priority=notice.priority, at=at, count=notice.count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -33,7 +32,7 @@ def _checked_template(text: str) -> str:
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class About(_Table):
@@ -120,6 +119,8 @@ def parse_subscriber(text: str, *, own: bool = False) -> Subscriber:
     Raises:
         BadSubscriber: it is no TOML, or a key is missing, unknown or out of range.
     """
+    import tomllib
+
     try:
         file = _File.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -488,3 +488,22 @@ async def test_the_end_of_a_run_leaves_nothing_to_the_next(tmp_path, clock):
 
     assert await second.drain("turn_start") == ""
     assert second.pending == 0
+
+
+async def test_a_template_that_was_mended_is_used_at_once(notices, tmp_path, as_toml, caplog):
+    """N-30: the compiled ones are kept as long as the files are the same."""
+    own = tmp_path / "subscribers"
+    own.mkdir()
+    (own / "probe.toml").write_text(as_toml(events__types=["tool.call.success"]))
+    for text, told in (("{{ missing }}", "system notification"), ("well done", "well done")):
+        (own / "probe.j2").write_text(text)
+        notices.emit("tool.call.success", "info", {})
+        assert lines(await notices.drain("after_tool"))[0].startswith(told)
+    assert len(caplog.messages) == 1
+
+
+async def test_a_time_that_no_calendar_has_is_no_notice(notices, caplog):
+    notices.begin_turn([kept(7, created_ms=10**18)])
+
+    assert await notices.drain("turn_start") == ""
+    assert caplog.messages[0].startswith("notice 7 is not told")

@@ -10,7 +10,7 @@ import pytest
 from agent_runner.ans import shelf
 from agent_runner.ans.budgets import Budgets
 from agent_runner.ans.checkpoints import Checkpoints
-from agent_runner.ans.collector import UNCLAIMED
+from agent_runner.ans.collector import unclaimed
 from agent_runner.ans.context_use import ContextUse
 from agent_runner.ans.event import Event, Happening, Level
 from agent_runner.ans.formatter import Formatter
@@ -306,4 +306,4 @@ def test_a_shipped_template_that_nobody_names_does_not_lie_about():
     used |= {template for template, _, _ in OF_OWN_SUBSCRIBERS.values()}
 
     assert {path.name for path in (shelf.SHIPPED / "templates").glob("*.j2")} == used
-    assert UNCLAIMED.output.template not in used
+    assert unclaimed().output.template not in used
