@@ -26,6 +26,7 @@ from orchestrator.context.copies import Copies
 from orchestrator.context.desk import ContextManager
 from orchestrator.context.dialogue import Registered, Spoken
 from orchestrator.context.files import CONTEXT, Trouble
+from orchestrator.context.gitignore import keep_out_of_git
 from orchestrator.context.models import answer_id, question_id
 from orchestrator.context.tokens import TokenCounter
 from orchestrator.errors import ContextBusy
@@ -111,10 +112,20 @@ class Chronicle:
 
     async def run(self) -> None:
         """Look whenever a turn has come further, and at all groups once a minute."""
+        await self._keep_out_of_git()
         with self._bus.listening(*SPEAKING, AMENDED) as events:
             while True:
                 await self.sweep()
                 await self._hear(events)
+
+    async def _keep_out_of_git(self) -> None:
+        """See to it that a repository around the home takes nothing of what was said."""
+        home = self._contexts.parent.parent
+        try:
+            if await asyncio.to_thread(keep_out_of_git, home):
+                log.info("context.kept_out_of_git", file=str(home / ".gitignore"))
+        except OSError as error:
+            log.warning("context.not_kept_out_of_git", home=str(home), reason=str(error))
 
     async def _hear(self, events: asyncio.Queue[Event]) -> None:
         """Follow what is said until it is time, or a reason, to look at everything."""

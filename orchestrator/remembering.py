@@ -12,13 +12,14 @@ from orchestrator.clock import Clock
 from orchestrator.config import Settings
 from orchestrator.context.desk import ContextManager
 from orchestrator.context.model_summary import MAX_OUTPUT_TOKENS, ModelSummariser
-from orchestrator.context.tokens import EncodingCounter
+from orchestrator.context.tokens import EncodingCounter, TokenFactors
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.models import Folder, Group, TurnKind
 from orchestrator.restoring import Asked, Restoring
 from orchestrator.store.database import Database
 from orchestrator.summaries import Summaries
+from orchestrator.token_lessons import TokenLessons
 
 
 class AskModel(Protocol):
@@ -63,19 +64,26 @@ class Remembering:
             on_told=hints.outbox.give,
             on_fold=self._summaries.note if self._has_model else fold_nothing,
         )
-
+        factors = TokenFactors(data / "context" / "token-factors.json")
+        self._lessons = TokenLessons(database, factors=factors, counter=self._counter, clock=clock, bus=bus)
         self.restoring = Restoring(
             database,
             self.chronicle,
             session_files=data / "sessions",
             asked=asked,
+            factors=factors,
             clock=clock,
             bus=bus,
         )
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         summaries = {"summaries": self._summaries.run} if self._has_model else {}
-        return {"context": self.chronicle.run, **self.restoring.loops(), **summaries}
+        return {
+            "context": self.chronicle.run,
+            "token-lessons": self._lessons.run,
+            **self.restoring.loops(),
+            **summaries,
+        }
 
     def manager(self, folder: Folder) -> ContextManager:
         """The context of a group."""

@@ -24,6 +24,7 @@ from orchestrator.context.desk import ContextManager
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import answer_id, question_id
 from orchestrator.context.planner import Decision, Known, anew, plan_restore
+from orchestrator.context.tokens import ScaledCounter, TokenFactors
 from orchestrator.errors import AndyError
 from orchestrator.events import Bus
 from orchestrator.models import OFFLINE, Folder, Group, Turn, TurnKind
@@ -63,6 +64,7 @@ class Restoring:
         *,
         session_files: Path,
         asked: Callable[[Group, TurnKind], Asked],
+        factors: TokenFactors,
         clock: Clock,
         bus: Bus,
     ) -> None:
@@ -71,6 +73,7 @@ class Restoring:
         self._chronicle = chronicle
         self._session_files = session_files
         self._asked = asked
+        self._factors = factors
         self._clock = clock
         self._bus = bus
 
@@ -96,7 +99,14 @@ class Restoring:
         # Without this, what was cleared a moment ago would be told.
         await self._chronicle.catch_up(group.folder)
         known = await self._known(turn, session_id, asked)
-        look = partial(_look, self._chronicle.manager(group.folder), self._session_files, group.folder, known)
+        look = partial(
+            _look,
+            self._chronicle.manager(group.folder),
+            self._session_files,
+            group.folder,
+            known,
+            factors=self._factors,
+        )
         found = await asyncio.to_thread(look)
         if asked.agent == "offline":
             mode = "rehydrate" if found.whole else "fresh"
@@ -184,12 +194,15 @@ class _Found:
         }
 
 
-def _look(manager: ContextManager, session_files: Path, folder: str, known: Known) -> _Found:
+def _look(
+    manager: ContextManager, session_files: Path, folder: str, known: Known, *, factors: TokenFactors
+) -> _Found:
     """Read the transcript and what was kept, and decide. Blocks."""
+    counter = ScaledCounter(manager.counter, factors.of(known.model))
     kept = manager.load(now_ms=known.now_ms)
     context = kept.context
     again = {one for turn in known.again for one in (question_id(turn), answer_id(turn))}
-    whole = hydrate.hydrated(context, kept.workflow, manager.counter, now_ms=known.now_ms, exclude=again)
+    whole = hydrate.hydrated(context, kept.workflow, counter, now_ms=known.now_ms, exclude=again)
     window = [message for message in context.conversation.recent_window if message.turn is not None]
     known = replace(
         known,
@@ -205,7 +218,7 @@ def _look(manager: ContextManager, session_files: Path, folder: str, known: Know
     elif decision.mode == "resume_plus_delta" and not part:
         # They were turns in which nothing was said.
         decision = replace(decision, mode="resume", missing=())
-    meta = hydrate.meta(context, kept.workflow, manager.counter)
+    meta = hydrate.meta(context, kept.workflow, counter)
     return _Found(decision=decision, whole=whole, part=part, meta=meta[:MAX_RESTORE_CHARS] or None)
 
 

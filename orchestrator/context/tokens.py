@@ -98,9 +98,11 @@ class TokenFactors:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, model: str | None) -> float:
-        """The factor of a model; 1.2 until something was learned of it."""
+        """The factor of a model, 1.2 until one was learned; of None, the one that was learned last."""
         with self._lock:
-            return self._read().get(model or "", START_FACTOR)
+            known = self._read()
+            newest = next(reversed(known.values()), START_FACTOR)
+            return newest if model is None else known.get(model, START_FACTOR)
 
     def learn(self, model: str, *, counted: int, reported: int) -> float:
         """Learn from one text and keep it; return the factor. A disk that takes nothing is no error."""
@@ -109,7 +111,8 @@ class TokenFactors:
             before = known.get(model, START_FACTOR)
             after = learned(before, counted=counted, reported=reported)
             if after != before:
-                self._known = dict([*known.items(), (model, after)][-MAX_MODELS:])
+                rest = [pair for pair in known.items() if pair[0] != model]
+                self._known = dict([*rest, (model, after)][-MAX_MODELS:])
                 self._write()
             return after
 
@@ -138,3 +141,18 @@ def _sane(found: Any) -> dict[str, float]:
         for model, factor in found.items()
         if isinstance(factor, int | float) and math.isfinite(factor)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledCounter:
+    """Counts as a model does: what another counter counts, times the model's factor, rounded up."""
+
+    counter: TokenCounter
+    factor: float
+
+    @property
+    def is_exact(self) -> bool:
+        return False
+
+    def count(self, text: str) -> int:
+        return math.ceil(self.counter.count(text) * self.factor)

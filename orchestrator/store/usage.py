@@ -13,6 +13,8 @@ from orchestrator.store.database import Tx, returned
 BUCKET_MS = 15 * 60_000
 """Zones differ by quarters of an hour: days of any zone are made of these."""
 
+LONGEST_TURN_MS = 6 * 3_600_000
+
 _SUMS = """
     count(*) AS requests, coalesce(sum(input_tokens), 0) AS input_tokens,
     coalesce(sum(output_tokens), 0) AS output_tokens,
@@ -49,6 +51,15 @@ class Entry:
     def tokens(self) -> int:
         """All that was read or written, cached or not."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAnswer:
+    """A turn's text, and what its model says that it took to write."""
+
+    model: str
+    text: str
+    output_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +169,23 @@ async def shares(tx: Tx) -> dict[Share, Sums]:
         f"SELECT group_folder, kind, {_SUMS} FROM usage GROUP BY group_folder, kind"  # noqa: S608 - ours
     )
     return {Share(Folder(row["group_folder"]), row["kind"]): _sums(row) for row in rows}
+
+
+async def plain_answers(tx: Tx, *, since_ms: int, until_ms: int) -> list[PlainAnswer]:
+    """The turns that ended after `since_ms`, up to `until_ms`, and took one answer of a model and no tool."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT usage.model, usage.output_tokens,
+               (SELECT group_concat(text, char(10)) FROM outbox
+                WHERE turn_id = turns.id AND dedupe_key LIKE 'frame:%') AS text
+        FROM turns JOIN usage ON usage.turn_id = turns.id
+        WHERE usage.at_ms > :since - :longest AND turns.ended_ms > :since AND turns.ended_ms <= :until
+              AND turns.state = 'answered'
+        GROUP BY turns.id HAVING count(*) = 1 AND sum(is_whole) = 1 AND model IS NOT NULL AND text IS NOT NULL
+        """,
+        {"since": since_ms, "until": until_ms, "longest": LONGEST_TURN_MS},
+    )
+    return [PlainAnswer(row["model"], row["text"], row["output_tokens"]) for row in rows]
 
 
 async def _grouped(tx: Tx, expression: str, folder: Folder | None) -> list[sqlite3.Row]:

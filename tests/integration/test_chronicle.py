@@ -376,3 +376,14 @@ async def test_what_is_settled_is_not_read_again(house, monkeypatch):
     await house.catch_up()
     await house.catch_up()
     assert marks == [1, 1, open_turn.id - 1]
+
+
+async def test_c_23_a_repository_around_the_home_takes_nothing_of_what_was_said(house):
+    (house.home / ".git").mkdir()
+    looking = asyncio.create_task(house.chronicle.run(), name="context")
+    try:
+        await until(lambda: (house.home / ".gitignore").exists(), "the line is there")
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})
+    assert (house.home / ".gitignore").read_text() == ".ai-brain/\n"

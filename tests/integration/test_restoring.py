@@ -17,7 +17,7 @@ from orchestrator import restoring
 from orchestrator.chronicle import Chronicle
 from orchestrator.container.ties import Restoration
 from orchestrator.context.planner import DAY_MS
-from orchestrator.context.tokens import EstimatingCounter
+from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.errors import SettingError
 from orchestrator.models import OFFLINE, Folder, RunId, SessionCommand, Turn, TurnState
 from orchestrator.restoring import UNREAD, Asked, Restoring
@@ -56,6 +56,7 @@ class House:
             self.chronicle,
             session_files=self.home / "sessions",
             asked=lambda group, kind: self.asked,
+            factors=TokenFactors(self.home / "token-factors.json"),
             clock=self.household.clock,
             bus=self.household.bus,
         )

@@ -243,6 +243,16 @@ def test_what_has_no_room_goes_in_the_order_of_its_worth():
         assert gone not in text
 
 
+def test_a_row_of_blanks_is_few_tokens_and_still_no_more_than_9500_characters():
+    blank = context(question(1, "Q" + " " * 20_000 + "?"), question(2, "And" + " " * 12_000 + "now?"))
+
+    told = hydrated(blank, EMPTY, COUNTER, now_ms=LATER)
+
+    assert len(told.text) <= CHAR_LIMIT
+    assert told.message_ids == ("t2.u",)
+    assert "now?" in told.text
+
+
 def test_newer_decisions_and_files_stay_longer_than_older_ones():
     text = meta(*large(), COUNTER)
 

@@ -92,16 +92,17 @@ def test_the_same_sentence_stands_once_where_it_was_said_last():
 
 
 def test_c_16_an_answer_weighs_more_than_a_question():
-    said = [
-        f"The {thing} stands beside the {other} in the garden."
-        for thing, other in zip(["oak", "elm", "ash", "fir", "yew", "fig"] * 5, range(30), strict=True)
-    ]
-    asked = " ".join(said)
-    answered = " ".join(sentence.replace("stands", "grows") for sentence in said)
+    things = ["oak", "elm", "ash", "fir", "yew", "fig", "bay", "box", "ivy", "rue"] * 2
+    earlier = " ".join(
+        f"The {thing} {n} grows beside the wall in the garden." for n, thing in enumerate(things)
+    )
+    later = earlier.replace("grows", "stands")
 
-    summary = FOLD("", [question(1, asked), answer(1, answered)])
+    answered = FOLD("", [answer(1, earlier), question(2, later)])
+    asked = FOLD("", [question(1, earlier), question(2, later)])
 
-    assert summary.count("grows") > summary.count("stands")
+    assert "grows" in answered
+    assert "grows" not in asked
 
 
 def test_the_same_input_is_the_same_summary():

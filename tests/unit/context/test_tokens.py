@@ -20,6 +20,7 @@ from orchestrator.context.tokens import (
     START_FACTOR,
     EncodingCounter,
     EstimatingCounter,
+    ScaledCounter,
     TokenFactors,
     learned,
 )
@@ -122,7 +123,8 @@ def test_what_was_learned_is_there_after_a_restart(tmp_path: Path):
     learned_now = TokenFactors(path).learn("opus", counted=100, reported=140)
 
     assert TokenFactors(path).of("opus") == learned_now > START_FACTOR
-    assert TokenFactors(path).of("haiku") == TokenFactors(path).of(None) == START_FACTOR
+    assert TokenFactors(path).of("haiku") == START_FACTOR
+    assert TokenFactors(path).of(None) == learned_now, "where nobody chose, it is as it was last"
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -136,6 +138,12 @@ def test_a_spoilt_file_of_factors_does_no_harm(tmp_path: Path, content: str):
     assert LEAST_FACTOR <= TokenFactors(path).of("opus") <= MOST_FACTOR
     TokenFactors(path).learn("opus", counted=100, reported=110)
     assert json.loads(path.read_text())
+
+
+def test_a_scaled_counter_counts_as_a_model_does():
+    scaled = ScaledCounter(COUNTER, 1.2)
+
+    assert (scaled.count("hello world"), scaled.count(""), scaled.is_exact) == (3, 0, False)
 
 
 def test_a_disk_that_takes_nothing_forgets_and_fails_nothing(tmp_path: Path):

@@ -1,0 +1,119 @@
+"""How models count is learned from the ledger, from answers that were nothing but text."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.context.tokens import START_FACTOR, EstimatingCounter, TokenFactors
+from orchestrator.models import Folder, RunId, TurnKind
+from orchestrator.store import usage
+from orchestrator.token_lessons import TokenLessons
+from tests.fakes.household import Household
+from tests.fakes.until import until
+
+TEXT = "x" * 3_000
+"""A thousand tokens of the counter."""
+
+
+@pytest.fixture
+async def house(household: Household) -> Household:
+    await household.add_group()
+    return household
+
+
+@pytest.fixture
+def factors(tmp_path: Path) -> TokenFactors:
+    return TokenFactors(tmp_path / "token-factors.json")
+
+
+@pytest.fixture
+def lessons(house: Household, factors: TokenFactors) -> TokenLessons:
+    return TokenLessons(
+        house.database, factors=factors, counter=EstimatingCounter(), clock=house.clock, bus=house.bus
+    )
+
+
+async def answered(house: Household, *outputs: int, model: str | None = "opus", **changes: Any) -> None:
+    """A turn that took an answer of a model for each of `outputs`."""
+    await house.hear("@Andy tell me")
+    house.clock.wall_ms += 1_000
+    turn = await house.answer(TEXT)
+    async with house.database.transaction() as tx:
+        for tokens in outputs:
+            fields = {
+                "at_ms": house.clock.now_ms(),
+                "folder": Folder("family"),
+                "run_id": RunId("run-1"),
+                "turn_id": turn.id,
+                "kind": TurnKind.CHAT,
+                "task_id": None,
+                "model": model,
+                "input_tokens": 9_000,
+                "output_tokens": tokens,
+                "cache_read_tokens": 0,
+                "cache_write_tokens": 0,
+                "cost_nano_usd": None,
+                "is_whole": True,
+            }
+            await usage.add(tx, usage.Entry(**{**fields, **changes}))
+
+
+async def test_an_answer_of_text_teaches_once(house: Household, lessons: TokenLessons, factors: TokenFactors):
+    await answered(house, 1_400)
+    await lessons.learn()
+    assert factors.of("opus") == START_FACTOR, "the ledger may not have all of it yet"
+
+    house.clock.wall_ms += 10_000
+    for _ in range(2):
+        await lessons.learn()
+
+    assert factors.of("opus") == pytest.approx(1.24)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "changes"),
+    [
+        ((700, 700), {}),
+        ((), {}),
+        ((1_400,), {"model": None}),
+        ((1_400,), {"is_whole": False}),
+        ((9_000,), {}),
+        ((1_400,), {"turn_id": None}),
+    ],
+    ids=["tools_were_used", "no_model", "which_model", "cut", "mostly_thought", "no_turn"],
+)
+async def test_what_is_not_the_text_alone_teaches_nothing(
+    house: Household,
+    lessons: TokenLessons,
+    factors: TokenFactors,
+    outputs: tuple[int, ...],
+    changes: dict[str, Any],
+):
+    await answered(house, *outputs, **changes)
+    house.clock.wall_ms += 10_000
+
+    await lessons.learn()
+
+    assert factors.of("opus") == factors.of(None) == START_FACTOR
+
+
+async def test_each_answered_turn_has_it_look_at_those_before(
+    house: Household, lessons: TokenLessons, factors: TokenFactors
+):
+    await answered(house, 1_400)
+    house.clock.wall_ms += 10_000
+
+    following = asyncio.create_task(lessons.run(), name="token-lessons")
+    try:
+
+        def has_learned() -> bool:
+            house.bus.publish("turn.answered", group="family", turn=2)
+            return factors.of("opus") > START_FACTOR
+
+        await until(has_learned, "a lesson")
+    finally:
+        following.cancel()
