@@ -60,16 +60,17 @@ class Desk:
         wish = judge(asked)
         now_ms = self._clock.now_ms()
         fresh = await _fresh(tx, group, turn, wish, now_ms=now_ms)
-        await _check_room(tx, fresh)
+        older = await _replaced(tx, fresh)
+        if older is None:
+            await _check_room(tx, fresh)
         try:
             kept = await notices.add(tx, fresh, now_ms=now_ms)
         except sqlite3.Error as error:
             log.exception("notice.not_kept", group=group.folder)
             raise Refused("persist_failed", f"The host could not keep it ({error}): try again.") from error
-        is_for_this_turn = turn is not None and wish.can_be_told_now
-        if turn is not None and is_for_this_turn:
+        if turn is not None and wish.can_be_told_now and not _has(turn, older):
             await notice_claims.take_now(tx, turn, kept.id, now_ms=now_ms)
-        return _told_back(kept), {**row(kept), "status": "ok", "for_this_turn": is_for_this_turn}
+        return _told_back(kept), {**row(kept), "status": "ok"}
 
     async def _acknowledge(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
         done = await notices.acknowledge(tx, group.folder, notice_id, now_ms=self._clock.now_ms())
@@ -117,10 +118,19 @@ async def _fresh(tx: Tx, group: Group, turn: Turn | None, wish: Wish, *, now_ms:
     )
 
 
+async def _replaced(tx: Tx, fresh: Fresh) -> Kept | None:
+    """The notice whose place it takes."""
+    if fresh.dedupe_key is None:
+        return None
+    return await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key)
+
+
+def _has(turn: Turn, older: Kept | None) -> bool:
+    """Whether the turn may tell the older words: then the new ones are told in the next."""
+    return older is not None and older.claim_turn == turn.id
+
+
 async def _check_room(tx: Tx, fresh: Fresh) -> None:
-    """One that takes the place of another needs none."""
-    if fresh.dedupe_key and await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key):
-        return
     if await notices.undelivered(tx, fresh.folder, Maker.SELF) >= MAX_UNDELIVERED:
         text = f"{MAX_UNDELIVERED} notices wait already, which is the most: cancel one with cancel_notice."
         raise Refused("limit_reached", text)

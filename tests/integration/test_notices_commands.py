@@ -164,6 +164,23 @@ async def test_what_replaces_a_notice_while_that_is_being_told_is_told_in_the_ne
     assert [one.payload["message"] for one in await home.turn()] == ["pay 20"]
 
 
+async def test_what_replaces_a_notice_that_its_own_turn_may_tell_is_told_in_the_next(home):
+    turn, run, _ = await home.begin()
+    number = await home.note("pay 10", dedupe_key="rent", deliver_at="after_tool")
+    assert (await home.kept(number)).claim_turn == turn.id
+    assert await home.note("pay 20", dedupe_key="rent", deliver_at="after_tool") == number
+    await home.end(turn, run, told(number, "pay 10"))
+    assert [one.payload["message"] for one in await home.turn()] == ["pay 20"]
+
+
+async def test_what_replaces_a_notice_for_later_may_be_told_in_its_own_turn(home):
+    turn, run, _ = await home.begin()
+    number = await home.note("pay 10", dedupe_key="rent")
+    assert await home.note("pay 20", dedupe_key="rent", deliver_at="immediate") == number
+    await home.end(turn, run, told(number, "pay 20"))
+    assert await home.turn() == ()
+
+
 async def test_a_letter_that_is_read_twice_keeps_one_notice(home):
     first = await home.ask("notify_self", request="r1", **NOTE)
     again = await home.ask("notify_self", request="r1", **NOTE)
