@@ -52,11 +52,23 @@ class Noticing:
                 self.rules = rules
         return self.rules
 
+    async def prepare(self) -> None:
+        """Load before the first turn, and what telling needs if that turn has something to tell.
+
+        Never raises.
+        """
+        has_to_tell = bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
+        await self._load(fully=has_to_tell)
+
     async def warm(self) -> None:
-        """Load in advance, and all that telling a notice needs. Never raises."""
+        """Load all that later turns need, now that the first is answered. Never raises."""
+        await self._load(fully=True)
+
+    async def _load(self, *, fully: bool) -> None:
         try:
             rules = await self.load()
-            await asyncio.to_thread(rules.warm)
+            if fully:
+                await asyncio.to_thread(rules.warm)
         except Exception as error:  # noqa: BLE001  # whoever needs them is told
             log_fault("the notices were not loaded", error)
 
