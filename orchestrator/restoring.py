@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from agent_runner.wire.order import MAX_RESTORE_CHARS, AgentName, Restore
+from agent_runner.wire.order import MAX_RESTORE_CHARS, AgentName, Restore, RestoreMode
 from orchestrator.chronicle import Chronicle
 from orchestrator.clock import Clock
 from orchestrator.container.ties import Restoration
@@ -84,21 +84,24 @@ class Restoring:
 
     async def restore(self, turn: Turn, group: Group, session_id: str | None) -> Restoration:
         """Decide how a new container goes on with the conversation of a group that has this session."""
+        ids = {"group": group.folder, "turn": turn.id}
+        has_answered = True
         try:
             asked = self._asked(group, turn.kind)
+            known = await self._known(turn, session_id, asked)
+            has_answered = known.answered is not None
             async with asyncio.timeout(PATIENCE_SECONDS):
-                return await self._decide(turn, group, session_id, asked)
+                return await self._decide(group, known, asked)
         except (AndyError, OSError, TimeoutError) as error:
-            log.warning("conversation.not_read", group=group.folder, turn=turn.id, reason=str(error))
-            mode = "resume" if session_id else "fresh"
-            return Restoration(
-                restore=Restore(mode=mode, reason=UNREAD), seen=session_id, session_id=session_id
-            )
+            log.warning("conversation.not_read", **ids, reason=str(error))
+        except Exception:
+            # What is wrong with a conversation's past is no reason to leave a question unanswered.
+            log.exception("conversation.not_read", **ids)
+        return _unread(session_id, is_resumed=session_id is not None and has_answered)
 
-    async def _decide(self, turn: Turn, group: Group, session_id: str | None, asked: Asked) -> Restoration:
+    async def _decide(self, group: Group, known: Known, asked: Asked) -> Restoration:
         # Without this, what was cleared a moment ago would be told.
         await self._chronicle.catch_up(group.folder)
-        known = await self._known(turn, session_id, asked)
         look = partial(
             _look,
             self._chronicle.manager(group.folder),
@@ -115,7 +118,7 @@ class Restoring:
             restore, resumed = found.restore(), found.decision.session_id
         return Restoration(
             restore=restore,
-            seen=session_id,
+            seen=known.session_id,
             session_id=resumed,
             model=asked.model,
             provider=asked.provider,
@@ -160,6 +163,16 @@ class Restoring:
         except (AndyError, OSError) as error:
             # The store has it all; this is what people read.
             log.warning("context.behind", group=folder, reason=str(error))
+
+
+def _unread(session_id: str | None, *, is_resumed: bool) -> Restoration:
+    """Resume without a look; not a session that holds nothing but a question that is asked again."""
+    mode: RestoreMode = "resume" if is_resumed else "fresh"
+    return Restoration(
+        restore=Restore(mode=mode, reason=UNREAD),
+        seen=session_id,
+        session_id=session_id if is_resumed else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

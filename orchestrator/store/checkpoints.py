@@ -110,7 +110,7 @@ async def asked_again(tx: Tx, turn: Turn, after: int) -> list[TurnId]:
     rows = await tx.execute_fetchall(
         """
         SELECT DISTINCT turn_id FROM messages
-        WHERE chat_jid = ? AND seq > ? AND seq <= ? AND is_request = 1 AND turn_id IS NOT NULL
+        WHERE chat_jid = ? AND seq > ? AND seq <= ? AND turn_id IS NOT NULL
         """,
         (turn.chat_jid, after, turn.last_seq),
     )

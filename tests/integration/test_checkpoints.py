@@ -111,7 +111,9 @@ async def test_the_oldest_marks_give_way(family, monkeypatch):
 
 
 async def test_a_prompt_asks_again_what_failed_and_not_what_was_answered(family):
-    await answer(family, "answered")
+    await family.hear("@Andy answered")
+    await family.answer("So it is.")
+    await family.deliver_all()
     await family.hear("@Andy failed")
     failed, run, _ = await family.start_next()
     await family.lose(run, is_retryable=False)

@@ -317,6 +317,19 @@ async def test_a_context_file_that_is_broken_costs_no_answer(talked: House) -> N
     assert mode_of(await talked.restore()) == ("resume", SESSION)
 
 
+async def test_whatever_goes_wrong_costs_no_answer(talked: House, monkeypatch) -> None:
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(restoring, "plan_restore", broken)
+    assert mode_of(await talked.restore()) == ("resume", SESSION)
+    await talked.begin("a first question in a new session")
+    async with talked.household.database.transaction() as tx:
+        await sessions.keep(tx, FAMILY, "0b9d1f3e-1111-4222-8333-555555555555", now_ms=1)
+    await talked.household.lose(talked.run)
+    assert mode_of(await talked.restore()) == ("fresh", None)
+
+
 async def test_settings_that_are_amiss_are_told_by_whoever_needs_them(talked: House) -> None:
     def amiss(group, kind):
         raise SettingError("ANTHROPIC_BASE_URL is no URL.")
