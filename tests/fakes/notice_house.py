@@ -19,7 +19,7 @@ from orchestrator.models import Folder, Run, Turn, TurnKind
 from orchestrator.noticing import Noticing
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
-from orchestrator.store import groups, loops, notices, turns
+from orchestrator.store import groups, loops, notices, sessions, turns
 from orchestrator.store.notices import Kept
 from tests.fakes.household import SEOUL, Household
 
@@ -128,6 +128,11 @@ class NoticeHouse:
         ids = [one.id for one in order.notices] if tells is None else tells
         await self.end(turn, run, *(told(number) for number in ids), session=session)
         return order.notices
+
+    async def clear(self, folder: str = "family") -> None:
+        """End the group's conversation, as `/clear` does."""
+        async with self.house.database.transaction() as tx:
+            await sessions.forget(tx, Folder(folder), now_ms=self.house.clock.now_ms())
 
     # What the store holds
 

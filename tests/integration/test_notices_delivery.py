@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from agent_runner.wire.document import WireError
 from agent_runner.wire.frames import TurnEnd, parse_frame
 from agent_runner.wire.notices import MAX_TOLD
+from orchestrator import registration
 from orchestrator.models import Folder, TurnKind
 from orchestrator.store import notice_claims, notices, turns
 from orchestrator.store.notices import Fresh, Maker
@@ -241,10 +244,7 @@ async def test_a_notice_ends_with_its_conversation_unless_it_is_to_outlive_it(ho
 async def test_clearing_a_conversation_ends_what_lived_in_it(home):
     await home.turn(session="s1")
     mine, lasting = await home.note("a"), await home.note("b", persist_cross_session=True)
-    async with home.house.database.transaction() as tx:
-        from orchestrator.store import sessions
-
-        await sessions.forget(tx, FAMILY, now_ms=home.house.clock.now_ms())
+    await home.clear()
     assert [await home.state(one) for one in (mine, lasting)] == ["expired", "pending"]
 
 
@@ -270,10 +270,7 @@ async def test_what_is_urgent_and_not_acknowledged_comes_once_in_each_new_conver
     assert await home.turn(session="s1") == ()
     seen = []
     for session in ("s2", "s3", "s4", "s5"):
-        async with home.house.database.transaction() as tx:
-            from orchestrator.store import sessions
-
-            await sessions.forget(tx, FAMILY, now_ms=0)
+        await home.clear()
         seen.append([one.id for one in await home.turn(session=session)])
         assert await home.turn(session=session) == ()
     assert seen == [[urgent], [urgent], [], []]
@@ -288,10 +285,7 @@ async def test_what_was_acknowledged_comes_no_more(home):
     await home.end(turn, run, told(number), session="s1")
     kept = await home.kept(number)
     assert (kept.state.value, kept.deliveries) == ("acknowledged", 1)
-    async with home.house.database.transaction() as tx:
-        from orchestrator.store import sessions
-
-        await sessions.forget(tx, FAMILY, now_ms=0)
+    await home.clear()
     assert await home.turn(session="s2") == ()
 
 
@@ -351,6 +345,15 @@ async def test_two_groups_never_see_each_others(home):
     assert await home.state(theirs, "work") == "pending"
 
 
+async def test_what_waits_of_a_group_that_is_removed_stays_as_its_history_does(home):
+    lasting = await home.note("of all", persist_cross_session=True)
+    async with home.house.database.transaction() as tx:
+        await registration.unregister(tx, "family", now_ms=home.house.clock.now_ms())
+    assert await home.state(lasting) == "pending"
+    await home.house.add_group()
+    assert [one.id for one in await home.turn()] == [lasting]
+
+
 async def test_what_a_turn_was_not_given_it_cannot_have_told(home):
     turn, run, _ = await home.begin()
     later = await home.note()
@@ -371,8 +374,6 @@ async def test_what_a_turn_was_not_given_it_cannot_have_told(home):
     ],
 )
 def test_an_end_that_says_too_much_is_no_frame(said):
-    import json
-
     with pytest.raises(WireError):
         parse_frame(json.dumps({"kind": "turn_end", "n": 1, "turn": 1, "told": said}))
 

@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agent_runner.wire.notices import MAX_UNDELIVERED
-from orchestrator.models import Folder
-from orchestrator.store import sessions
 from orchestrator.store.database import Database
 from orchestrator.store.notice_claims import MAX_DELIVERIES
 from tests.fakes.clock import FakeClock
@@ -223,11 +221,7 @@ class Lives(RuleBasedStateMachine):
         for one in self.known.values():
             if one.folder == folder and not one.lasts and one.state == "pending":
                 one.state = "expired"
-        self.do(self._forget(folder))
-
-    async def _forget(self, folder):
-        async with self.home.house.database.transaction() as tx:
-            await sessions.forget(tx, Folder(folder), now_ms=self.now)
+        self.do(self.home.clear(folder))
 
     # Time and hosts
 
