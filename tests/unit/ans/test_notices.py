@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import blockbuster_ctx
 
 from agent_runner.ans.event import Happening
 from agent_runner.ans.injection import CLOSE, OPEN
@@ -52,6 +53,16 @@ async def test_what_happens_is_told_once_at_its_point(notices):
     assert lines(await notices.drain("after_tool")) == ["tool_fail: Read execution_error - no such file"]
     assert await notices.drain("after_tool") == ""
     assert notices.pending == 0
+
+
+async def test_nothing_of_it_blocks_the_loop(notices, tmp_path, as_toml):
+    own = tmp_path / "subscribers"
+    own.mkdir()
+    (own / "probe.toml").write_text(as_toml())
+    fail(notices)
+
+    with blockbuster_ctx("agent_runner"):
+        assert await notices.drain("after_tool")
 
 
 async def test_drains_at_once_tell_each_thing_once(notices):
