@@ -19,6 +19,7 @@ NAMES = (
     "many_groups",
     "hot_path",
     "hot_claude",
+    "noticing",
     "commands",
     "dashboard",
     "many_messages",
