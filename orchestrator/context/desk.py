@@ -71,10 +71,6 @@ class ContextManager:
         kept = self.load(now_ms=now_ms)
         return hydrate.hydrated(kept.context, kept.workflow, self.counter, now_ms=now_ms, exclude=exclude)
 
-    def delta(self, missing: Collection[str], *, now_ms: int, exclude: Collection[str] = ()) -> Hydrated:
-        """Return what a resumed session lost (`hydrate.delta`), false when nothing of it is held."""
-        return hydrate.delta(self.load(now_ms=now_ms).context, missing=missing, exclude=exclude)
-
     def meta(self, *, now_ms: int) -> str:
         """Return what a compacted session is told again (`hydrate.meta`), empty when there is nothing."""
         kept = self.load(now_ms=now_ms)
@@ -196,13 +192,6 @@ class ContextManager:
             sdk = memory.with_checkpoint(draft.context.sdk, turn, uuid)
             draft.context = draft.context.model_copy(update={"sdk": sdk})
 
-    def forget_session(self, *, now_ms: int) -> None:
-        """Note that the SDK's session is not gone on with; its id stays in the history."""
-        with self.brain.changed(now_ms) as draft:
-            sdk = memory.without_session(draft.context.sdk)
-            if sdk is not draft.context.sdk:
-                draft.context = draft.context.model_copy(update={"sdk": sdk})
-
     # What is in hand
 
     def create_plan(
@@ -274,21 +263,6 @@ class ContextManager:
             task = workflow.known_task(plan, done or plan.tasks[-1].id)
             _follow(draft, plan, task)
         return task
-
-    def set_plan_status(self, plan_id: str, status: str, *, now_ms: int) -> Plan:
-        """Put a plan in another state; one that is over leaves the hand.
-
-        Raises:
-            UnknownPlan: there is none of that id.
-            PlanRefused: `status` is no state.
-        """
-        with self.brain.changed(now_ms) as draft:
-            draft.workflow = workflow.with_status(draft.workflow, plan_id, status, now_ms=now_ms)
-            plan = workflow.known_plan(draft.workflow, plan_id)
-            if plan.status.is_over and draft.context.memory.active_plan_id == plan_id:
-                draft.workflow = workflow.with_current(draft.workflow, None, now_ms=now_ms)
-                _set_active(draft, None, None)
-        return plan
 
     def set_active_plan(
         self, plan_id: str | None, *, resets_summary: bool = False, now_ms: int

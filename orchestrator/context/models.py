@@ -64,9 +64,13 @@ def _strings(value: Any) -> Any:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else value
 
 
+def _cut(value: Any) -> Any:
+    return value[:MAX_NAME_CHARS] if isinstance(value, str) else value
+
+
 Strings = Annotated[tuple[str, ...], BeforeValidator(_strings)]
-Name = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
-"""An id, a model: what is no text."""
+Name = Annotated[str, BeforeValidator(_cut)]
+"""An id, a model: what is no text. Cut rather than refused, or one of them would cost the whole file."""
 
 
 class _Kept(BaseModel):
@@ -78,10 +82,10 @@ class _Kept(BaseModel):
 class Message(_Kept):
     """One thing said."""
 
-    id: str = Field(min_length=1, max_length=MAX_NAME_CHARS)
+    id: Name
     role: Role
     content: str
-    ts: str = Field(max_length=MAX_NAME_CHARS)
+    ts: Name
 
     @property
     def turn(self) -> int | None:

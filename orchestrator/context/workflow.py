@@ -263,12 +263,6 @@ def with_task(
     return _stamped(_with_plan(workflow, plan, now_ms), now_ms, request_id, task.id)
 
 
-def with_status(workflow: Workflow, plan_id: str, status: str, *, now_ms: int) -> Workflow:
-    """Return it with a plan in another state. Raises `UnknownPlan`, `PlanRefused`."""
-    plan = known_plan(workflow, plan_id).model_copy(update={"status": _checked_status(status)})
-    return _stamped(_with_plan(workflow, plan, now_ms), now_ms, None, plan_id)
-
-
 def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Workflow:
     """Return it with another current plan, or none. Raises `UnknownPlan`."""
     if plan_id is not None:
