@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TookLonger
+from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +95,7 @@ class Chronicle:
         self._versions: dict[Folder, int] = {}
         self._troubles: deque[Trouble] = deque()
         self._noted: deque[tuple[Folder, Registered]] = deque()
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="context-question")
+        self._writer = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="context-question")
 
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
         """The context of a group; what a load finds amiss in it, the owner is told."""
@@ -255,18 +254,17 @@ class Chronicle:
         asked = retelling.ordered_in_words(order)
         if not asked:
             return
-        writing = self._writer.submit(self._note, folder, order.turn, asked)
-        try:
-            writing.result(timeout=HEADSTART_SECONDS)
-        except TookLonger:
-            return
-        except (ContextBusy, OSError) as error:
-            log.warning("context.behind", group=folder, reason=str(error))
+        futures.wait([self._writer.submit(self._note, folder, order.turn, asked)], timeout=HEADSTART_SECONDS)
 
     def _note(self, folder: Folder, turn: int, asked: str) -> None:
-        done = self.manager(folder).register_message(
-            "user", asked, message_id=question_id(turn), now_ms=self._clock.now_ms()
-        )
+        try:
+            done = self.manager(folder).register_message(
+                "user", asked, message_id=question_id(turn), now_ms=self._clock.now_ms()
+            )
+        except (ContextBusy, OSError) as error:
+            # The next look makes it whole.
+            log.warning("context.behind", group=folder, reason=str(error))
+            return
         self._noted.append((folder, done))
 
     # What agents keep
