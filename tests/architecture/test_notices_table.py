@@ -20,15 +20,14 @@ UNTESTED = "no test of its own"
 ROWS = dict(re.findall(r"^\| (N-\d+) \|(.*)\|$", PAGE, re.MULTILINE))
 
 
-def described() -> Iterator[tuple[str, str]]:
-    """Each test and what it says of itself."""
+def defined() -> Iterator[str]:
     for path in (ROOT / "tests").rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                yield node.name, ast.get_docstring(node) or ""
+                yield node.name
 
 
-WORDS = dict(described())
+TESTS = frozenset(defined())
 
 
 def test_every_requirement_has_its_row_in_order():
@@ -36,12 +35,11 @@ def test_every_requirement_has_its_row_in_order():
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_every_row_names_tests_that_name_its_number(number):
+def test_every_row_names_tests_that_exist(number):
     named = re.findall(r"`(test_\w+)`", ROWS[number])
     assert named or ROWS[number].endswith(f"| {UNTESTED} "), f"{number} has no test, and does not say so"
     for name in named:
-        assert name in WORDS, f"{number}: there is no {name}"
-        assert re.search(rf"\b{number}\b", WORDS[name]), f"{name} does not say that it is of {number}"
+        assert name in TESTS, f"{number}: there is no {name}"
 
 
 def test_the_subscriber_of_the_page_works():
