@@ -175,6 +175,8 @@ class Chronicle:
             if one.evicted:
                 self._on_fold(group, one)
         await self._tell_troubles()
+        if found and folder not in self._marks:
+            await self.catch_up(folder)  # a snapshot took its place: what was said since is in the store
 
     def _noted_of(self, folder: Folder) -> list[Registered]:
         """What was written down for this group before a turn was handed over."""
@@ -310,6 +312,7 @@ class Chronicle:
             trouble = self._troubles.popleft()
             if trouble.kind == "dangling":
                 continue  # the agent is told, in what it is told anyway
+            self._marks.pop(Folder(trouble.folder), None)
             async with self._database.transaction() as tx:
                 is_new = await owner.tell(
                     tx,

@@ -302,6 +302,20 @@ async def test_a_damaged_context_is_mended_and_the_owner_is_told_once(house):
     assert len(list(house.brain.glob("context.corrupt-*"))) == 1
 
 
+async def test_what_was_said_after_the_snapshot_is_read_again_when_it_takes_a_damaged_ones_place(house):
+    first = await house.say("one", "1")
+    await house.catch_up()
+    house.chronicle.manager(FAMILY).snapshot(now_ms=house.household.clock.now_ms())
+    second = await house.say("two", "2")
+    await house.catch_up()
+    (house.brain / "context.json").write_text("{")
+    third = await house.say("three", "3")
+    await house.catch_up()
+    assert [one for one, _ in house.window] == [
+        f"t{turn}.{who}" for turn in (first, second, third) for who in "ua"
+    ]
+
+
 async def test_what_left_the_window_is_told_whoever_registered_it(house):
     for number in range(4):
         await house.say(f"{number} {'long ' * 200}", "ok")
