@@ -77,8 +77,12 @@ def test_an_offline_agent_wakes_by_itself_and_when_it_is_told(tmp_path: Path, ru
         andy.kill()
         assert loop_of(andy)["status"] == "paused", "told with Andy down"
         assert andy.cli("loop", "resume", "main").returncode == 0
-        andy.start()
         assert loop_of(andy)["next_wake_ms"] == before
+        andy.start()
+        if (
+            loop_of(andy)["next_wake_ms"] != before
+        ):  # on a slow machine the minute for the file is over by now
+            assert json.loads(ended(andy, 4)[0]["trigger_json"]) == ["workspace: plan.md"]
         assert andy.cli("loop", "off", "main").returncode == 0
         assert andy.cli("loop", "wake", "main").returncode == 1
         assert "is off" in andy.cli("loop", "wake", "main").stderr
