@@ -34,10 +34,41 @@ sys.exit(__main__.main())
 """
 
 
+STUCK = """
+import asyncio, sys
+from agent_runner import __main__
+from agent_runner.ans import rules
+
+async def sleep(self, point, **more):
+    await asyncio.sleep(10)
+
+rules.Rules.drain = sleep
+sys.exit(__main__.main())
+"""
+STUCK_TURNS = 5
+MOST_DELAY_MS = 3_000.0
+
+
 async def measure(effort: Effort) -> list[Figure]:
     """In turns, so that both meet the same machine. A fifth of the turns use a tool, and all are given a
     notice, as no real conversation is."""
-    return [await asyncio.to_thread(_measured, effort.times(TURNS))]
+    measured = await asyncio.to_thread(_measured, effort.times(TURNS))
+    return [measured, await asyncio.to_thread(_stuck, effort.times(STUCK_TURNS), measured.floor)]
+
+
+def _stuck(times: int, floor: Series | None) -> Figure:
+    assert floor is not None
+    with _talk(("-c", STUCK)) as talk:
+        turns = [talk.turn(number + 2) for number in range(times)]
+    measured = Series(
+        name="turn given → turn ended, every hook asleep for 10 s", unit="ms", values=tuple(turns)
+    )
+    return Figure(
+        name="A turn whose hooks sleep, Claude agent",
+        measured=measured,
+        floor=floor,
+        checks=(excess_of(measured, floor, MOST_DELAY_MS),),
+    )
 
 
 def _measured(times: int) -> Figure:

@@ -1,8 +1,9 @@
 """The points of the Claude CLI at which a model is told its notices: its hooks.
 
 The only part of the notices that knows the SDK, and imported with it. A hook answers within
-`ANSWER_SECONDS` whatever happens, for the CLI drops a prompt whose hook takes too long, and a batch of tools
-is told of once. What a subagent does is not said: it would take the notices of the agent.
+`ANSWER_SECONDS` whatever happens, for the CLI drops a prompt whose hook takes too long, and after one that
+did not, the others of its turn say nothing. A batch of tools is told of once. What a subagent does is not
+said: it would take the notices of the agent.
 """
 
 from __future__ import annotations
@@ -55,11 +56,13 @@ class NoticeHooks:
         self._noticing = noticing
         self._stream = stream
         self._on_first_prompt: Callable[[], None] | None = on_first_prompt
+        self._is_stuck = False
         self._with_prompt = ""
         self._told: list[str] = []
 
     def begin_turn(self) -> None:
         self.answered_already = None
+        self._is_stuck = False
         self._with_prompt = ""
         self._told.clear()
 
@@ -77,10 +80,13 @@ class NoticeHooks:
 
     def _matcher(self, hook: Hook, matcher: str | None = None) -> sdk.HookMatcher:
         async def bounded(given: Any, _: str | None, __: Any) -> Any:
+            if self._is_stuck:
+                return {}
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     return await hook(given)
             except TimeoutError:
+                self._is_stuck = True
                 logger.warning("the notices of %s took too long and wait", given.get("hook_event_name"))
             except Exception as error:  # noqa: BLE001  # no notice is worth a prompt
                 log_fault("the notices broke", error)

@@ -11,7 +11,7 @@ import pytest
 
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.mailbox import NotifySelf
-from agent_runner.wire.order import TurnOrder
+from agent_runner.wire.order import Restore, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.fakes.messages_api import (
     Fail,
@@ -142,11 +142,21 @@ drain, calls = rules.Rules.drain, []
 async def stuck(self, point, **more):
     calls.append(point)
     if len(calls) == 1:
-        await asyncio.sleep(3600)
+        await asyncio.Event().wait()
     return await drain(self, point, **more)
 
 rules.Rules.drain = stuck
 """
+
+
+def test_hooks_that_never_end_keep_a_turn_waiting_once(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(TRUE, Say("done"))
+    with run(workspace, api, more=STUCK.replace("len(calls) == 1", "True")) as runner:
+        assert runner.ended(1).error is None
+        assert runner.results(1) == ["done"]
+        assert runner.stderr.count("took too long") == 1
 
 
 def test_a_hook_that_never_ends_costs_no_prompt_and_no_notice(
@@ -162,35 +172,53 @@ def test_a_hook_that_never_ends_costs_no_prompt_and_no_notice(
     assert [last_user_text(turn) for turn in api.turns] == ["go", "again"]
 
 
-DROPPED = f"""{STUCK}
-from agent_runner.ans import sdk_hooks
-sdk_hooks.ANSWER_SECONDS, sdk_hooks.MATCHER_SECONDS = 600.0, 1.0
+DROPPING = """
+import asyncio, sys
+from agent_runner.agents.claude_import import import_sdk
+import_sdk()
+import claude_agent_sdk as sdk
+from agent_runner.agents import claude_restore
+
+begin, put, calls = sdk.HookMatcher.__init__, claude_restore.Restoring._with_prompt, []
+
+def impatient(self, **given):
+    begin(self, **(given | {"timeout": 1.0}))
+
+async def stuck(self, given, *rest):
+    calls.append(given)
+    found = await put(self, given, *rest)
+    if len(calls) == 1:
+        await asyncio.Event().wait()
+    return found
+
+sdk.HookMatcher.__init__ = impatient
+claude_restore.Restoring._with_prompt = stuck
 """
-
-
-@pytest.fixture
-def dropping() -> str:
-    """A runner whose hook keeps the CLI waiting until it drops the prompt."""
-    return f"import sys\nfrom agent_runner.agents.claude_import import import_sdk\nimport_sdk()\n{DROPPED}"
+"""Another hook keeps the CLI waiting until it drops the prompt, after the notices for it were told."""
 
 
 def test_a_prompt_that_the_cli_dropped_is_asked_again_once(
-    workspace: Workspace, api: ScriptedMessagesApi, dropping: str
+    workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     api.then(Say("here I am"))
-    with run(workspace, api, a_notice(6, "and I"), more=dropping) as runner:
+    order = with_notices(
+        order_of("go", restore=Restore(mode="rehydrate", text="what was said before")),
+        [a_notice(6, "and I")],
+    )
+    with NoticingRunner(workspace, order, api, more=DROPPING) as runner:
         end = runner.ended(1)
         assert runner.results(1) == ["here I am"]
-        assert [notice.id for notice in end.told] == [6]
+        assert [notice.id for notice in end.told if notice.id] == [6]
         assert "asked again" in runner.stderr
     (turn,) = api.turns
     assert whole_text(turn).count("and I") == 1
+    assert whole_text(turn).count("what was said before") == 1
 
 
 def test_a_prompt_that_is_dropped_twice_is_an_error_and_not_an_answer(
-    workspace: Workspace, api: ScriptedMessagesApi, dropping: str
+    workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
-    always = dropping.replace("len(calls) == 1", "True")
+    always = DROPPING.replace("len(calls) == 1", "True")
     with run(workspace, api, more=always) as runner:
         end = runner.ended(1)
         assert end.error
