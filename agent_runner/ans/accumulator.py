@@ -12,6 +12,8 @@ from agent_runner.wire.notices import InjectAt, Priority
 
 POINTS: tuple[InjectAt, ...] = ("immediate", "turn_start", "after_tool", "turn_end")
 MAX_REMEMBERED = 1_000
+MAX_WAITING = 500
+"""So many things wait one by one; of more, those of a type are counted together."""
 REPEATED = 3
 """So many of the same are worth telling again."""
 
@@ -39,11 +41,15 @@ class Accumulator:
     it is told again with the whole count at every third time, when the window is over, or in the next turn.
     """
 
-    def __init__(self, subscriber: Subscriber) -> None:
+    def __init__(self, subscriber: Subscriber, *, most_waiting: int = MAX_WAITING) -> None:
         self.subscriber = subscriber
+        self._most_waiting = most_waiting
         self._batches: dict[_Way, _Batch] = {}
         self._seen: dict[str, tuple[int, Entry]] = {}
         self._ready: list[Notification] = []
+        self._waiting = 0
+        self._newest: dict[str, Entry] = {}
+        """Of each type what was added last, while it waits."""
 
     @property
     def remembered(self) -> int:
@@ -62,6 +68,11 @@ class Accumulator:
         """Take an event that the subscriber is about. `order` grows from event to event."""
         now_ms = event.at_ms
         self.look(now_ms)
+        crowded = self._newest.get(event.type) if self._waiting >= self._most_waiting else None
+        if crowded is not None:
+            crowded.count += 1
+            crowded.event = event
+            return
         if not self.subscriber.batching.dedupe_window_ms:
             self._add(Entry(event=event, order=order), now_ms)
             return
@@ -103,6 +114,9 @@ class Accumulator:
         """Take out what was told, which may be the first part of a notification."""
         for entry in told.entries:
             entry.told, entry.is_waiting = entry.count, False
+            self._waiting -= 1
+            if self._newest.get(entry.event.type) is entry:
+                del self._newest[entry.event.type]
         rests = (
             replace(each, entries=tuple(entry for entry in each.entries if entry.is_waiting))
             for each in self._ready
@@ -131,6 +145,8 @@ class Accumulator:
 
     def _add(self, entry: Entry, now_ms: int) -> None:
         entry.is_waiting = True
+        self._waiting += 1
+        self._newest[entry.event.type] = entry
         way = _way(self.subscriber, entry.event)
         batch = self._batches.setdefault(way, _Batch(first_ms=now_ms))
         batch.entries.append(entry)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_runner.ans.accumulator import MAX_REMEMBERED, POINTS, Accumulator
+from agent_runner.ans.accumulator import MAX_REMEMBERED, MAX_WAITING, POINTS, Accumulator
 from agent_runner.ans.event import Event, Level
 from agent_runner.ans.notification import Notification
 from agent_runner.ans.subscriber import parse_subscriber
@@ -184,11 +184,28 @@ def test_what_it_remembers_is_forgotten_with_its_window(probe):
 def test_what_it_remembers_is_bounded_in_a_flood_and_nothing_is_lost(probe):
     """N-21, and B.12-16."""
     it = deduping(probe)
+    told = []
     for number in range(3 * MAX_REMEMBERED):
         it.happens(number, tool_name=f"t{number}")
+        told += it.told() if number % 100 == 0 else []
 
     assert it.accumulator.remembered == MAX_REMEMBERED
-    assert sum(len(each) for each in it.told()) == 3 * MAX_REMEMBERED
+    assert sum(len(each) for each in told + it.told()) == 3 * MAX_REMEMBERED
+
+
+def test_of_a_flood_that_nobody_takes_what_is_too_much_is_counted_by_type(probe):
+    """N-26: memory has an end, and the count has none."""
+    it = probe(batching__window_ms=0)
+    for number in range(MAX_WAITING + 700):
+        it.happens(number)
+    assert it.accumulator.pending == MAX_WAITING + 700
+
+    told = [each for notification in it.told() for each in notification]
+
+    assert len(told) == MAX_WAITING
+    assert told[-1] == (MAX_WAITING + 699, 701)
+    it.happens(0)
+    assert it.told() == [[(0, 1)]]
 
 
 @pytest.mark.parametrize("how", ["severity", "payload", "subscriber"])
@@ -268,9 +285,10 @@ steps = st.lists(
     max_size=st.integers(1, 4),
     dedupe_window_ms=st.sampled_from([0, 1_000, 6_000]),
     point=st.sampled_from(POINTS),
+    most_waiting=st.sampled_from([2, 500]),
 )
 def test_whatever_happens_nothing_is_lost_nothing_told_twice_and_order_is_kept(
-    steps, window_ms, max_size, dedupe_window_ms, point
+    steps, window_ms, max_size, dedupe_window_ms, point, most_waiting
 ):
     """N-20, N-21, N-22: over all that may come together."""
     accumulator = Accumulator(
@@ -278,7 +296,8 @@ def test_whatever_happens_nothing_is_lost_nothing_told_twice_and_order_is_kept(
             f"""[subscriber]\nid = "probe"\nname = "n"\n[events]\ntypes = ["a.*"]\n
             [batching]\nwindow_ms = {window_ms}\nmax_size = {max_size}\ndedupe_key = "payload.what"
             dedupe_window_ms = {dedupe_window_ms}\n[output]\ntemplate = "a.j2"\ninject_at = "{point}"\n"""
-        )
+        ),
+        most_waiting=most_waiting,
     )
     now, order = BEGIN, 0
     happened: Counter[int] = Counter()
@@ -312,5 +331,6 @@ def test_whatever_happens_nothing_is_lost_nothing_told_twice_and_order_is_kept(
 
     accumulator.carry_over(int(now.timestamp() * 1000))
     tell(accumulator.due({point}))
-    assert told == happened
+    assert told.total() == happened.total()
+    assert told == happened or most_waiting <= len(steps)
     assert accumulator.pending == 0
