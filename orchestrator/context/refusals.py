@@ -45,7 +45,7 @@ class UnknownSnapshot(BadRequest):
     http_status = 404
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is no snapshot '{name}': list them and choose another.")
+        super().__init__(f"There is no snapshot '{name}': 'andy context snapshots GROUP' lists them.")
 
 
 class SnapshotDamaged(BadRequest):

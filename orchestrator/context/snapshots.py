@@ -71,7 +71,7 @@ def parsed_name(name: str) -> Snapshot | None:
 
 def doomed(snapshots: Iterable[Snapshot], *, now_ms: int) -> tuple[Snapshot, ...]:
     """Return those to give up (C-22): kept are 48, the newest of each day for 14 days, and the pinned."""
-    ordered = sorted(snapshots, key=lambda one: (one.at_ms, one.revision), reverse=True)
+    ordered = sorted(snapshots, key=_age, reverse=True)
     kept = {one.name for one in ordered[:NEWEST_KEPT]} | {one.name for one in ordered if one.is_pinned}
     days: set[int] = set()
     for one in ordered:
@@ -103,12 +103,11 @@ class Snapshots:
             for name in names
             if (one := parsed_name(name)) is not None
         ]
-        return sorted(found, key=lambda one: (one.at_ms, one.revision), reverse=True)
+        return sorted(found, key=_age, reverse=True)
 
     def create(self, kept: Kept, *, now_ms: int, reason: str) -> Snapshot | None:
-        """Write one and give up what retention does not keep; None when the newest has this revision."""
-        present = self.listed()
-        if present and present[0].revision == kept.context.revision:
+        """Write one and give up what retention does not keep; None when there is one of this revision."""
+        if any(one.revision == kept.context.revision for one in self.listed()):
             return None
         disk.make_private(self.folder)
         disk.sweep_partials(self.folder)
@@ -165,6 +164,11 @@ class Snapshots:
     def _known(self, name: str) -> None:
         if parsed_name(name) is None or not (self.folder / name).is_file():
             raise UnknownSnapshot(name)
+
+
+def _age(snapshot: Snapshot) -> tuple[int, int]:
+    """Their order: a clock may have been put back, no revision comes twice."""
+    return snapshot.revision, snapshot.at_ms
 
 
 def _pin(name: str) -> str:

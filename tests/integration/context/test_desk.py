@@ -395,6 +395,18 @@ def test_c_22_a_snapshot_is_taken_only_of_what_changed(desk: ContextManager):
     assert [one.revision for one in desk.snapshots()] == [4, 2]
 
 
+def test_c_22_a_clock_that_was_put_back_makes_no_old_snapshot_the_newest(desk: ContextManager):
+    converse(desk, 1)
+    before = desk.snapshot(now_ms=NOW + 400 * 24 * 60 * MINUTE)
+    desk.record_decision("Later", now_ms=NOW)
+    later = desk.snapshot(now_ms=NOW)
+
+    assert desk.snapshot(now_ms=NOW + MINUTE) is None
+    assert desk.snapshots() == [later, before]
+    (desk.brain.path / "context.json").write_text("{")
+    assert desk.load(now_ms=NOW).context.memory.last_decisions == ("Later",)
+
+
 def test_c_22_context_and_workflow_are_restored_together_after_a_snapshot_of_the_present(
     desk: ContextManager,
 ):
