@@ -331,6 +331,16 @@ def test_a_note_for_later_is_kept_by_the_host_and_one_for_this_turn_is_told_in_i
     assert '"persistence_id\\": 11' in whole_text(api.turns[1])
 
 
+def test_a_note_for_after_any_tool_does_not_come_with_the_tool_that_made_it(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(note("after any tool", deliver_at="after_tool"), TRUE, Say("done"))
+    with run(workspace, api) as runner:
+        runner.keep(14)
+        assert [notice.id for notice in runner.told(1)] == [14]
+    assert ["[NOTE] after any tool" in whole_text(turn) for turn in api.turns] == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "named"),
     [
