@@ -172,8 +172,7 @@ class Brain:
 
     def _write(self, found: Kept, draft: Draft, now_ms: int) -> None:
         if draft.workflow is not found.workflow:
-            draft.workflow = self._with_room(draft.workflow)
-            self._put(WORKFLOW, draft.workflow.model_dump(mode="json"))
+            draft.workflow = self._put_workflow(draft.workflow)
         if draft.context is not found.context or draft.workflow is not found.workflow:
             draft.context = self._stamped(draft.context, now_ms)
             self._put_context(draft.context)
@@ -188,19 +187,21 @@ class Brain:
             }
         )
 
-    def _with_room(self, plans: Workflow) -> Workflow:
-        """Put away finished plans, the oldest first, into `documents/`, until the rest has room.
+    def _put_workflow(self, plans: Workflow) -> Workflow:
+        """Write the plans, and return those written: finished ones are put away into `documents/`, the oldest
+        first, until the rest has room.
 
         Raises:
             PlanRefused: it has none, and nothing more is over.
         """
-        while len(disk.encoded(plans.model_dump(mode="json"))) > WORKFLOW_BYTES:
+        while len(data := disk.encoded(plans.model_dump(mode="json"))) > WORKFLOW_BYTES:
             plans, oldest = workflow.without_oldest_finished(plans)
             if oldest is None:
                 raise PlanRefused("The plans take up all their room: complete or cancel the tasks of one.")
             folder = self.path / "documents" / _UNSAFE.sub("_", oldest.id)[:100]
             disk.make_private(folder)
             disk.write_durably(folder / "plan.json", disk.encoded(oldest.model_dump(mode="json")))
+        disk.write_durably(self.path / WORKFLOW, data)
         return plans
 
     def _put_context(self, context: Context) -> None:
