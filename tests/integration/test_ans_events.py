@@ -80,9 +80,9 @@ def test_calls_of_tools_are_pending_and_end_once_each_well_or_not_or_too_late(
     text = whole_text(api.turns[1])
     assert text.count("<system_notification>") == 1, "told once for the whole batch"
     assert "out of paper" in text[text.index("<system_notification>") :]
-    # One table, or two where the batch took longer than the window of what is told together.
+    # One table, or more where the batch took longer than the window of what is told together.
     assert {notice.event_type for notice in told} <= {"tool.call.failure", "tool.call.timeout"}
-    assert 1 <= len(told) <= 2
+    assert 1 <= len(told) <= 3
 
 
 def test_a_refusal_of_the_host_and_a_call_of_nothing_are_failures(
