@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from agent_runner.wire.order import MAX_RESTORE_CHARS, AgentName, Restore, RestoreMode
+from agent_runner.wire.order import MAX_RESTORE_CHARS, AgentName, Restore
 from orchestrator.chronicle import Chronicle
 from orchestrator.clock import Clock
 from orchestrator.container.ties import Restoration
@@ -33,8 +32,8 @@ from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
 
-PATIENCE_SECONDS = 5.0
-"""How long a start waits for what was kept. The first one of a host waits for the encoding to be loaded."""
+PATIENCE_SECONDS = 15.0
+"""How long a start waits for what was kept, on a machine without time. Another writer may hold it for 5 s."""
 UNREAD = "what was kept of it could not be read in time"
 NO_SESSIONS = "this agent has no sessions, and reads what was kept"
 
@@ -85,11 +84,11 @@ class Restoring:
     async def restore(self, turn: Turn, group: Group, session_id: str | None) -> Restoration:
         """Decide how a new container goes on with the conversation of a group that has this session."""
         ids = {"group": group.folder, "turn": turn.id}
-        has_answered = True
+        known = _unknown(session_id, now_ms=self._clock.now_ms())
         try:
             asked = self._asked(group, turn.kind)
             known = await self._known(turn, session_id, asked)
-            has_answered = known.answered is not None
+            known = await asyncio.to_thread(_with_transcript, known, self._session_files, group.folder)
             async with asyncio.timeout(PATIENCE_SECONDS):
                 return await self._decide(group, known, asked)
         except (AndyError, OSError, TimeoutError) as error:
@@ -97,20 +96,13 @@ class Restoring:
         except Exception:
             # What is wrong with a conversation's past is no reason to leave a question unanswered.
             log.exception("conversation.not_read", **ids)
-        return _unread(session_id, is_resumed=session_id is not None and has_answered)
+        return _unread(known)
 
     async def _decide(self, group: Group, known: Known, asked: Asked) -> Restoration:
         # Without this, what was cleared a moment ago would be told.
         await self._chronicle.catch_up(group.folder)
-        look = partial(
-            _look,
-            self._chronicle.manager(group.folder),
-            self._session_files,
-            group.folder,
-            known,
-            factors=self._factors,
-        )
-        found = await asyncio.to_thread(look)
+        manager = self._chronicle.manager(group.folder)
+        found = await asyncio.to_thread(_look, manager, known, factors=self._factors)
         if asked.agent == "offline":
             mode = "rehydrate" if found.whole else "fresh"
             restore, resumed = Restore(mode=mode, reason=NO_SESSIONS, meta=found.meta), None
@@ -165,13 +157,21 @@ class Restoring:
             log.warning("context.behind", group=folder, reason=str(error))
 
 
-def _unread(session_id: str | None, *, is_resumed: bool) -> Restoration:
-    """Resume without a look; not a session that holds nothing but a question that is asked again."""
-    mode: RestoreMode = "resume" if is_resumed else "fresh"
+def _unknown(session_id: str | None, *, now_ms: int) -> Known:
+    """All that is known when not even the store can be read: a session is one to resume."""
+    answered = checkpoints.Answered(session_id=session_id, at_ms=now_ms) if session_id else None
+    return Known(session_id=session_id, answered=answered, now_ms=now_ms)
+
+
+def _unread(known: Known) -> Restoration:
+    """Go on with what the session holds, whatever that is, and nothing told."""
+    seen = known.transcript
+    held = [mark for mark in known.marks if seen is not None and mark.uuid and seen.has(mark.uuid)]
+    decision = plan_restore(replace(known, marks=held, is_kept=False))
     return Restoration(
-        restore=Restore(mode=mode, reason=UNREAD),
-        seen=session_id,
-        session_id=session_id if is_resumed else None,
+        restore=Restore(mode=decision.mode, reason=UNREAD, resume_at=decision.resume_at),
+        seen=known.session_id,
+        session_id=decision.session_id,
     )
 
 
@@ -207,10 +207,8 @@ class _Found:
         }
 
 
-def _look(
-    manager: ContextManager, session_files: Path, folder: str, known: Known, *, factors: TokenFactors
-) -> _Found:
-    """Read the transcript and what was kept, and decide. Blocks."""
+def _look(manager: ContextManager, known: Known, *, factors: TokenFactors) -> _Found:
+    """Read what was kept, and decide. Blocks."""
     counter = ScaledCounter(manager.counter, factors.of(known.model))
     kept = manager.load(now_ms=known.now_ms)
     context = kept.context
@@ -219,7 +217,6 @@ def _look(
     window = [message for message in context.conversation.recent_window if message.turn is not None]
     known = replace(
         known,
-        transcript=_transcript(session_files, folder, known),
         is_kept=bool(whole),
         window=sorted({message.turn for message in window if message.turn is not None}),
     )
@@ -235,14 +232,15 @@ def _look(
     return _Found(decision=decision, whole=whole, part=part, meta=meta[:MAX_RESTORE_CHARS] or None)
 
 
-def _transcript(session_files: Path, folder: str, known: Known) -> transcript.Transcript | None:
+def _with_transcript(known: Known, session_files: Path, folder: str) -> Known:
+    """Add what the session is seen to hold, if that can be seen. Blocks."""
     if known.session_id is None or known.answered is None:
-        return None
+        return known
     try:
-        return transcript.look(session_files, folder, known.session_id)
+        return replace(known, transcript=transcript.look(session_files, folder, known.session_id))
     except OSError as error:
         log.warning("transcript.not_read", group=folder, reason=str(error))
-        return None
+        return known
 
 
 def _note_session(

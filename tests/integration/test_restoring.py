@@ -321,7 +321,7 @@ async def test_whatever_goes_wrong_costs_no_answer(talked: House, monkeypatch) -
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(restoring, "plan_restore", broken)
+    monkeypatch.setattr(restoring, "_look", broken)
     assert mode_of(await talked.restore()) == ("resume", SESSION)
     await talked.begin("a first question in a new session")
     async with talked.household.database.transaction() as tx:
@@ -330,12 +330,27 @@ async def test_whatever_goes_wrong_costs_no_answer(talked: House, monkeypatch) -
     assert mode_of(await talked.restore()) == ("fresh", None)
 
 
+async def test_a_question_is_there_once_also_when_nothing_that_was_kept_can_be_read(
+    talked: House, monkeypatch
+) -> None:
+    monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 0)
+    answered = talked.transcript.last
+    talked.transcript.asks("cut off")
+    talked.write()
+    found = await talked.restore()
+    assert (*mode_of(found), found.restore.resume_at) == ("resume", SESSION, answered)
+    talked.write(slice(0, 4))
+    found = await talked.restore()
+    assert (*mode_of(found), found.restore.reason) == ("resume", SESSION, UNREAD)
+
+
 async def test_settings_that_are_amiss_are_told_by_whoever_needs_them(talked: House) -> None:
     def amiss(group, kind):
         raise SettingError("ANTHROPIC_BASE_URL is no URL.")
 
     talked.restoring._asked = amiss
-    assert mode_of(await talked.restore()) == ("resume", SESSION)
+    found = await talked.restore()
+    assert (*mode_of(found), found.restore.reason) == ("resume", SESSION, UNREAD)
 
 
 @pytest.fixture
