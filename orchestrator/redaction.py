@@ -17,7 +17,8 @@ SHORTEST = len("sk-12345678")
 """Of all shapes that have no sign between a name and a value."""
 
 _KEYS = (
-    r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{8,}",  # Anthropic, OpenAI and those that do as they do
+    # Anthropic, OpenAI and those that do as they do; `sk-learn-basics` is none.
+    r"(?<![A-Za-z0-9])sk-(?:(?:ant|proj|svcacct|or)-|(?=[A-Za-z_-]{0,99}[0-9])|(?=[A-Za-z]{20}))[A-Za-z0-9_-]{8,}",
     r"(?<![A-Za-z0-9])[sr]k_(?:live|test)_[A-Za-z0-9]{8,}",
     r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{16,}",
     r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{16,}",
@@ -33,11 +34,12 @@ _KEY = re.compile("|".join(_KEYS))
 _PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{1,60}-----")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{1,60}-----")
 _HEADER = re.compile(
-    r"(?i)\b((?:proxy-)?authorization|x-api-key|cookie)(\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4})[^\r\n]+"
+    r"(?i)(?<![a-z0-9])((?:proxy-)?authorization|x-api-key|cookie(?=.{1,100}=))"
+    r"(\\?[\"']?[ \t]{0,4}[:=][ \t]{0,4})[^\r\n]+"
 )
 _BEARER = re.compile(
-    r"(?i)\b(bearer|basic)([ \t]{1,4})"
-    r"(?:(?=[A-Za-z._~+/=-]{0,199}[0-9])[A-Za-z0-9._~+/=-]{8,}|[A-Za-z0-9._~+/=-]{20,})"
+    r"(?i)(?<![a-z0-9])(bearer|basic)([ \t]{1,4})"
+    r"(?:(?=[A-Za-z._~+/=-]{0,199}[0-9])[A-Za-z0-9._~+/=-]{8,}|[A-Za-z0-9._~+/=-]{28,})"
 )
 _USERINFO = re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,200}(?=@)")
 

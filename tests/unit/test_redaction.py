@@ -29,6 +29,9 @@ SHAPES = {
     "bearer": f"Bearer {BODY}",
     "header": "Authorization: Basic QWxhZGRpbjpvcGVu",
     "api_header": f"x-api-key: {BODY}",
+    "cookie": f"Cookie: session={BODY}; theme=dark",
+    "old_key": f"sk-{BODY}{BODY}",
+    "letters_only": "sk-QxKmVtLpRsWdQxKmVtLpRsWd" + BODY,
     "password": f"password={BODY}",
     "password_colon": f"Password: {BODY}",
     "passwd": f"passwd = {BODY}",
@@ -47,7 +50,9 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("around", ["{}", "before {} after", "가나 {} 다라", "x\n{}\ny", "({})", "`{}`"])
+@pytest.mark.parametrize(
+    "around", ["{}", "before {} after", "가나 {} 다라", "열쇠는{}를", "x\n{}\ny", "({})", "`{}`"]
+)
 def test_c_21_a_secret_of_every_shape_goes(shape: str, around: str):
     found = redact(around.format(SHAPES[shape]))
 
@@ -61,6 +66,9 @@ def test_c_21_a_secret_of_every_shape_goes(shape: str, around: str):
     "text",
     [
         "Shall we sk-ip lunch?",
+        "I read sk-learn-tutorial-basics yesterday.",
+        "My favourite cookie: chocolate chip",
+        "basic internationalization, bearer internationalization",
         "The token count is 500 tokens, token: 12.",
         "the secret: patience",
         "Ask me for the password later, it is on the wall.",
