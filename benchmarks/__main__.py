@@ -24,6 +24,7 @@ NAMES = (
     "dashboard",
     "many_messages",
     "cold_start",
+    "restore",
     "due_task",
     "fan_out",
     "recovery",
