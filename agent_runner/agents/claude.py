@@ -56,7 +56,6 @@ class ClaudeAgent:
         self._cli = CliProcess(started, self._tools) if started else None
         self._client: claude_agent_sdk.ClaudeSDKClient | None = None
         self._sdk: Any = None
-        self._preparing: asyncio.Task[None] | None = None
         self._stream: Any = None
         self._hooks: Any = None
 
@@ -87,8 +86,6 @@ class ClaudeAgent:
     async def close(self) -> None:
         client, cli = self._client, self._cli
         self._client = self._cli = None
-        if self._preparing is not None:
-            self._preparing.cancel()
         try:
             if client is not None:
                 with contextlib.suppress(TimeoutError):
@@ -108,7 +105,8 @@ class ClaudeAgent:
         self._join_notices()
         chosen = self._sdk.options(settings, self._order, self._restoring.hooks(), noticing=self._hooks)
         cli = self._run_cli(settings, self._sdk.sdk_command(chosen) or settings.command())
-        self._preparing = asyncio.create_task(self._noticing.prepare(), name="notices")  # the CLI boots still
+        if self._noticing.starts_with_something:
+            self._noticing.warm_soon()  # the CLI boots still
         self._client = await self._sdk.connect(cli, chosen)
         self._stream.usage = self._client.get_context_usage
 

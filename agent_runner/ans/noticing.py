@@ -40,6 +40,7 @@ class Noticing:
         self._make = make
         self._waiting: list[Act] = []
         self._loading = asyncio.Lock()
+        self._warming: asyncio.Task[None] | None = None
 
     async def load(self) -> Rules:
         """Return the rules. The first time takes long, but blocks nobody else."""
@@ -52,23 +53,21 @@ class Noticing:
                 self.rules = rules
         return self.rules
 
-    async def prepare(self) -> None:
-        """Load before the first turn, and what telling needs if that turn has something to tell.
+    @property
+    def starts_with_something(self) -> bool:
+        """Whether the first prompt of the run has something to tell."""
+        return bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
 
-        Never raises.
-        """
-        has_to_tell = bool(self._order.turn.notices) or self._order.restore.mode != "fresh"
-        await self._load(fully=has_to_tell)
+    def warm_soon(self) -> None:
+        """Begin to load what telling needs, and go on."""
+        if self._warming is None:
+            self._warming = asyncio.create_task(self.warm(), name="notices")
 
     async def warm(self) -> None:
-        """Load all that later turns need, now that the first is answered. Never raises."""
-        await self._load(fully=True)
-
-    async def _load(self, *, fully: bool) -> None:
+        """Load all that telling needs. Never raises."""
         try:
             rules = await self.load()
-            if fully:
-                await asyncio.to_thread(rules.warm)
+            await asyncio.to_thread(rules.warm)
         except Exception as error:  # noqa: BLE001  # whoever needs them is told
             log_fault("the notices were not loaded", error)
 
@@ -92,6 +91,8 @@ class Noticing:
 
     def end_session(self, *, session_id: str | None) -> None:
         """Say that the run is over, to whom listens already."""
+        if self._warming is not None:
+            self._warming.cancel()
         if self.rules is not None:
             self.rules.end_session(session_id=session_id)
 

@@ -99,6 +99,9 @@ class NoticeHooks:
         if self._on_first_prompt is not None:
             self._on_first_prompt()
             self._on_first_prompt = None
+            if self._noticing.rules is None and not self._noticing.starts_with_something:
+                self._noticing.warm_soon()
+                return {}
         rules = await self._noticing.load()
         await rules.look_at_files()
         await self._stream.measure("turn_start")
