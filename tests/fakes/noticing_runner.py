@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import subprocess
 import sys
 from collections.abc import Iterable
+from types import TracebackType
 from typing import Any
 
 from agent_runner.wire.files import unique_name, write_whole
@@ -33,6 +37,23 @@ noticing.Noticing.__init__.__kwdefaults__["make"] = recording
 {more}
 sys.exit(__main__.main())
 """
+STUCK = """
+import asyncio
+from agent_runner.ans import rules
+drain, calls = rules.Rules.drain, []
+
+async def stuck(self, point, **more):
+    calls.append(point)
+    if len(calls) == 1:
+        await asyncio.Event().wait()
+    return await drain(self, point, **more)
+
+rules.Rules.drain = stuck
+"""
+"""The first point at which notices are told never ends."""
+UID, GID = os.getuid() or 1000, os.getgid() or 1000
+"""Whom a container runs as: nobody's root."""
+OPEN = "<system_notification>"
 
 
 class NoticingRunner(RunnerProcess):
@@ -42,9 +63,11 @@ class NoticingRunner(RunnerProcess):
         self, workspace: Workspace, order: RunOrder, api: ScriptedMessagesApi | None = None, *, more: str = ""
     ) -> None:
         self._events = workspace.root / "events.jsonl"
-        program = PROGRAM.format(events=str(self._events), more=more)
         url = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "placeholder"} if api else {}
-        super().__init__(workspace, order, environment=url, command=(sys.executable, "-c", program))
+        super().__init__(workspace, order, environment=url, command=self._program(workspace, more))
+
+    def _program(self, workspace: Workspace, more: str) -> tuple[str, ...]:
+        return sys.executable, "-c", PROGRAM.format(events=str(self._events), more=more)
 
     def events(self, event_type: str | None = None) -> list[dict[str, Any]]:
         """Return what was emitted until now, in order, all of it or of one type."""
@@ -85,6 +108,35 @@ class NoticingRunner(RunnerProcess):
         return self.request(self.workspace.tasks)
 
 
+class ContainedRunner(NoticingRunner):
+    """The same in a container of the agent image, confined as agents are, but on the host's network."""
+
+    def __init__(
+        self, image: str, workspace: Workspace, order: RunOrder, api: ScriptedMessagesApi, **more: str
+    ) -> None:
+        self._image = image
+        self._name = f"andy-notices-{secrets.token_hex(6)}"
+        for path in (workspace.root, *workspace.root.rglob("*")):
+            os.chown(path, UID, GID)
+        super().__init__(workspace, order, api, **more)
+
+    def _program(self, workspace: Workspace, more: str) -> tuple[str, ...]:
+        program = PROGRAM.format(events=f"/workspace/{self._events.name}", more=more)
+        confined = ("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--tmpfs=/tmp")
+        home = f"--tmpfs=/home/andy/.claude:uid={UID},gid={GID}"
+        mounted = ("--volume", f"{workspace.root}:/workspace", "--network=host")
+        given = ("--env=ANTHROPIC_BASE_URL", "--env=ANTHROPIC_API_KEY", f"--user={UID}:{GID}")
+        started = ("docker", "run", "--rm", "--interactive", "--init", f"--name={self._name}")
+        python = ("--entrypoint=/opt/andy/bin/python", self._image, "-c", program)
+        return (*started, *confined, home, *mounted, *given, *python)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        subprocess.run(["docker", "rm", "--force", self._name], capture_output=True, check=False)
+        super().__exit__(kind, error, trace)
+
+
 def with_notices(order: RunOrder, notices: Iterable[Notice]) -> RunOrder:
     """Give the first turn of an order notices of the host."""
     return order.model_copy(update={"turn": order.turn.model_copy(update={"notices": tuple(notices)})})
@@ -98,6 +150,16 @@ def a_notice(notice_id: int, message: str, **more: Any) -> Notice:
         "payload": {"message": message, "category": "context", "priority": more.get("priority", "normal")},
     }
     return Notice(id=notice_id, **(fields | more))
+
+
+def notices_blocks(request: Recorded) -> list[str]:
+    """What was put before the model in a request, a block a hook."""
+    texts = (
+        block.get("text", "")
+        for message in request.body["messages"]
+        for block in (message["content"] if isinstance(message["content"], list) else [])
+    )
+    return [text[text.index(OPEN) :] for text in texts if OPEN in text]
 
 
 def whole_text(request: Recorded) -> str:

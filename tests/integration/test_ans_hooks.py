@@ -27,11 +27,18 @@ from tests.fakes.messages_api import (
     tool_names,
     tool_results,
 )
-from tests.fakes.noticing_runner import NoticingRunner, a_notice, whole_text, with_notices
+from tests.fakes.noticing_runner import (
+    OPEN,
+    STUCK,
+    NoticingRunner,
+    a_notice,
+    notices_blocks,
+    whole_text,
+    with_notices,
+)
 from tests.fakes.runner_process import RUN, make_workspace, order_of
 
 pytestmark = pytest.mark.timeout(180)
-OPEN = "<system_notification>"
 TRUE = UseTool("Bash", {"command": "true"})
 
 
@@ -119,34 +126,10 @@ def test_thirty_thousand_characters_of_notices_stay_under_the_cap_and_come_in_pa
     assert second
     assert not {notice.id for notice in first} & {notice.id for notice in second}
     for turn in api.turns:
-        for block in _system_blocks(turn):
+        for block in notices_blocks(turn):
             assert len(block) < 10_000
             assert "saved to" not in block
     assert "N01" in whole_text(api.turns[0])
-
-
-def _system_blocks(request: Recorded) -> list[str]:
-    texts = (
-        block.get("text", "")
-        for message in request.body["messages"]
-        for block in (message["content"] if isinstance(message["content"], list) else [])
-    )
-    return [text[text.index(OPEN) :] for text in texts if OPEN in text]
-
-
-STUCK = """
-import asyncio
-from agent_runner.ans import rules
-drain, calls = rules.Rules.drain, []
-
-async def stuck(self, point, **more):
-    calls.append(point)
-    if len(calls) == 1:
-        await asyncio.Event().wait()
-    return await drain(self, point, **more)
-
-rules.Rules.drain = stuck
-"""
 
 
 def test_hooks_that_never_end_keep_a_turn_waiting_once(
