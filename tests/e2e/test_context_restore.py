@@ -74,6 +74,15 @@ class Talk:
 
 
 @pytest.fixture
+def runtime(request: pytest.FixtureRequest) -> str:
+    """Where agents run: in containers where Docker was promised. It takes long, and once is enough."""
+    if not os.environ.get("TESTS_NEED_DOCKER"):
+        return "process"
+    request.getfixturevalue("agent_image")
+    return "docker"
+
+
+@pytest.fixture
 def talk(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[Talk]:
     """What was `SAID`, and no container any more."""
     environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-owner", "ANTHROPIC_BASE_URL": api.url}
