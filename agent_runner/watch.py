@@ -57,7 +57,7 @@ class Watch(FileSystemEventHandler):
 
     async def looks(self, sweep_seconds: float) -> AsyncIterator[None]:
         """Yield whenever it is time to look: at once, after each hint, and every `sweep_seconds`."""
-        pause = sweep_seconds
+        pause = SETTLE_SECONDS  # it may have begun between the halves of a rename
         while True:
             changed = self._changed
             yield

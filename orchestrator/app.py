@@ -399,7 +399,7 @@ class Orchestrator:
             prepare=self._provision.prepare,
             watch=self._open_mailbox,
             unwatch=self._watcher.unwatch,
-            deposit_turn=self._remembering.chronicle.noting(inputs.write_turn),
+            deposit_turn=inputs.write_turn,
             deposit_close=inputs.write_close,
             forget_turn=inputs.forget_turn,
             forget_run=inputs.forget_run,

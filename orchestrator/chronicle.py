@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 import structlog
 
 from agent_runner.wire.mailbox import Reply
-from agent_runner.wire.order import TurnOrder
 from orchestrator import owner, retelling
 from orchestrator.clock import Clock
 from orchestrator.context import tools
@@ -41,16 +39,12 @@ SWEEP_SECONDS = 60.0
 MAX_EXCHANGES = 100
 """How far it looks back. What a window and a summary keep of more is nothing."""
 SNAPSHOT_MS = 30 * 60_000
-HEADSTART_SECONDS = 0.005
-"""How long a turn waits for its question to be written down. It is written all the same."""
 SPEAKING = (
-    *("turn.started", "turn.handed_over", "turn.answered", "turn.failed", "turn.put_back"),
+    *("turn.started", "turn.acknowledged", "turn.answered", "turn.failed", "turn.put_back"),
     "message.sent",  # a conversation was cleared, for one
 )
 AMENDED = "message.amended"
 
-Deposit = Callable[[Folder, TurnOrder], None]
-"""Give a turn to a container that lives. Blocks."""
 OnFold = Callable[[Group, Registered], None]
 """Hear that messages have left a window. Quick; called in the event loop."""
 
@@ -94,8 +88,6 @@ class Chronicle:
         self._snapshot_due_ms: dict[Folder, int] = {}
         self._versions: dict[Folder, int] = {}
         self._troubles: deque[Trouble] = deque()
-        self._noted: deque[tuple[Folder, Registered]] = deque()
-        self._writer = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="context-question")
 
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
         """The context of a group; what a load finds amiss in it, the owner is told."""
@@ -171,18 +163,12 @@ class Chronicle:
             if found:
                 last = found[-1].turn
                 self._marks[folder] = last if still_open is None else min(last, still_open - 1)
-        for one in (*self._noted_of(folder), *registered):
+        for one in registered:
             if one.evicted:
                 self._on_fold(group, one)
         await self._tell_troubles()
         if found and folder not in self._marks:
             await self.catch_up(folder)  # a snapshot took its place: what was said since is in the store
-
-    def _noted_of(self, folder: Folder) -> list[Registered]:
-        """What was written down for this group before a turn was handed over."""
-        noted = [self._noted.popleft() for _ in range(len(self._noted))]
-        self._noted.extend(pair for pair in noted if pair[0] != folder)
-        return [registered for whose, registered in noted if whose == folder]
 
     def _write(self, group: Group, found: Sequence[Exchange]) -> list[Registered]:
         """Register what is new. Blocks."""
@@ -241,33 +227,6 @@ class Chronicle:
     def _show(self, folder: Folder) -> None:
         kept = self.manager(folder).load(now_ms=self._clock.now_ms())
         self._copies.write(folder, kept, is_new=True)
-
-    def noting(self, deposit: Deposit) -> Deposit:
-        """`deposit`, with the question written down before it."""
-
-        def note_and_deposit(folder: Folder, order: TurnOrder) -> None:
-            self.note_question(folder, order)
-            deposit(folder, order)
-
-        return note_and_deposit
-
-    def note_question(self, folder: Folder, order: TurnOrder) -> None:
-        """Write down what a turn asks that is about to be handed over (C-12). Blocks for 5 ms at most."""
-        asked = retelling.ordered_in_words(order)
-        if not asked:
-            return
-        futures.wait([self._writer.submit(self._note, folder, order.turn, asked)], timeout=HEADSTART_SECONDS)
-
-    def _note(self, folder: Folder, turn: int, asked: str) -> None:
-        try:
-            done = self.manager(folder).register_message(
-                "user", asked, message_id=question_id(turn), now_ms=self._clock.now_ms()
-            )
-        except (ContextBusy, OSError) as error:
-            # The next look makes it whole.
-            log.warning("context.behind", group=folder, reason=str(error))
-            return
-        self._noted.append((folder, done))
 
     # What agents keep
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agent_runner.wire.order import Request, TurnOrder
+from agent_runner.wire.order import Request
 from orchestrator.inbound import triggers
 from orchestrator.models import Group, TurnKind
 from orchestrator.outbound.format import for_people
@@ -24,12 +24,6 @@ def asked_in_words(exchange: Exchange, group: Group, *, name: str) -> str:
         for one in exchange.asked
     )
     return _asked(exchange.kind, requests)
-
-
-def ordered_in_words(order: TurnOrder) -> str:
-    """The same, as a turn's order has it; empty of one that nobody asks, or that may be no conversation's."""
-    is_question = order.kind == "chat" and order.command is None and order.requests
-    return _asked(TurnKind.CHAT, order.requests) if is_question else ""
 
 
 def said_in_words(exchange: Exchange) -> str:

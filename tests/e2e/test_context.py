@@ -85,7 +85,7 @@ def andy(model: Watching, runtime: str) -> Iterator[AndyProcess]:
             yield andy
 
 
-def test_a_model_keeps_plan_and_decisions_and_its_question_is_kept_before_it_is_asked(
+def test_a_model_keeps_plan_and_decisions_and_its_first_question_is_kept_before_it_is_asked(
     andy: AndyProcess, model: Watching
 ) -> None:
     model.steps = [
@@ -107,7 +107,8 @@ def test_a_model_keeps_plan_and_decisions_and_its_question_is_kept_before_it_is_
 
     model.steps = [Say("On Saturday.")]
     assert andy.say("when?")["reply"] == "On Saturday."
-    assert model.kept[-1] == ["you: plan our trip", "It is planned.", "you: when?"], "and before a hand-over"
+    until_kept(andy, "On Saturday.")
+    assert window_of(andy.home)[2:] == ["you: when?", "On Saturday."]
 
     plan = andy.cli("context", "plan", "main")
     assert "→ plan_001  부산 여행" in plan.stdout, plan.stderr

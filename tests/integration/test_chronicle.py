@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 
 from agent_runner.wire.frames import Result, TurnEnd
-from agent_runner.wire.order import Request, TurnOrder
 from orchestrator import registration
 from orchestrator.chronicle import MAX_EXCHANGES, SNAPSHOT_MS, Chronicle
 from orchestrator.context.dialogue import Registered
-from orchestrator.context.files import LOCK
-from orchestrator.context.models import Context, Message
+from orchestrator.context.models import Context
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.models import Folder, Group, SessionCommand, TurnState
 from orchestrator.retelling import TAKEN_BACK
@@ -151,38 +148,6 @@ async def test_a_question_that_failed_stays_and_waits_for_no_answer(house):
     assert (house.window, house.kept.pending_user) == ([(f"t{turn.id}.u", "Jane: hello")], None)
 
 
-async def test_a_question_is_written_down_before_it_is_handed_over_in_the_same_words(house):
-    await house.household.hear("@Andy hello")
-    turn, _, order = await house.household.start_next()
-    await asyncio.to_thread(house.chronicle.note_question, FAMILY, order)
-    await until(lambda: house.window, "a slow disk may take longer than the turn waits")
-    revision = house.kept.revision
-    await house.catch_up()
-    assert house.window == [(f"t{turn.id}.u", "Jane: hello")]
-    assert house.kept.revision == revision, "nothing is written twice"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"kind": "worker"}, {"kind": "auto"}, {"kind": "task"}, {"command": "compact"}, {"requests": ()}],
-)
-async def test_what_is_no_question_of_the_conversation_is_not_noted(house, changes):
-    order = TurnOrder(run="r", turn=1, kind="chat", prompt="x", requests=(Request(sender="J", text="x"),))
-    await asyncio.to_thread(house.chronicle.note_question, FAMILY, order.model_copy(update=changes))
-    assert house.window == []
-    assert not house.brain.exists()
-
-
-async def test_a_turn_does_not_wait_for_who_holds_the_context(house):
-    await house.say("hello", "hi")
-    await house.catch_up()
-    order = TurnOrder(run="r", turn=99, kind="chat", prompt="x", requests=(Request(sender="J", text="x"),))
-    lock = FileLock(house.brain / LOCK)
-    with lock:
-        await asyncio.to_thread(house.chronicle.note_question, FAMILY, order)
-    await until(lambda: len(house.window) == 3, "it is written down when the other lets go")
-
-
 async def test_a_cleared_conversation_is_closed_once_and_what_comes_after_is_kept(house):
     await house.say("one", "1")
     await house.clear()
@@ -314,22 +279,6 @@ async def test_what_was_said_after_the_snapshot_is_read_again_when_it_takes_a_da
     assert [one for one, _ in house.window] == [
         f"t{turn}.{who}" for turn in (first, second, third) for who in "ua"
     ]
-
-
-async def test_what_left_the_window_is_told_whoever_registered_it(house):
-    for number in range(4):
-        await house.say(f"{number} {'long ' * 200}", "ok")
-        await house.catch_up()
-    assert house.folds
-    before = len(house.folds)
-    order = TurnOrder(
-        run="r", turn=99, kind="chat", prompt="x", requests=(Request(sender="J", text="more " * 400),)
-    )
-    await asyncio.to_thread(house.chronicle.note_question, FAMILY, order)
-    await until(lambda: house.window[-1][0] == "t99.u", "it is written down")
-    await house.catch_up()
-    assert len(house.folds) == before + 1
-    assert all(isinstance(one, Message) for one in house.folds[-1].evicted)
 
 
 async def test_the_loop_follows_events_and_outlives_a_context_that_is_held(house):
