@@ -153,7 +153,9 @@ class AndyProcess:
         is_sent = found["outcome"] not in ("answered", "failed") or not self.rows(
             "SELECT 1 FROM outbox WHERE turn_id = ? AND state IN ('pending', 'sending')", found["turn"]
         )
-        return found if found["outcome"] in ("answered", "failed", "ignored") and is_sent else None
+        if found["outcome"] not in ("answered", "failed", "ignored") or not is_sent:
+            return None
+        return self.find(message_id)  # it may have been sent only since it was found
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `andy …` on this home."""
