@@ -22,7 +22,6 @@ from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 
 MAX_QUERY_CHARS = 200
-CUT_OFF = "cut_off"
 RESUMED = {
     "resume": "this conversation goes on where it was",
     "resume_plus_delta": "this conversation goes on where it was, with what its session lacked",
