@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.andy_process import AndyProcess, until
+from tests.fakes.live_files import contents
 from tests.fakes.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, system_text
 
 pytestmark = pytest.mark.timeout(240)
@@ -49,7 +50,11 @@ def test_without_a_model_it_is_told_what_was_talked_about_also_after_a_power_cut
         andy.start()
         assert "여기까지 이야기했어요" in (korean := andy.say("무슨 얘기 하고 있었지?")["reply"])
         assert "we go by train" in korean
-        held = [path for path in (andy.home / "data").rglob("*.json") if CANARY in path.read_text("utf-8")]
+        held = [
+            path
+            for path, body in contents(andy.home / "data", "**/*.json").items()
+            if CANARY.encode() in body
+        ]
         assert held == []
 
         assert andy.say("/clear")["outcome"] == "answered"

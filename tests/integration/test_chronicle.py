@@ -20,6 +20,7 @@ from orchestrator.models import Folder, Group, SessionCommand, TurnState
 from orchestrator.retelling import TAKEN_BACK
 from orchestrator.store import exchanges, groups, messages, outbox, turns
 from tests.fakes.household import Household, a_message
+from tests.fakes.live_files import contents
 from tests.fakes.until import until
 
 FAMILY = Folder("family")
@@ -220,7 +221,7 @@ async def test_secrets_are_neither_in_the_context_nor_in_its_copy(house):
     await house.catch_up()
     await house.chronicle.use(await _group(house), "record_decision", {"decision": "pw: token=abc12345"}, "r")
     house.chronicle.manager(FAMILY).snapshot(now_ms=1)
-    held = b"".join(path.read_bytes() for path in house.home.rglob("*.json"))
+    held = b"".join(contents(house.home, "**/*.json").values())
     assert [one for one in (b"hunter22", b"sk-ant", b"ghp_", b"abc12345") if one in held] == []
 
 

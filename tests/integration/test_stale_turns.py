@@ -16,6 +16,7 @@ from orchestrator.container.runner import RunPool
 from orchestrator.ipc import deposit
 from orchestrator.models import RunState, Turn, TurnState
 from tests.fakes.household import Household
+from tests.fakes.live_files import contents
 from tests.fakes.told_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
 from tests.fakes.until import until
 
@@ -76,7 +77,7 @@ class Hosts:
 
     def orders(self) -> list[tuple[str, int]]:
         """What lies in `input/`: each turn by its run."""
-        found = [TurnOrder.parse(path.read_bytes()) for path in self.input.glob("*.json")]
+        found = [TurnOrder.parse(body) for body in contents(self.input, "*.json").values()]
         return sorted((order.run, order.turn) for order in found)
 
 
