@@ -13,9 +13,10 @@ from watchdog.observers.api import BaseObserver
 
 logger = logging.getLogger(__name__)
 
-SETTLE_SECONDS = 0.05
-"""How soon to look once more after a hint: watchdog holds one half of a rename back for 0.5 s when it
-reads the halves apart, while the hint for the partial file came in time."""
+SETTLE_SECONDS = (0.05, 0.1, 0.2, 0.4)
+"""When to look once more after a hint, each after the one before. watchdog may sleep for 0.5 s between the
+halves of a rename, and then signals neither its end nor the file that comes next.
+"""
 
 
 class Watch(FileSystemEventHandler):
@@ -57,11 +58,12 @@ class Watch(FileSystemEventHandler):
 
     async def looks(self, sweep_seconds: float) -> AsyncIterator[None]:
         """Yield whenever it is time to look: at once, after each hint, and every `sweep_seconds`."""
-        pause = SETTLE_SECONDS  # it may have begun between the halves of a rename
+        pauses = iter(SETTLE_SECONDS)  # it may have begun between the halves of a rename
         while True:
             changed = self._changed
             yield
-            pause = SETTLE_SECONDS if await _happens(changed, pause) else sweep_seconds
+            if await _happens(changed, next(pauses, sweep_seconds)):
+                pauses = iter(SETTLE_SECONDS)
 
 
 async def _happens(event: asyncio.Event, seconds: float) -> bool:

@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,9 +27,10 @@ from orchestrator.hints import Hint
 from orchestrator.models import Folder
 
 MAILBOXES = ("messages", "tasks")
-SETTLE_SECONDS = 0.05
-"""How soon a hint is repeated: watchdog holds a rename back for 0.5 s when it reads its halves apart,
-while the hint for the partial file came in time."""
+SETTLE_SECONDS = (0.05, 0.1, 0.2, 0.4)
+"""When a hint is repeated, each after the one before. watchdog may sleep for 0.5 s between the
+halves of a rename, and then signals neither its end nor the file that comes next.
+"""
 BLIND_SWEEP_SECONDS = 1.0
 """How often to sweep while the system signals nothing for a group."""
 
@@ -127,14 +128,17 @@ class MailboxWatcher:
         return max(0.0, self._last_sweep + pause - now)
 
     def _signal(self, folder: Folder) -> None:
-        self.hint(folder)
-        if folder in self._watches and folder not in self._repeats:
-            loop = asyncio.get_running_loop()
-            self._repeats[folder] = loop.call_later(SETTLE_SECONDS, self._repeat, folder)
+        self._repeat(folder, SETTLE_SECONDS)
 
-    def _repeat(self, folder: Folder) -> None:
-        del self._repeats[folder]
+    def _repeat(self, folder: Folder, pauses: Sequence[float]) -> None:
+        """Hint now and after each pause; a signal meanwhile begins anew."""
         self.hint(folder)
+        earlier = self._repeats.pop(folder, None)
+        if earlier is not None:
+            earlier.cancel()
+        if pauses and folder in self._watches:
+            later = asyncio.get_running_loop().call_later(pauses[0], self._repeat, folder, pauses[1:])
+            self._repeats[folder] = later
 
 
 class _Watch:

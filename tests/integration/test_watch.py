@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from watchdog.events import FileCreatedEvent
+from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 
 from agent_runner import watch as watch_module
 from agent_runner.watch import Watch
@@ -45,6 +47,17 @@ async def test_a_new_file_is_signalled_without_a_sweep(
         await next_look(looks)
     finally:
         watch.stop()
+
+
+async def test_a_hint_is_followed_by_looks_for_as_long_as_a_rename_may_be_held_back(directory: Path) -> None:
+    held_back_seconds = InotifyMoveEventGrouper.delay
+    watch = Watch(directory)  # not started: only this test hints
+    looks = watch.looks(NEVER_SECONDS)
+    for _ in range(2):
+        for _ in (0.0, *watch_module.SETTLE_SECONDS):
+            await next_look(looks)
+        watch.on_any_event(FileCreatedEvent("turn.json.partial"))
+    assert sum(watch_module.SETTLE_SECONDS) > held_back_seconds
 
 
 async def test_a_missing_directory_leaves_the_sweep(tmp_path: Path) -> None:
