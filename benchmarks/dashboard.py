@@ -20,8 +20,11 @@ from orchestrator import registration
 from orchestrator.boards import Boards
 from orchestrator.clock import SystemClock
 from orchestrator.config import Settings
-from orchestrator.dashboard import board, cycle, export, notifications, summary
+from orchestrator.dashboard.files import export
 from orchestrator.dashboard.models import Actor, Hand
+from orchestrator.dashboard.services import notifications
+from orchestrator.dashboard.upkeep import cycle
+from orchestrator.dashboard.views import board, summary
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.models import ChatJid, Folder, Group, MessageId

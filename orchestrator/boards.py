@@ -15,16 +15,18 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator import group_files
 from orchestrator.clock import Clock
 from orchestrator.config import Settings
-from orchestrator.dashboard import at_once, board, brief, worker
+from orchestrator.dashboard.delivery import at_once
+from orchestrator.dashboard.delivery.dispatch import NotificationDispatcher
+from orchestrator.dashboard.delivery.ledger import Ledger
 from orchestrator.dashboard.desk import Desk
-from orchestrator.dashboard.dispatch import NotificationDispatcher
-from orchestrator.dashboard.exporter import Exporter
-from orchestrator.dashboard.ledger import Ledger
-from orchestrator.dashboard.mode import mode_of
+from orchestrator.dashboard.files.exporter import Exporter
 from orchestrator.dashboard.models import Actor, Hand
-from orchestrator.dashboard.rounds import Rounds, Ties
-from orchestrator.dashboard.slots import Hours
-from orchestrator.dashboard.work import Limits
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.services.work import Limits
+from orchestrator.dashboard.upkeep import worker
+from orchestrator.dashboard.upkeep.mode import mode_of
+from orchestrator.dashboard.upkeep.rounds import Rounds, Ties
+from orchestrator.dashboard.views import board, brief
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.models import Group, Quote, RunId, Turn

@@ -15,7 +15,7 @@ from orchestrator.clock import Clock
 from orchestrator.config import Settings
 from orchestrator.container import allowlist, mounts
 from orchestrator.credentials.secrets import CredentialSource
-from orchestrator.dashboard.worker import MODEL_TURNS
+from orchestrator.dashboard.upkeep.worker import MODEL_TURNS
 from orchestrator.doors import Doors
 from orchestrator.group_config import GroupConfig
 from orchestrator.home import Home

@@ -16,9 +16,10 @@ from orchestrator.boards import Boards
 from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
 from orchestrator.clock import SystemClock
-from orchestrator.dashboard import cycle, export, importing
-from orchestrator.dashboard.board import snapshot
+from orchestrator.dashboard.files import export, importing
 from orchestrator.dashboard.models import Actor, Hand, Snapshot
+from orchestrator.dashboard.upkeep import cycle
+from orchestrator.dashboard.views.board import snapshot
 from orchestrator.errors import BadRequest
 from orchestrator.events import Bus
 from orchestrator.hints import Hints

@@ -24,7 +24,7 @@ def show_board(*, group: GroupOption = None, as_json: JsonOption = False, home: 
     """Show a group's dashboard as its agent reads it. Works with Andy down, as all but 'worker --llm' do."""
     from orchestrator.cli import boards
     from orchestrator.clock import SystemClock
-    from orchestrator.dashboard import board, summary
+    from orchestrator.dashboard.views import board, summary
 
     if as_json:
         shown = boards.look(home, group, lambda tx, place: board.show(tx, place.group.folder, place.zone))
@@ -52,7 +52,7 @@ def tasks(
 ) -> None:
     """List tasks, the next deadline first."""
     from orchestrator.cli import boards
-    from orchestrator.dashboard import told
+    from orchestrator.dashboard.views import told
 
     wanted = None if with_all else "someday" if someday else "active"
 
@@ -69,7 +69,7 @@ def tasks(
 def questions(*, group: GroupOption = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List open questions."""
     from orchestrator.cli import boards
-    from orchestrator.dashboard import told
+    from orchestrator.dashboard.views import told
 
     async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
         seen = await boards.whole(tx, place)
@@ -95,7 +95,7 @@ def notifications(
 ) -> None:
     """List what was told and what is to be told, by due time."""
     from orchestrator.cli import boards
-    from orchestrator.dashboard import told
+    from orchestrator.dashboard.views import told
 
     async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
         found = await boards.notifications(tx, place, status=status, task=task, limit=limit)
@@ -117,7 +117,7 @@ def history(
 ) -> None:
     """List what is done and moved to the history, the newest first."""
     from orchestrator.cli import boards
-    from orchestrator.dashboard import told
+    from orchestrator.dashboard.views import told
 
     async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
         return [told.task(one, place.zone) for one in await boards.history(tx, place, limit=limit)]

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from agent_runner.wire import dashboard as wire
 from agent_runner.wire.mailbox import Reply
 from orchestrator.clock import Clock
-from orchestrator.dashboard import board, export, importing, knowledge, notifications, questions, tasks
+from orchestrator.dashboard.files import export, importing
 from orchestrator.dashboard.models import (
     Actor,
     Category,
@@ -25,7 +25,9 @@ from orchestrator.dashboard.models import (
     Status,
 )
 from orchestrator.dashboard.results import Refused, Result
-from orchestrator.dashboard.work import Limits, Work
+from orchestrator.dashboard.services import knowledge, notifications, questions, tasks
+from orchestrator.dashboard.services.work import Limits, Work
+from orchestrator.dashboard.views import board
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.models import Group, Turn, TurnKind

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from agent_runner.wire.mailbox import Reply
-from orchestrator.dashboard import when
 from orchestrator.dashboard.desk import Desk
 from orchestrator.dashboard.models import (
     Actor,
@@ -23,7 +22,8 @@ from orchestrator.dashboard.models import (
     Task,
 )
 from orchestrator.dashboard.results import Result
-from orchestrator.dashboard.work import Limits, Work
+from orchestrator.dashboard.services.work import Limits, Work
+from orchestrator.dashboard.words import when
 from orchestrator.ipc.reception import Reception
 from orchestrator.models import ChatJid, Folder, Group, TurnId, TurnKind, TurnState
 from orchestrator.scheduler.timing import times_for

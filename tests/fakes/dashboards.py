@@ -20,9 +20,9 @@ from orchestrator.dashboard.models import (
     Snapshot,
     Task,
 )
-from orchestrator.dashboard.planning import Past, Plan
-from orchestrator.dashboard.rules import Board, plan
-from orchestrator.dashboard.slots import Hours
+from orchestrator.dashboard.rules.plan import Board, plan
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.rules.steps import Past, Plan
 from orchestrator.models import Folder
 
 SEOUL = ZoneInfo("Asia/Seoul")

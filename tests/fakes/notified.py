@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.dashboard.dispatch import NotificationDispatcher
-from orchestrator.dashboard.ledger import Ledger
+from orchestrator.dashboard.delivery.dispatch import NotificationDispatcher
+from orchestrator.dashboard.delivery.ledger import Ledger
 from orchestrator.dashboard.models import Notification, Question, Task
-from orchestrator.dashboard.slots import Hours
+from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.outbound.delivery import Delivery, Origin
 from orchestrator.store import (
     dashboard_notifications,

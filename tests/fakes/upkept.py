@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from orchestrator.dashboard import worker
 from orchestrator.dashboard.desk import Desk, used
-from orchestrator.dashboard.mode import Mode, mode_of
 from orchestrator.dashboard.models import Actor, Hand
 from orchestrator.dashboard.results import Result as Told
-from orchestrator.dashboard.rounds import Rounds, Ties
+from orchestrator.dashboard.upkeep import worker
+from orchestrator.dashboard.upkeep.mode import Mode, mode_of
+from orchestrator.dashboard.upkeep.rounds import Rounds, Ties
 from orchestrator.models import Run, Turn
 from orchestrator.store import dashboard_rounds, groups
 from tests.fakes.dashboards import FOLDER, SEOUL

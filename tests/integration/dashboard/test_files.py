@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.dashboard import export
-from orchestrator.dashboard.exporter import Exporter
+from orchestrator.dashboard.files import export
+from orchestrator.dashboard.files.exporter import Exporter
 from orchestrator.dashboard.models import (
     Actor,
     Category,

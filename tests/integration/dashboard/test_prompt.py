@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.dashboard.brief import brief
+from orchestrator.dashboard.views.brief import brief
 from orchestrator.inbound import prompt
 from orchestrator.models import Turn
 from orchestrator.store import groups

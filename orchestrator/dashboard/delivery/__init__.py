@@ -1,0 +1,1 @@
+"""Notifications told at their time, and what people reply to them."""

@@ -1,0 +1,187 @@
+"""Has notifications told at their time: what is due goes to the outbox, claimed in one transaction."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from orchestrator import host_facts
+from orchestrator.clock import Clock
+from orchestrator.dashboard.delivery import deliveries
+from orchestrator.dashboard.delivery.ledger import write
+from orchestrator.dashboard.models import Notification, NotificationStatus
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.words import wording
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.models import Group
+from orchestrator.store import (
+    dashboard_deliveries,
+    dashboard_notifications,
+    dashboard_questions,
+    dashboard_tasks,
+    groups,
+    outbox,
+)
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 5.0
+"""Other processes write into the ledger too, and cannot wake this one."""
+CLAIM_MS = 60_000
+AT_ONCE = 200
+NO_GROUP = "Group gone"
+TOLD_TOO_LATE = 3
+"""So many of those that came too late are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What became of one that was due."""
+
+    notification: Notification
+    word: str
+    group: Group | None = None
+
+
+class NotificationDispatcher:
+    """Asleep until the next is due, or something was changed. Any number may work on one ledger."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        hints: Hints,
+        bus: Bus,
+        hours_of: Callable[[Group], Hours],
+        daily_limit: int,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._hints = hints
+        self._bus = bus
+        self._hours_of = hours_of
+        self._daily_limit = daily_limit
+
+    async def run(self) -> None:
+        while True:
+            wait_seconds = await self.send_due()
+            await self._hints.notifications.wait(at_most_seconds=wait_seconds)
+
+    async def send_due(self) -> float:
+        """Hand over all that is due; tells in how many seconds to look again."""
+        async with self._database.reading() as tx:
+            next_ms = await dashboard_notifications.next_due_ms(tx)
+        if next_ms is not None and next_ms <= self._clock.now_ms():
+            await self._hand_over()
+            async with self._database.reading() as tx:
+                next_ms = await dashboard_notifications.next_due_ms(tx)
+        if next_ms is None:
+            return SWEEP_SECONDS
+        return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
+
+    async def _hand_over(self) -> None:
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            due = await dashboard_notifications.due(tx, now_ms, limit=AT_ONCE)
+            done = [await self._settle(tx, one, now_ms=now_ms) for one in due]
+            await _tell_expired(tx, [one for one in done if one.word == "expired"], now_ms=now_ms)
+            await dashboard_deliveries.drop_held(tx, now_ms=now_ms)
+        self._hints.outbox.give()
+        for one in done:
+            self._tell(one)
+
+    async def _settle(self, tx: Tx, one: Notification, *, now_ms: int) -> Done:
+        if await dashboard_deliveries.keep_claim(tx, one, until_ms=now_ms + CLAIM_MS):
+            return Done(notification=one, word="kept")
+        group = await groups.by_folder(tx, one.folder)
+        if group is None:
+            await write(
+                tx, one, status=NotificationStatus.CANCELLED, cancelled_ms=now_ms, cancel_reason=NO_GROUP
+            )
+            return Done(notification=one, word="cancelled")
+        around = await self._circumstances(tx, one, group, now_ms=now_ms)
+        match deliveries.decide(one, around, now_ms=now_ms):
+            case deliveries.Send():
+                return await _claim(tx, one, group, now_ms=now_ms)
+            case deliveries.Postpone(at_ms=at_ms, reason=reason):
+                await write(tx, one, status=NotificationStatus.PENDING, due_ms=at_ms)
+                log.info("notification.postponed", notification=one.id, group=one.folder, reason=reason)
+                word = "postponed"
+            case deliveries.Expire():
+                await write(tx, one, status=NotificationStatus.EXPIRED, late_ms=now_ms - one.due_ms)
+                await host_facts.notification_expired(tx, one.folder, one.message, now_ms=now_ms)
+                word = "expired"
+            case deliveries.Void(reason=reason):
+                await write(
+                    tx, one, status=NotificationStatus.CANCELLED, cancelled_ms=now_ms, cancel_reason=reason
+                )
+                word = "cancelled"
+        return Done(notification=one, word=word, group=group)
+
+    async def _circumstances(
+        self, tx: Tx, one: Notification, group: Group, *, now_ms: int
+    ) -> deliveries.Circumstances:
+        hours = self._hours_of(group)
+        task = await dashboard_tasks.get(tx, one.folder, one.task_id) if one.task_id else None
+        question = await dashboard_questions.get(tx, one.folder, one.question_id) if one.question_id else None
+        midnight = hours.start_of(hours.day_of(now_ms))
+        return deliveries.Circumstances(
+            hours=hours,
+            task=task,
+            question=question,
+            told_today=await dashboard_deliveries.told_by_itself(tx, one.folder, since_ms=midnight)
+            if self._daily_limit
+            else 0,
+            daily_limit=self._daily_limit,
+        )
+
+    def _tell(self, done: Done) -> None:
+        one = done.notification
+        match done.word:
+            case "claimed":
+                log.info("Cron: executing job", job=f"notification_{one.id}", group=one.folder)
+                self._bus.publish("notification.due", group=one.folder, detail=one.id)
+            case "expired":
+                self._bus.publish("notification.expired", group=one.folder, detail=one.id)
+            case "cancelled":
+                self._bus.publish("notification.cancelled", group=one.folder, detail=one.id)
+            case "postponed":
+                self._bus.publish("notification.postponed", group=one.folder, detail=one.id)
+
+
+async def _claim(tx: Tx, one: Notification, group: Group, *, now_ms: int) -> Done:
+    """Take it, if nobody else has, and put it on its way."""
+    token = secrets.token_hex(8)
+    until_ms = now_ms + CLAIM_MS
+    if not await dashboard_notifications.claim(tx, one, token, now_ms=now_ms, until_ms=until_ms):
+        return Done(notification=one, word="taken", group=group)
+    await dashboard_deliveries.hand_over(tx, one, group.jid, now_ms=now_ms)
+    return Done(notification=one, word="claimed", group=group)
+
+
+async def _tell_expired(tx: Tx, expired: Sequence[Done], *, now_ms: int) -> None:
+    """One line a group for all that came too late."""
+    groups_of = {one.group.folder: one.group for one in expired if one.group is not None}
+    for folder, group in groups_of.items():
+        late = [one.notification for one in expired if one.notification.folder == folder]
+        await outbox.add(
+            tx,
+            chat_jid=group.jid,
+            folder=folder,
+            text=expired_line([one.message for one in late]),
+            dedupe_key=f"expired:{folder}:{late[0].id}:{now_ms}",
+            now_ms=now_ms,
+        )
+
+
+def expired_line(texts: Sequence[str]) -> str:
+    """`⌛ Too late to be of use: “water the plants”, “call Bo” and 2 more.`"""
+    named = ", ".join(f"“{wording.shown(text)}”" for text in texts[:TOLD_TOO_LATE])
+    more = f" and {len(texts) - TOLD_TOO_LATE} more" if len(texts) > TOLD_TOO_LATE else ""
+    return f"⌛ Too late to be of use: {named}{more}."

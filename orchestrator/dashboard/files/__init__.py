@@ -1,0 +1,1 @@
+"""A dashboard as files: written out for other programs, and taken in."""

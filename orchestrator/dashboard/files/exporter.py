@@ -1,0 +1,101 @@
+"""Keeps the files of each dashboard true: at once after it changed, a second after the time before."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from orchestrator.dashboard.files import export
+from orchestrator.events import Bus, Event
+from orchestrator.models import Folder, Group
+from orchestrator.store import dashboards, groups
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+PAUSE_SECONDS = 1.0
+SHARE = 10
+"""It pauses so many times as long as it wrote: a tenth of a core, however large the dashboards are."""
+DIRECTORY = "dashboard"
+_HINTS = ("command.dashboard*", "dashboard.*", "notification.*", "worker.*")
+
+
+class Exporter:
+    """Looks at the revisions: a dashboard that has not changed is not written."""
+
+    def __init__(
+        self,
+        root: Path,
+        database: Database,
+        *,
+        bus: Bus,
+        zone_of: Callable[[Group], ZoneInfo],
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        """`root` holds a directory a group, which is there once a container of it was prepared."""
+        self._root = root
+        self._database = database
+        self._bus = bus
+        self._zone_of = zone_of
+        self._pause_seconds = pause_seconds
+        self._written: dict[Folder, tuple[int, str]] = {}
+
+    async def run(self) -> None:
+        with self._bus.listening(*_HINTS) as events:
+            while True:
+                while not events.empty():
+                    events.get_nowait()
+                began = time.monotonic()
+                await self.write_all()
+                await self.pause(time.monotonic() - began)
+                await _until_changed(events)
+
+    async def pause(self, took_seconds: float) -> None:
+        """Let changes gather after a write that took so long: a dashboard is always written whole."""
+        await asyncio.sleep(max(self._pause_seconds, SHARE * took_seconds))
+
+    async def write_all(self) -> None:
+        """Write what has changed since it was written last."""
+        async with self._database.reading() as tx:
+            known = {one.folder: one for one in await groups.every(tx)}
+            boards = await dashboards.every(tx)
+        for board in boards:
+            group = known.get(board.folder)
+            if group is not None:
+                await self._write(group, board.revision)
+
+    async def _write(self, group: Group, revision: int) -> None:
+        zone, directory = self._zone_of(group), self._root / group.folder
+        if self._written.get(group.folder) == (revision, zone.key) or not directory.is_dir():
+            return
+        try:
+            written = await asyncio.to_thread(
+                _export, await self._database.path(), group.folder, zone, directory / DIRECTORY
+            )
+        except OSError as error:
+            log.warning("dashboard.not_exported", group=group.folder, reason=error.strerror)
+            return
+        self._written[group.folder] = (written, zone.key)
+
+
+async def _until_changed(events: asyncio.Queue[Event]) -> None:
+    try:
+        async with asyncio.timeout(SWEEP_SECONDS):
+            await events.get()
+    except TimeoutError:
+        return
+
+
+def _export(database: Path, folder: Folder, zone: ZoneInfo, directory: Path) -> int:
+    """Write the files and return their revision: the host goes on meanwhile, its transactions do not wait."""
+    found = export.read(database, folder, zone)
+    if found is None:
+        return 0
+    export.write(directory, found.contents)
+    return found.revision

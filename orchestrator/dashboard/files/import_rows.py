@@ -1,0 +1,299 @@
+"""Read the rows of compatibility files, the older shapes too. Pure: what is wrong is told row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+from orchestrator.dashboard.files.export_rows import DAY_MS
+from orchestrator.dashboard.models import (
+    MAX_TITLE_CHARS,
+    Actor,
+    Category,
+    Deadline,
+    Insight,
+    Notification,
+    NotificationStatus,
+    NotificationType,
+    Priority,
+    Question,
+    QuestionType,
+    Status,
+    Task,
+)
+from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.services.knowledge import content_hash
+from orchestrator.dashboard.words import texts, when
+from orchestrator.models import Folder
+
+Kind = TypeVar("Kind")
+OLD_TYPES = {"completion_check": NotificationType.PROGRESS_CHECK}
+"""Types that other versions had."""
+OLD_CATEGORIES = {"general": Category.LIFE}
+
+
+class Unfit(ValueError):
+    """A row says something that cannot be; the text names the field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Whose rows these are, in which zone their times are, and what stands for a time that is missing."""
+
+    folder: Folder
+    zone: ZoneInfo
+    now_ms: int
+    ids: set[str] = field(default_factory=set)
+
+    # A row of each kind
+
+    def task(self, row: Mapping[str, Any]) -> Task:
+        progress, more = _object(row, "progress"), _object(row, "x")
+        status, created_ms = self._status(row), self._time(row, "created_at") or self.now_ms
+        updated_ms = self._time(row, "updated_at") or created_ms
+        is_over = status is Status.COMPLETED
+        is_blocked = bool(progress.get("blocked")) and not is_over
+        last_update_ms = self._time(progress, "last_update") or updated_ms
+        return Task(
+            folder=self.folder,
+            id=self._id(row),
+            title=_line(row, "title", limit=MAX_TITLE_CHARS),
+            raw_input=_text(row, "title" if row.get("raw_input") is None else "raw_input"),
+            deadline=self._deadline(row),
+            estimation=_object(row, "estimation"),
+            pct=100 if is_over else _number(progress, "percentage", 0, most=100),
+            progress_note=_text(progress, "note"),
+            last_update_ms=last_update_ms,
+            blocked_ms=(self._time(more, "blocked_at") or last_update_ms) if is_blocked else None,
+            blocker_note=(_text(progress, "blocker_note") or None) if is_blocked else None,
+            status=status,
+            priority=_one_of(row, "priority", Priority, Priority.MEDIUM),
+            context=_text(row, "context"),
+            tags=texts.tags(_list(row, "tags")),
+            links=_object(row, "links"),
+            recurring=_object(row, "recurring") or None,
+            reflection=_text(row, "reflection"),
+            created_ms=created_ms,
+            updated_ms=updated_ms,
+            completed_ms=(self._time(row, "completed_at") or updated_ms) if is_over else None,
+            archived_ms=updated_ms if row.get("status") == "archived" else None,
+            user_set=self._user_set(more),
+            extra={name: value for name, value in more.items() if name not in ("blocked_at", "user_set")}
+            | {name: row[name] for name in ("gcal_event_id", "gcal_sync_hash") if row.get(name)},
+        )
+
+    def completed(self, row: Mapping[str, Any]) -> Task:
+        """A task of the history; when it was made is told by how long it took."""
+        more = _object(row, "x")
+        moved_ms = self._time(row, "moved_at") or self._time(row, "completed_at") or self.now_ms
+        is_cancelled = row.get("completed_at") in (None, "") and more.get("status") == Status.CANCELLED.value
+        completed_ms = None if is_cancelled else self._time(row, "completed_at") or moved_ms
+        ended_ms = completed_ms or moved_ms
+        days = _number(row, "duration_days", 0, most=36_500)
+        created_ms = self._time(more, "created_at") or ended_ms - days * DAY_MS
+        title = _line(row, "title", limit=MAX_TITLE_CHARS)
+        return Task(
+            folder=self.folder,
+            id=self._id(row),
+            title=title,
+            raw_input=title,
+            deadline=self._deadline(more),
+            pct=100 if not is_cancelled else _number(more, "percentage", 0, most=100),
+            progress_note=_text(row, "progress_note"),
+            last_update_ms=ended_ms,
+            status=Status.CANCELLED if is_cancelled else Status.COMPLETED,
+            priority=_one_of(more, "priority", Priority, Priority.MEDIUM),
+            context=_text(more, "context"),
+            tags=texts.tags(_list(more, "tags")),
+            links=_object(row, "links"),
+            reflection=_text(more, "reflection") or _text(row, "reflection"),
+            created_ms=created_ms,
+            updated_ms=moved_ms,
+            completed_ms=completed_ms,
+            archived_ms=moved_ms,
+        )
+
+    def question(self, row: Mapping[str, Any]) -> Question:
+        more = _object(row, "x")
+        created_ms = self._time(row, "created_at") or self.now_ms
+        is_answered = bool(row.get("answered"))
+        return Question(
+            folder=self.folder,
+            id=self._id(row),
+            question=_needed(row, "question"),
+            context=_text(row, "context"),
+            priority=_one_of(row, "priority", Priority, Priority.MEDIUM),
+            type=_one_of(row, "type", QuestionType, QuestionType.INFO_GATHER),
+            task_id=_text(row, "related_task_id") or None,
+            asked_count=_number(row, "asked_count", 0, most=1_000_000),
+            last_asked_ms=self._time(row, "last_asked_at"),
+            cooldown_h=_number(row, "cooldown_hours", 24, most=8_760),
+            created_by=_one_of(more, "created_by", Actor, Actor.WORKER),
+            created_ms=created_ms,
+            answer=_text(row, "answer") if is_answered else None,
+            answered_ms=(self._time(row, "answered_at") or created_ms) if is_answered else None,
+            processed_ms=self._time(more, "processed_at"),
+        )
+
+    def notification(self, row: Mapping[str, Any]) -> Notification:
+        more = _object(row, "x")
+        due_ms = self._time(row, "scheduled_at")
+        if due_ms is None:
+            raise Unfit("scheduled_at: is missing")
+        status = _one_of(row, "status", NotificationStatus, NotificationStatus.PENDING)
+        created_ms = self._time(row, "created_at") or self.now_ms
+        is_delivered = status is NotificationStatus.DELIVERED
+        is_cancelled = status is NotificationStatus.CANCELLED
+        return Notification(
+            folder=self.folder,
+            id=self._id(row),
+            message=_needed(row, "message"),
+            due_ms=due_ms,
+            due_text=_text(row, "scheduled_at_text") or None,
+            type=_one_of(row, "type", NotificationType, NotificationType.REMINDER, old=OLD_TYPES),
+            priority=_one_of(row, "priority", Priority, Priority.MEDIUM),
+            task_id=_text(row, "related_task_id") or None,
+            question_id=_text(row, "related_question_id") or None,
+            cause=_text(more, "cause") or None,
+            status=NotificationStatus.PENDING if status is NotificationStatus.SENDING else status,
+            context=_text(row, "context"),
+            created_by=_one_of(row, "created_by", Actor, Actor.WORKER),
+            created_ms=created_ms,
+            delivered_ms=(self._time(row, "delivered_at") or due_ms) if is_delivered else None,
+            cancelled_ms=self._time(row, "cancelled_at") if is_cancelled else None,
+            cancel_reason=_text(more, "cancel_reason") or None,
+        )
+
+    def insight(self, row: Mapping[str, Any]) -> Insight:
+        content = _needed(row, "content")
+        return Insight(
+            folder=self.folder,
+            id=self._id(row),
+            category=_one_of(row, "category", Category, Category.LEARNING, old=OLD_CATEGORIES),
+            title=_line(row, "title") if row.get("title") else " ".join(content.split())[:50],
+            content=content,
+            source=_text(row, "source"),
+            tags=texts.tags(_list(row, "tags")),
+            links=_object(row, "links"),
+            created_ms=self._time(row, "created_at") or self.now_ms,
+            content_hash=content_hash(content),
+        )
+
+    def named(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """A person or a project: kept as it is, under its id."""
+        return self._id(row), dict(row)
+
+    # Its parts
+
+    def _id(self, row: Mapping[str, Any]) -> str:
+        value = row.get("id")
+        if not isinstance(value, str) or not value.strip() or len(value) > 100 or not value.isprintable():
+            raise Unfit("id: is missing, or no name")
+        if value in self.ids:
+            raise Unfit(f"id: {value} is there twice")
+        self.ids.add(value)
+        return value
+
+    def _status(self, row: Mapping[str, Any]) -> Status:
+        return _one_of(row, "status", Status, Status.ACTIVE, old={"archived": Status.COMPLETED})
+
+    def _deadline(self, row: Mapping[str, Any]) -> Deadline | None:
+        value, said = row.get("deadline"), _text(row, "deadline_text")
+        if value in (None, ""):
+            return None
+        if isinstance(value, str) and len(value) == 10:
+            try:
+                return when.day_deadline(date.fromisoformat(value), self.zone, text=said)
+            except ValueError as error:
+                raise Unfit(f"deadline: {error}") from error
+        at_ms = self._time(row, "deadline")
+        return None if at_ms is None else Deadline(at_ms=at_ms, text=said)
+
+    def _time(self, row: Mapping[str, Any], name: str) -> int | None:
+        """An ISO time; without offset, in the group's zone."""
+        value = row.get(name)
+        if value in (None, ""):
+            return None
+        try:
+            at = datetime.fromisoformat(str(value))
+            at_ms = when.local_ms(at, self.zone) if at.tzinfo is None else round(at.timestamp() * 1000)
+            datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.zone)
+        except (ValueError, OverflowError, OSError) as error:
+            raise Unfit(f"{name}: '{str(value)[:40]}' is no ISO time") from error
+        return at_ms
+
+    def _user_set(self, more: Mapping[str, Any]) -> dict[str, int]:
+        given = _object(more, "user_set")
+        times = {name: self._time(given, name) for name in given}
+        return {name: at_ms for name, at_ms in times.items() if at_ms is not None}
+
+
+def _object(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = row.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Unfit(f"{name}: is no object")
+    return value
+
+
+def _list(row: Mapping[str, Any], name: str) -> list[str]:
+    value = row.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise Unfit(f"{name}: is no list of texts")
+    return value
+
+
+def _text(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_TEXT) -> str:
+    return _checked(row, name, lambda value: texts.text(name, value, limit=limit))
+
+
+def _line(row: Mapping[str, Any], name: str, *, limit: int = texts.MAX_LINE) -> str:
+    return _checked(row, name, lambda value: texts.line(name, value, limit=limit, is_needed=True))
+
+
+def _needed(row: Mapping[str, Any], name: str) -> str:
+    return _checked(row, name, lambda value: texts.text(name, value, is_needed=True))
+
+
+def _checked(row: Mapping[str, Any], name: str, check: Callable[[str], str]) -> str:
+    value = row.get(name)
+    if value is not None and not isinstance(value, str):
+        raise Unfit(f"{name}: is no text")
+    try:
+        return check(value or "")
+    except Refused as error:
+        raise Unfit(str(error)) from error
+
+
+def _number(row: Mapping[str, Any], name: str, usual: int, *, most: int) -> int:
+    value = row.get(name)
+    if value is None:
+        return usual
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise Unfit(f"{name}: '{str(value)[:40]}' is no number from 0 to {most}")
+    return value
+
+
+def _one_of(
+    row: Mapping[str, Any],
+    name: str,
+    kinds: Callable[[str], Kind],
+    usual: Kind,
+    *,
+    old: Mapping[str, Kind] | None = None,
+) -> Kind:
+    value = row.get(name)
+    if value in (None, ""):
+        return usual
+    if old and value in old:
+        return old[value]
+    try:
+        return kinds(value)
+    except ValueError as error:
+        raise Unfit(f"{name}: '{str(value)[:40]}' is unknown") from error

@@ -1,0 +1,222 @@
+"""Take a dashboard from files: all of it or nothing, and every row that does not fit is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+from orchestrator.dashboard.files.export import FILES
+from orchestrator.dashboard.files.import_rows import Reader, Unfit
+from orchestrator.dashboard.models import Insight, Notification, Person, Project, Question, Task
+from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.services.work import Work
+from orchestrator.errors import ImportRefused
+from orchestrator.models import Folder
+from orchestrator.store import (
+    dashboard_knowledge,
+    dashboard_notifications,
+    dashboard_questions,
+    dashboard_tasks,
+    dashboards,
+)
+
+MAX_FILE_BYTES = 256 * 1024 * 1024
+Row = TypeVar("Row")
+_Named = Task | Question | Notification | Insight | Person | Project
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """What was read and fits."""
+
+    tasks: list[Task] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    notifications: list[Notification] = field(default_factory=list)
+    insights: list[Insight] = field(default_factory=list)
+    people: list[Person] = field(default_factory=list)
+    projects: list[Project] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was left out, and why."""
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "tasks": len(self.tasks),
+            "questions": len(self.questions),
+            "notifications": len(self.notifications),
+            "insights": len(self.insights),
+            "people": len(self.people),
+            "projects": len(self.projects),
+        }
+
+
+def read(directory: Path) -> dict[str, Any]:
+    """Read the files there are; those that are missing are empty. Blocks.
+
+    Raises:
+        ImportRefused: there is none, or one is no JSON; the text names the line and the column.
+    """
+    documents: dict[str, Any] = {}
+    problems: list[str] = []
+    for name in FILES:
+        path = directory / name
+        if not path.is_file():
+            continue
+        try:
+            documents[name] = _document(path)
+        except json.JSONDecodeError as error:
+            problems.append(f"{name}: line {error.lineno} column {error.colno}: {error.msg}")
+        except (OSError, ValueError, RecursionError) as error:
+            problems.append(f"{name}: {error}")
+    if not documents and not problems:
+        problems.append(
+            f"There is none of {', '.join(FILES)} in {directory}."
+            if directory.is_dir()
+            else f"There is no directory {directory}: give the one that holds the files."
+        )
+    if problems:
+        raise ImportRefused(problems)
+    return documents
+
+
+def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now_ms: int) -> Rows:
+    """Make rows of what was read; times without offset are the zone's.
+
+    Raises:
+        ImportRefused: rows do not fit; each is named with its file, place and field.
+    """
+    reading = _Reading(documents)
+    boards = Reader(folder=folder, zone=zone, now_ms=now_ms)
+    asked, told, learned, met, made = (replace(boards, ids=set()) for _ in range(5))
+    tasks = reading.rows("tasks.json", "tasks", boards.task)
+    tasks += reading.rows("knowledge/history.json", "completed_tasks", boards.completed)
+    rows = Rows(
+        tasks=tasks,
+        questions=reading.rows("questions.json", "questions", asked.question),
+        notifications=reading.rows("notifications.json", "notifications", told.notification),
+        insights=reading.rows("knowledge/insights.json", "insights", learned.insight),
+        people=[
+            Person(folder=folder, id=row_id, body=body)
+            for row_id, body in reading.rows("knowledge/people.json", "people", met.named)
+        ],
+        projects=[
+            Project(folder=folder, id=row_id, body=body)
+            for row_id, body in reading.rows("knowledge/history.json", "projects", made.named)
+        ],
+    )
+    reading.problems += _twice_to_come(rows.notifications)
+    if reading.problems:
+        raise ImportRefused(reading.problems)
+    return _without_repeated(rows)
+
+
+async def put(work: Work, rows: Rows, *, replaces: bool = False) -> None:
+    """Write the rows, in the place of all that is there if `replaces`.
+
+    Raises:
+        ImportRefused: a row's id is on the dashboard already.
+    """
+    if replaces:
+        await dashboards.clear(work.tx, work.folder)
+    elif taken := [one async for one in _taken(work, rows)]:
+        raise ImportRefused([f"{row_id}: is on the dashboard already" for row_id in taken])
+    version = await work.version()
+    for task in rows.tasks:
+        await dashboard_tasks.put(work.tx, replace(task, version=version), was=None)
+    for question in rows.questions:
+        await dashboard_questions.put(work.tx, replace(question, version=version), was=None)
+    for notification in rows.notifications:
+        await dashboard_notifications.put(work.tx, replace(notification, version=version), was=None)
+    for insight in rows.insights:
+        await dashboard_knowledge.add_insight(work.tx, insight)
+    for person in rows.people:
+        await dashboard_knowledge.put_person(work.tx, person)
+    for project in rows.projects:
+        await dashboard_knowledge.put_project(work.tx, project)
+
+
+class _Reading:
+    """Goes through documents and remembers what does not fit."""
+
+    def __init__(self, documents: Mapping[str, Any]) -> None:
+        self._documents = documents
+        self.problems: list[str] = []
+
+    def rows(self, name: str, key: str, make: Callable[[Mapping[str, Any]], Row]) -> list[Row]:
+        return [made for made in self._each(name, key, make) if made is not None]
+
+    def _each(self, name: str, key: str, make: Callable[[Mapping[str, Any]], Row]) -> Iterator[Row | None]:
+        for number, row in enumerate(self._listed(name, key), 1):
+            try:
+                yield make(_object(row))
+            except (Unfit, Refused) as error:
+                self.problems.append(f"{name}: {key}[{number}]: {error}")
+
+    def _listed(self, name: str, key: str) -> list[Any]:
+        document = self._documents.get(name)
+        if isinstance(document, dict):
+            document = document.get(key)
+        if document is None:
+            return []
+        if not isinstance(document, list):
+            self.problems.append(f"{name}: {key}: is no list")
+            return []
+        return document
+
+
+def _object(row: Any) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise Unfit("is no object")
+    return row
+
+
+def _document(path: Path) -> Any:
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise ValueError(f"is larger than {MAX_FILE_BYTES // 1024**2} MiB")
+    return json.loads(path.read_text(encoding="utf-8-sig"))
+
+
+def _twice_to_come(notifications: list[Notification]) -> list[str]:
+    """Those to come for one cause are one."""
+    seen: set[tuple[str | None, str | None, str]] = set()
+    problems = []
+    for one in notifications:
+        if one.cause is None or not one.status.is_open:
+            continue
+        key = (one.task_id, one.question_id, one.cause)
+        if key in seen:
+            problems.append(f"notifications.json: {one.id}: another one to come has its cause, {one.cause}")
+        seen.add(key)
+    return problems
+
+
+def _without_repeated(rows: Rows) -> Rows:
+    """Insights that say the same are one."""
+    kept: dict[str, Insight] = {}
+    notes = list(rows.notes)
+    for one in rows.insights:
+        if one.content_hash in kept:
+            notes.append(f"{one.id}: says the same as {kept[one.content_hash].id}")
+        else:
+            kept[one.content_hash] = one
+    return replace(rows, insights=list(kept.values()), notes=notes)
+
+
+async def _taken(work: Work, rows: Rows) -> AsyncIterator[str]:
+    """The ids that are there already."""
+    tables: dict[str, Sequence[_Named]] = {
+        "dashboard_tasks": rows.tasks,
+        "questions": rows.questions,
+        "notifications": rows.notifications,
+        "insights": rows.insights,
+        "people": rows.people,
+        "projects": rows.projects,
+    }
+    for table, new in tables.items():
+        known = await dashboards.ids_in(work.tx, work.folder, table)
+        for one in new:
+            if one.id in known:
+                yield one.id

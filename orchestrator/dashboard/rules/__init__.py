@@ -1,0 +1,1 @@
+"""What a dashboard calls for by itself. Pure: no clock, no store."""

@@ -1,0 +1,290 @@
+"""Which notifications a dashboard calls for by itself: deadlines, silence, blocks, open questions. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+
+from orchestrator.dashboard.models import (
+    Deadline,
+    Intent,
+    Notification,
+    NotificationType,
+    Priority,
+    Question,
+    QuestionType,
+    Snapshot,
+    Status,
+    Task,
+)
+from orchestrator.dashboard.rules import cooldowns, slots
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS, CloseQuestion, Notify, Past, Skip, Step
+from orchestrator.dashboard.words import wording
+
+DAY_BEFORE_MS, HOURS_BEFORE_MS = 24 * HOUR_MS, 2 * HOUR_MS
+QUIET_MS, STAGNANT_MS, BLOCKED_MS = 72 * HOUR_MS, 120 * HOUR_MS, 48 * HOUR_MS
+FOLLOW_UP_MS = 2 * HOUR_MS
+UNANSWERED_MS = {Priority.HIGH: 48 * HOUR_MS, Priority.MEDIUM: 72 * HOUR_MS}
+SAME_CAUSE = {
+    NotificationType.DEADLINE_ALERT: (QuestionType.DEADLINE_CHECK,),
+    NotificationType.PROGRESS_CHECK: (QuestionType.STATUS_CHECK, QuestionType.ROUTINE_CHECK),
+    NotificationType.BLOCKER_FOLLOWUP: (QuestionType.BLOCKER_CHECK,),
+}
+"""Nobody is asked and told the same at once."""
+MORNING = time(9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A board, sorted so that each row finds what belongs to it."""
+
+    snapshot: Snapshot
+    past: Past
+    hours: Hours
+    now_ms: int
+    pending: Mapping[str, tuple[Notification, ...]]
+    """A task's or question's id → what is to be told of it."""
+    open: Mapping[str, tuple[Question, ...]]
+    """A task's id → its open questions."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, past: Past, hours: Hours, *, now_ms: int) -> Scene:
+        pending: dict[str, list[Notification]] = defaultdict(list)
+        for row in snapshot.notifications:
+            for key in {row.task_id, row.question_id} - {None}:
+                pending[str(key)].append(row)
+        asked: dict[str, list[Question]] = defaultdict(list)
+        for question in snapshot.questions:
+            if question.task_id is not None:
+                asked[question.task_id].append(question)
+        return cls(
+            snapshot=snapshot,
+            past=past,
+            hours=hours,
+            now_ms=now_ms,
+            pending={key: tuple(rows) for key, rows in pending.items()},
+            open={key: tuple(rows) for key, rows in asked.items()},
+        )
+
+    def last_asked(self, task_id: str, kind: QuestionType) -> int | None:
+        return self.past.asked.get((task_id, kind))
+
+    def told_lately(self, row_id: str, kind: NotificationType) -> bool:
+        """Whether one of a kind was delivered less than its cooldown ago."""
+        return any(
+            row.type is kind
+            and row.delivered_ms is not None
+            and self.now_ms - row.delivered_ms < cooldowns.notification_ms(kind)
+            for row in self.past.told.get(row_id, ())
+        )
+
+
+def of_task(task: Task, scene: Scene) -> list[Step]:
+    """What is to be told of a task that is not over."""
+    steps = list(_deadline(task, scene))
+    if task.status is Status.ACTIVE:
+        steps += _blocked(task, scene) if task.is_blocked else _silent(task, scene)
+    return steps
+
+
+# Deadlines
+
+
+def _deadline(task: Task, scene: Scene) -> Iterator[Step]:
+    deadline = task.deadline
+    if deadline is None or deadline.at_ms <= scene.now_ms:
+        return
+    left_ms = deadline.at_ms - scene.now_ms
+    if deadline.is_timed and left_ms <= HOURS_BEFORE_MS:
+        yield from _alert(task, deadline, scene, "deadline:2h", HOURS_BEFORE_MS)
+    elif left_ms <= DAY_BEFORE_MS:
+        yield from _alert(task, deadline, scene, "deadline:24h", DAY_BEFORE_MS)
+
+
+def _alert(task: Task, deadline: Deadline, scene: Scene, cause: str, before_ms: int) -> Iterator[Step]:
+    began_ms = deadline.at_ms - before_ms
+    if _was_told(task.id, cause, scene, since_ms=began_ms):
+        return
+    words = wording.words_for(task.title)
+    text = words.deadline if before_ms == DAY_BEFORE_MS else words.deadline_soon
+    due_ms = slots.settled(
+        _ideal_ms(deadline, before_ms, scene.hours),
+        scene.hours,
+        now_ms=scene.now_ms,
+        deadline_ms=deadline.at_ms,
+    )
+    yield from _told(
+        task,
+        scene,
+        Intent(
+            message=text.format(
+                title=wording.shown(task.title), when=when(deadline, scene.hours), pct=task.pct
+            ),
+            due_ms=due_ms,
+            type=NotificationType.DEADLINE_ALERT,
+            priority=Priority.HIGH,
+            task_id=task.id,
+            cause=cause,
+        ),
+    )
+
+
+def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
+    if deadline.date is None:
+        return deadline.at_ms - before_ms
+    return hours.moment(date.fromisoformat(deadline.date) - timedelta(days=1), MORNING)
+
+
+def _was_told(row_id: str, cause: str, scene: Scene, *, since_ms: int) -> bool:
+    """Whether it was told, or a person cancelled it, since then: earlier means another deadline."""
+    return any(
+        row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
+        for row in scene.past.told.get(row_id, ())
+    )
+
+
+def when(deadline: Deadline, hours: Hours) -> str:
+    """`2026-02-10`, or `2026-02-10 18:00` of a moment."""
+    if deadline.date is not None:
+        return deadline.date
+    return datetime.fromtimestamp(deadline.at_ms / 1000, hours.zone).strftime("%Y-%m-%d %H:%M")
+
+
+# Silence and blocks
+
+
+def _silent(task: Task, scene: Scene) -> Iterator[Step]:
+    silent_ms = scene.now_ms - task.last_update_ms
+    if silent_ms < QUIET_MS:
+        return
+    is_stagnant = silent_ms >= STAGNANT_MS
+    words = wording.words_for(task.title)
+    yield from _nudge(
+        task,
+        scene,
+        Intent(
+            message=(words.stagnant if is_stagnant else words.progress).format(
+                title=wording.shown(task.title), days=silent_ms // DAY_MS, pct=task.pct
+            ),
+            due_ms=_by_day(scene.hours.next_slot(scene.now_ms), scene, is_urgent=is_stagnant),
+            type=NotificationType.PROGRESS_CHECK,
+            priority=Priority.HIGH if is_stagnant else Priority.MEDIUM,
+            task_id=task.id,
+            cause="progress:120h" if is_stagnant else "progress:72h",
+        ),
+    )
+
+
+def _blocked(task: Task, scene: Scene) -> Iterator[Step]:
+    assert task.blocked_ms is not None
+    if scene.now_ms - task.blocked_ms < BLOCKED_MS:
+        return
+    note = f" ({wording.shown(task.blocker_note)})" if task.blocker_note else ""
+    yield from _nudge(
+        task,
+        scene,
+        Intent(
+            message=wording.words_for(task.title).blocker.format(title=wording.shown(task.title), note=note),
+            due_ms=_by_day(scene.now_ms + FOLLOW_UP_MS, scene),
+            type=NotificationType.BLOCKER_FOLLOWUP,
+            priority=Priority.MEDIUM,
+            task_id=task.id,
+            cause="blocked:48h",
+        ),
+    )
+
+
+def _by_day(at_ms: int, scene: Scene, *, is_urgent: bool = False) -> int:
+    return at_ms if is_urgent else scene.hours.after_quiet(at_ms)
+
+
+def _nudge(task: Task, scene: Scene, intent: Intent) -> Iterator[Step]:
+    """At most one at a time, none so soon after another, none while a person was just asked the same."""
+    if scene.told_lately(task.id, intent.type):
+        yield Skip(row_id=task.id, what=str(intent.cause), why="told lately")
+        return
+    was_asked = any(
+        (last := scene.last_asked(task.id, kind)) is not None
+        and scene.now_ms - last < cooldowns.question_ms(kind)
+        for kind in SAME_CAUSE[intent.type]
+    )
+    if was_asked:
+        yield Skip(row_id=task.id, what=str(intent.cause), why="asked lately")
+        return
+    yield from _told(task, scene, intent)
+
+
+def _told(task: Task, scene: Scene, intent: Intent) -> Iterator[Step]:
+    """Tell it, unless it is on its way; a question about the same that nobody has seen gives way."""
+    standing = [
+        row for row in scene.pending.get(task.id, ()) if row.type is intent.type and _is_ours(row, intent)
+    ]
+    if standing:
+        yield Skip(row_id=task.id, what=str(intent.cause), why=f"duplicate of {standing[0].id}")
+        return
+    yield Notify(intent=intent)
+    for question in scene.open.get(task.id, ()):
+        if question.type in SAME_CAUSE[intent.type] and question.asked_count == 0:
+            yield CloseQuestion(question_id=question.id, reason="a notification says it")
+
+
+def _is_ours(row: Notification, intent: Intent) -> bool:
+    """Whether a row that is to come says what is wanted: a nudge is one nudge, a deadline has two alerts."""
+    if intent.type is NotificationType.DEADLINE_ALERT:
+        return row.cause == intent.cause or (
+            row.cause is None and abs(row.due_ms - intent.due_ms) < cooldowns.WINDOW_MS
+        )
+    return True
+
+
+# Questions that wait
+
+
+def of_questions(scene: Scene) -> list[Step]:
+    """Remind of important questions that nobody answers."""
+    steps: list[Step] = []
+    for question in scene.snapshot.questions:
+        limit_ms = UNANSWERED_MS.get(question.priority)
+        if limit_ms is not None and scene.now_ms - question.created_ms >= limit_ms:
+            steps.append(_reminder(question, scene))
+    return steps
+
+
+def _reminder(question: Question, scene: Scene) -> Step:
+    kind = NotificationType.QUESTION_REMINDER
+    standing = [row for row in scene.pending.get(question.id, ()) if row.type is kind]
+    if standing:
+        return Skip(row_id=question.id, what="question", why=f"duplicate of {standing[0].id}")
+    if scene.told_lately(question.id, kind):
+        return Skip(row_id=question.id, what="question", why="told lately")
+    is_high = question.priority is Priority.HIGH
+    words = wording.words_for(question.question)
+    return Notify(
+        intent=Intent(
+            message=words.question.format(question=" ".join(question.question.split())[:1000]),
+            due_ms=_by_day(scene.hours.next_slot(scene.now_ms), scene, is_urgent=is_high),
+            type=kind,
+            priority=question.priority,
+            question_id=question.id,
+            cause="question:48h" if is_high else "question:72h",
+        )
+    )
+
+
+# For those who judge
+
+
+def to_judge(scene: Scene) -> tuple[str, ...]:
+    """What a model may have an opinion on."""
+    found = [f"answered:{question.id}" for question in scene.snapshot.answered]
+    for task in scene.snapshot.tasks:
+        if task.status is not Status.ACTIVE:
+            continue
+        if task.blocked_ms is not None and scene.now_ms - task.blocked_ms >= BLOCKED_MS:
+            found.append(f"blocked:{task.id}")
+        elif scene.now_ms - task.last_update_ms >= STAGNANT_MS:
+            found.append(f"stagnant:{task.id}")
+    return tuple(sorted(found))

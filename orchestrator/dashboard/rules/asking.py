@@ -1,0 +1,128 @@
+"""Which question a task calls for: the first row of the table that fits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from orchestrator.dashboard.models import (
+    Deadline,
+    NotificationType,
+    Priority,
+    QuestionType,
+    Status,
+    Task,
+)
+from orchestrator.dashboard.rules import alerts, cooldowns
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS, Ask, Notify, Skip, Step
+from orchestrator.dashboard.words import wording
+
+STALE_MS, VERY_STALE_MS = 48 * HOUR_MS, 96 * HOUR_MS
+FAR_BEHIND, BEHIND, MUCH_BEHIND = 20.0, 10.0, 30.0
+BEGUN_RATIO = 0.2
+NEAR_MS, NEXT_MS, WEEK_MS = 3 * DAY_MS, DAY_MS, 7 * DAY_MS
+NEARLY_DONE, MOSTLY_DONE = 80, 90
+CAUSE_OF = {kind: notification for notification, kinds in alerts.SAME_CAUSE.items() for kind in kinds}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A question, its words not filled in yet."""
+
+    type: QuestionType
+    priority: Priority
+    words: str
+
+
+def of_task(task: Task, scene: alerts.Scene, told: Sequence[Step]) -> list[Step]:
+    """Ask what is to be asked of an active task, unless that was asked, or is `told`, or was lately."""
+    if task.status is not Status.ACTIVE:
+        return []
+    wanted = choose(task, scene.hours, now_ms=scene.now_ms)
+    if wanted is None:
+        return []
+    why_not = _why_not(task, wanted.type, scene, told)
+    if why_not is not None:
+        return [Skip(row_id=task.id, what=wanted.type.value, why=why_not)]
+    text = wanted.words.format(
+        title=wording.shown(task.title),
+        pct=task.pct,
+        when=alerts.when(task.deadline, scene.hours) if task.deadline else "",
+    )
+    return [Ask(task_id=task.id, type=wanted.type, priority=wanted.priority, question=text)]
+
+
+def choose(task: Task, hours: Hours, *, now_ms: int) -> Wanted | None:
+    """The question for a task: overdue, blocked, very stale, stale, then by its deadline."""
+    words = wording.words_for(task.title)
+    silent_ms = now_ms - task.last_update_ms
+    if task.deadline is not None and now_ms >= end_ms(task.deadline, hours):
+        return Wanted(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, words=words.overdue)
+    if task.is_blocked:
+        return None  # a notification asks for it
+    if silent_ms >= VERY_STALE_MS:
+        return Wanted(type=QuestionType.ROUTINE_CHECK, priority=Priority.LOW, words=words.routine)
+    if silent_ms >= STALE_MS:
+        return Wanted(type=QuestionType.STATUS_CHECK, priority=Priority.LOW, words=words.status)
+    if task.deadline is None or task.deadline.at_ms <= task.created_ms:
+        return None
+    return _by_deadline(task, task.deadline, words, now_ms)
+
+
+def _by_deadline(task: Task, deadline: Deadline, words: wording.Words, now_ms: int) -> Wanted | None:
+    left_ms = deadline.at_ms - now_ms
+    ratio = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
+    gap = min(ratio, 1.0) * 100 - task.pct
+    is_near = left_ms <= NEAR_MS
+    if task.pct == 0 and ratio > BEGUN_RATIO:
+        priority = _computed(left_ms, gap)
+        return Wanted(type=QuestionType.START_CHECK, priority=priority, words=words.start)
+    if gap > FAR_BEHIND:
+        if is_near:
+            return Wanted(type=QuestionType.BLOCKER_CHECK, priority=Priority.HIGH, words=words.behind)
+        return Wanted(type=QuestionType.PROGRESS_CHECK, priority=Priority.MEDIUM, words=words.slightly_behind)
+    if gap > BEHIND:
+        if not is_near:
+            return None
+        return Wanted(type=QuestionType.PROGRESS_CHECK, priority=Priority.MEDIUM, words=words.slightly_behind)
+    if is_near and task.pct < MOSTLY_DONE:
+        return Wanted(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, words=words.near)
+    if left_ms <= NEXT_MS and NEARLY_DONE <= task.pct < 100:
+        return Wanted(type=QuestionType.COMPLETION_CHECK, priority=Priority.MEDIUM, words=words.nearly_done)
+    return None
+
+
+def _computed(left_ms: int, gap: float) -> Priority:
+    if left_ms <= NEXT_MS or (left_ms <= NEAR_MS and gap > FAR_BEHIND):
+        return Priority.HIGH
+    return Priority.MEDIUM if left_ms <= WEEK_MS and gap > MUCH_BEHIND else Priority.LOW
+
+
+def end_ms(deadline: Deadline, hours: Hours) -> int:
+    """When a task is overdue: from its moment on, or when its day is over."""
+    if deadline.date is None:
+        return deadline.at_ms
+    return hours.start_of(date.fromisoformat(deadline.date) + timedelta(days=1))
+
+
+def _why_not(task: Task, kind: QuestionType, scene: alerts.Scene, told: Sequence[Step]) -> str | None:
+    cause = CAUSE_OF.get(kind)
+    kinds = alerts.SAME_CAUSE[cause] if cause else (kind,)
+    for question in scene.open.get(task.id, ()):
+        if question.type in kinds:
+            return f"{question.id} is open"
+    for one in kinds:
+        last = scene.last_asked(task.id, one)
+        if last is not None and scene.now_ms - last < cooldowns.question_ms(one):
+            return "asked lately"
+    return _why_told(task, cause, scene, told) if cause else None
+
+
+def _why_told(task: Task, cause: NotificationType, scene: alerts.Scene, told: Sequence[Step]) -> str | None:
+    if any(isinstance(step, Notify) and step.intent.type is cause for step in told):
+        return "a notification says it"
+    if any(row.type is cause for row in scene.pending.get(task.id, ())):
+        return "a notification is to say it"
+    return "a notification said it lately" if scene.told_lately(task.id, cause) else None

@@ -1,0 +1,78 @@
+"""Is it said already, or was it said lately? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.dashboard.models import Intent, Notification, NotificationStatus, NotificationType
+from orchestrator.dashboard.rules.cooldowns import WINDOW_MS, notification_ms
+
+MINUTE_MS = 60_000
+SUPERSEDED = "superseded"
+"""The cause of a row that says nothing of its task as it is now: the deadline was moved, for one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clash:
+    """The row that makes another one needless; `until_ms` where it only does for a while."""
+
+    row: Notification
+    until_ms: int | None = None
+
+
+def clash(intent: Intent, alike: Iterable[Notification], *, is_automatic: bool, now_ms: int) -> Clash | None:
+    """Find what stands against a notification among those of its type about the same task or question.
+
+    What somebody asked for is only refused when the very same is to come; what nobody asked for also when
+    one is near it, or one was delivered, or cancelled by someone, within the cooldown of its type.
+    """
+    rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is intent.audience]
+    for row in rows:
+        if row.status.is_open and (_is_same(intent, row) if not is_automatic else _is_near(intent, row)):
+            return Clash(row=row)
+    if not is_automatic:
+        return None
+    return _lately(intent, rows, now_ms=now_ms)
+
+
+def _is_same(intent: Intent, row: Notification) -> bool:
+    return intent.due_ms // MINUTE_MS == row.due_ms // MINUTE_MS and _is_about_same(intent, row)
+
+
+def _is_near(intent: Intent, row: Notification) -> bool:
+    if not (_is_about_same(intent, row) and _is_told_apart_from(intent, row) is False):
+        return False
+    has_cause = intent.cause is not None and intent.cause == row.cause
+    return has_cause or abs(intent.due_ms - row.due_ms) < WINDOW_MS
+
+
+def _lately(intent: Intent, rows: Iterable[Notification], *, now_ms: int) -> Clash | None:
+    cooldown_ms = notification_ms(intent.type)
+    for row in rows:
+        ended_ms = row.delivered_ms or row.cancelled_ms
+        if row.status not in (NotificationStatus.DELIVERED, NotificationStatus.CANCELLED) or ended_ms is None:
+            continue
+        if (
+            ended_ms + cooldown_ms > now_ms
+            and _is_about_same(intent, row)
+            and not _is_told_apart_from(intent, row)
+        ):
+            return Clash(row=row, until_ms=ended_ms + cooldown_ms)
+    return None
+
+
+def _is_told_apart_from(intent: Intent, row: Notification) -> bool:
+    """A day before a deadline and two hours before it are two causes; others are one matter."""
+    return (
+        intent.type is NotificationType.DEADLINE_ALERT
+        and None not in (intent.cause, row.cause)
+        and intent.cause != row.cause
+    )
+
+
+def _is_about_same(intent: Intent, row: Notification) -> bool:
+    """Without a task or a question, it is the words that tell."""
+    if intent.task_id is None and intent.question_id is None:
+        return intent.message == row.message
+    return (intent.task_id, intent.question_id) == (row.task_id, row.question_id)

@@ -1,0 +1,78 @@
+"""What upkeep a dashboard needs now: from how it stands to what is to be done. Pure, no clock, no store.
+
+Durations are exact and bounds belong to them: at 72 h 00:00:00 a task has been quiet for three days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from orchestrator.dashboard.models import Priority, Snapshot, Task
+from orchestrator.dashboard.rules import alerts, asking, tidying
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.rules.steps import Ask, Past, Plan, Skip, Step, Trouble
+
+MAX_ASKED = 5
+RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """All that the rules look at."""
+
+    snapshot: Snapshot
+    past: Past
+    hours: Hours
+    now_ms: int
+
+
+def plan(board: Board) -> Plan:
+    """Decide over a whole dashboard.
+
+    Each task is looked at alone: what goes wrong with one is told and spoils no other. A field that a
+    person has set is left as it is.
+    """
+    steps: list[Step] = []
+    troubles: list[Trouble] = []
+    scene = alerts.Scene.of(board.snapshot, board.past, board.hours, now_ms=board.now_ms)
+    for task in board.snapshot.tasks:
+        _apart(task, lambda task=task: _steps_of(task, scene), steps, troubles)  # type: ignore[misc]
+    steps = _few(steps)
+    steps += tidying.of_questions(board.snapshot, now_ms=board.now_ms)
+    steps += alerts.of_questions(scene)
+    steps += tidying.of_notifications(board.snapshot)
+    return Plan(
+        steps=tuple(steps),
+        troubles=tuple(troubles),
+        to_judge=alerts.to_judge(scene),
+    )
+
+
+def _few(steps: list[Step]) -> list[Step]:
+    """Ask at most so much in one look, the most important first: the rest comes with the next ones."""
+    asks = sorted((step for step in steps if isinstance(step, Ask)), key=lambda one: RANK[one.priority])
+    late = {id(one) for one in asks[MAX_ASKED:]}
+    return [
+        Skip(row_id=step.task_id, what=step.type.value, why="enough questions for one look")
+        if isinstance(step, Ask) and id(step) in late
+        else step
+        for step in steps
+    ]
+
+
+def _apart(
+    task: Task, look: Callable[[], Iterable[Step]], steps: list[Step], troubles: list[Trouble]
+) -> None:
+    try:
+        steps += look()
+    except (ValueError, LookupError, ArithmeticError, TypeError) as error:
+        troubles.append(Trouble(row_id=task.id, reason=f"{type(error).__name__}: {error}"))
+
+
+def _steps_of(task: Task, scene: alerts.Scene) -> list[Step]:
+    tidied = tidying.of_task(task, scene.hours, now_ms=scene.now_ms)
+    if task.status.is_terminal:
+        return tidied
+    told = alerts.of_task(task, scene)
+    return [*tidied, *told, *asking.of_task(task, scene, told)]

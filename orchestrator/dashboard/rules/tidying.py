@@ -1,0 +1,96 @@
+"""What rules put in order: parked and finished tasks, old and needless questions, alerts of nothing. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from orchestrator.dashboard.models import Actor, Notification, Priority, Question, Snapshot, Status, Task
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.rules.steps import DAY_MS, Archive, ChangeStatus, CloseQuestion, Step, Withdraw
+
+ACTIVE_MS = 7 * DAY_MS
+OLD_QUESTION_MS, OLD_LOW_QUESTION_MS = 14 * DAY_MS, 7 * DAY_MS
+LONG_LIST = 10
+_RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
+
+
+def of_task(task: Task, hours: Hours, *, now_ms: int) -> list[Step]:
+    """Completed tasks go to the history; others are active or parked by what is known of them."""
+    del hours
+    if task.status is Status.COMPLETED:
+        return [Archive(task_id=task.id)]
+    if task.status is Status.CANCELLED or "status" in task.user_set:
+        return []
+    status = Status.ACTIVE if _is_on(task, now_ms) else Status.SOMEDAY
+    return [] if status is task.status else [ChangeStatus(task_id=task.id, status=status)]
+
+
+def _is_on(task: Task, now_ms: int) -> bool:
+    return (
+        (task.deadline is not None and task.deadline.at_ms - now_ms <= ACTIVE_MS)
+        or task.priority is Priority.HIGH
+        or task.pct > 0
+        or now_ms - task.last_update_ms <= ACTIVE_MS
+    )
+
+
+def of_questions(snapshot: Snapshot, *, now_ms: int) -> list[Step]:
+    """Close what nobody needs to answer any more; what people asked for stays until it is old."""
+    closed: dict[str, str] = {}
+    tasks = {task.id: task for task in snapshot.tasks}
+    for question in snapshot.questions:
+        reason = _needless(question, tasks, now_ms, is_long=len(snapshot.questions) > LONG_LIST)
+        if reason is not None:
+            closed[question.id] = reason
+    left = [question for question in snapshot.questions if question.id not in closed]
+    closed |= {question.id: "another question about the task is open" for question in _surplus(left)}
+    return [CloseQuestion(question_id=one, reason=reason) for one, reason in closed.items()]
+
+
+def _needless(question: Question, tasks: dict[str, Task], now_ms: int, *, is_long: bool) -> str | None:
+    age_ms = now_ms - question.created_ms
+    if question.task_id is not None:
+        task = tasks.get(question.task_id)
+        if task is None or task.status.is_terminal:
+            return "its task is over"
+    if age_ms >= OLD_QUESTION_MS:
+        return "nobody answered in 14 days"
+    if is_long and question.priority is Priority.LOW and age_ms >= OLD_LOW_QUESTION_MS:
+        return "the list is long"
+    return None
+
+
+def _surplus(questions: Iterable[Question]) -> list[Question]:
+    """All but one a task that rules or workers asked: the most important, then the one asked least."""
+    of_task: dict[str, list[Question]] = defaultdict(list)
+    for question in questions:
+        if question.task_id is not None and question.created_by is Actor.WORKER:
+            of_task[question.task_id].append(question)
+    return [
+        surplus
+        for found in of_task.values()
+        for surplus in sorted(found, key=lambda one: (_RANK[one.priority], one.asked_count, -one.created_ms))[
+            1:
+        ]
+    ]
+
+
+def of_notifications(snapshot: Snapshot) -> list[Step]:
+    """Cancel what is to be told of a task or question that is over."""
+    tasks = {task.id: task for task in snapshot.tasks}
+    questions = {question.id for question in snapshot.questions}
+    found = ((row, _why_void(row, tasks, questions)) for row in snapshot.notifications)
+    return [Withdraw(notification_id=row.id, reason=reason) for row, reason in found if reason]
+
+
+def _why_void(row: Notification, tasks: dict[str, Task], questions: set[str]) -> str | None:
+    if row.task_id is not None:
+        task = tasks.get(row.task_id)
+        if task is None:
+            return "Task gone"
+        if task.status.is_terminal:
+            return f"Task {task.status.value}"
+    if row.question_id is not None and row.question_id not in questions:
+        return "Question closed"
+    return None

@@ -1,0 +1,1 @@
+"""What changes a dashboard: tasks, questions, notifications, knowledge."""

@@ -1,0 +1,54 @@
+"""What a group has learned."""
+
+from __future__ import annotations
+
+import hashlib
+
+from orchestrator.dashboard.models import Category, Insight
+from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.services.work import Work, new_id
+from orchestrator.dashboard.views import told
+from orchestrator.dashboard.words import texts
+from orchestrator.store import dashboard_knowledge
+
+TITLE_CHARS = 50
+
+
+async def save_insight(
+    work: Work,
+    *,
+    content: str,
+    category: Category = Category.LEARNING,
+    title: str = "",
+    source: str = "",
+    tags: tuple[str, ...] = (),
+) -> Result:
+    """Keep something learned; what is known already is not kept twice."""
+    content = texts.text("content", content, is_needed=True)
+    digest = content_hash(content)
+    known = await dashboard_knowledge.insight_of(work.tx, work.folder, digest)
+    if known is not None:
+        return Result(text=f"Insight {known.id} says that already.", data=told.insight(known, work.zone))
+    if len(await dashboard_knowledge.insights(work.tx, work.folder)) >= work.limits.insights:
+        raise Refused("CAP", f"{work.limits.insights:,} insights are kept already.")
+    insight = Insight(
+        folder=work.folder,
+        id=new_id("insight"),
+        category=category,
+        title=texts.line("title", title) or " ".join(content.split())[:TITLE_CHARS],
+        content=content,
+        source=texts.line("source", source),
+        tags=texts.tags(tags),
+        created_ms=work.now_ms,
+        content_hash=digest,
+    )
+    await work.version()
+    await dashboard_knowledge.add_insight(work.tx, insight)
+    return Result(
+        text=f"Insight {insight.id} is saved: {insight.title}", data=told.insight(insight, work.zone)
+    )
+
+
+def content_hash(content: str) -> str:
+    """The same for texts that differ in spaces and case only."""
+    return hashlib.sha256(" ".join(content.casefold().split()).encode()).hexdigest()[:32]

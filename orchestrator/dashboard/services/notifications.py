@@ -1,0 +1,381 @@
+"""Notifications: one way in for all who want one, and what becomes of those to come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from orchestrator.dashboard.models import (
+    Intent,
+    Notification,
+    NotificationStatus,
+    NotificationType,
+    Priority,
+    Task,
+)
+from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.rules import dedupe
+from orchestrator.dashboard.services.work import Work, new_id
+from orchestrator.dashboard.views import told
+from orchestrator.dashboard.words import texts, when
+from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks
+
+log = structlog.get_logger(__name__)
+
+DEADLINE_MOVED = "Deadline changed"
+TASK_COMPLETED = "Task completed"
+TASK_CANCELLED = "Task cancelled"
+TASK_GONE = "Task gone"
+QUESTION_CLOSED = "Question closed"
+HOUSE_REASONS = (DEADLINE_MOVED, TASK_COMPLETED, TASK_CANCELLED, TASK_GONE, QUESTION_CLOSED)
+"""Why the house cancels: such a row says nothing of what somebody wants."""
+MAX_LISTED = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """`notification` of one that was created; else why not."""
+
+    notification: Notification | None = None
+    refused: Refused | None = None
+
+    @property
+    def word(self) -> str:
+        """`created`, `duplicate`, `capped` or `rejected`."""
+        if self.refused is None:
+            return "created"
+        return {"DUPLICATE": "duplicate", "COOLDOWN": "duplicate", "CAP": "capped"}.get(
+            self.refused.code, "rejected"
+        )
+
+
+async def intend(work: Work, intent: Intent) -> Outcome:
+    """Schedule what someone wants: rules, a worker, an agent or a person, all by this way."""
+    try:
+        return Outcome(notification=await _create(work, intent))
+    except Refused as refused:
+        return Outcome(refused=refused)
+
+
+async def schedule(
+    work: Work,
+    *,
+    message: str,
+    scheduled_at: str,
+    type: NotificationType = NotificationType.REMINDER,  # noqa: A002 - the tool's own name
+    priority: Priority = Priority.MEDIUM,
+    related_task_id: str | None = None,
+    related_question_id: str | None = None,
+    context: str = "",
+) -> Result:
+    """The tool: read the time, then as `intend`."""
+    point = when.due_ms(scheduled_at, now_ms=work.now_ms, zone=work.zone)
+    made = await _create(
+        work,
+        Intent(
+            message=message,
+            due_ms=point.at_ms,
+            due_text=None if point.is_iso else texts.line("scheduled_at", scheduled_at),
+            type=type,
+            priority=priority,
+            task_id=related_task_id,
+            question_id=related_question_id,
+            context=context,
+        ),
+    )
+    return Result(
+        text=f"Notification {made.id} is scheduled for {_due(work, made)} ({work.zone.key}): {made.message}",
+        data=told.notification(made, work.zone),
+    )
+
+
+async def update(
+    work: Work,
+    *,
+    notification_id: str,
+    message: str | None = None,
+    scheduled_at: str | None = None,
+    priority: Priority | None = None,
+) -> Result:
+    """Change one that is to come; a changed time or text is what is delivered."""
+    one = await work.notification(notification_id)
+    if not one.status.is_open:
+        raise Refused("NOT_PENDING", f"Notification {one.id} is {one.status.value}.", status=one.status.value)
+    await work.check_seen(one, told.notification(one, work.zone))
+    changes: dict[str, Any] = {}
+    if message is not None:
+        changes["message"] = texts.text("message", message, limit=texts.MAX_MESSAGE, is_needed=True)
+    if priority is not None:
+        changes["priority"] = priority
+    if scheduled_at is not None:
+        changes |= await _moved(work, one, scheduled_at)
+    changed = sorted(name for name, value in changes.items() if getattr(one, name) != value)
+    if not changed:
+        raise Refused("NOTHING_TO_CHANGE", f"Nothing of notification {one.id} would be different.")
+    one = await _put(work, replace(one, **changes), was=one.version)
+    return Result(
+        text=f"Notification {one.id} is changed ({', '.join(changed)}): {_due(work, one)}, {one.message}",
+        data=told.notification(one, work.zone) | {"changed": changed},
+    )
+
+
+async def cancel(work: Work, *, notification_id: str, reason: str = "") -> Result:
+    """Cancel one that is to come; one that is cancelled stays so."""
+    one = await work.notification(notification_id)
+    reason = texts.text("reason", reason, limit=texts.MAX_TEXT)
+    if one.status is NotificationStatus.CANCELLED:
+        return Result(
+            text=f"Notification {one.id} was cancelled before.", data=told.notification(one, work.zone)
+        )
+    if not one.status.is_open:
+        code = "ALREADY_DELIVERED" if one.status is NotificationStatus.DELIVERED else "NOT_PENDING"
+        raise Refused(code, f"Notification {one.id} is {one.status.value}.", status=one.status.value)
+    await work.check_seen(one, told.notification(one, work.zone))
+    one = await _end(work, one, reason or "User requested cancellation")
+    return Result(text=f"Notification {one.id} is cancelled.", data=told.notification(one, work.zone))
+
+
+async def list_them(
+    work: Work,
+    *,
+    status: NotificationStatus | None = None,
+    related_task_id: str | None = None,
+    type: NotificationType | None = None,  # noqa: A002 - the tool's own name
+    limit: int = 50,
+    from_time: str | None = None,
+    to_time: str | None = None,
+) -> Result:
+    """List by due time; the newest `limit` of those that fit are left out last."""
+    bounds = [
+        None if text is None else when.parse_datetime(text, now_ms=work.now_ms, zone=work.zone).at_ms
+        for text in (from_time, to_time)
+    ]
+    found = await dashboard_notifications.listed(
+        work.tx,
+        work.folder,
+        statuses=_statuses(status),
+        kind=type,
+        task_id=related_task_id,
+        from_ms=bounds[0],
+        to_ms=bounds[1],
+        limit=min(limit, MAX_LISTED),
+    )
+    asked = {"status": status, "task": related_task_id, "type": type, "from": from_time, "to": to_time}
+    filters = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
+    if not found:
+        return Result(
+            text=f"There are no notifications{f' with {filters}' if filters else ''}.",
+            data={"notifications": []},
+        )
+    lines = [_line(work, one) for one in found]
+    return Result(
+        text="\n".join([f"{len(found)} notification{'s' if len(found) > 1 else ''}:", *lines]),
+        data={"notifications": [told.notification(one, work.zone) for one in found]},
+    )
+
+
+async def cancel_of_task(work: Work, task_id: str, reason: str) -> int:
+    """Cancel all that are to come about a task; tell how many there were."""
+    open_ones = await dashboard_notifications.open_of_task(work.tx, work.folder, task_id)
+    for one in open_ones:
+        await _end(work, one, reason)
+    return len(open_ones)
+
+
+async def cancel_of_question(work: Work, question_id: str) -> int:
+    """Cancel all that are to come about a question; tell how many there were."""
+    open_ones = await dashboard_notifications.open_of_question(work.tx, work.folder, question_id)
+    for one in open_ones:
+        await _end(work, one, QUESTION_CLOSED)
+    return len(open_ones)
+
+
+async def sweep(work: Work) -> int:
+    """Cancel all that are to come whose task is over or gone: what A9 does at once, once more."""
+    orphans = await dashboard_notifications.orphans(work.tx, work.folder)
+    for one in orphans:
+        task = await dashboard_tasks.get(work.tx, work.folder, one.task_id or "")
+        await _end(work, one, TASK_GONE if task is None else ended_because(task))
+    return len(orphans)
+
+
+async def forget_deadline(work: Work, task: Task, *, shown: str) -> int:
+    """A deadline moved: cancel the alerts of the old one, and let delivered ones count no more."""
+    rows = await dashboard_notifications.alike(
+        work.tx, work.folder, NotificationType.DEADLINE_ALERT, task_id=task.id, question_id=None
+    )
+    cancelled = 0
+    for one in rows:
+        if one.status.is_open and (one.cause is not None or one.created_by.value == "worker"):
+            await _end(work, one, f"{DEADLINE_MOVED} to {shown}")
+            cancelled += 1
+        elif not one.status.is_open and one.cause != dedupe.SUPERSEDED:
+            await _put(work, replace(one, cause=dedupe.SUPERSEDED), was=one.version)
+    return cancelled
+
+
+def ended_because(task: Task) -> str:
+    return TASK_COMPLETED if task.status.value == "completed" else TASK_CANCELLED
+
+
+async def _create(work: Work, intent: Intent) -> Notification:
+    intent = replace(
+        intent,
+        message=texts.text("message", intent.message, limit=texts.MAX_MESSAGE, is_needed=True),
+        context=texts.text("context", intent.context),
+    )
+    await _check_about(work, intent)
+    if not work.can_deliver:
+        raise Refused("NO_TARGET", "No channel takes a message for this group's chat: nothing was scheduled.")
+    await _check_alike(work, intent)
+    await _check_room(work, intent.task_id)
+    made = Notification(
+        folder=work.folder,
+        id=new_id("n"),
+        message=intent.message,
+        audience=intent.audience,
+        due_ms=intent.due_ms,
+        due_text=intent.due_text,
+        type=intent.type,
+        priority=intent.priority,
+        task_id=intent.task_id,
+        question_id=intent.question_id,
+        cause=intent.cause,
+        context=intent.context,
+        created_by=work.hand.actor,
+        created_ms=work.now_ms,
+    )
+    made = await _put(work, made, was=None)
+    log.info(
+        "Notification scheduled", id=made.id, group=work.folder, due_ms=made.due_ms, type=made.type.value
+    )
+    return made
+
+
+async def _check_about(work: Work, intent: Intent) -> None:
+    """The task and the question there are, and what is to be done is not done yet."""
+    if intent.task_id is not None:
+        task = await dashboard_tasks.get(work.tx, work.folder, intent.task_id)
+        if task is None:
+            raise Refused("UNKNOWN_TASK", f"There is no task '{intent.task_id[:80]}' on this dashboard.")
+        if task.status.is_terminal:
+            raise Refused(
+                "TASK_TERMINAL",
+                f"Task {task.id} is {task.status.value}: nothing was scheduled.",
+                row=told.task(task, work.zone),
+            )
+    if intent.question_id is not None:
+        question = await dashboard_questions.get(work.tx, work.folder, intent.question_id)
+        if question is None:
+            raise Refused("UNKNOWN_QUESTION", f"There is no question '{intent.question_id[:80]}' here.")
+        if not question.is_open:
+            raise Refused("CLOSED", f"Question {question.id} is answered or closed: nothing was scheduled.")
+
+
+async def _check_alike(work: Work, intent: Intent, *, but: str | None = None) -> None:
+    rows = await dashboard_notifications.alike(
+        work.tx, work.folder, intent.type, task_id=intent.task_id, question_id=intent.question_id
+    )
+    others = [row for row in rows if row.id != but and not _is_of_house(row)]
+    found = dedupe.clash(intent, others, is_automatic=work.hand.is_automatic, now_ms=work.now_ms)
+    if found is None:
+        return
+    row = found.row
+    if found.until_ms is not None:
+        until = when.shown(found.until_ms, work.zone)
+        raise Refused(
+            "COOLDOWN",
+            f"{row.id} said so lately ({row.status.value}); not again before {until}.",
+            ids=[row.id],
+            until=until,
+        )
+    raise Refused(
+        "DUPLICATE",
+        f"{row.id} says so already, at {_due(work, row)}: change or cancel it instead.",
+        ids=[row.id],
+    )
+
+
+def _is_of_house(row: Notification) -> bool:
+    return row.status is NotificationStatus.CANCELLED and (row.cancel_reason or "").startswith(HOUSE_REASONS)
+
+
+async def _check_room(work: Work, task_id: str | None) -> None:
+    if await dashboard_notifications.count_open(work.tx, work.folder) >= work.limits.pending:
+        raise Refused("CAP", f"{work.limits.pending} notifications are to come already: cancel some first.")
+    if task_id is None:
+        return
+    of_task = await dashboard_notifications.open_of_task(work.tx, work.folder, task_id)
+    if len(of_task) >= work.limits.pending_a_task:
+        ids = [one.id for one in of_task]
+        raise Refused(
+            "CAP", f"Task {task_id} has {len(ids)} to come already ({', '.join(ids)}): change one.", ids=ids
+        )
+
+
+async def _moved(work: Work, one: Notification, scheduled_at: str) -> dict[str, Any]:
+    point = when.due_ms(scheduled_at, now_ms=work.now_ms, zone=work.zone)
+    if point.at_ms != one.due_ms:
+        intent = Intent(
+            message=one.message,
+            due_ms=point.at_ms,
+            type=one.type,
+            task_id=one.task_id,
+            question_id=one.question_id,
+            cause=one.cause,
+            audience=one.audience,
+        )
+        await _check_alike(work, intent, but=one.id)
+    return {
+        "due_ms": point.at_ms,
+        "due_text": None if point.is_iso else texts.line("scheduled_at", scheduled_at),
+        "next_attempt_ms": None,
+    }
+
+
+async def _end(work: Work, one: Notification, reason: str) -> Notification:
+    context = f"{one.context}\n{reason}".strip()
+    ended = replace(
+        one,
+        status=NotificationStatus.CANCELLED,
+        cancelled_ms=work.now_ms,
+        cancel_reason=reason,
+        context=context,
+        claim_token=None,
+        claim_until_ms=None,
+    )
+    return await _put(work, ended, was=one.version)
+
+
+async def _put(work: Work, one: Notification, *, was: int | None) -> Notification:
+    one = replace(one, version=await work.version(), changed_turn=work.hand.turn_id)
+    if not await dashboard_notifications.put(work.tx, one, was=was):
+        raise Refused("STALE", f"{one.id} was changed meanwhile.")
+    return one
+
+
+def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ...]:
+    if status is NotificationStatus.PENDING:
+        return (NotificationStatus.PENDING, NotificationStatus.SENDING)
+    return () if status is None else (status,)
+
+
+def _line(work: Work, one: Notification) -> str:
+    about = "".join(
+        f", {name} {value}" for name, value in (("task", one.task_id), ("question", one.question_id)) if value
+    )
+    ended_ms = one.delivered_ms or one.cancelled_ms
+    ended = f", {one.status.value} {when.shown(ended_ms, work.zone)}" if ended_ms else f", {one.status.value}"
+    said = f" (said: {one.due_text})" if one.due_text else ""
+    context = f" [{' '.join(one.context.split())}]" if one.context else ""
+    return (
+        f"- {one.id}: {_due(work, one)}{said}, {one.type.value}, {one.priority.value}{ended}{about}: "
+        f"{one.message}{context}"
+    )
+
+
+def _due(work: Work, one: Notification) -> str:
+    return datetime.fromtimestamp(one.due_ms / 1000, work.zone).strftime("%a %Y-%m-%d %H:%M")

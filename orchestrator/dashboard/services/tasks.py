@@ -1,0 +1,276 @@
+"""Tasks: what is to be done. What follows from a change is done with it, in the same transaction."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.dashboard.models import MAX_TITLE_CHARS, Deadline, Priority, Status, Task
+from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.services import notifications, questions
+from orchestrator.dashboard.services.work import Work, new_id
+from orchestrator.dashboard.views import told
+from orchestrator.dashboard.words import texts, when
+from orchestrator.store import dashboard_tasks
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What is to be different; None stays as it is. An empty deadline takes it away."""
+
+    progress: int | None = None
+    progress_note: str | None = None
+    status: Status | None = None
+    blocked: bool | None = None
+    blocker_note: str | None = None
+    context: str | None = None
+    deadline: str | None = None
+    priority: Priority | None = None
+    tags: tuple[str, ...] | None = None
+
+    def given(self) -> tuple[str, ...]:
+        """The names of what is to be different."""
+        return tuple(name for name in self.__slots__ if getattr(self, name) is not None)
+
+
+async def create(
+    work: Work,
+    *,
+    title: str,
+    deadline: str = "",
+    priority: Priority = Priority.MEDIUM,
+    context: str = "",
+    tags: tuple[str, ...] = (),
+    raw_input: str = "",
+) -> Result:
+    if await dashboard_tasks.count(work.tx, work.folder) >= work.limits.tasks:
+        raise Refused("CAP", f"There are {work.limits.tasks:,} tasks already: move some to the history.")
+    title = texts.line("title", title, limit=MAX_TITLE_CHARS, is_needed=True)
+    task = Task(
+        folder=work.folder,
+        id=new_id("task"),
+        title=title,
+        raw_input=texts.text("raw_input", raw_input) or title,
+        deadline=_deadline(work, deadline),
+        priority=priority,
+        context=texts.text("context", context),
+        tags=texts.tags(tags),
+        last_update_ms=work.now_ms,
+        created_ms=work.now_ms,
+        updated_ms=work.now_ms,
+    )
+    given = [name for name, value in (("deadline", deadline), ("context", context), ("tags", tags)) if value]
+    task = await _put(work, _stamped(work, task, ["title", "priority", *given]), was=None)
+    return Result(
+        text=f"Task {task.id} is made: {task.title}{_until(work, task)}.", data=told.task(task, work.zone)
+    )
+
+
+async def update(work: Work, task_id: str, changes: Changes) -> Result:
+    """Change a task; one that ends takes its notifications and questions with it."""
+    given = changes.given()
+    if not given:
+        raise Refused("NOTHING_TO_CHANGE", "Say what is to be different.")
+    task = await work.task(task_id)
+    await work.check_seen(task, told.task(task, work.zone))
+    changed = _changed(work, task, changes)
+    stamped = await _put(work, _stamped(work, changed, given), was=task.version)
+    followed = await _follow(work, task, stamped)
+    return Result(
+        text=f"Task {stamped.id} ({stamped.title}) is updated: {_said(work, stamped, given)}.{followed.text}",
+        data=told.task(stamped, work.zone) | followed.data,
+    )
+
+
+async def move_to_history(work: Work, *, task_id: str, reflection: str = "") -> Result:
+    """Take a task that is over off the board; one that is off stays so."""
+    task = await work.task(task_id)
+    if task.archived_ms is not None:
+        return Result(text=f"Task {task.id} is in the history already.", data=told.task(task, work.zone))
+    await work.check_seen(task, told.task(task, work.zone))
+    if not task.status.is_terminal:
+        raise Refused(
+            "NOT_TERMINAL",
+            f"Task {task.id} is {task.status.value}: only what is completed or cancelled goes.",
+        )
+    moved = replace(
+        task,
+        archived_ms=work.now_ms,
+        updated_ms=work.now_ms,
+        reflection=texts.text("reflection", reflection) or task.reflection,
+    )
+    moved = await _put(work, moved, was=task.version)
+    followed = await _ended(work, moved)
+    return Result(
+        text=f"Task {moved.id} ({moved.title}) is in the history.{followed.text}",
+        data=told.task(moved, work.zone) | followed.data,
+    )
+
+
+async def set_recurring(
+    work: Work,
+    *,
+    task_id: str,
+    enabled: bool = True,
+    days_of_week: tuple[int, ...] | None = None,
+    check_time: str | None = None,
+) -> Result:
+    """Say on which days a task comes again; streaks go on."""
+    task = await work.task(task_id)
+    await work.check_seen(task, told.task(task, work.zone))
+    before = dict(task.recurring or {})
+    days = sorted(set(days_of_week if days_of_week is not None else before.get("days_of_week", ())))
+    at = before.get("check_time", "") if check_time is None else check_time.strip()
+    if enabled and not days:
+        raise Refused("VALIDATION", "days_of_week: name at least one day, 0 is Monday.")
+    if any(not 0 <= day <= 6 for day in days):
+        raise Refused("VALIDATION", "days_of_week: days are 0 (Monday) to 6 (Sunday).")
+    if at and not _TIME_OF_DAY.fullmatch(at):
+        raise Refused("VALIDATION", f"check_time: '{at[:20]}' is no time of day such as 18:00.")
+    streaks = {"streak_current": 0, "streak_best": 0, "total_completed": 0, "total_missed": 0}
+    merged = {"frequency": "daily", **streaks, **before}
+    merged |= {"enabled": enabled, "days_of_week": days, "check_time": at}
+    changed = replace(task, recurring=merged, updated_ms=work.now_ms)
+    task = await _put(work, _stamped(work, changed, ["recurring"]), was=task.version)
+    shown = f"{' '.join(DAYS[day] for day in days)}{f' at {at}' if at else ''}" if enabled else "not at all"
+    return Result(text=f"Task {task.id} comes again: {shown}.", data=told.task(task, work.zone))
+
+
+def _changed(work: Work, task: Task, changes: Changes) -> Task:
+    """Pure but for the time: the task as it is to be, with what must hold of any task."""
+    new: dict[str, Any] = {"updated_ms": work.now_ms}
+    if changes.context is not None:
+        new["context"] = texts.text("context", changes.context)
+    if changes.priority is not None:
+        new["priority"] = changes.priority
+    if changes.tags is not None:
+        new["tags"] = texts.tags(changes.tags)
+    if changes.deadline is not None:
+        new["deadline"] = _deadline(work, changes.deadline)
+    new |= _progress(work, changes) | _blocked(work, task, changes)
+    return _with_status(work, replace(task, **new), changes)
+
+
+def _progress(work: Work, changes: Changes) -> dict[str, Any]:
+    new: dict[str, Any] = {}
+    if changes.progress is not None:
+        if not 0 <= changes.progress <= 100:
+            raise Refused("VALIDATION", "progress is a percentage: 0 to 100.")
+        new |= {"pct": changes.progress, "last_update_ms": work.now_ms}
+    if changes.progress_note is not None:
+        new |= {
+            "progress_note": texts.text("progress_note", changes.progress_note),
+            "last_update_ms": work.now_ms,
+        }
+    return new
+
+
+def _blocked(work: Work, task: Task, changes: Changes) -> dict[str, Any]:
+    if changes.blocked is False:
+        if changes.blocker_note:
+            raise Refused("VALIDATION", "blocker_note: what is not blocked has none.")
+        return {"blocked_ms": None, "blocker_note": None}
+    if changes.blocked is None and changes.blocker_note is not None and not task.is_blocked:
+        raise Refused("VALIDATION", "blocker_note: the task is not blocked; give blocked too.")
+    new: dict[str, Any] = {}
+    if changes.blocked and not task.is_blocked:
+        new["blocked_ms"] = work.now_ms
+    if changes.blocker_note is not None:
+        new["blocker_note"] = texts.text("blocker_note", changes.blocker_note) or None
+    return new
+
+
+def _with_status(work: Work, task: Task, changes: Changes) -> Task:
+    """What is completed is at 100 % and not blocked; what is open again was never completed."""
+    status = changes.status or task.status
+    if status is Status.COMPLETED:
+        if changes.status is None and changes.progress not in (None, 100):
+            raise Refused("VALIDATION", "The task is completed; set status to active to work on it again.")
+        if changes.blocked and changes.status is None:
+            raise Refused("VALIDATION", "The task is completed; it cannot be blocked.")
+        return replace(
+            task,
+            status=status,
+            pct=100,
+            completed_ms=task.completed_ms or work.now_ms,
+            blocked_ms=None,
+            blocker_note=None,
+        )
+    archived_ms = task.archived_ms if status.is_terminal else None
+    return replace(task, status=status, completed_ms=None, archived_ms=archived_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Followed:
+    text: str = ""
+    data: dict[str, Any]
+
+
+async def _follow(work: Work, before: Task, after: Task) -> _Followed:
+    if after.status.is_terminal:
+        return await _ended(work, after)
+    if _moment(before.deadline) != _moment(after.deadline):
+        shown = told.deadline(after.deadline, work.zone) or "none"
+        cancelled = await notifications.forget_deadline(work, after, shown=shown)
+        text = f" {_counted(cancelled)} of the old deadline cancelled." if cancelled else ""
+        return _Followed(text=text, data={"cancelled_notifications": cancelled})
+    return _Followed(data={"cancelled_notifications": 0})
+
+
+async def _ended(work: Work, task: Task) -> _Followed:
+    """Nothing more is said or asked about what is over."""
+    reason = notifications.ended_because(task)
+    cancelled = await notifications.cancel_of_task(work, task.id, reason)
+    closed = await questions.close_of_task(work, task.id, reason)
+    text = f" {_counted(cancelled)} cancelled." if cancelled else ""
+    text += f" {closed} question{'s' if closed > 1 else ''} closed." if closed else ""
+    return _Followed(text=text, data={"cancelled_notifications": cancelled, "closed_questions": closed})
+
+
+def _counted(cancelled: int) -> str:
+    return f"{cancelled} notification{'s' if cancelled > 1 else ''}"
+
+
+def _moment(deadline: Deadline | None) -> tuple[int, str | None] | None:
+    return None if deadline is None else (deadline.at_ms, deadline.date)
+
+
+def _deadline(work: Work, text: str) -> Deadline | None:
+    return when.parse_deadline(texts.line("deadline", text), now_ms=work.now_ms, zone=work.zone)
+
+
+def _stamped(work: Work, task: Task, fields: list[str] | tuple[str, ...]) -> Task:
+    """Note which fields a person set, so that rules leave them."""
+    if not work.hand.is_person:
+        return task
+    return replace(task, user_set={**task.user_set, **dict.fromkeys(fields, work.now_ms)})
+
+
+async def _put(work: Work, task: Task, *, was: int | None) -> Task:
+    task = replace(task, version=await work.version(), changed_turn=work.hand.turn_id)
+    if not await dashboard_tasks.put(work.tx, task, was=was):
+        raise Refused("STALE", f"{task.id} was changed meanwhile.")
+    return task
+
+
+def _until(work: Work, task: Task) -> str:
+    shown = told.deadline(task.deadline, work.zone)
+    return f", due {shown[:16].replace('T', ' ')}" if shown else ""
+
+
+def _said(work: Work, task: Task, given: tuple[str, ...]) -> str:
+    shown = {
+        "progress": f"{task.pct}%",
+        "status": task.status.value,
+        "blocked": f"blocked{f' ({task.blocker_note})' if task.blocker_note else ''}"
+        if task.is_blocked
+        else "not blocked",
+        "deadline": (_until(work, task) or ", no deadline").removeprefix(", "),
+        "priority": f"{task.priority.value} priority",
+        "tags": f"tags {', '.join(task.tags) or 'none'}",
+    }
+    return ", ".join(shown.get(name, name.replace("_", " ")) for name in given)

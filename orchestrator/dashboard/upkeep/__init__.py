@@ -1,0 +1,1 @@
+"""The worker: the rules at each beat, and a model where there is something to judge."""

@@ -1,0 +1,67 @@
+"""A dashboard as a whole: what stands on it at one moment."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.dashboard.models import Snapshot, Status
+from orchestrator.dashboard.results import Result
+from orchestrator.dashboard.views import told
+from orchestrator.models import Folder
+from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks, dashboards
+from orchestrator.store.database import Tx
+
+MAX_ANSWERED = 20
+"""Answers that a worker is shown at once; the others wait."""
+MAX_READ = 1_200
+"""Of each kind: so many fill a summary."""
+
+
+async def snapshot(tx: Tx, folder: Folder) -> Snapshot | None:
+    """Read a dashboard as it stands; None where there is none."""
+    dashboard = await dashboards.get(tx, folder)
+    if dashboard is None:
+        return None
+    return Snapshot(
+        dashboard=dashboard,
+        tasks=tuple(await dashboard_tasks.on_board(tx, folder)),
+        questions=tuple(await dashboard_questions.unanswered(tx, folder)),
+        answered=tuple(await dashboard_questions.unprocessed(tx, folder, limit=MAX_ANSWERED)),
+        notifications=tuple(await dashboard_notifications.to_come(tx, folder)),
+    )
+
+
+async def active(tx: Tx, folder: Folder) -> Snapshot | None:
+    """Like `snapshot`, of what is worked on alone and no more than a summary has room for."""
+    dashboard = await dashboards.get(tx, folder)
+    if dashboard is None:
+        return None
+    tasks = await dashboard_tasks.on_board(tx, folder, Status.ACTIVE, limit=MAX_READ)
+    coming = await dashboard_notifications.to_come(tx, folder, limit=MAX_READ)
+    unread = 0
+    if len(tasks) == MAX_READ:
+        unread += await dashboard_tasks.count(tx, folder, Status.ACTIVE) - MAX_READ
+    if len(coming) == MAX_READ:
+        unread += await dashboard_notifications.count_open(tx, folder) - MAX_READ
+    return Snapshot(
+        dashboard=dashboard,
+        tasks=tuple(tasks),
+        questions=tuple(await dashboard_questions.unanswered(tx, folder)),
+        answered=(),
+        notifications=tuple(coming),
+        unread=unread,
+    )
+
+
+async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> Result:
+    """Tell what is on a dashboard; a group without one has an empty one."""
+    seen = await snapshot(tx, folder)
+    data: dict[str, Any] = {"has_dashboard": seen is not None, "tasks": [], "questions": []}
+    data["notifications"] = []
+    if seen is not None:
+        data["tasks"] = [told.task(one, zone) for one in seen.tasks if one.status is Status.ACTIVE]
+        data["questions"] = [told.question(one, zone) for one in seen.questions]
+        data["notifications"] = [told.notification(one, zone) for one in seen.notifications]
+    counts = ", ".join(f"{len(data[name])} {name}" for name in ("tasks", "questions", "notifications"))
+    return Result(text=f"On the dashboard: {counts}." if seen else "There is no dashboard yet.", data=data)

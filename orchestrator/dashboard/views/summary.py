@@ -1,0 +1,151 @@
+"""What is on a dashboard, as an agent reads it. Pure: the same state at the same time is the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
+
+from orchestrator.dashboard.models import Deadline, Notification, Priority, Question, Snapshot, Status, Task
+from orchestrator.dashboard.words import when
+
+MAX_CHARS = 100_000
+"""Beyond it contexts go, those of the least important first, then whole rows, the last first."""
+NONE_SCHEDULED = "No notifications are scheduled."
+_RANK = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
+
+
+def render(snapshot: Snapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_CHARS) -> str:
+    """Write three sections: active tasks by deadline, open questions, notifications to come.
+
+    Nothing is cut unless it is longer than `limit`, and then the text says what was left out.
+    """
+    tasks = [task for task in snapshot.tasks if task.status is Status.ACTIVE]
+    today = datetime.fromtimestamp(now_ms / 1000, zone).date()
+    whole = _sections(tasks, snapshot, today, zone, without=frozenset())
+    if len(whole) <= limit:
+        return f"{whole}\n\n{_left_out(snapshot.unread)}" if snapshot.unread else whole
+    without = _dispensable(tasks, snapshot.questions, len(whole) - limit)
+    note = f"\n\n(Left out, for length: the context of {len(without)} tasks and questions.)"
+    shorter = _sections(tasks, snapshot, today, zone, without=without) + note
+    return shorter if len(shorter) <= limit else _cut(shorter, limit, unread=snapshot.unread)
+
+
+def one_line(text: str) -> str:
+    """A text as it can stand in a line: nothing in it looks like a line of its own."""
+    return " ".join(text.split())
+
+
+def _sections(
+    tasks: Sequence[Task], snapshot: Snapshot, today: date, zone: ZoneInfo, *, without: frozenset[str]
+) -> str:
+    sections = []
+    if tasks:
+        blocks = (_task(one, today, zone, has_context=one.id not in without) for one in tasks)
+        sections.append("\n\n".join(["## Active Tasks", *blocks]))
+    if snapshot.questions:
+        asked = (_question(one, zone, has_context=one.id not in without) for one in snapshot.questions)
+        sections.append("\n\n".join(["## Unanswered Questions", *asked]))
+    rows = [_notification(one, zone) for one in snapshot.notifications] or [NONE_SCHEDULED]
+    sections.append("\n".join(["## Scheduled Notifications", "", *rows]))
+    return "\n\n".join(sections)
+
+
+def _task(task: Task, today: date, zone: ZoneInfo, *, has_context: bool) -> str:
+    lines = [
+        f"**{task.id}**: {one_line(task.title)}",
+        f"- Progress: {task.pct}%",
+        f"- Deadline: {_deadline(task.deadline, today, zone)}",
+        f"- Priority: {task.priority.value}",
+        f"- Last Update: {_past(task.last_update_ms, today, zone)}",
+    ]
+    if task.is_blocked:
+        lines.append(f"- ⚠️ Blocked: {one_line(task.blocker_note or 'no reason given')}")
+    if task.context and has_context:
+        lines.append(f"- Context: {one_line(task.context)}")
+    if task.tags:
+        lines.append(f"- Tags: {', '.join(task.tags)}")
+    return "\n".join(lines)
+
+
+def _question(question: Question, zone: ZoneInfo, *, has_context: bool) -> str:
+    lines = [
+        f"**{question.id}**: {one_line(question.question)}",
+        f"- Priority: {question.priority.value}",
+        f"- Type: {question.type.value}",
+    ]
+    if question.task_id is not None:
+        lines.append(f"- Related Task: {question.task_id}")
+    lines.append(f"- Created: {_day(question.created_ms, zone).isoformat()}")
+    if question.asked_count and question.last_asked_ms is not None:
+        lines.append(
+            f"- Asked: {question.asked_count} times, last {when.shown(question.last_asked_ms, zone)}"
+        )
+    if question.context and has_context:
+        lines.append(f"- Context: {one_line(question.context)}")
+    return "\n".join(lines)
+
+
+def _notification(one: Notification, zone: ZoneInfo) -> str:
+    due = when.shown(one.due_ms, zone)
+    lines = [
+        f"- **{one.id}** ({one.type.value}, {one.priority.value}): {one_line(one.message)} [Scheduled: {due}]"
+    ]
+    if one.task_id is not None:
+        lines.append(f"  Related Task: {one.task_id}")
+    if one.question_id is not None:
+        lines.append(f"  Related Question: {one.question_id}")
+    return "\n".join(lines)
+
+
+def _deadline(deadline: Deadline | None, today: date, zone: ZoneInfo) -> str:
+    if deadline is None:
+        return "None"
+    days = (_day(deadline.at_ms, zone) - today).days
+    shown = deadline.date or when.shown(deadline.at_ms, zone)
+    return f"{shown} ({_ahead(days)})"
+
+
+def _ahead(days: int) -> str:
+    if days < 0:
+        return f"overdue by {_days(-days)}"
+    return ("today", "tomorrow")[days] if days < 2 else f"in {days} days"
+
+
+def _past(at_ms: int, today: date, zone: ZoneInfo) -> str:
+    day = _day(at_ms, zone)
+    days = (today - day).days
+    return f"{day.isoformat()} ({_days(days)} ago)" if days >= 1 else day.isoformat()
+
+
+def _days(days: int) -> str:
+    return f"{days} day{'s' if days > 1 else ''}"
+
+
+def _day(at_ms: int, zone: ZoneInfo) -> date:
+    return datetime.fromtimestamp(at_ms / 1000, zone).date()
+
+
+def _dispensable(tasks: Iterable[Task], questions: Iterable[Question], chars: int) -> frozenset[str]:
+    """The rows whose contexts go to save so many characters: the least important first, of them the last."""
+    both: list[Task | Question] = [*tasks, *questions]
+    rows = [(_RANK[one.priority], one.id, len(one.context)) for one in both if one.context]
+    rows = [row for _, row in sorted(enumerate(rows), key=lambda at: (at[1][0], -at[0]))]
+    gone: set[str] = set()
+    for _, row_id, length in rows:
+        if chars <= 0:
+            break
+        gone.add(row_id)
+        chars -= length
+    return frozenset(gone)
+
+
+def _cut(text: str, limit: int, *, unread: int) -> str:
+    """Keep whole blocks from the start, and say how much is left out."""
+    kept = text[: limit - 200].rsplit("\n\n", 1)[0]
+    left_out = text[len(kept) :].count("**") // 2 + unread
+    return f"{kept}\n\n{_left_out(left_out)}"
+
+
+def _left_out(rows: int) -> str:
+    return f"(Left out, for length: {rows} more rows, the least urgent ones.)"

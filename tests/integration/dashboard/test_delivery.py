@@ -1,0 +1,260 @@
+"""Notifications at their time: the ledger, the outbox and a messenger whose answers are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orchestrator.dashboard.delivery.deliveries import MAX_ATTEMPTS
+from orchestrator.dashboard.models import Actor, NotificationType, Priority, Status
+from orchestrator.errors import ChannelDown, ChannelRefused
+from orchestrator.store.database import Database
+from tests.fakes.dashboards import HOUR, MINUTE, a_notification, a_question, a_task, at
+from tests.fakes.notified import NotifiedHouse
+
+JID = "local:family"
+REMINDER = {"type": NotificationType.REMINDER, "priority": Priority.MEDIUM, "created_by": Actor.MAIN_AGENT}
+
+
+@pytest.fixture
+async def house(household):
+    await household.add_group()
+    found = NotifiedHouse(household)
+    found.is_now("2026-02-09 08:30")
+    await found.put(a_task(deadline="2026-02-10"))
+    return found
+
+
+async def test_at_01_a_notification_is_told_at_its_time_word_for_word(house):
+    await house.put(a_notification(message="The *blog* is due ,,, 내일"))
+    async with house.delivering():
+        await house.look("2026-02-09 08:59:59")
+        assert house.channel.texts() == []
+        await house.look("2026-02-09 09:00:00")
+        row = await house.until_status("n_001", "delivered")
+    assert house.channel.texts() == ["The *blog* is due ,,, 내일"]
+    assert (row.delivered_ms, row.late_ms, row.attempts) == (at("2026-02-09 09:00"), 0, 1)
+    assert row.channel_msg_id == house.channel.shown[0].message_id
+    assert (row.claim_token, row.claim_until_ms) == (None, None)
+
+
+async def test_the_next_look_is_when_the_next_is_due(house):
+    await house.put(a_notification())
+    assert await house.look("2026-02-09 08:59:57") == 3
+    assert await house.look("2026-02-09 08:30") == 5, "others write into the ledger too"
+
+
+async def test_at_22_what_was_missed_is_told_once_and_how_late_it_was(house):
+    await house.put(a_notification())
+    async with house.delivering():
+        await house.look("2026-02-09 09:40")
+        row = await house.until_status("n_001", "delivered")
+        await house.look("2026-02-09 09:41")
+        await house.until_quiet()
+    assert len(house.channel.shown) == 1
+    assert row.late_ms == 40 * MINUTE
+
+
+async def test_at_23_what_is_far_too_late_is_told_of_in_one_line(house):
+    rows = [
+        a_notification(
+            f"n_{number}", due="2026-01-10 09:00", message=f"text {number}", task_id=None, **REMINDER
+        )
+        for number in range(5)
+    ]
+    await house.put(*rows)
+    async with house.delivering():
+        await house.look("2026-02-09 08:30")
+        await house.until_quiet()
+        await house.look()
+        await house.until_quiet()
+    assert house.channel.texts() == ["⌛ Too late to be of use: “text 0”, “text 1”, “text 2” and 2 more."]
+    assert (await house.row("n_0")).status == "expired"
+
+
+@pytest.mark.parametrize(
+    ("kind", "late", "status"),
+    [
+        (NotificationType.REMINDER, 12 * HOUR, "delivered"),
+        (NotificationType.REMINDER, 12 * HOUR + 1, "expired"),
+        (NotificationType.PROGRESS_CHECK, 24 * HOUR, "delivered"),
+        (NotificationType.PROGRESS_CHECK, 24 * HOUR + 1, "expired"),
+        (NotificationType.DEADLINE_ALERT, 38 * HOUR + 59 * MINUTE, "delivered"),
+        (NotificationType.DEADLINE_ALERT, 39 * HOUR + 1, "expired"),
+    ],
+)
+async def test_how_late_is_too_late_depends_on_what_it_is(house, kind, late, status):
+    await house.put(a_notification(type=kind))
+    async with house.delivering():
+        house.is_now("2026-02-09 09:00")
+        house.house.clock.pass_ms(late)
+        await house.look()
+        await house.until_status("n_001", status)
+
+
+async def test_at_24_a_messenger_that_fails_twice_is_asked_a_third_time(house):
+    await house.put(a_notification())
+    house.channel.will(JID, ChannelDown("down"), ChannelDown("down"))
+    async with house.delivering():
+        await house.look("2026-02-09 09:00:00")
+        row = await house.until_status("n_001", "pending")
+        assert row.next_attempt_ms == at("2026-02-09 09:00:30")
+        await house.look("2026-02-09 09:00:29")
+        await house.until_quiet()
+        assert len(house.channel.attempts) == 1
+        await house.look("2026-02-09 09:00:30")
+        row = await house.until_status("n_001", "pending")
+        assert row.next_attempt_ms == at("2026-02-09 09:01:30")
+        await house.look("2026-02-09 09:01:30")
+        row = await house.until_status("n_001", "delivered")
+    assert (row.attempts, row.late_ms) == (3, 90_000)
+    assert len(house.channel.shown) == 1
+    assert len({one.message_id for one in house.channel.attempts}) == 1, "the idempotency key is kept"
+
+
+async def test_what_cannot_be_sent_fails_in_the_end_and_is_told_when_it_can_be(house):
+    await house.put(a_notification(message="Water the plants"))
+    house.channel.will(JID, *[ChannelDown("down")] * MAX_ATTEMPTS)
+    async with house.delivering():
+        for time in ("09:00:00", "09:00:30", "09:01:30", "09:03:30", "09:08:30"):
+            await house.look(f"2026-02-09 {time}")
+            await house.until_quiet()
+        row = await house.until_status("n_001", "failed")
+        await house.until_quiet()
+    assert row.attempts == MAX_ATTEMPTS
+    assert house.channel.texts() == ["⚠️ This should have come earlier: Water the plants"]
+
+
+async def test_what_a_messenger_refuses_fails_at_once(house):
+    await house.put(a_notification())
+    house.channel.will(JID, ChannelRefused("never"))
+    async with house.delivering():
+        await house.look("2026-02-09 09:00")
+        row = await house.until_status("n_001", "failed")
+    assert row.error == "never"
+
+
+async def test_a_text_changed_between_two_attempts_is_told_as_it_is_then(house):
+    await house.put(a_notification(message="old"))
+    house.channel.will(JID, ChannelDown("down"))
+    async with house.delivering():
+        await house.look("2026-02-09 09:00:00")
+        await house.until_status("n_001", "pending")
+        await house.change("n_001", message="new")
+        await house.look("2026-02-09 09:00:30")
+        await house.until_status("n_001", "delivered")
+    assert house.channel.texts() == ["new"]
+
+
+async def test_at_26_two_dispatchers_on_one_ledger_send_each_once(house, database_path):
+    rows = [
+        a_notification(f"n_{number:03}", task_id=None, message=f"text {number:03}") for number in range(50)
+    ]
+    await house.put(*rows)
+    other = await Database.open(database_path)
+    house.is_now("2026-02-09 09:00")
+    async with house.delivering():
+        await asyncio.gather(*(one.send_due() for one in [house.dispatcher, house.another(other)] * 3))
+        await house.until_quiet()
+    await other.close()
+    assert sorted(house.channel.texts()) == sorted(row.message for row in rows)
+    assert len(house.channel.attempts) == len(rows)
+
+
+async def test_at_27_what_is_cancelled_after_the_claim_is_not_sent(house):
+    await house.put(a_notification())
+    await house.look("2026-02-09 09:00")
+    assert (await house.row("n_001")).status == "sending"
+    await house.change("n_001", status="cancelled", cancelled_ms=1)
+    async with house.delivering():
+        await house.until_quiet()
+    assert house.channel.attempts == []
+    assert (await house.row("n_001")).status == "cancelled"
+
+
+async def test_at_25_what_was_sent_and_not_marked_goes_out_under_the_same_id(house):
+    """As after a death between the messenger's answer and the mark."""
+    await house.put(a_notification())
+    await house.look("2026-02-09 09:00")
+    async with house.house.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET state = 'sending', attempts = 1")
+    (waiting,) = await house.house.outgoing()
+    house.channel.shown.append(_shown(waiting))
+    async with house.delivering():
+        house.house.hints.outbox.give()
+        await house.until_status("n_001", "delivered")
+    assert len(house.channel.shown) == 1, "the messenger knows the id"
+
+
+def _shown(waiting):
+    from tests.fakes.channel import Shown
+
+    return Shown(waiting.chat_jid, waiting.text, waiting.message_id)
+
+
+async def test_a_claim_of_what_still_waits_to_be_sent_is_kept(house):
+    await house.put(a_notification())
+    await house.look("2026-02-09 09:00:00")
+    await house.look("2026-02-09 09:02:00")
+    assert (await house.row("n_001")).attempts == 1
+    assert len(await house.house.outgoing()) == 1
+
+
+async def test_what_speaks_of_something_that_is_over_is_not_told(house):
+    await house.put(
+        a_task("task_off", status=Status.CANCELLED),
+        a_question("q_done", answered_ms=1, answer="yes"),
+        a_notification("n_1", task_id="task_off"),
+        a_notification("n_2", task_id="task_gone"),
+        a_notification("n_3", task_id=None, question_id="q_done"),
+    )
+    await house.look("2026-02-09 09:00")
+    rows = [await house.row(id_) for id_ in ("n_1", "n_2", "n_3")]
+    assert [(row.status.value, row.cancel_reason) for row in rows] == [
+        ("cancelled", "Task cancelled"),
+        ("cancelled", "Task gone"),
+        ("cancelled", "Question closed"),
+    ]
+    assert await house.house.outgoing() == []
+
+
+async def test_quiet_hours_hold_what_comes_by_itself_and_nothing_else(house):
+    by_itself = {"type": NotificationType.PROGRESS_CHECK, "priority": Priority.MEDIUM}
+    await house.put(
+        a_notification("n_1", due="2026-02-09 23:30", message="by itself", **by_itself),
+        a_notification("n_2", due="2026-02-09 23:30", message="urgent"),
+        a_notification("n_3", due="2026-02-09 23:30", message="asked for", **REMINDER),
+    )
+    async with house.delivering():
+        await house.look("2026-02-09 23:30")
+        await house.until_quiet()
+        assert sorted(house.channel.texts()) == ["asked for", "urgent"]
+        assert (await house.row("n_1")).due_ms == at("2026-02-10 08:00")
+        await house.look("2026-02-10 08:00")
+        await house.until_status("n_1", "delivered")
+
+
+async def test_a_day_has_room_for_so_many_that_come_by_themselves(house):
+    by_itself = {"type": NotificationType.PROGRESS_CHECK, "priority": Priority.MEDIUM, "task_id": None}
+    await house.put(*[a_notification(f"n_{number:02}", **by_itself) for number in range(12)])
+    await house.put(a_notification("n_asked", task_id=None, **REMINDER), a_notification("n_urgent"))
+    async with house.delivering():
+        await house.look("2026-02-09 09:00")
+        await house.until_quiet()
+        assert len(house.channel.shown) == 12
+        late = [await house.row("n_10"), await house.row("n_11")]
+        assert {row.due_ms for row in late} == {at("2026-02-10 09:00")}
+        await house.look("2026-02-10 09:00")
+        await house.until_quiet()
+    assert len(house.channel.shown) == 14
+
+
+async def test_what_was_told_is_a_message_that_the_agent_reads_next(house):
+    await house.put(a_notification(message="Time to go"))
+    async with house.delivering():
+        await house.look("2026-02-09 09:00")
+        await house.until_status("n_001", "delivered")
+    await house.house.hear("@Andy ok, I went")
+    _, _, order = await house.house.start_next()
+    assert "Time to go" in order.prompt

@@ -1,0 +1,439 @@
+"""Dashboards kept up: rules on real rows, notifications to a messenger, a model where one is called for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orchestrator.dashboard.models import Actor, NotificationType, Priority, QuestionType, Status
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.upkeep import worker
+from tests.fakes.dashboards import (
+    MINUTE,
+    SEOUL,
+    a_notification,
+    a_question,
+    a_task,
+    at,
+    delivered,
+)
+from tests.fakes.upkept import BEAT_SECONDS, UpkeptHouse
+
+
+@pytest.fixture
+async def group(household):
+    return await household.add_group()
+
+
+@pytest.fixture
+def house(household, group):
+    return UpkeptHouse(household, use_llm=False)
+
+
+@pytest.fixture
+def judged(household, group):
+    """One with a model."""
+    return UpkeptHouse(household)
+
+
+# The rules
+
+
+async def test_at_01_the_alert_is_made_at_half_past_eight_and_told_at_nine(house):
+    await house.put(a_task(deadline="2026-02-10", pct=70))
+    await house.cycle("2026-02-09 08:30")
+    (row,) = await house.notifications()
+    assert (row["type"], row["priority"], row["task_id"]) == ("deadline_alert", "high", "task_001")
+    assert (row["created_by"], row["status"], row["cause"]) == ("worker", "pending", "deadline:24h")
+    assert row["due_ms"] == 1_770_595_200_000
+    async with house.delivering():
+        await house.look("2026-02-09 08:59:59")
+        await house.look("2026-02-09 09:00:00")
+        told = await house.until_status(row["id"], "delivered")
+    assert house.channel.texts() == [row["message"]]
+    assert told.delivered_ms == at("2026-02-09 09:00")
+    assert await house.look() == 5, "nothing is left in the schedule"
+
+
+async def test_at_03_two_cycles_make_one_alert_and_say_why(house):
+    await house.put(a_task(deadline="2026-02-10", pct=70), a_notification(cause="deadline:24h"))
+    for _ in range(2):
+        cycle = await house.cycle("2026-02-09 08:30")
+        assert "duplicate of n_001" in cycle["detail_json"]
+    assert len(await house.notifications()) == 1
+
+
+async def test_at_06_a_block_is_followed_up_once(house):
+    task = a_task(
+        "task_002", pct=50, blocked_ms=at("2026-02-07 09:00"), last_update_ms=at("2026-02-04 09:00")
+    )
+    await house.put(task)
+    await house.cycle("2026-02-09 08:59:59")
+    assert await house.notifications() == []
+    for now in ("2026-02-09 09:00:00", "2026-02-09 09:30:00"):
+        await house.cycle(now)
+    (row,) = await house.notifications()
+    assert (row["type"], row["priority"], row["due_ms"]) == (
+        "blocker_followup",
+        "medium",
+        at("2026-02-09 11:00"),
+    )
+
+
+async def test_at_12_an_open_question_is_reminded_of_until_it_is_answered(house):
+    await house.put(a_question(priority=Priority.HIGH, created_ms=at("2026-02-07 08:30")))
+    await house.cycle("2026-02-09 08:30")
+    (row,) = await house.notifications()
+    assert (row["type"], row["priority"], row["question_id"]) == ("question_reminder", "high", "q_001")
+    assert (await house.use("answer_question", question_id="q_001", answer="the big one")).ok
+    (row,) = await house.notifications()
+    assert row["status"] == "cancelled"
+
+
+async def test_at_13_the_second_alert_comes_although_the_first_was_told(house):
+    await house.put(
+        a_task(deadline="2026-02-09 20:00", pct=70), delivered("2026-02-09 09:00", cause="deadline:24h")
+    )
+    await house.cycle("2026-02-09 17:50")
+    assert len(await house.notifications()) == 1
+    await house.cycle("2026-02-09 18:00")
+    row = (await house.notifications())[-1]
+    assert (row["cause"], row["due_ms"]) == ("deadline:2h", at("2026-02-09 18:00"))
+
+
+async def test_at_14_a_nudge_comes_again_after_a_day(house):
+    await house.put(
+        a_task(last_update_ms=at("2026-02-05 09:00")),
+        delivered("2026-02-09 09:00", type=NotificationType.PROGRESS_CHECK, cause="progress:72h"),
+    )
+    await house.cycle("2026-02-10 08:59")
+    assert len(await house.notifications()) == 1
+    await house.cycle("2026-02-10 09:00")
+    assert len(await house.notifications()) == 2
+
+
+async def test_at_16_an_overdue_task_is_asked_after_once(house):
+    await house.put(a_task(deadline="2026-02-07", pct=60))
+    for now in ("2026-02-09 09:00", "2026-02-09 09:30", "2026-02-09 23:00"):
+        await house.cycle(now)
+    (question,) = await house.questions()
+    assert "-" not in question["question"].replace("2026-02-07", "")
+
+
+async def test_at_19_an_answered_question_rests_for_its_cooldown(house):
+    await house.put(a_task(last_update_ms=at("2026-02-06 20:00")))
+    await house.put(
+        a_question(
+            task_id="task_001",
+            type=QuestionType.STATUS_CHECK,
+            priority=Priority.LOW,
+            created_ms=at("2026-02-09 08:30"),
+        )
+    )
+    house.is_now("2026-02-09 08:40")
+    assert (await house.use("answer_question", question_id="q_001", answer="later")).ok
+    for now in ("2026-02-09 09:00", "2026-02-09 09:30", "2026-02-12 08:39"):
+        await house.cycle(now)
+        assert len(await house.questions()) == 1, now
+    await house.cycle("2026-02-12 08:40")
+    assert len(await house.questions()) + len(await house.notifications()) == 2
+
+
+async def test_at_20_a_task_that_somebody_parked_stays_parked(house):
+    await house.put(a_task(pct=40))
+    house.is_now("2026-02-09 10:00")
+    assert (await house.use("update_task", task_id="task_001", status="someday")).ok
+    await house.cycle("2026-02-09 10:30")
+    (row,) = await house.house.rows("SELECT status FROM dashboard_tasks")
+    assert row["status"] == "someday"
+
+
+async def test_at_21_a_moved_deadline_takes_its_alerts_along(house):
+    await house.put(
+        a_task(deadline="2026-02-10", pct=70),
+        delivered("2026-02-09 08:00", "n_told", cause="deadline:24h"),
+        a_notification("n_next", cause="deadline:2h"),
+    )
+    house.is_now("2026-02-09 08:30")
+    assert (await house.use("update_task", task_id="task_001", deadline="2026-02-20")).ok
+    moved = await house.row("n_next")
+    assert (moved.status.value, "Deadline changed" in (moved.cancel_reason or "")) == ("cancelled", True)
+    assert (await house.use("update_task", task_id="task_001", progress=75)).ok
+    await house.cycle("2026-02-18 23:30")
+    nudged = [row for row in await house.notifications() if row["status"] == "pending"]
+    assert [row["type"] for row in nudged] != ["deadline_alert"]
+    await house.cycle("2026-02-19 00:00")
+    (row,) = [row for row in await house.notifications() if row["cause"] == "deadline:24h"]
+    assert row["due_ms"] == at("2026-02-19 09:00")
+    async with house.delivering():
+        await house.look("2026-02-19 09:00")
+        await house.until_status(row["id"], "delivered")
+
+
+async def test_completed_tasks_go_to_the_history(house):
+    await house.put(a_task(status=Status.COMPLETED, pct=100, completed_ms=at("2026-02-08 12:00")))
+    await house.cycle("2026-02-09 08:30")
+    (row,) = await house.house.rows("SELECT archived_ms FROM dashboard_tasks")
+    assert row["archived_ms"] == at("2026-02-09 08:30")
+
+
+async def test_one_row_that_cannot_be_written_spoils_no_other(house):
+    await house.put(a_task("task_1", deadline="2026-02-10"), a_task("task_2", deadline="2026-02-10"))
+    async with house.house.database.transaction() as tx:
+        await tx.execute(
+            "CREATE TRIGGER broken BEFORE INSERT ON notifications WHEN new.task_id = 'task_1'"
+            " BEGIN SELECT raise(ABORT, 'no room'); END"
+        )
+    cycle = await house.cycle("2026-02-09 08:30")
+    assert [row["task_id"] for row in await house.notifications()] == ["task_2"]
+    assert "no room" in cycle["detail_json"]
+
+
+async def test_the_next_beat_is_kept_in_the_store_and_comes_early_for_a_deadline(house):
+    await house.put(a_task(deadline="2026-02-10 09:10"))
+    house.is_now("2026-02-09 09:00")
+    assert await house.rounds.beat() == 30
+    (row,) = await house.house.rows("SELECT rules_last_ms, rules_next_ms FROM dashboards")
+    assert row["rules_next_ms"] == at("2026-02-09 09:10")
+    await house.rounds.beat()
+    assert len(await house.cycles()) == 1, "it is not time yet"
+    house.is_now("2026-02-09 09:10")
+    await house.rounds.beat()
+    (row,) = await house.house.rows("SELECT rules_next_ms FROM dashboards")
+    assert row["rules_next_ms"] == at("2026-02-09 09:10") + BEAT_SECONDS * 1000
+
+
+async def test_a_deadline_that_is_set_between_two_beats_is_not_missed(house):
+    await house.put(a_task("task_0"))
+    house.is_now("2026-02-09 09:00")
+    await house.rounds.beat()
+    house.is_now("2026-02-09 09:01")
+    await house.use("create_task", title="exam", deadline="2026-02-10T09:05")
+    await house.use("create_task", title="trip", deadline="2026-02-11")
+    assert await house.rounds.beat() == 30
+    assert len(await house.cycles()) == 1
+    house.is_now("2026-02-09 09:05")
+    await house.rounds.beat()
+    (row,) = await house.notifications()
+    assert (row["cause"], row["due_ms"]) == ("deadline:24h", at("2026-02-09 09:05"))
+
+
+# Who keeps it up
+
+
+@pytest.mark.parametrize(
+    ("enabled", "use_llm", "fallback", "rules", "model"),
+    [
+        (True, True, True, True, True),
+        (True, True, False, False, True),
+        (True, False, True, True, False),
+        (True, False, False, False, False),
+        (False, True, True, False, False),
+        (False, False, True, False, False),
+        (False, True, False, False, False),
+        (False, False, False, False, False),
+    ],
+)
+async def test_who_keeps_a_dashboard_up_is_as_the_settings_say(
+    household, group, enabled, use_llm, fallback, rules, model
+):
+    house = UpkeptHouse(household, enabled=enabled, use_llm=use_llm, fallback_to_rules=fallback)
+    await house.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await house.cycle("2026-02-09 08:30")
+    assert bool(await house.notifications()) is rules
+    assert bool(await house.worker_turns()) is model
+
+
+async def test_at_39_a_worker_that_is_off_beats_and_leaves_no_cycle(household, group):
+    house = UpkeptHouse(household, enabled=False)
+    await house.put(a_task(deadline="2026-02-10"))
+    house.is_now("2026-02-09 08:30")
+    await house.rounds.beat()
+    assert (await house.cycles(), await house.notifications()) == ([], [])
+    (row,) = await house.house.rows("SELECT rules_next_ms FROM dashboards")
+    assert row["rules_next_ms"] == at("2026-02-09 09:00")
+
+
+# The model
+
+
+async def test_an_unchanged_dashboard_costs_nothing_in_a_day(judged):
+    await judged.put(
+        a_task(blocked_ms=at("2026-02-07 08:30")), a_task("task_002", deadline="2026-03-10", pct=10)
+    )
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    await judged.end_worker(turn, run)
+    for _ in range(48):
+        judged.house.clock.pass_ms(30 * MINUTE)
+        await judged.rounds.beat()
+    assert len(await judged.worker_turns()) == 1
+    assert len([one for one in await judged.cycles() if one["kind"] == "rules"]) >= 48
+
+
+async def test_a_change_is_looked_at_once_a_period(judged):
+    await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    await judged.end_worker(turn, run)
+    assert (await judged.use("update_task", task_id="task_001", context="for the club")).ok
+    await judged.cycle("2026-02-09 10:29")
+    assert len(await judged.worker_turns()) == 1
+    await judged.cycle("2026-02-09 10:30")
+    assert len(await judged.worker_turns()) == 2
+
+
+async def test_what_the_worker_changed_itself_is_no_change(judged):
+    await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    used = await judged.use(
+        "update_task", actor=Actor.WORKER, turn=turn, task_id="task_001", context="waits for the key"
+    )
+    assert used.ok, used.text
+    await judged.end_worker(turn, run)
+    await judged.cycle("2026-02-09 12:30")
+    assert len(await judged.worker_turns()) == 1
+    (cycle,) = [one for one in await judged.cycles() if one["kind"] == "llm"]
+    assert cycle["outcome"] == "action"
+
+
+async def test_what_somebody_changed_beside_the_worker_is_looked_at(judged):
+    await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    assert (await judged.use("update_task", task_id="task_001", progress=80)).ok
+    await judged.end_worker(turn, run)
+    await judged.cycle("2026-02-09 10:30")
+    assert len(await judged.worker_turns()) == 2
+
+
+async def test_at_36_a_model_that_fails_is_stood_in_for_by_the_rules(judged):
+    await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    await judged.put(a_task("task_002", deadline="2026-02-10"))
+    await judged.end_worker(turn, run, error="overloaded")
+    (cycle,) = [one for one in await judged.cycles() if one["kind"] == "llm"]
+    assert (cycle["outcome"], cycle["error"]) == ("error", "overloaded.")
+    assert json.loads(cycle["detail_json"])["fell_back"] is True
+    assert {row["task_id"] for row in await judged.notifications()} == {"task_001", "task_002"}
+    assert (await judged.worker_turns())[0]["attempt"] == 1, "it is not tried again and again"
+    assert await judged.house.outgoing() == [], "nobody is told"
+
+
+async def test_at_36_without_the_fallback_nothing_is_done(household, group, caplog):
+    house = UpkeptHouse(household, fallback_to_rules=False)
+    await house.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await house.cycle("2026-02-09 08:30")
+    turn, run, _ = await house.start_worker()
+    await house.end_worker(turn, run, error="overloaded")
+    (cycle,) = await house.cycles()
+    assert (cycle["kind"], cycle["outcome"]) == ("llm", "error")
+    assert await house.notifications() == []
+
+
+async def test_a_model_that_failed_is_asked_again_a_period_later(judged):
+    await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    await judged.end_worker(turn, run, error="overloaded")
+    await judged.cycle("2026-02-09 10:29")
+    assert len(await judged.worker_turns()) == 1
+    await judged.cycle("2026-02-09 10:30")
+    assert len(await judged.worker_turns()) == 2
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+async def test_at_36_where_no_model_is_the_rules_do_it_or_an_error_says_so(household, group, fallback):
+    house = UpkeptHouse(household, fallback_to_rules=fallback, has_model=False)
+    await house.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await house.cycle("2026-02-09 08:30")
+    assert await house.worker_turns() == []
+    outcomes = [(one["kind"], one["outcome"]) for one in await house.cycles()]
+    assert outcomes == ([("rules", "action")] if fallback else [("llm", "error")])
+
+
+async def test_at_40_answers_are_shown_to_the_worker_until_it_has_seen_them(judged):
+    await judged.put(a_task(), a_question(task_id="task_001"))
+    judged.is_now("2026-02-09 08:20")
+    assert (await judged.use("answer_question", question_id="q_001", answer="the big hall")).ok
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, asked = await judged.start_worker()
+    assert "the big hall" in asked
+    await judged.end_worker(turn, run, error="overloaded")
+    assert (await judged.questions())[0]["processed_ms"] is None, "kept for the next time"
+    await judged.cycle("2026-02-09 10:30")
+    turn, run, asked = await judged.start_worker()
+    assert "the big hall" in asked
+    await judged.end_worker(turn, run)
+    assert (await judged.questions())[0]["processed_ms"] is not None
+
+
+async def test_one_worker_at_a_time_looks_at_a_dashboard(judged):
+    await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 08:30")
+    await judged.put(a_task("task_002", blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 09:00")
+    assert len(await judged.worker_turns()) == 1
+
+
+async def test_what_a_worker_says_reaches_nobody(judged):
+    await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 08:30")
+    turn, run, _ = await judged.start_worker()
+    from agent_runner.wire.frames import Result
+
+    await judged.house.take(run, Result(n=2, turn=turn.id, result="I did a lot!"))
+    await judged.end_worker(turn, run)
+    assert await judged.house.outgoing() == []
+
+
+async def test_the_worker_is_told_what_was_delivered_lately(judged):
+    await judged.put(a_task(), delivered("2026-02-08 09:00", message="Said yesterday"))
+    await judged.put(a_task("task_002", blocked_ms=at("2026-02-07 08:30")))
+    await judged.cycle("2026-02-09 08:30")
+    _, _, asked = await judged.start_worker()
+    assert "Said yesterday" in asked
+    assert "# Current Dashboard State" in asked
+    assert "# Your Task" in asked
+    assert "**task_002**" in asked
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("create_task", {"title": "mine"}),
+        ("answer_question", {"question_id": "q_001", "answer": "yes"}),
+        ("set_recurring", {"task_id": "task_001", "days_of_week": [0]}),
+    ],
+)
+async def test_at_37_what_is_not_the_workers_is_refused_by_the_host(judged, tool, given):
+    await judged.put(a_task(), a_question())
+    told = await judged.use(tool, actor=Actor.WORKER, **given)
+    assert (told.ok, told.code) == (False, "NOT_ALLOWED")
+
+
+async def test_cycles_of_long_ago_are_forgotten(judged):
+    await judged.put(a_task())
+    await judged.cycle("2026-02-09 08:30")
+    await judged.cycle("2026-03-20 08:30")
+    cycles = [one for one in await judged.cycles() if one["ended_ms"] is not None]
+    assert {one["started_ms"] for one in cycles} == {at("2026-03-20 08:30")}
+
+
+# Its part
+
+
+def test_at_38_without_a_file_of_the_group_the_worker_has_the_built_in_part():
+    text = worker.instructions(None, Hours(zone=SEOUL), cap=3)
+    assert "SILENT" in text
+    assert "no progress told for 72 hours" in text
+    assert "blocker_check 48 h" in text
+    assert "{" not in text
+    assert worker.instructions("  \n", Hours(zone=SEOUL), cap=3) == text
+
+
+def test_at_38_a_group_may_say_itself_what_the_worker_does():
+    assert worker.instructions("Only tidy up. {}", Hours(zone=SEOUL), cap=3) == "Only tidy up. {}"

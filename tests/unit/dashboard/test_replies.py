@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.dashboard.delivery import replies
+from orchestrator.dashboard.delivery.replies import Done, Later
+
+HOUR, MINUTE = 3_600_000, 60_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["done", "Done!", " DONE ✅", "finished.", "did it", "완료", "끝!", "끝났어요", "다 했어", "했어요~"],
+)
+def test_what_is_done_is_said_in_few_words(text):
+    assert replies.read(text) == Done()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("later 2h", Later(pause_ms=2 * HOUR)),
+        ("Later, 30m", Later(pause_ms=30 * MINUTE)),
+        ("later", Later(pause_ms=HOUR)),
+        ("snooze 1h30m", Later(pause_ms=90 * MINUTE)),
+        ("snooze for 1d", Later(pause_ms=24 * HOUR)),
+        ("later in 2h", Later(pause_ms=2 * HOUR)),
+        ("2h", Later(pause_ms=2 * HOUR)),
+        ("later tomorrow 9am", Later(words="tomorrow 9am")),
+        ("in 2 hours", Later(words="in 2 hours")),
+        ("나중에", Later(pause_ms=HOUR)),
+        ("나중에 2시간 후", Later(words="2시간 후")),
+        ("2시간 뒤에", Later(words="2시간 뒤")),
+        ("이따 내일 오전 9시에", Later(words="내일 오전 9시")),
+    ],
+)
+def test_what_is_put_off_is_said_in_few_words(text, wanted):
+    assert replies.read(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["", "what?", "done with what?", "I am done for today, see you", "0m", "why later"]
+)
+def test_what_takes_more_to_understand_is_left_to_an_agent(text):
+    assert replies.read(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1. the big hall\n2. at six", ((1, "the big hall"), (2, "at six"))),
+        ("1) yes\n3: no", ((1, "yes"), (3, "no"))),
+        ("2 the small one", ((2, "the small one"),)),
+        (
+            "1. the big hall\nthe one upstairs\n2. at six",
+            ((1, "the big hall\nthe one upstairs"), (2, "at six")),
+        ),
+        ("1. the big hall 2. at six", ((1, "the big hall"), (2, "at six"))),
+        ("1. 큰 방\n2. 여섯 시", ((1, "큰 방"), (2, "여섯 시"))),
+        ("1. at 6.30 in 2 groups", ((1, "at 6.30 in 2 groups"),)),
+    ],
+)
+def test_answers_are_read_by_their_numbers(text, wanted):
+    assert replies.answers(text, count=3) == wanted
+
+
+@pytest.mark.parametrize("text", ["hello", "hello\n1. yes", "4. yes", "1. yes\n1. no", "0. yes", "1.", ""])
+def test_what_does_not_answer_all_through_is_no_answer(text):
+    assert replies.answers(text, count=3) is None
