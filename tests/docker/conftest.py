@@ -18,6 +18,8 @@ from orchestrator.errors import NoBaseImage
 
 PROJECT = Path(__file__).parents[2]
 BUILD_SECONDS = 900
+ENGINE_SECONDS = 600
+"""For one call: beside builds and dozens of containers, an engine may take minutes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,7 +40,7 @@ def cannot(reason: str) -> None:
 def docker_client() -> Iterator[docker.APIClient]:
     """A client of the engine that the environment names."""
     try:
-        client = docker.APIClient(**kwargs_from_env())
+        client = docker.APIClient(**kwargs_from_env(), timeout=ENGINE_SECONDS)
     except DockerException as error:
         cannot(f"no Docker engine answers: {error}")
     yield client

@@ -10,14 +10,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
+"""An engine under load has taken longer than a minute and a half to start one container."""
+END_SECONDS = 180.0
+ENGINE_SECONDS = 300
+"""For one call to an engine."""
+COMMAND_SECONDS = 300.0
 FAST_DEADLINE_SECONDS = 0.02
 KEPT = ("PATH", "HOME", "LANG", "TZ", "ANDY_IMAGE")
 
@@ -103,7 +108,7 @@ class AndyProcess:
     def wait(self) -> int:
         """Wait for its end, and return its exit code."""
         assert self._process is not None
-        return self._process.wait(timeout=60)
+        return self._process.wait(timeout=END_SECONDS)
 
     @property
     def pid(self) -> int:
@@ -122,18 +127,18 @@ class AndyProcess:
     def install(self) -> str:
         return (self.home / "data" / "install").read_text()
 
-    def http(self, **headers: str) -> httpx.Client:
+    def http(self, *, seconds: float = PATIENCE_SECONDS, **headers: str) -> httpx.Client:
         token = (self.home / "data" / "token").read_text()
         return httpx.Client(
             base_url=self.address,
             headers={"Authorization": f"Bearer {token}", **headers},
-            timeout=PATIENCE_SECONDS,
+            timeout=seconds,
             trust_env=False,
         )
 
     def say(self, text: str, *, group: str = "main", wait: float = PATIENCE_SECONDS) -> dict[str, Any]:
         """Write to a group, and return where the message is then."""
-        with self.http() as http:
+        with self.http(seconds=wait + PATIENCE_SECONDS) as http:
             response = http.post("/chat", json={"group": group, "text": text, "wait": wait})
         response.raise_for_status()
         found: dict[str, Any] = response.json()
@@ -164,7 +169,7 @@ class AndyProcess:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=COMMAND_SECONDS,
             check=False,
         )
 
@@ -181,11 +186,14 @@ class AndyProcess:
             connection.row_factory = sqlite3.Row
             return connection.execute(sql, values).fetchall()
 
+    def logged(self) -> list[dict[str, Any]]:
+        """The log's lines, oldest first, without one that is being written."""
+        *whole, _ = self.log.read_text(errors="replace").split("\n")
+        return [json.loads(line) for line in whole if line[:1] == "{"]
+
     def events(self) -> list[str]:
         """The kinds of the log's lines, oldest first."""
-        return [
-            json.loads(line).get("event", "") for line in self.log.read_text().splitlines() if line[:1] == "{"
-        ]
+        return [line.get("event", "") for line in self.logged()]
 
     def _remove_containers(self) -> None:
         if self._runtime != "docker":
@@ -193,14 +201,7 @@ class AndyProcess:
         import docker
         from docker.utils import kwargs_from_env
 
-        client = docker.APIClient(**kwargs_from_env())
-        try:
-            label = {"label": f"andy.install={self.install}"}
-            for container in client.containers(all=True, filters=label):
-                with suppress(docker.errors.APIError):  # it was going already
-                    client.remove_container(container["Id"], force=True)
-            for network in client.networks(filters=label):
-                with suppress(docker.errors.NotFound):
-                    client.remove_network(network["Id"])
-        finally:
-            client.close()
+        from tests.fakes.clearing import clear_engine
+
+        with closing(docker.APIClient(**kwargs_from_env(), timeout=ENGINE_SECONDS)) as client:
+            clear_engine(client, f"andy.install={self.install}")

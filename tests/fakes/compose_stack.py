@@ -17,13 +17,14 @@ import httpx
 
 from orchestrator.container.image_context import CERTIFICATES, HOST_AUTHORITIES
 from tests.fakes.andy_process import until
+from tests.fakes.clearing import clear_engine
 
 SOURCES = (
     "agent_runner", "container", "orchestrator", "docs",
     "Dockerfile", "docker-compose.yml", ".dockerignore", "requirements.lock", "pyproject.toml",
     "README.md", "CHANGELOG.md", "Makefile",
 )  # fmt: skip
-BUILD_SECONDS, UP_SECONDS, DOWN_SECONDS = 900, 180, 150
+BUILD_SECONDS, UP_SECONDS, DOWN_SECONDS = 900, 400, 400
 FOLDER, FILE = 0o755, 0o644
 KEPT = ("PATH", "HOME", "DOCKER_HOST", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 
@@ -98,14 +99,14 @@ class ComposeStack:
     def install(self) -> str:
         return (self.root / "data" / "install").read_text()
 
-    def say(self, text: str, *, group: str = "main", wait: float = 90.0) -> dict[str, Any]:
+    def say(self, text: str, *, group: str = "main", wait: float = 240.0) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {(self.root / 'data' / 'token').read_text()}"}
         answer = httpx.post(
             f"{self.address}/chat",
             json={"group": group, "text": text, "wait": wait},
             headers=headers,
             trust_env=False,
-            timeout=wait + 10,
+            timeout=wait + 60,
         )
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
@@ -122,7 +123,15 @@ class ComposeStack:
         """What the engine knows of the agents that live, of all groups or of one."""
         labels = [f"andy.install={self.install}", *([f"andy.group={group}"] if group else [])]
         found = self.client.containers(filters={"label": labels})
-        return [self.client.inspect_container(one["Id"]) for one in found]
+        return [seen for one in found if (seen := self._inspected(one["Id"])) is not None]
+
+    def _inspected(self, container: str) -> dict[str, Any] | None:
+        """None once it is gone."""
+        try:
+            seen: dict[str, Any] = self.client.inspect_container(container)
+        except docker.errors.NotFound:
+            return None
+        return seen
 
     def told(self) -> str:
         """The last words of the services."""
@@ -140,10 +149,7 @@ class ComposeStack:
 
     def clear(self) -> None:
         self.compose("down", "--volumes", "--timeout", "60", seconds=DOWN_SECONDS, is_checked=False)
-        for one in self.client.containers(all=True, filters={"label": [f"andy.install={self.install}"]}):
-            self.client.remove_container(one["Id"], force=True)
-        for network in self.client.networks(filters={"label": [f"andy.install={self.install}"]}):
-            self.client.remove_network(network["Id"])
+        clear_engine(self.client, f"andy.install={self.install}")
         for tag in (self.orchestrator_image, self.agent_image):
             _forget_image(self.client, tag)
 
@@ -175,7 +181,9 @@ def _copy_checkout(project: Path, root: Path) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """One that the kernel gives nobody by itself: it is bound minutes from now only, when all is built."""
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port

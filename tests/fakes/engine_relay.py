@@ -23,6 +23,7 @@ class EngineRelay:
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._held: list[bytes] = []
+        self._is_open = True
 
     @classmethod
     async def begin(cls, path: Path) -> EngineRelay:
@@ -41,6 +42,7 @@ class EngineRelay:
 
     async def end(self) -> None:
         assert self._server is not None
+        self._is_open = False
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
@@ -52,6 +54,10 @@ class EngineRelay:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         engine_reader, engine_writer = await asyncio.open_unix_connection(ENGINE)
+        if not self._is_open:  # it ended while the engine was rung up
+            writer.transport.abort()
+            engine_writer.transport.abort()
+            return
         self._writers |= {writer, engine_writer}
         self._pass_on(reader, engine_writer, is_asking=True)
         self._pass_on(engine_reader, writer, is_asking=False)
@@ -92,7 +98,7 @@ class RelayThread:
     def __exit__(self, *_: object) -> None:
         self.break_off()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=120)
         self._loop.close()
 
     def come_back(self) -> None:
@@ -105,4 +111,4 @@ class RelayThread:
             self._relay = None
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=120)

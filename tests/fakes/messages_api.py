@@ -187,7 +187,7 @@ class ScriptedMessagesApi:
         self.release()
         self._server.should_exit = True
         self._server.force_exit = True
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
         self._socket.close()
 
     @property
@@ -210,7 +210,7 @@ class ScriptedMessagesApi:
         """Break the connections of every `Hang`, those to come too."""
         self._released.set()
 
-    def wait_for_turns(self, count: int, *, seconds: float = 30) -> list[Recorded]:
+    def wait_for_turns(self, count: int, *, seconds: float = 120) -> list[Recorded]:
         """Block until `count` turns have come. Raises `TimeoutError`."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: self._count_turns() >= count, timeout=seconds)
@@ -249,12 +249,13 @@ class ScriptedMessagesApi:
 
     def _take(self, request: Request, body: dict[str, Any]) -> tuple[Recorded, Step]:
         kind: Literal["turn", "side"] = "side" if _is_side(request, body) else "turn"
-        recorded = self._record(request, body, kind)
         if kind == "side":
-            return recorded, Say("<summary>Scripted summary.</summary>")
+            return self._record(request, body, kind), Say("<summary>Scripted summary.</summary>")
         if self._decide is not None:
+            recorded = self._record(request, body, kind)
             return recorded, self._decide(recorded)
-        with self._changed:
+        with self._changed:  # who sees the request may append steps, which are not for it
+            recorded = self._record(request, body, kind)
             return recorded, self._steps.pop(0) if self._steps else self._default
 
     def _record(

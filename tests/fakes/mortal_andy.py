@@ -13,7 +13,7 @@ from pathlib import Path
 import docker
 import httpx
 
-from tests.fakes.andy_process import AndyProcess, until
+from tests.fakes.andy_process import ENGINE_SECONDS, AndyProcess, until
 
 PROGRAM = Path(__file__).parents[1] / "faults" / "dying_host.py"
 
@@ -70,7 +70,7 @@ class MortalAndy(AndyProcess):
         )
         return int(row["n"])
 
-    def until_settled_all(self, *, seconds: float = 200) -> None:
+    def until_settled_all(self, *, seconds: float = 400) -> None:
         until(lambda: self.is_up() and self.unsettled() == 0, seconds=seconds, what="all settled at last")
 
     def seen(self) -> dict[str, set[str]]:
@@ -142,7 +142,7 @@ class MortalAndy(AndyProcess):
 
     def containers(self) -> dict[str, str]:
         """All that the engine has of this install, ended ones too: container by run."""
-        client = docker.APIClient(base_url=self._environment.get("DOCKER_HOST"))
+        client = docker.APIClient(base_url=self._environment.get("DOCKER_HOST"), timeout=ENGINE_SECONDS)
         try:
             found = client.containers(all=True, filters={"label": [f"andy.install={self.install}"]})
         finally:

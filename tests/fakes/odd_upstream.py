@@ -92,7 +92,7 @@ class OddUpstream:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def until_received(self, count: int = 1) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.received) < count:
                 self._arrived.clear()
                 await self._arrived.wait()

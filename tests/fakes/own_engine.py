@@ -15,10 +15,13 @@ from typing import Self
 
 import docker
 import psutil
+import requests
+from docker.errors import APIError
 
+from orchestrator.container.docker_client import already_so
 from tests.fakes.andy_process import until
 
-STOP_SECONDS = 60
+STOP_SECONDS = 300
 API = "1.41"
 ALONE = (
     # Nothing of it is shared with the other engine: no packet filter, no names in containerd.
@@ -89,7 +92,7 @@ class OwnEngine:
         """End it where it stands: its containers go on."""
         self._end(signal.SIGKILL)
         # Its containerd dies with it, a moment later; one started before then would wait for it in vain.
-        _kill([process for process in self._left() if process.name() == "containerd"])
+        _kill([process for process in self._left() if _name_of(process) == "containerd"])
         (self._root / "exec/containerd/containerd.pid").unlink(missing_ok=True)
 
     def load(self, source: docker.APIClient, image: str) -> None:
@@ -106,13 +109,18 @@ class OwnEngine:
 
     def _is_ready(self) -> bool:
         with closing(docker.APIClient(base_url=self.address, version=API, timeout=STOP_SECONDS)) as client:
-            return bool(client.ping())
+            try:
+                return bool(client.ping())
+            except (APIError, requests.RequestException):  # it listens before it answers
+                return False
 
     def _empty(self) -> None:
         """Remove its containers, and its networks: their bridges would stay on the machine."""
         with closing(docker.APIClient(base_url=self.address, timeout=STOP_SECONDS)) as client:
             for one in client.containers(all=True):
-                client.remove_container(one["Id"], force=True)
+                with already_so():
+                    client.remove_container(one["Id"], force=True)
+            until(lambda: not client.containers(all=True), what="its containers are gone")
             for one in client.networks():
                 if one["Name"] not in ("none", "host", "bridge"):
                     client.remove_network(one["Id"])
@@ -134,7 +142,8 @@ class OwnEngine:
     def _clear(self) -> None:
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         for mount in sorted((one for one in mounts if one.startswith(f"{self._root}/")), reverse=True):
-            subprocess.run(["umount", "--lazy", mount], check=True)
+            # Its owner may take it away at the same time: what stays is in the way of the next line.
+            subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
         shutil.rmtree(self._root)
 
 
@@ -142,8 +151,16 @@ def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True)
 
 
+def _name_of(process: psutil.Process) -> str:
+    """Empty, once it has ended."""
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=10)
+    psutil.wait_procs(processes, timeout=STOP_SECONDS)

@@ -57,7 +57,7 @@ class Proxied:
     ) -> httpx.Response:
         headers = {"x-api-key": token or self.token, **options.pop("headers", {})}  # type: ignore[dict-item]
         content = options.pop("content", BODY if method == "POST" else None)
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False, verify=False, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, verify=False, timeout=60) as client:
             return await client.request(method, path, headers=headers, content=content, **options)  # type: ignore[arg-type]
 
     async def say(self, raw: bytes) -> bytes:
@@ -70,7 +70,7 @@ class Proxied:
     async def socket(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 yield reader, writer
         finally:
             writer.close()
@@ -78,7 +78,7 @@ class Proxied:
                 await writer.wait_closed()
 
     async def recorded(self, count: int = 1) -> list[Exchange]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.exchanges) < count:
                 self._noted.clear()
                 await self._noted.wait()

@@ -109,7 +109,7 @@ class RunnerProcess:
             assert pipe
             pipe.close()
 
-    def wait_for(self, *kinds: str, turn: int | None = None, seconds: float = 60) -> Frame:
+    def wait_for(self, *kinds: str, turn: int | None = None, seconds: float = 180) -> Frame:
         """Return the first frame of one of `kinds` (of `turn`), once it is there. Raises `TimeoutError`."""
 
         def wanted(frame: Frame) -> bool:
@@ -126,7 +126,7 @@ class RunnerProcess:
     def results(self, turn: int) -> list[str | None]:
         return [frame.result for frame in self.frames if frame.kind == "result" and frame.turn == turn]
 
-    def exit_code(self, *, seconds: float = 30) -> int:
+    def exit_code(self, *, seconds: float = 180) -> int:
         """Wait for the end of the process and of its output."""
         code = self.process.wait(timeout=seconds)
         for reader in self._readers:
@@ -141,7 +141,7 @@ class RunnerProcess:
     def close(self, *runs: str) -> None:
         write_whole(self.workspace.input / CLOSE_FILE, CloseOrder(runs=runs or (RUN,)).to_json())
 
-    def request(self, directory: Path, *, seconds: float = 30) -> Command:
+    def request(self, directory: Path, *, seconds: float = 180) -> Command:
         """Wait for the next request file and take it away."""
         path = self._until(lambda: next(iter(sorted(directory.glob("*.json"))), None), seconds, "a request")
         command = parse_command(path.read_bytes())

@@ -18,8 +18,9 @@ from orchestrator.container.docker_engine import INSTALL_LABEL, DockerEngine
 from orchestrator.container.local_process import LocalProcess
 from orchestrator.interfaces import ContainerRuntime, ContainerSpec, RunningContainer
 from orchestrator.models import Folder, RunId
+from tests.fakes.clearing import clear_engine
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 180.0
 
 
 class Bench(Protocol):
@@ -56,8 +57,7 @@ class DockerBench:
         return [each["Id"] for each in found]
 
     def clear(self) -> None:
-        for ref in self.left():
-            self.client.remove_container(ref, force=True)
+        clear_engine(self.client, f"{INSTALL_LABEL}={self.install}")
 
 
 @dataclass

@@ -79,7 +79,7 @@ class Phone:
         self._listener.shutdown(socket.SHUT_RDWR)
         self.hang_up()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
         self._listener.close()
 
     def pair(self, **who: Any) -> None:
@@ -87,8 +87,8 @@ class Phone:
 
     def scan(self) -> None:
         """Take the code that is shown."""
-        self.pair()
-        with self._lock:
+        with self._lock:  # else a bridge that connects just now finds the login, and is greeted twice
+            self.pair()
             self._greet()
 
     # What people do
@@ -103,7 +103,8 @@ class Phone:
 
     @property
     def is_connected(self) -> bool:
-        return self._line is not None
+        with self._lock:  # who has connected has been shown its codes
+            return self._line is not None
 
     def hang_up(self) -> None:
         """Break the connection."""

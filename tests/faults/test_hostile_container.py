@@ -17,8 +17,8 @@ from tests.fakes.household import a_group
 from tests.fakes.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, last_user_text
 from tests.faults.hostile_commands import COMMANDS
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
-HONEST_SECONDS = 45
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
+HONEST_SECONDS = 120
 MAX_GROWTH_BYTES = 100 * 1024 * 1024
 GROUPS = {
     "planter": ("plant", "forge", "fill"),
@@ -80,8 +80,9 @@ class Siege:
 
     def lines(self, group: str, kind: str) -> list[dict[str, Any]]:
         """The lines of the host's log on a group of that kind."""
-        lines = [json.loads(line) for line in self.andy.log.read_text().splitlines() if line[:1] == "{"]
-        return [line for line in lines if line.get("event") == kind and line.get("group") == group]
+        return [
+            line for line in self.andy.logged() if line.get("event") == kind and line.get("group") == group
+        ]
 
     def said_in(self, group: str) -> str:
         rows = self.andy.rows("SELECT text FROM outbox WHERE chat_jid = ?", f"local:{group}")
@@ -122,7 +123,7 @@ def _ask_until_over(siege: Siege, *names: str) -> None:
     until(
         lambda: siege.ask_the_honest() or all(siege.is_over(name) for name in names),
         what=f"{names} are over",
-        seconds=150,
+        seconds=400,
     )
 
 

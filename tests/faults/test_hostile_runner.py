@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,8 +53,7 @@ class Besieged(AndyProcess):
 
     def noted(self, group: str) -> set[str]:
         """The kinds of lines that the host's log has of a group."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line[:1] == "{"]
-        return {line.get("event", "") for line in lines if line.get("group") == group}
+        return {line.get("event", "") for line in self.logged() if line.get("group") == group}
 
 
 @pytest.fixture(scope="module", params=["process", pytest.param("docker", marks=pytest.mark.docker)])
