@@ -33,7 +33,9 @@ MAX_CHARS = MAX_RESTORE_CHARS
 READERS = ("Read", "Edit", "Write", "NotebookEdit")
 """The tools whose file the agent knows from then on."""
 EDITORS = ("Edit", "Write", "NotebookEdit")
-LOOKED_AT = rf"^(?:{'|'.join(EDITORS)}|{OWN_TOOLS}.*)$"
+COMMANDS = ("Bash",)
+"""The tools that may change any file."""
+LOOKED_AT = rf"^(?:{'|'.join((*EDITORS, *COMMANDS))}|{OWN_TOOLS}.*)$"
 """Before other tools there is nothing to do: a hook costs a way there and back."""
 NOT_CALLED = "<tool_use_error>"
 """How the CLI begins the result of a call that no hook has seen: no such tool, wrong arguments."""
@@ -112,14 +114,18 @@ class NoticeHooks:
 
     async def _before_tool(self, given: Any) -> dict[str, Any]:
         name = str(given["tool_name"])
-        if given.get("agent_id"):
-            return _denied(OF_THE_MAIN_AGENT) if name.startswith(OWN_TOOLS) else {}
-        if path := _path(given):
+        if given.get("agent_id") and name.startswith(OWN_TOOLS):
+            return _denied(OF_THE_MAIN_AGENT)
+        if name in COMMANDS:
+            await (await self._noticing.load()).command_begins(str(given["tool_use_id"]))
+        elif (path := _path(given)) and not given.get("agent_id"):
             await (await self._noticing.load()).look_at_file(path)
         return {}
 
     async def _tool_succeeded(self, given: Any) -> dict[str, Any]:
         rules, path = await self._noticing.load(), _path(given)
+        if given["tool_name"] in COMMANDS:
+            await rules.commands_ended(str(given["tool_use_id"]))
         if path and given["tool_name"] in (EDITORS if given.get("agent_id") else READERS):
             await asyncio.to_thread(rules.files.known, path)
         if not given.get("agent_id"):
@@ -131,8 +137,10 @@ class NoticeHooks:
         return {}
 
     async def _tool_failed(self, given: Any) -> dict[str, Any]:
+        rules = await self._noticing.load()
+        if given["tool_name"] in COMMANDS:
+            await rules.commands_ended(str(given["tool_use_id"]))
         if not given.get("agent_id"):
-            rules = await self._noticing.load()
             rules.calls.failed(
                 _call(given),
                 str(given.get("error") or ""),
@@ -142,10 +150,11 @@ class NoticeHooks:
         return {}
 
     async def _after_tools(self, given: Any) -> dict[str, Any]:
-        if given.get("agent_id"):
-            return {}
         rules = await self._noticing.load()
         calls = [_call(each) for each in given["tool_calls"]]
+        await rules.commands_ended(*(call.id for call in calls))
+        if given.get("agent_id"):
+            return {}
         for call, each in zip(calls, given["tool_calls"], strict=True):
             if not rules.calls.has_ended(call.id):
                 rules.calls.failed(call, _not_called(each), error_type="not_called")

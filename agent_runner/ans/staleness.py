@@ -1,10 +1,16 @@
-"""Notice that a file has changed since the agent read it: by content, never by time alone."""
+"""Notice that a file has changed since the agent read it: by content, never by time alone.
+
+What the agent changes itself is none: with its editors a file is known anew, and while a command of its own
+runs, what changes is taken for its own. What a command leaves running behind it is nobody's any more.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +43,12 @@ class FileMarks:
 
     def __init__(self, cwd: Path) -> None:
         self._cwd = cwd
+        self._lock = threading.Lock()
         self._marks: OrderedDict[str, Mark] = OrderedDict()
+        self._commands: set[str] = set()
+        """The agent's own that run."""
+        self._unread: set[str] = set()
+        """Changed before the first of them began, and there was too much to read then."""
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -45,20 +56,54 @@ class FileMarks:
     def known(self, path: str) -> None:
         """Take note of how a file is: the agent has just read it, or written it itself."""
         name = self._name(path)
-        mark = _mark(name)
-        self._marks.pop(name, None)
-        if mark is not None:
-            self._marks[name] = mark
-            if len(self._marks) > MAX_FILES:
-                self._marks.popitem(last=False)
+        with self._lock:
+            mark = _mark(name)
+            self._drop(name)
+            if mark is not None:
+                self._marks[name] = mark
+                if len(self._marks) > MAX_FILES:
+                    self._drop(next(iter(self._marks)))
 
     def check(self, path: str) -> Happening | None:
         """Tell whether a file has changed since the agent knew it: `source.stale`, before it is edited."""
         name = self._name(path)
-        return self._checked(name)[0] if name in self._marks else None
+        with self._lock:
+            if name not in self._marks:
+                return None
+            is_own = self._is_own(name)
+            happening, _ = self._checked(name)
+            return None if is_own else happening
 
     def check_all(self) -> list[Happening]:
         """Tell which files have changed since the agent knew them, at the start of a turn."""
+        with self._lock:
+            self._commands.clear()  # of one whose end was never heard of, nothing is known any more
+            return self._changed()
+
+    def begin_command(self, call_id: str) -> list[Happening]:
+        """Take note that a command of the agent's own begins. Tell what has changed until now.
+
+        Where another one runs already, that cannot be told from what that one does, and is not told.
+        """
+        with self._lock:
+            if self._commands:
+                self._adopt()
+                found = []
+            else:
+                found = self._changed()
+                self._unread = {name for name in self._marks if not self._is_as_marked(name)}
+            self._commands.add(call_id)
+            return found
+
+    def end_commands(self, call_ids: Iterable[str]) -> None:
+        """Take note that commands have ended, however: what changed since they began is the agent's own."""
+        with self._lock:
+            ended = self._commands.intersection(call_ids)
+            if ended:
+                self._adopt()
+                self._commands -= ended
+
+    def _changed(self) -> list[Happening]:
         found: list[Happening] = []
         budget = MAX_CHECKED_BYTES
         for name in list(self._marks):
@@ -70,17 +115,38 @@ class FileMarks:
                 found.append(happening)
         return found
 
+    def _adopt(self) -> None:
+        """Know each file as it is now. What is too much to read is watched no more."""
+        budget = MAX_CHECKED_BYTES
+        for name in [each for each in self._marks if self._is_own(each) and not self._is_as_marked(each)]:
+            if budget > 0:
+                budget -= self._checked(name)[1]
+            else:
+                self._drop(name)
+
+    def _is_own(self, name: str) -> bool:
+        """Whether a change that is seen now is the agent's own."""
+        return bool(self._commands) and name not in self._unread
+
+    def _is_as_marked(self, name: str) -> bool:
+        mark, status = self._marks[name], _status(name)
+        return status is not None and (status.st_mtime_ns, status.st_size) == (mark.mtime_ns, mark.size)
+
+    def _drop(self, name: str) -> None:
+        self._marks.pop(name, None)
+        self._unread.discard(name)
+
     def _name(self, path: str) -> str:
         return os.path.normpath(self._cwd / path)
 
     def _checked(self, name: str) -> tuple[Happening | None, int]:
-        """Compare a file with its mark, and say how many bytes that took."""
-        before, status = self._marks[name], _status(name)
-        if status is not None and (status.st_mtime_ns, status.st_size) == (before.mtime_ns, before.size):
+        """Know a file as it is now. Says whether it changed, and how many bytes it took to see that."""
+        if self._is_as_marked(name):
             return None, 0
-        now = _mark(name)
+        before, now = self._marks[name], _mark(name)
+        self._unread.discard(name)
         if now is None:
-            del self._marks[name]
+            self._drop(name)
             return self._stale(name, before, _GONE), 0
         self._marks[name] = now
         is_same = now.sha256 == before.sha256

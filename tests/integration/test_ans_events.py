@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +285,7 @@ def test_a_conversation_that_goes_on_says_so_once(
     assert whole_text(api.turns[2]).count("session_resumed:") == 1
 
 
-def test_a_file_that_others_changed_is_stale_at_the_next_turn_and_before_it_is_edited(
+def test_a_file_that_others_changed_is_stale_at_the_next_turn(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     path, own = a_file(workspace), a_file(workspace, "own.txt")
@@ -298,12 +299,80 @@ def test_a_file_that_others_changed_is_stale_at_the_next_turn_and_before_it_is_e
         runner.ended(2)
         (stale,) = runner.payloads("source.stale")
         assert stale["path"].endswith("a.txt"), "what it wrote itself is not stale"
-        api.then(UseTool("Bash", {"command": f"echo three > {own}"}))
-        api.then(UseTool("Edit", {"file_path": own, "old_string": "three", "new_string": "4"}), Say("done"))
-        runner.ask(3, "edit it")
-        runner.ended(3)
-        assert runner.payloads("source.stale")[1]["path"].endswith("own.txt")
     assert "source_stale" in whole_text(api.turns[3])
+
+
+def meanwhile(steps: list[Step], changes: dict[int, Callable[[], object]]) -> Callable[[Recorded], Step]:
+    """Answer with one step after another; before those with these numbers, have somebody change something."""
+    number = count()
+
+    def decide(_: Recorded) -> Step:
+        now = next(number)
+        changes.get(now, lambda: None)()
+        return steps[now]
+
+    return decide
+
+
+def test_a_file_that_others_changed_in_the_turn_is_stale_before_it_is_edited(workspace: Workspace) -> None:
+    path = Path(a_file(workspace))
+    read = UseTool("Read", {"file_path": str(path)})
+    edit = UseTool("Edit", {"file_path": str(path), "old_string": "two", "new_string": "3"})
+    by_others = {1: lambda: path.write_text("two\n")}
+    with (
+        ScriptedMessagesApi(meanwhile([read, edit, Say("done")], by_others)) as api,
+        run(workspace, api) as runner,
+    ):
+        runner.ended(1)
+        (stale,) = runner.payloads("source.stale")
+    assert stale["path"] == "a.txt"
+    assert "source_stale" in whole_text(api.turns[2])
+
+
+def test_what_the_agents_own_commands_change_is_not_stale_and_what_others_change_between_them_is(
+    workspace: Workspace,
+) -> None:
+    """N-52: commands of one batch run at once, and one that fails has changed things too."""
+    mine, theirs = Path(a_file(workspace, "mine.txt")), Path(a_file(workspace, "theirs.txt"))
+
+    def write(word: str, then: str = "true") -> UseTool:
+        return UseTool("Bash", {"command": f"echo {word} > {mine}; {then}"})
+
+    steps: list[Step] = [
+        UseTools(tuple(UseTool("Read", {"file_path": str(path)}) for path in (mine, theirs))),
+        UseTools((write("1", "sleep 0.3"), write("2"), UseTool("Bash", {"command": "sleep 0.3"}))),
+        write("3", "exit 3"),
+        UseTool("Bash", {"command": f"echo 4 > {mine}; sleep 30", "timeout": 1000}),
+        UseTool("Bash", {"command": "true"}),
+        Say("done"),
+        Say("again"),
+    ]
+    by_others = {4: lambda: theirs.write_text("of somebody else\n")}
+    with ScriptedMessagesApi(meanwhile(steps, by_others)) as api, run(workspace, api) as runner:
+        runner.ended(1)
+        runner.ask(2, "go on")
+        runner.ended(2)
+        assert [stale["path"] for stale in runner.payloads("source.stale")] == ["theirs.txt"]
+    assert "source_stale: theirs.txt" in whole_text(api.turns[5])
+
+
+def test_what_a_subagents_command_changes_is_the_agents_own(workspace: Workspace) -> None:
+    """N-52."""
+    path = a_file(workspace)
+    task = {"description": "d", "prompt": "LOOK-FOR-IT", "subagent_type": "general-purpose"}
+    of_agent: list[Step] = [UseTool("Read", {"file_path": path}), UseTool("Task", task), Say("1"), Say("2")]
+    of_sub: list[Step] = [UseTool("Bash", {"command": f"echo below > {path}"}), Say("found")]
+
+    def decide(request: Recorded) -> Step:
+        return (of_agent if "ASK-SOMEBODY" in all_text(request) else of_sub).pop(0)
+
+    order = order_of("ASK-SOMEBODY")
+    with ScriptedMessagesApi(decide) as api, NoticingRunner(workspace, order, api) as runner:
+        runner.ended(1)
+        assert Path(path).read_text() == "below\n"
+        runner.ask(2, "ASK-SOMEBODY else")
+        runner.ended(2)
+        assert runner.payloads("source.stale") == []
 
 
 def subagents(answer: Step) -> Any:

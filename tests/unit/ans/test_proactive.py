@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -277,6 +278,114 @@ def test_the_agents_own_edit_makes_nothing_stale(marks, plan):
 
     assert marks.check_all() == []
     assert len(marks) == 1
+
+
+def test_what_a_command_of_the_agents_own_changes_is_not_stale(marks, plan, tmp_path):
+    """N-52: by whatever it is changed, its own edits do not count; nor does what it removes."""
+    gone = tmp_path / "gone.md"
+    gone.write_text("x")
+    for name in ("plan.md", "gone.md"):
+        marks.known(name)
+
+    assert marks.begin_command("c1") == []
+    touch(plan, "its own")
+    gone.unlink()
+    marks.end_commands(["c1"])
+
+    assert marks.check_all() == []
+    assert len(marks) == 1
+
+
+def test_what_others_change_before_and_after_a_command_is_stale(marks, plan):
+    """N-52."""
+    marks.known("plan.md")
+    touch(plan, "of others")
+    assert types(*marks.begin_command("c1")) == ["source.stale"]
+    touch(plan, "its own", seconds=10)
+    marks.end_commands(["c1"])
+    touch(plan, "of others again", seconds=15)
+
+    assert types(*marks.check_all()) == ["source.stale"]
+
+
+def test_commands_side_by_side_are_one_time_in_which_changes_are_its_own(marks, plan):
+    """N-52: the calls of a batch run at once."""
+    marks.known("plan.md")
+    marks.begin_command("c1")
+    touch(plan, "of the first")
+    assert marks.begin_command("c2") == [], "the first may have done it"
+    marks.end_commands(["c1"])
+    touch(plan, "of the second", seconds=10)
+    assert marks.check("plan.md") is None, "an edit in the same batch"
+    touch(plan, "of the second again", seconds=15)
+    marks.end_commands(["c2", "c2", "never begun"])
+
+    assert marks.check_all() == []
+    touch(plan, "of others", seconds=20)
+    assert types(*marks.check_all()) == ["source.stale"]
+
+
+def test_a_command_whose_end_was_never_heard_of_hides_nothing(marks, plan):
+    """N-52: told once too often is better than never."""
+    marks.known("plan.md")
+    marks.begin_command("c1")
+    touch(plan, "of whom?")
+
+    assert types(*marks.check_all()) == ["source.stale"]
+    touch(plan, "of others", seconds=10)
+    assert types(*marks.begin_command("c2")) == ["source.stale"]
+
+
+def test_what_there_was_too_much_of_to_read_before_a_command_is_not_its_own(marks, tmp_path, monkeypatch):
+    """N-52."""
+    monkeypatch.setattr(staleness, "MAX_CHECKED_BYTES", 10)
+    for name in "abcd":
+        (tmp_path / name).write_text("x" * 8)
+        marks.known(name)
+        touch(tmp_path / name, "y" * 8)
+
+    assert len(marks.begin_command("c1")) == 2
+    touch(tmp_path / "a", "z" * 8, seconds=20)
+    assert types(marks.check("d")) == ["source.stale"]
+    marks.end_commands(["c1"])
+
+    assert [each.payload["path"] for each in marks.check_all()] == ["c"]
+
+
+def test_what_a_command_changed_and_is_too_much_to_read_is_watched_no_more(marks, tmp_path, monkeypatch):
+    """N-52."""
+    for name in "abcd":
+        (tmp_path / name).write_text("x" * 8)
+        marks.known(name)
+    marks.begin_command("c1")
+    for name in "abcd":
+        touch(tmp_path / name, "y" * 8)
+    monkeypatch.setattr(staleness, "MAX_CHECKED_BYTES", 10)
+    marks.end_commands(["c1"])
+
+    assert len(marks) == 2
+    assert marks.check_all() == []
+
+
+def test_files_are_looked_at_while_others_become_known(marks, tmp_path):
+    """N-52: hooks of one batch run at once, each in a thread."""
+    names = [f"f{number}" for number in range(40)]
+    for name in names:
+        (tmp_path / name).write_text(name)
+        marks.known(name)
+
+    def work(number: int) -> None:
+        for name in names:
+            marks.known(name)
+            marks.check(name)
+            marks.begin_command(f"{name}-{number}")
+            marks.end_commands([f"{name}-{number}"])
+            marks.check_all()
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
+
+    assert len(marks) == 40
 
 
 def test_a_file_is_looked_at_before_it_is_edited(marks, plan):
