@@ -26,6 +26,7 @@ from tests.fakes.household import Household
 
 TAIPEI = ZoneInfo("Asia/Taipei")
 MINUTE, HOUR = 60_000, 3_600_000
+SILENT = "<internal>nothing to do</internal>"
 
 
 def at(clock: str) -> int:
