@@ -1,13 +1,15 @@
 """Take secrets out of text before it is kept: the one way to do it.
 
-Pure, and linear in the length of the text: no pattern may start anew inside what another start has run over
-in vain. Redacting twice is redacting once. Too much is taken rather than too little: a word after `password:`
-goes, whatever it is.
+`redact` knows secrets by how they look, a `Redactor` those too whose values are known. Linear in the length
+of the text: no pattern may start anew inside what another start has run over in vain. Redacting twice is
+redacting once. Too much is taken rather than too little: a word after `password:` goes, whatever it is.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 GONE = "[redacted]"
@@ -27,6 +29,8 @@ _KEYS = (
     r"(?<![A-Za-z0-9])xapp-[A-Za-z0-9-]{8,}",
     r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{12,}",
     r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{30,}",
+    # What a container has in the place of a key, as long as its run lives.
+    r"(?<![A-Za-z0-9])andy-[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])",
     # JSON Web Tokens; only where a run of their characters begins.
     r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?",
 )
@@ -93,14 +97,44 @@ def _has(folded: str, words: tuple[str, ...]) -> bool:
     return any(word in folded for word in words)
 
 
-def redacted(value: Any) -> Any:
-    """Return a JSON value in which every string, of keys too, is redacted."""
+def nothing_known() -> tuple[str, ...]:
+    """No secret is known by its value."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Redactor:
+    """Takes out secrets of a known shape, and every text that `known` gives, whatever it looks like."""
+
+    known: Callable[[], Iterable[str]] = nothing_known
+    """The texts that secrets show as, the longest first; asked anew for each text, in any thread."""
+
+    def redact(self, text: str) -> str:
+        """Return `text` with every secret replaced by `[redacted]`."""
+        return _without(text, self.known())
+
+    def redacted(self, value: Any) -> Any:
+        """Return a JSON value in which every string, of keys too, is redacted."""
+        return _redacted(value, tuple(self.known()))
+
+
+BY_SHAPE = Redactor()
+"""Knows no value."""
+
+
+def _without(text: str, known: Iterable[str]) -> str:
+    for secret in known:
+        text = text.replace(secret, GONE)
+    return redact(text)
+
+
+def _redacted(value: Any, known: tuple[str, ...]) -> Any:
     if isinstance(value, str):
-        return redact(value)
+        return _without(value, known)
     if isinstance(value, dict):
-        return {redact(key): redacted(one) for key, one in value.items()}
+        return {_without(key, known): _redacted(one, known) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted(one) for one in value]
+        return [_redacted(one, known) for one in value]
     return value
 
 

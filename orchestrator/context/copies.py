@@ -14,7 +14,7 @@ import structlog
 from agent_runner.wire.files import write_whole
 from orchestrator.context.files import CONTEXT, WORKFLOW
 from orchestrator.context.snapshots import Kept
-from orchestrator.redaction import redacted
+from orchestrator.redaction import BY_SHAPE, Redactor
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +28,7 @@ class Copies:
 
     root: Path
     """`data/env`"""
+    redactor: Redactor = BY_SHAPE
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def write(self, folder: str, kept: Kept, *, is_new: bool = False) -> None:
@@ -39,7 +40,7 @@ class Copies:
         documents = {CONTEXT: context, WORKFLOW: kept.workflow.model_dump(mode="json")}
         try:
             for name, document in documents.items():
-                text = json.dumps(redacted(document), ensure_ascii=False, indent=1)
+                text = json.dumps(self.redactor.redacted(document), ensure_ascii=False, indent=1)
                 write_whole(self.root / folder / name, text + "\n")
         except FileNotFoundError:
             return  # no container of this group has been prepared yet

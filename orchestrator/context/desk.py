@@ -8,7 +8,7 @@ was kept before is there still. `now_ms` is epoch milliseconds. Nothing is kept 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.context import dialogue, hydrate, memory, merging, models, window, workflow
@@ -19,10 +19,10 @@ from orchestrator.context.models import Context, Role
 from orchestrator.context.refusals import UnknownPlanTask
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import Kept, Snapshot
-from orchestrator.context.summary import ExtractiveSummariser, Summariser
+from orchestrator.context.summary import ExtractiveSummariser, Summariser, merged
 from orchestrator.context.tokens import TokenCounter
 from orchestrator.context.workflow import Plan, Status, Task
-from orchestrator.redaction import redact
+from orchestrator.redaction import BY_SHAPE, Redactor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,7 @@ class ContextManager:
         project_name: str = "",
         report: Report = lambda _: None,
         lock_seconds: float = 5.0,
+        redactor: Redactor = BY_SHAPE,
     ) -> ContextManager:
         """Return the context of a group under `contexts` (`data/context`); nothing is made on the disk yet.
 
@@ -53,7 +54,12 @@ class ContextManager:
             FolderRefused: `folder` is no folder name.
         """
         brain = Brain.of(
-            contexts, folder, project_name=project_name, report=report, lock_seconds=lock_seconds
+            contexts,
+            folder,
+            project_name=project_name,
+            report=report,
+            lock_seconds=lock_seconds,
+            redactor=redactor,
         )
         return cls(brain=brain, counter=counter, summariser=summariser or ExtractiveSummariser())
 
@@ -88,10 +94,9 @@ class ContextManager:
 
         The result names the new ids and what left the window, for a model to summarise better later.
         """
+        clean = [replace(one, content=self._clean(one.content)) for one in spoken]
         with self.brain.changed(now_ms) as draft:
-            done = dialogue.registered(
-                draft.context, spoken, counter=self.counter, summariser=self.summariser
-            )
+            done = dialogue.registered(draft.context, clean, counter=self.counter, summariser=self.summariser)
             draft.context = done.context
         return done
 
@@ -106,8 +111,14 @@ class ContextManager:
         with self.brain.changed(now_ms) as draft:
             stands = draft.context.conversation.running_summary == instead_of
             if stands:
-                _set_summary(draft, within(redact(summary)))
+                _set_summary(draft, within(self._clean(summary)))
         return stands
+
+    def join_summary(self, told: str, *, now_ms: int) -> None:
+        """Let what a session said of itself join the running summary, as after a compaction."""
+        with self.brain.changed(now_ms) as draft:
+            old = draft.context.conversation.running_summary
+            _set_summary(draft, merged(old, self._clean(told)))
 
     def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> Snapshot | None:
         """Forget the dialogue, its summary and the SDK's session, after a snapshot (`/clear`).
@@ -213,9 +224,9 @@ class ContextManager:
             if made is None:
                 draft.workflow = workflow.with_new_plan(
                     draft.workflow,
-                    title=title,
-                    objective=objective,
-                    tasks=tasks,
+                    title=self._clean(title),
+                    objective=self._clean(objective),
+                    tasks=[self._clean(task) for task in tasks],
                     request_id=request_id,
                     now_ms=now_ms,
                 )
@@ -251,10 +262,10 @@ class ContextManager:
                     draft.workflow,
                     plan.id,
                     task_id,
-                    title=title,
+                    title=None if title is None else self._clean(title),
                     status=status,
-                    description=description,
-                    outputs=outputs,
+                    description=None if description is None else self._clean(description),
+                    outputs=[self._clean(one) for one in outputs],
                     request_id=request_id,
                     now_ms=now_ms,
                 )
@@ -310,11 +321,11 @@ class ContextManager:
 
     def record_decision(self, text: str, *, now_ms: int) -> tuple[str, ...]:
         """Keep a decision, cut to 200 characters; return all that are kept, at most 20, the newest last."""
-        return self._remember(lambda old: memory.with_decision(old, text), now_ms).last_decisions
+        return self._remember(lambda old: memory.with_decision(old, self._clean(text)), now_ms).last_decisions
 
     def note_open_file(self, path: str, *, now_ms: int) -> tuple[str, ...]:
         """Note a file that is worked on; return all that are noted, at most 20, the newest last."""
-        return self._remember(lambda old: memory.with_open_file(old, path), now_ms).open_files
+        return self._remember(lambda old: memory.with_open_file(old, self._clean(path)), now_ms).open_files
 
     # Snapshots
 
@@ -364,6 +375,10 @@ class ContextManager:
     def unpin(self, name: str) -> None:
         """Let retention have a snapshot again. Raises `UnknownSnapshot`."""
         self.brain.snapshots.unpin(name)
+
+    def _clean(self, text: str) -> str:
+        """Redact before anything is cut: half a secret is not known by its shape, nor by its value."""
+        return self.brain.redactor.redact(text.replace("\0", ""))
 
     def _snapshot(self, draft: Draft, now_ms: int, reason: str) -> Snapshot | None:
         if draft.context.revision == 0:

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from orchestrator.redaction import redacted
+from orchestrator.redaction import Redactor
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 _PARTIAL = ".tmp-"
@@ -27,9 +27,10 @@ def make_private(*directories: Path) -> None:
         directory.chmod(DIRECTORY_MODE)  # whatever the umask, whoever made it
 
 
-def encoded(document: dict[str, Any]) -> bytes:
+def encoded(document: dict[str, Any], redactor: Redactor) -> bytes:
     """Return a document as it is kept: redacted, UTF-8, readable."""
-    return json.dumps(redacted(document), ensure_ascii=False, indent=1).encode("utf-8", "replace") + b"\n"
+    text = json.dumps(redactor.redacted(document), ensure_ascii=False, indent=1)
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 def write_durably(path: Path, data: bytes) -> None:

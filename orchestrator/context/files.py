@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import structlog
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.context import disk, memory, models, workflow
 from orchestrator.context.models import Context
@@ -33,6 +33,7 @@ from orchestrator.context.refusals import PlanRefused
 from orchestrator.context.snapshots import Kept, Snapshots, stamp
 from orchestrator.context.workflow import Workflow
 from orchestrator.errors import ContextBusy
+from orchestrator.redaction import BY_SHAPE, Redactor
 from orchestrator.registration import checked_folder
 
 log = structlog.get_logger(__name__)
@@ -94,6 +95,7 @@ class Brain:
     writer: str = field(default_factory=writer_name)
     report: Report = field(default=lambda _: None)
     lock_seconds: float = LOCK_SECONDS
+    redactor: Redactor = BY_SHAPE
 
     @classmethod
     def of(
@@ -104,6 +106,7 @@ class Brain:
         project_name: str = "",
         report: Report = lambda _: None,
         lock_seconds: float = LOCK_SECONDS,
+        redactor: Redactor = BY_SHAPE,
     ) -> Brain:
         """Return the files of a group under `contexts` (`data/context`). Raises `FolderRefused`."""
         return cls(
@@ -112,11 +115,12 @@ class Brain:
             project_name=project_name or folder,
             report=report,
             lock_seconds=lock_seconds,
+            redactor=redactor,
         )
 
     @property
     def snapshots(self) -> Snapshots:
-        return Snapshots(self.path / "snapshots")
+        return Snapshots(self.path / "snapshots", self.redactor)
 
     def read(self, now_ms: int) -> Kept:
         """Return what is kept; an empty context where nothing is.
@@ -194,25 +198,28 @@ class Brain:
         Raises:
             PlanRefused: it has none, and nothing more is over.
         """
-        while len(data := disk.encoded(plans.model_dump(mode="json"))) > WORKFLOW_BYTES:
+        while len(data := self._encoded(plans)) > WORKFLOW_BYTES:
             plans, oldest = workflow.without_oldest_finished(plans)
             if oldest is None:
                 raise PlanRefused("The plans take up all their room: complete or cancel the tasks of one.")
             folder = self.path / "documents" / _UNSAFE.sub("_", oldest.id)[:100]
             disk.make_private(folder)
-            disk.write_durably(folder / "plan.json", disk.encoded(oldest.model_dump(mode="json")))
+            disk.write_durably(folder / "plan.json", self._encoded(oldest))
         disk.write_durably(self.path / WORKFLOW, data)
         return plans
 
     def _put_context(self, context: Context) -> None:
-        data = disk.encoded(context.model_dump(mode="json"))
+        data = self._encoded(context)
         if len(data) > CONTEXT_BYTES:
             log.warning("context.cut", group=self.folder, bytes=len(data), limit=CONTEXT_BYTES)
-            data = disk.encoded(memory.bare(context).model_dump(mode="json"))
+            data = self._encoded(memory.bare(context))
         disk.write_durably(self.path / CONTEXT, data)
 
     def _put(self, name: str, document: dict[str, Any]) -> None:
-        disk.write_durably(self.path / name, disk.encoded(document))
+        disk.write_durably(self.path / name, disk.encoded(document, self.redactor))
+
+    def _encoded(self, document: BaseModel) -> bytes:
+        return disk.encoded(document.model_dump(mode="json"), self.redactor)
 
     def _nothing(self, now_ms: int) -> Kept:
         return Kept(context=models.bootstrap(now_ms), workflow=workflow.bootstrap(self.project_name, now_ms))

@@ -20,6 +20,7 @@ from orchestrator.context import disk, models, workflow
 from orchestrator.context.models import Context
 from orchestrator.context.refusals import SnapshotDamaged, UnknownSnapshot
 from orchestrator.context.workflow import Workflow
+from orchestrator.redaction import BY_SHAPE, Redactor
 
 NEWEST_KEPT = 48
 DAYS_KEPT = 14
@@ -87,6 +88,7 @@ class Snapshots:
     """The snapshots of one group."""
 
     folder: Path
+    redactor: Redactor = BY_SHAPE
 
     def listed(self) -> list[Snapshot]:
         """All of them, newest first."""
@@ -119,7 +121,7 @@ class Snapshots:
             "context": kept.context.model_dump(mode="json"),
             "workflow": kept.workflow.model_dump(mode="json"),
         }
-        disk.write_durably(self.folder / name, disk.encoded(document))
+        disk.write_durably(self.folder / name, disk.encoded(document, self.redactor))
         for one in doomed(self.listed(), now_ms=now_ms):
             (self.folder / one.name).unlink(missing_ok=True)
         return Snapshot(name=name, at_ms=now_ms // 1000 * 1000, revision=kept.context.revision)

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from agent_runner.wire import remembering as wire
 from agent_runner.wire.mailbox import Reply
 from orchestrator.context.desk import ContextManager
-from orchestrator.context.summary import merged
 from orchestrator.context.workflow import Plan, Task
 from orchestrator.errors import BadRequest, ContextBusy
 
@@ -164,8 +163,7 @@ class _Desk:
             self._manager.snapshot(now_ms=self._now_ms, reason="compact")
             return self._done("Kept.", meta=self._manager.meta(now_ms=self._now_ms))
         if given.summary.strip():
-            old = self._manager.load(now_ms=self._now_ms).context.conversation.running_summary
-            self._manager.put_summary(merged(old, given.summary), instead_of=old, now_ms=self._now_ms)
+            self._manager.join_summary(given.summary, now_ms=self._now_ms)
         return self._done("Kept.")
 
     def _active_plan(self) -> str | None:

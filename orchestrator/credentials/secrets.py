@@ -117,7 +117,7 @@ class CredentialSource:
         Raises:
             SettingError: it holds what no key holds, or `.env` cannot be read.
         """
-        return _credential(self._environment) or _credential(self._dotenv())
+        return _credential(self._environment) or _credential(self.dotenv())
 
     def upstream(self) -> str:
         """Return the base URL of the model service, without a slash at its end.
@@ -126,9 +126,19 @@ class CredentialSource:
             SettingError: it is no http(s) URL, or `.env` cannot be read.
         """
         own = self._environment.get(UPSTREAM_SETTING, "").strip()
-        return _checked_url(own or self._dotenv().get(UPSTREAM_SETTING, "").strip() or DEFAULT_UPSTREAM)
+        return _checked_url(own or self.dotenv().get(UPSTREAM_SETTING, "").strip() or DEFAULT_UPSTREAM)
 
-    def _dotenv(self) -> Mapping[str, str]:
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What is set for this process."""
+        return self._environment
+
+    def dotenv(self) -> Mapping[str, str]:
+        """Return what `.env` sets; the very same mapping as long as the file has not changed.
+
+        Raises:
+            SettingError: it cannot be read.
+        """
         try:
             stamp = _stamp(self._path)
             if stamp != self._read.stamp:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.redaction import GONE, redact, redacted
+from orchestrator.redaction import BY_SHAPE, GONE, Redactor, redact
 
 BODY = "Q7xK2mVt9LpR4sWd"
 PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n{BODY}==\n-----END RSA PRIVATE KEY-----"
@@ -24,6 +24,7 @@ SHAPES = {
     "slack_app": f"xapp-1-{BODY}",
     "aws": "AKIAQ7XK2MVT9LPR4SWD",
     "google": f"AIza{BODY}{BODY}ab",
+    "run_token": f"andy-{(BODY * 3)[:43]}",
     "jwt": f"eyJ{BODY}.{BODY}.{BODY}",
     "pem": PEM,
     "bearer": f"Bearer {BODY}",
@@ -73,6 +74,7 @@ def test_c_21_a_secret_of_every_shape_goes(shape: str, around: str):
         "the secret: patience",
         "Ask me for the password later, it is on the wall.",
         "기초 basic training for bearer instruments",
+        "the folder andy-of-my-grandmother-and-of-all-who-came-before-her is large",
         "See https://example.org:8080/a?b=c and mail me@example.org",
         "task_001 done, see docs/decisions/0010-tokens-are-counted-offline.md",
         "0123abcd-4567-89ab-cdef-0123456789ab",
@@ -95,7 +97,19 @@ def test_a_key_that_is_cut_off_goes_to_the_end():
 def test_a_document_is_redacted_in_all_its_depth():
     document = {"a": [{"b": SHAPES["github"]}, 1, None, True], SHAPES["aws"]: "x", "c": (SHAPES["jwt"],)}
 
-    assert redacted(document) == {"a": [{"b": GONE}, 1, None, True], GONE: "x", "c": [GONE]}
+    assert BY_SHAPE.redacted(document) == {"a": [{"b": GONE}, 1, None, True], GONE: "x", "c": [GONE]}
+
+
+def test_what_is_known_by_its_value_goes_whatever_it_looks_like():
+    known = ["the blue bees sleep", "blue bees"]
+    redactor = Redactor(lambda: known)
+
+    assert redactor.redact("say the blue bees sleep, or blue bees.") == f"say {GONE}, or {GONE}."
+    assert redactor.redacted({"blue bees": ["blue bees", {"a": "password=blue bees"}, 1]}) == {
+        GONE: [GONE, {"a": f"password={GONE}"}, 1]
+    }
+    known.clear()
+    assert redactor.redact("blue bees") == "blue bees", "what is known is asked anew"
 
 
 PIECES = [
