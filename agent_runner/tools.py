@@ -7,13 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
-from agent_runner.dashboard_tools import DASHBOARD_TOOLS, WORKER_TOOLS
 from agent_runner.loop_tools import LOOP_TOOLS
-from agent_runner.memory_tools import MEMORY_TOOLS
 from agent_runner.task_tools import TASK_TOOLS
 from agent_runner.tool import NoParameters, Parameters, Tool
 from agent_runner.wire import mailbox
 from agent_runner.wire.mailbox import Command, Reply
+from agent_runner.wire_tools import DASHBOARD_TOOLS, MEMORY_TOOLS, WORKER_TOOLS
 
 __all__ = ["TABLE", "Tool", "tools_for", "words_of"]
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from agent_runner.agents.claude_command import DASHBOARD, SERVER
 from agent_runner.ans.noticing import Noticing
-from agent_runner.dashboard_tools import DASHBOARD_TOOLS
 from agent_runner.faults import log_fault, one_line
 from agent_runner.host import Host
 from agent_runner.tool import Tool
 from agent_runner.tools import tools_for, words_of
 from agent_runner.wire.order import RunOrder
+from agent_runner.wire_tools import DASHBOARD_TOOLS
 
 METHOD_NOT_FOUND = -32601
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from agent_runner.wire.tools import Arguments, OfferedTool
 
 MAX_TEXT_CHARS = 100_000
 """Longer ones are no request; the host tells what each field takes."""
@@ -39,12 +41,6 @@ TASK_ID = "The task's id, from the dashboard."
 QUESTION_ID = "The question's id, from the dashboard."
 NOTIFICATION_ID = "The notification's id, from the dashboard or list_notifications."
 CONTEXT = "What is worth knowing about it later."
-
-
-class Arguments(BaseModel):
-    """What a model fills in. Unknown names are refused, so that a slip is noticed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ScheduleNotification(Arguments):
@@ -156,16 +152,11 @@ class SetRecurring(Arguments):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DashboardTool:
-    """One tool: its name and words for a model, and what it takes."""
+class DashboardTool(OfferedTool):
+    """A tool of a dashboard."""
 
-    name: str
-    description: str
-    arguments: type[Arguments]
     is_for_worker: bool = True
     """The upkeep of a dashboard may use it."""
-    makes: bool = False
-    """It makes something that a turn tried again must not make twice."""
 
 
 TOOLS: tuple[DashboardTool, ...] = (

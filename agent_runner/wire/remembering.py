@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from agent_runner.wire.tools import Arguments, OfferedTool
 
 MAX_TITLE_CHARS = 200
 MAX_DECISION_CHARS = 200
@@ -24,12 +25,6 @@ MAX_TEXT_CHARS = 100_000
 TaskStatus = Literal["pending", "in_progress", "blocked", "completed", "cancelled"]
 Id = Annotated[str, Field(max_length=100)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
-
-
-class Arguments(BaseModel):
-    """What a model fills in. Unknown names are refused, so that a slip is noticed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class SetActivePlan(Arguments):
@@ -80,48 +75,37 @@ class Compacted(Arguments):
     summary: Annotated[str, Field(max_length=MAX_SUMMARY_CHARS)] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryTool:
-    """One tool: its name and words for a model, and what it takes."""
-
-    name: str
-    description: str
-    arguments: type[Arguments]
-    makes: bool = False
-    """It makes something that a turn tried again must not make twice."""
-
-
-TOOLS: tuple[MemoryTool, ...] = (
-    MemoryTool(
+TOOLS: tuple[OfferedTool, ...] = (
+    OfferedTool(
         name="create_plan",
         description="Plan: begin a plan with its tasks, for work of more than one conversation. It is the "
         "active one then.",
         arguments=CreatePlan,
         makes=True,
     ),
-    MemoryTool(
+    OfferedTool(
         name="update_plan_task",
         description="Plan: change a task of a plan, or add one. Not the dashboard's, nor what you are asked "
         "at a time.",
         arguments=UpdatePlanTask,
         makes=True,
     ),
-    MemoryTool(
+    OfferedTool(
         name="set_active_plan",
         description="Plan: say which plan this conversation is about from here on.",
         arguments=SetActivePlan,
     ),
-    MemoryTool(
+    OfferedTool(
         name="set_active_task",
         description="Plan: say which task of the active plan is worked on.",
         arguments=SetActiveTask,
     ),
-    MemoryTool(
+    OfferedTool(
         name="record_decision",
         description="Keep a decision, so that it outlives this session.",
         arguments=RecordDecision,
     ),
-    MemoryTool(
+    OfferedTool(
         name="note_open_file",
         description="Keep that a file is being worked on, so that it is found again after this session.",
         arguments=NoteOpenFile,
