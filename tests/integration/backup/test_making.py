@@ -1,0 +1,211 @@
+"""What a backup holds, what it leaves out, and what may happen while it is made."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+
+import pytest
+
+from orchestrator.backup import make as backup
+from orchestrator.errors import BackupError, StoreCorrupt
+from orchestrator.home import Home
+from orchestrator.store.database import Database
+from tests.fakes.backups import KEY, damage, make, members, names_in, put_back
+from tests.fakes.clock import FakeClock
+
+
+def test_a_backup_holds_what_cannot_be_made_anew_and_no_secret(home, tmp_path):
+    made = make(home, tmp_path / "b.tar.gz")
+    assert set(members(made.path)) == {
+        "manifest.json",
+        "store/messages.db",
+        "groups/main",
+        "groups/main/CLAUDE.md",
+        "groups/main/conversations",
+        "groups/main/conversations/2026-01-01.md",
+        "groups/main/run.sh",
+        "groups/main/empty",
+        "groups/global",
+        "groups/global/CLAUDE.md",
+        "data/sessions/main",
+        "data/sessions/main/.claude",
+        "data/sessions/main/.claude/projects",
+        "data/sessions/main/.claude/projects/x",
+        "data/sessions/main/.claude/projects/x/1.jsonl",
+        "data/context/main",
+        "data/context/main/.ai-brain",
+        "data/context/main/.ai-brain/context.json",
+        "andy.toml",
+        "contents.json",
+    }
+    with tarfile.open(made.path) as tar:
+        held = b"".join(file.read() for member in tar if (file := tar.extractfile(member)))
+    assert KEY.encode() not in held
+    assert home.token().encode() not in held
+    assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
+    assert list(tmp_path.glob(".andy-backup-*")) == []
+
+
+def test_the_key_is_in_it_only_when_asked_for(home, tmp_path):
+    made = make(home, tmp_path / "b.tar.gz", with_env=True)
+    assert members(made.path)[".env"].mode == 0o600
+
+
+async def test_a_backup_of_a_running_home_is_of_one_moment(home, tmp_path):
+    running = await Database.open(home.database)
+    async with running.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO chats (jid, name) VALUES ('local:a', 'committed, in the log of the store')"
+        )
+    async with running.transaction() as tx:
+        await tx.execute("INSERT INTO chats (jid, name) VALUES ('local:b', 'not committed yet')")
+        made = make(home, tmp_path / "b.tar.gz")
+    await running.close()
+    new = Home(tmp_path / "new")
+    put_back(new, made.path)
+    assert names_in(new) == ["committed, in the log of the store", "first"]
+    assert not new.database.with_name("messages.db-wal").exists()
+
+
+def test_what_agents_plant_is_not_followed_and_breaks_no_backup(home, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text(KEY)
+    group = home.groups / "main"
+    (group / "out").symlink_to(secret)
+    (group / "up").symlink_to("../global")
+    (group / "folder").symlink_to("/etc")
+    (group / "inside").symlink_to("conversations/2026-01-01.md")
+    (group / "conversations" / "back").symlink_to("../CLAUDE.md")
+    os.mkfifo(group / "pipe")
+    with (group / "hole").open("wb") as file:
+        file.truncate(2**40)
+    place = group
+    for _ in range(150):
+        place = place / "d"
+        place.mkdir()
+    (group / "odd\nname \udcff").write_text("x")
+    made = make(home, tmp_path / "b.tar.gz")
+    held = members(made.path)
+    assert {name.removeprefix("groups/main/") for name in made.left_out if "/d/d/d" not in name} == {
+        "out",
+        "up",
+        "folder",
+        "pipe",
+        "hole",
+    }
+    assert (held["groups/main/inside"].linkname, held["groups/main/conversations/back"].linkname) == (
+        "conversations/2026-01-01.md",
+        "../CLAUDE.md",
+    )
+    new = Home(tmp_path / "new")
+    put_back(new, made.path)
+    assert (new.groups / "main" / "inside").read_text() == "hello"
+    assert (new.groups / "main" / "odd\nname \udcff").read_text() == "x"
+    assert all("\n" not in line for line in backup.summary_lines(made))
+
+
+@pytest.mark.parametrize("becomes", ["link", "pipe", "folder", "nothing"])
+def test_a_file_that_turns_into_something_else_is_not_followed(home, tmp_path, monkeypatch, becomes):
+    secret, flips = tmp_path / "secret", home.groups / "main" / "CLAUDE.md"
+    secret.write_text(KEY)
+
+    def flip(seen: os.stat_result) -> bool:
+        """Called between the look at a file and its opening, as an agent may be."""
+        if seen.st_ino == inode:
+            flips.unlink()
+            {
+                "link": lambda: flips.symlink_to(secret),
+                "pipe": lambda: os.mkfifo(flips),
+                "folder": flips.mkdir,
+                "nothing": lambda: None,
+            }[becomes]()
+        return False
+
+    inode = flips.lstat().st_ino
+    monkeypatch.setattr(backup, "_is_hollow", flip)
+    made = make(home, tmp_path / "b.tar.gz")
+    assert "groups/main/CLAUDE.md" not in members(made.path)
+    assert made.left_out == (() if becomes == "nothing" else ("groups/main/CLAUDE.md",))
+    put_back(Home(tmp_path / "new"), made.path)
+
+
+def test_a_file_that_shrinks_or_grows_while_it_is_read_spoils_nothing(home, tmp_path, monkeypatch):
+    for name in ("shrinks", "grows"):
+        (home.groups / "main" / name).write_bytes(b"x" * 1000)
+    add = backup._Writer._add_file
+
+    def change(self: backup._Writer, name: str, file: object, seen: os.stat_result) -> None:
+        if name.endswith("shrinks"):
+            (home.groups / "main" / "shrinks").write_bytes(b"y" * 10)
+        if name.endswith("grows"):
+            (home.groups / "main" / "grows").write_bytes(b"x" * 9000)
+        add(self, name, file, seen)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(backup._Writer, "_add_file", change)
+    made = make(home, tmp_path / "b.tar.gz")
+    new = Home(tmp_path / "new")
+    put_back(new, made.path)
+    assert (new.groups / "main" / "shrinks").read_bytes() == b"y" * 10 + b"\0" * 990
+    assert (new.groups / "main" / "grows").read_bytes() == b"x" * 1000
+
+
+def test_a_backup_goes_where_no_container_can_read_it(home, tmp_path):
+    for place in ("groups/main/b.tar.gz", "data/b.tar.gz", "store/b.tar.gz"):
+        with pytest.raises(BackupError, match="choose a place outside"):
+            make(home, home.root / place)
+    (tmp_path / "door").symlink_to(home.groups / "main")
+    with pytest.raises(BackupError, match="choose a place outside"):
+        make(home, tmp_path / "door" / "b.tar.gz")
+
+
+def test_a_file_that_is_there_is_replaced_only_when_asked_for(home, tmp_path):
+    target = tmp_path / "b.tar.gz"
+    target.write_text("precious")
+    with pytest.raises(BackupError, match="is there already"):
+        make(home, target)
+    assert target.read_text() == "precious"
+    make(home, target, replaces=True)
+    assert "contents.json" in members(target)
+
+
+def test_a_backup_that_cannot_be_finished_leaves_nothing(home, tmp_path, monkeypatch):
+    target = tmp_path / "b.tar.gz"
+    make(home, target)
+    before = target.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", full)
+    with pytest.raises(BackupError, match="No space left"):
+        make(home, target, replaces=True)
+    assert target.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "home"]
+
+
+def test_nothing_and_nowhere_are_said(home, tmp_path):
+    with pytest.raises(BackupError, match="nothing to back up"):
+        make(Home(tmp_path / "empty"), tmp_path / "b.tar.gz")
+    for target in (tmp_path, tmp_path / "no" / "b.tar.gz"):
+        with pytest.raises(BackupError, match="name a file in a directory that is there"):
+            make(home, target)
+
+
+def test_a_damaged_store_makes_no_backup(home, tmp_path):
+    damage(home.database)
+    with pytest.raises(StoreCorrupt):
+        make(home, tmp_path / "b.tar.gz")
+    assert not (tmp_path / "b.tar.gz").exists()
+
+
+def test_long_work_tells_how_far_it_is(home, tmp_path):
+    class Late(FakeClock):
+        def steady_ms(self) -> int:
+            return self.pass_ms(900)
+
+    said: list[str] = []
+    backup.back_up(home, tmp_path / "b.tar.gz", with_env=False, replaces=False, clock=Late(), say=said.append)
+    assert 1 <= len(said) <= 4
+    assert "files" in said[0]

@@ -1,0 +1,128 @@
+"""What becomes of a home that a backup is put into."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import BackupError, HomeError, StoreCorrupt
+from orchestrator.home import Home
+from orchestrator.store import database
+from orchestrator.store.database import Database
+from tests.fakes.backups import KEY, damage, make, names_in, put_back, tree
+
+
+def test_a_backup_restores_into_a_new_home(home, tmp_path):
+    made = make(home, tmp_path / "b.tar.gz", with_env=True)
+    new = Home(tmp_path / "deep" / "new")
+    done = put_back(new, made.path)
+    kept = {
+        name: value
+        for name, value in tree(home.root).items()
+        if name.startswith(("groups/", "data/sessions/", "data/context/", "andy.toml", ".env"))
+    }
+    found = tree(new.root)
+    assert names_in(new) == ["first"]
+    assert {name: value for name, value in found.items() if name != "store/messages.db"} == kept
+    assert done.aside is None
+    assert done.manifest is not None
+    assert stat.S_IMODE((new.root / ".env").stat().st_mode) == 0o600
+    assert stat.S_IMODE((new.groups / "main" / "run.sh").stat().st_mode) == 0o755
+    assert stat.S_IMODE(new.database.stat().st_mode) == 0o600
+    assert (new.groups / "main" / "empty").is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_agents_own_what_is_theirs_again(home, tmp_path):
+    new = Home(tmp_path / "new")
+    put_back(new, make(home, tmp_path / "b.tar.gz").path)
+    owners = {
+        name: (new.root / name).stat().st_uid
+        for name in (
+            "groups/main/conversations/2026-01-01.md",
+            "data/sessions/main/.claude",
+            "groups/global/CLAUDE.md",
+            "data/context/main/.ai-brain/context.json",
+            "store/messages.db",
+        )
+    }
+    assert list(owners.values()) == [1000, 1000, 0, 0, 0]
+
+
+async def test_a_home_in_use_is_replaced_only_by_force_and_kept_aside(home, tmp_path):
+    made = make(home, tmp_path / "b.tar.gz")
+    later = await Database.open(home.database)
+    async with later.transaction() as tx:
+        await tx.execute("INSERT INTO chats (jid, name) VALUES ('local:b', 'later')")
+    await later.close()
+    (home.groups / "main" / "CLAUDE.md").write_text("later")
+    (home.groups / "family").mkdir()
+    (home.groups / ".gitkeep").touch()
+    token, install = home.token(), home.install_id()
+    before = tree(home.root)
+
+    with pytest.raises(BackupError, match="--force"):
+        put_back(home, made.path)
+    assert tree(home.root) == before
+
+    done = put_back(home, made.path, force=True)
+    assert names_in(home) == ["first"]
+    assert (home.groups / "main" / "CLAUDE.md").read_text() == "remember 우유"
+    assert not (home.groups / "family").exists()
+    assert not (home.ipc / "main" / "tasks" / "1.json").exists(), "letters of a later time are not read"
+    assert (home.token(), home.install_id()) == (token, install), "containers that live on are still ours"
+    assert (home.root / ".env").read_text() == f"ANTHROPIC_API_KEY={KEY}\n"
+    assert (home.groups / ".gitkeep").exists()
+    assert (home.logs / "main").exists()
+    assert (home.root / "store" / "whatsapp.db").exists(), "a login stays with its machine"
+    assert done.aside is not None
+    assert done.aside.name.startswith("home.before-restore-2026")
+    assert names_in(Home(done.aside)) == ["first", "later"]
+    assert (done.aside / "groups" / "main" / "CLAUDE.md").read_text() == "later"
+    assert stat.S_IMODE(done.aside.stat().st_mode) == 0o700
+
+
+def test_nothing_is_restored_where_andy_runs(home, tmp_path):
+    made = make(home, tmp_path / "b.tar.gz")
+    before = tree(home.root)
+    lock = home.lock()
+    with pytest.raises(HomeError, match="running"):
+        put_back(home, made.path, force=True)
+    lock.release()
+    assert tree(home.root) == before
+
+
+async def test_a_copy_of_the_database_alone_is_put_back_too(home, tmp_path):
+    copy = home.database.with_name("messages.before-v9.db")
+    copy.write_bytes(home.database.read_bytes())
+    damage(home.database)
+    with pytest.raises(StoreCorrupt, match=f"or {copy}, made before the last upgrade"):
+        database.check(home.database)
+    done = put_back(home, copy, force=True)
+    database.check(home.database)
+    assert names_in(home) == ["first"]
+    assert copy.exists()
+    assert done.aside is not None
+    assert (done.aside / "store" / "messages.db").exists()
+    assert (home.groups / "main" / "CLAUDE.md").exists()
+
+
+def test_a_move_that_fails_is_undone(home, tmp_path, monkeypatch):
+    made = make(home, tmp_path / "b.tar.gz")
+    before = tree(home.root)
+    rename, calls = Path.rename, []
+
+    def sometimes(self: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == 4:
+            raise OSError(16, "Device or resource busy")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", sometimes)
+    with pytest.raises(BackupError, match="busy"):
+        put_back(home, made.path, force=True)
+    assert tree(home.root) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "home"]
