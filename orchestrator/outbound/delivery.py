@@ -131,6 +131,8 @@ class Delivery:
             return
         text = parts[0]
         async with self._database.transaction() as tx:
+            if not await outbox.is_as_read(tx, head):
+                return
             why_not = await self._origin.why_not(tx, head) if self._origin else None
             if why_not is None:
                 if len(parts) > 1:

@@ -64,6 +64,14 @@ async def hold(tx: Tx, outgoing: Outgoing, *, error: str) -> None:
     await tx.execute("UPDATE outbox SET state = 'held', error = ? WHERE id = ?", (error, outgoing.id))
 
 
+async def call_back(tx: Tx, one: Notification) -> bool:
+    """Hold the message of a claimed one until it is claimed again; false when a messenger has it already."""
+    cursor = await tx.execute(
+        "UPDATE outbox SET state = 'held' WHERE id = ? AND state = 'pending'", (one.outbox_id,)
+    )
+    return cursor.rowcount == 1
+
+
 async def drop_held(tx: Tx, *, now_ms: int) -> int:
     """End messages that wait for a notification that nobody will claim any more; tells how many."""
     cursor = await tx.execute(

@@ -139,6 +139,15 @@ async def heads(tx: Tx) -> list[Outgoing]:
     return [_from_row(row) for row in rows]
 
 
+async def is_as_read(tx: Tx, one: Outgoing) -> bool:
+    """Whether a message still waits with the text that was read: it may have been called back meanwhile."""
+    cursor = await tx.execute(
+        "SELECT 1 FROM outbox WHERE id = ? AND state IN ('pending', 'sending') AND text = ?",
+        (one.id, one.text),
+    )
+    return await cursor.fetchone() is not None
+
+
 async def split(tx: Tx, whole: Outgoing, parts: Sequence[str]) -> Outgoing:
     """Put parts in the place of a message that was never tried; gives the first.
 

@@ -21,7 +21,12 @@ from orchestrator.dashboard.rules import dedupe
 from orchestrator.dashboard.services.work import Work, new_id
 from orchestrator.dashboard.views import told
 from orchestrator.dashboard.words import texts, when
-from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks
+from orchestrator.store import (
+    dashboard_deliveries,
+    dashboard_notifications,
+    dashboard_questions,
+    dashboard_tasks,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +38,8 @@ QUESTION_CLOSED = "Question closed"
 HOUSE_REASONS = (DEADLINE_MOVED, TASK_COMPLETED, TASK_CANCELLED, TASK_GONE, QUESTION_CLOSED)
 """Why the house cancels: such a row says nothing of what somebody wants."""
 MAX_LISTED = 200
+_FIELDS = {"message": "message", "due_ms": "scheduled_at", "priority": "priority"}
+"""What may change, and what the tool calls it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +119,13 @@ async def update(
         changes["priority"] = priority
     if scheduled_at is not None:
         changes |= await _moved(work, one, scheduled_at)
-    changed = sorted(name for name, value in changes.items() if getattr(one, name) != value)
+    changed = sorted(
+        _FIELDS[name] for name in _FIELDS if changes.get(name, getattr(one, name)) != getattr(one, name)
+    )
     if not changed:
         raise Refused("NOTHING_TO_CHANGE", f"Nothing of notification {one.id} would be different.")
+    if one.status is NotificationStatus.SENDING:
+        changes = await _called_back(work, one) | changes
     one = await _put(work, replace(one, **changes), was=one.version)
     return Result(
         text=f"Notification {one.id} is changed ({', '.join(changed)}): {_due(work, one)}, {one.message}",
@@ -333,6 +344,20 @@ async def _moved(work: Work, one: Notification, scheduled_at: str) -> dict[str, 
         "due_ms": point.at_ms,
         "due_text": None if point.is_iso else texts.line("scheduled_at", scheduled_at),
         "next_attempt_ms": None,
+        "attempts": 0,
+        "error": None,
+    }
+
+
+async def _called_back(work: Work, one: Notification) -> dict[str, Any]:
+    """Take one that is claimed out of the outbox; what the messenger has got is past changing."""
+    if not await dashboard_deliveries.call_back(work.tx, one):
+        raise Refused("NOT_PENDING", f"Notification {one.id} is being sent.", status=one.status.value)
+    return {
+        "status": NotificationStatus.PENDING,
+        "claim_token": None,
+        "claim_until_ms": None,
+        "attempts": one.attempts - 1,
     }
 
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.models import Outgoing
+from orchestrator.store import outbox
+from orchestrator.store.database import Tx
 from tests.fakes.dashboard_house import DashboardHouse, a_question, alert, blog
 from tests.fakes.household import Household
 from tests.fakes.notified import NotifiedHouse
@@ -62,3 +65,54 @@ async def test_at_10_nothing_comes_of_what_is_cancelled(told: Told) -> None:
     await told.board.put(blog(), alert())
     await told.use("cancel_notification", notification_id="n_001")
     assert await told.at("2026-02-09T09:00:00") == []
+
+
+async def test_at_08_a_text_that_is_changed_after_the_claim_is_what_comes(told: Told) -> None:
+    await told.board.put(blog(), alert())
+    await told.chat.look("2026-02-09T09:00:00")
+    assert (await told.board.notification("n_001")).status.value == "sending"
+    await told.use("update_notification", notification_id="n_001", message="Post it today")
+    assert await told.at("2026-02-09T09:00:00") == ["Post it today"]
+    sent = await told.board.notification("n_001")
+    assert (sent.status.value, sent.attempts) == ("delivered", 1)
+
+
+async def test_at_07_one_that_is_moved_after_the_claim_comes_at_its_new_time_only(told: Told) -> None:
+    await told.board.put(blog(), alert())
+    await told.chat.look("2026-02-09T09:00:00")
+    await told.use("update_notification", notification_id="n_001", scheduled_at="2026-02-10T10:00:00")
+    assert await told.at("2026-02-09T09:00:00") == []
+    assert await told.at("2026-02-10T10:00:00") == ["Blog due tomorrow"]
+
+
+async def test_what_the_messenger_has_already_is_past_changing(told: Told) -> None:
+    await told.board.put(blog(), alert())
+    await told.chat.look("2026-02-09T09:00:00")
+    async with told.board.house.database.transaction() as tx:
+        await tx.execute("UPDATE outbox SET state = 'sending'")
+    reply = await told.board.chat("update_notification", notification_id="n_001", message="Post it today")
+    assert (reply.code, reply.data["status"]) == ("NOT_PENDING", "sending")
+    assert (await told.board.notification("n_001")).message == "Blog due tomorrow"
+
+
+async def test_a_message_called_back_after_it_was_read_from_the_outbox_is_not_sent(told: Told) -> None:
+    """As when the change is committed between the reading of what waits and the last look before the send."""
+    await told.board.put(blog(), alert())
+    await told.chat.look("2026-02-09T09:00:00")
+    read = outbox.heads
+
+    async def changed_meanwhile(tx: Tx) -> list[Outgoing]:
+        found = await read(tx)
+        await tx.execute("UPDATE outbox SET state = 'held'")
+        await tx.execute(
+            "UPDATE notifications SET status = 'pending', message = 'Post it today', claim_token = NULL, "
+            "claim_until_ms = NULL"
+        )
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outbox, "heads", changed_meanwhile)
+        async with told.chat.delivering():
+            await told.chat.until_quiet()
+    assert told.chat.channel.texts() == []
+    assert await told.at("2026-02-09T09:00:00") == ["Post it today"]
