@@ -113,7 +113,7 @@ class Accumulator:
     def tell(self, told: Notification) -> None:
         """Take out what was told, which may be the first part of a notification."""
         for entry in told.entries:
-            entry.told, entry.is_waiting = entry.count, False
+            entry.told_before, entry.told, entry.is_waiting = entry.told, entry.count, False
             self._waiting -= 1
             if self._newest.get(entry.event.type) is entry:
                 del self._newest[entry.event.type]
@@ -122,6 +122,16 @@ class Accumulator:
             for each in self._ready
         )
         self._ready = [each for each in rests if each.entries]
+
+    def take_back(self, told: Notification) -> None:
+        """Have told again what was told: nobody has heard it."""
+        unheard = tuple(each for each in told.entries if not each.is_waiting)
+        for entry in unheard:
+            entry.told, entry.is_waiting = entry.told_before, True
+            self._newest.setdefault(entry.event.type, entry)
+        self._waiting += len(unheard)
+        if unheard:
+            self._ready.append(replace(told, entries=unheard))
 
     def _remember(self, key: str, entry: Entry, now_ms: int) -> None:
         if len(self._seen) >= MAX_REMEMBERED:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, TypedDict
 
 from agent_runner.ans.event import Happening
 
@@ -12,6 +14,14 @@ TOKEN_WARNING = 0.80
 ITERATION_WARNING = 0.70
 TIME_WARNING = 0.80
 MAX_ITERATIONS = 30
+
+
+class Used(TypedDict):
+    """What a turn has used so far."""
+
+    tokens: int
+    iterations: int
+    seconds: float
 
 
 class Budgets:
@@ -30,6 +40,16 @@ class Budgets:
 
     def begin_turn(self) -> None:
         self._said.clear()
+
+    def judge(self, *, tokens: int, iterations: int, seconds: float) -> list[Happening]:
+        """Judge all of it, while something can still be done."""
+        found = (self.tokens_used(tokens), self.iterations_used(iterations), self.seconds_used(seconds))
+        return [each for each in found if each is not None]
+
+    def look_back(self, *, tokens: int, iterations: int, seconds: float) -> list[Happening]:
+        """Judge all of it as the turn is over: what was not said in it is of use to the next."""
+        found = self.judge(tokens=tokens, iterations=iterations, seconds=seconds)
+        return [replace(each, payload={**each.payload, "message": _past(each.payload)}) for each in found]
 
     def tokens_used(self, current: int) -> Happening | None:
         """Judge the tokens used so far: `budget.token.warning`, `budget.token.exceeded` or nothing."""
@@ -71,3 +91,13 @@ def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str,
         "remaining": remaining,
         "message": f"{left}: finish what matters most, and say what is open.",
     }
+
+
+def _past(payload: Mapping[str, Any]) -> str:
+    used = f"{payload['current']:,} of {payload['limit']:,}"
+    what = {
+        "token": f"your last answer took {used} tokens",
+        "iteration": f"your last turn went to the model {used} times",
+        "time": f"your last turn took {used} seconds",
+    }
+    return f"{what[payload['budget_type']]}: do less in one turn."

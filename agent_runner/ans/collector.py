@@ -90,6 +90,11 @@ class Collector:
         else:
             self._accumulators[told.subscriber.id].tell(told)
 
+    def take_back(self, told: Notification) -> None:
+        """Have an event told again that was told in vain. What the host keeps, the host gives again."""
+        if told.notice_id is None and told.subscriber.id in self._accumulators:
+            self._accumulators[told.subscriber.id].take_back(told)
+
     def carry_over(self, now_ms: int) -> None:
         """Let what was collected and not told be told at the next opportunity."""
         for accumulator in self._enabled():

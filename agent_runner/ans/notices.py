@@ -68,6 +68,8 @@ class Notices:
         self._lock = asyncio.Lock()
         self._given: dict[int, Notice] = {}
         self._told: list[ToldNotice] = []
+        self._claimed: list[Notification] = []
+        """What of the run's own was told in this turn: heard once that ends well."""
         self._arrived: list[tuple[Notice, InjectAt]] = []
         self._left_over: list[Event] | None = None
         self._turn = 0
@@ -151,8 +153,16 @@ class Notices:
         self._told = []
         self.give(notices)
 
-    def end_turn(self) -> TurnNotices:
-        """Close the turn and return what became of its notices. What was not told goes back to the host."""
+    def end_turn(self, *, is_well: bool = True) -> TurnNotices:
+        """Close the turn and return what became of its notices. What was not told goes back to the host.
+
+        What was told in a turn that did not end well is told again: by the host, or in the next turn of the
+        run what the run alone knows of, but for what went on in that turn.
+        """
+        if not is_well:
+            for each in self._claimed:
+                self._collector.take_back(each.beyond_turn())
+        self._claimed.clear()
         ended = TurnNotices(told=self.told, returned=self.returned)
         for notice_id in self.returned:
             self.withdraw(notice_id)
@@ -245,6 +255,7 @@ class Notices:
             self._collector.tell(each.notification)
             if each.text is not None:
                 self._told.append(_told(each.notification, each.text))
+                self._claimed.append(each.notification)
         return injection.text
 
     def _template_of(self, notification: Notification) -> str | None:

@@ -11,6 +11,9 @@ from agent_runner.wire.notices import InjectAt, Priority
 
 RANK: Mapping[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
 
+OF_ONE_TURN = ("tool.", "budget.", "agent.loop.", "agent.turn.", "query.", "subagent.")
+"""What went on in a turn, and is over with it: to the next attempt it would be wrong."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
@@ -20,6 +23,8 @@ class Entry:
     order: int
     count: int = 1
     told: int = 0
+    told_before: int = 0
+    """Of these, before the last time."""
     is_waiting: bool = False
     """It is in a batch or in a notification."""
 
@@ -59,6 +64,11 @@ class Notification:
     def at(self, points: Collection[InjectAt]) -> Notification:
         """Return the notification as it is when one of `points` has come."""
         return replace(self, is_due=True) if self.inject_at in points and not self.is_due else self
+
+    def beyond_turn(self) -> Notification:
+        """Return what of it is still true when the turn in which it was told has failed."""
+        lasting = (each for each in self.entries if not each.event.type.startswith(OF_ONE_TURN))
+        return replace(self, entries=tuple(lasting))
 
     def first_half(self) -> Notification:
         return replace(self, entries=self.entries[: (len(self.entries) + 1) // 2])

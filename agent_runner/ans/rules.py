@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from agent_runner.ans.budgets import Budgets
+from agent_runner.ans.budgets import Budgets, Used
 from agent_runner.ans.calls import Call, Calls
 from agent_runner.ans.checkpoints import Checkpoints
 from agent_runner.ans.context_use import ContextUse
@@ -83,6 +83,8 @@ class Rules:
 
     def end_turn(self, outcome: Outcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
         """Close the turn and return what its model was told in it: nothing that counts, if it failed."""
+        if outcome.error is None:
+            self._found(self._budgets.look_back(**self._used()), at="turn_start")
         about = {
             "turn_number": self._checkpoints.turn,
             "session_id": session_id,
@@ -91,7 +93,7 @@ class Rules:
             "tokens_used": self._tokens,
         }
         self.notices.emit("agent.turn.end", "info", about)
-        told = self.notices.end_turn().told
+        told = self.notices.end_turn(is_well=outcome.error is None).told
         return told if outcome.error is None else ()
 
     def end_session(self, *, session_id: str | None) -> None:
@@ -144,11 +146,7 @@ class Rules:
         self.calls.batch_ended(calls)
         for call in calls:
             self.notices.happened(self._loops.called(call.name, call.arguments))
-        self.notices.happened(
-            self._budgets.tokens_used(self._tokens),
-            self._budgets.iterations_used(self._iterations),
-            self._budgets.seconds_used(self._clock() - self._began),
-        )
+        self._found(self._budgets.judge(**self._used()), at="immediate")
 
     async def drain(self, point: InjectAt, *, limit: int, at_least: Priority = "low") -> str:
         """Return what the model is to be told at this point, or nothing."""
@@ -159,6 +157,10 @@ class Rules:
         for each in found:
             if each is not None:
                 self.notices.happened(replace(each, payload={**each.payload, "inject_at": at}))
+
+    def _used(self) -> Used:
+        seconds = self._clock() - self._began
+        return {"tokens": self._tokens, "iterations": self._iterations, "seconds": seconds}
 
     def _asked(self, turn: TurnOrder) -> None:
         self._messages += 1

@@ -26,7 +26,6 @@ from tests.fakes.messages_api import (
 from tests.fakes.noticing_runner import NoticingRunner, whole_text
 from tests.fakes.runner_process import RUN, make_workspace, order_of
 
-pytestmark = pytest.mark.timeout(180)
 HAIKU = "claude-haiku-4-5"
 """Its window is 200,000 tokens."""
 
@@ -156,6 +155,23 @@ def test_a_token_budget_is_told_when_it_is_nearly_and_when_it_is_used(
     assert "budget_warn: token" in whole_text(api.turns[1])
     assert "!exceeded: token" in whole_text(api.turns[2])
     assert [notice.event_type for notice in told] == ["budget.token.warning", "budget.token.exceeded"]
+
+
+def test_a_turn_without_tools_that_was_too_long_is_told_with_the_next_prompt_once(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    api.then(Say("long " * 600), Say("short"), Say("short"))
+    with run(workspace, api, limits=Limits(turn_tokens=1000)) as runner:
+        assert runner.told(1) == ()
+        runner.ask(2, "go on")
+        (told,) = runner.told(2)
+        runner.ask(3, "and on")
+        assert runner.told(3) == ()
+        (exceeded,) = runner.payloads("budget.token.exceeded")
+    assert exceeded["current"] == 1000
+    assert told.event_type == "budget.token.exceeded"
+    counts = [whole_text(turn).count("your last answer took 1,000 of 1,000 tokens") for turn in api.turns]
+    assert counts == [0, 1, 1]
 
 
 def test_an_iteration_budget_is_told_when_it_is_nearly_and_when_it_is_used(

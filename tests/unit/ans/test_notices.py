@@ -325,6 +325,52 @@ async def test_of_very_much_that_was_told_what_the_host_keeps_is_reported(notice
     assert {each.priority for each in told if each.id is None} == {"high"}
 
 
+# A turn that fails
+
+
+async def test_what_a_failed_turn_was_told_is_told_again_but_for_what_went_on_in_it(notices):
+    """N-64: what only the run knows of is claimed and confirmed as what the host keeps is."""
+    note(notices, "now", inject_at="immediate")
+    notices.emit("source.stale", "warning", {"path": "a.md", "message": "read it again"})
+    fail(notices)
+    notices.emit("budget.token.warning", "warning", {"budget_type": "token", "percent": 80, "message": "m"})
+    assert len(lines(await notices.drain("after_tool"))) == 3
+    assert len(lines(await notices.drain("turn_start"))) == 1
+    notices.end_turn(is_well=False)
+
+    notices.begin_turn()
+    again = ["[NOTE] now", "source_stale: a.md changed since last read - read it again"]
+    assert lines(await notices.drain("turn_start")) == again
+    notices.end_turn()
+    notices.begin_turn()
+    assert await notices.drain("turn_start") == ""
+    assert notices.pending == 0
+
+
+async def test_what_was_told_twice_in_a_turn_that_failed_comes_once_with_its_whole_count(notices):
+    """N-21, N-64."""
+    for _ in range(3):
+        notices.emit("source.stale", "warning", {"path": "a.md", "message": "read it"})
+        await notices.drain("after_tool")
+    notices.end_turn(is_well=False)
+    notices.begin_turn()
+
+    assert lines(await notices.drain("turn_start")) == [
+        "source_stale: a.md changed since last read - read it (3×)"
+    ]
+    assert notices.pending == 0
+
+
+async def test_what_the_host_keeps_comes_from_the_host_alone_after_a_failed_turn(notices):
+    """N-64."""
+    notices.begin_turn([kept(7)])
+    assert await notices.drain("turn_start")
+    notices.end_turn(is_well=False)
+    notices.begin_turn()
+
+    assert await notices.drain("turn_start") == ""
+
+
 # What waits for something
 
 

@@ -117,6 +117,24 @@ def test_time_is_warned_of_and_never_exceeded():
     ]
 
 
+def test_what_was_not_said_in_a_turn_is_said_of_it_as_it_is_over():
+    """B.2: a turn without tools has no other moment."""
+    budgets = Budgets(max_tokens=1_000, max_iterations=10, max_seconds=100)
+    assert budgets.judge(tokens=100, iterations=8, seconds=1)
+
+    found = budgets.look_back(tokens=900, iterations=9, seconds=85)
+
+    assert [(each.type, each.payload["message"]) for each in found] == [
+        ("budget.token.warning", "your last answer took 900 of 1,000 tokens: do less in one turn."),
+        ("budget.timeout.warning", "your last turn took 85 of 100 seconds: do less in one turn."),
+    ]
+    assert budgets.look_back(tokens=950, iterations=9, seconds=90) == [], "each once"
+    assert types(*budgets.look_back(tokens=1_000, iterations=10, seconds=90)) == [
+        "budget.token.exceeded",
+        "budget.iteration.exceeded",
+    ]
+
+
 def test_what_is_used_up_at_once_is_not_warned_of_afterwards():
     budgets = Budgets(max_tokens=100)
 

@@ -159,11 +159,11 @@ def test_the_shipped_ones_are_all_good_and_each_has_its_template():
 
 SPECIFIED = {
     "tool_failure": ("high", "after_tool", 2000, 10, 5000, True, "warning"),
-    "budget_warning": ("high", "after_tool", 1000, 3, 10000, True, "warning"),
-    "budget_exceeded": ("critical", "immediate", 0, 1, 10000, True, "error"),
+    "budget_warning": ("high", "turn_start", 1000, 3, 10000, True, "warning"),
+    "budget_exceeded": ("critical", "immediate", 0, 1, 0, True, "error"),
     "loop_detected": ("critical", "immediate", 0, 1, 30000, True, "warning"),
     "self_notify": ("normal", "turn_start", 0, 1, 0, False, "debug"),
-    "context_limit": ("high", "after_tool", 5000, 1, 60000, True, "warning"),
+    "context_limit": ("high", "turn_start", 5000, 1, 60000, True, "warning"),
     "session_resumed": ("normal", "turn_start", 1000, 1, 30000, False, "info"),
     "source_stale": ("normal", "after_tool", 2000, 5, 10000, True, "warning"),
     "task_checkpoint": ("low", "turn_start", 5000, 1, 30000, False, "info"),
@@ -172,7 +172,7 @@ SPECIFIED = {
 
 @pytest.mark.parametrize("name", SPECIFIED)
 def test_the_shipped_ones_are_as_specified(name):
-    """B.4. Budgets and the window are told with the next tool's result: with the next turn would be late."""
+    """B.4. What runs out while a turn goes on says itself that it cannot wait for the next."""
     path = shelf.SHIPPED / "subscribers" / f"{name}.toml"
     each = parse_subscriber(path.read_text(encoding="utf-8"))
 
