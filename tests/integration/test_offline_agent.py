@@ -392,25 +392,43 @@ async def test_a_note_that_is_too_long_is_refused_in_words(open_chat: Open) -> N
         assert await chat.say("note to self: x") == "20 notices wait already."
 
 
-async def test_notes_and_grave_facts_are_said_at_the_start_of_a_turn_and_other_facts_are_not(
+async def test_notes_and_facts_are_said_at_the_start_of_a_turn_but_for_what_the_chat_has_read(
     open_chat: Open,
 ) -> None:
     fact = {"event_type": "host.reply.undelivered", "source": "host"}
+    read = {"event_type": "host.notification.delivered", "source": "host", "priority": "low"}
     async with open_chat() as chat:
         turn = turn_with(
             "echo hello",
             a_note(1, "the code is 42"),
             a_note(2, "A reply was not delivered.", priority="high", **fact),
-            a_note(3, "A notification was sent.", **fact),
+            a_note(3, "Too late, and so never sent.", source="host", event_type="host.notification.expired"),
+            a_note(4, "Sent to the chat.", **read),
+            a_note(5, "Refused.", source="host", event_type="host.command.refused"),
         )
         chat.noticing.begin_turn(turn, session_id=None)
         assert (await chat.take(turn)).splitlines() == [
             "📝 I made a note of this last time: the code is 42",
             "⚠️ A reply was not delivered.",
+            "⚠️ Too late, and so never sent.",
             "",
             "hello",
         ]
-        assert sorted(told_of(chat), key=str) == [1, 2]
+        assert sorted(told_of(chat), key=str) == [1, 2, 3]
+
+
+async def test_whatever_counts_as_told_was_said(open_chat: Open) -> None:
+    """N-64: more than fits at once, and what awaits the end of a tool, are told at later points."""
+    many = [a_note(number, f"number {number}") for number in range(1, 13)]
+    awaiting = a_note(13, "the list was read", tool_name="list_reminders")
+    async with open_chat() as chat:
+        turn = turn_with("list reminders", *many, awaiting)
+        chat.noticing.begin_turn(turn, session_id=None)
+        said = await chat.take(turn)
+        told = told_of(chat)
+    assert len(told) == 13
+    assert all(f"number {number}\n" in said for number in range(1, 13))
+    assert "the list was read\n" in said
 
 
 async def test_a_turn_that_nobody_asked_for_tells_no_note(open_chat: Open) -> None:

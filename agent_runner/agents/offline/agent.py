@@ -92,14 +92,16 @@ class OfflineAgent:
             await say(NOTHING_TO_COMPACT)
             return Outcome()
         requests = _requests(turn)
-        noted = await points.turn_start(self._noticing, turn, await _words(requests)) if requests else ""
+        if not requests:
+            return Outcome()
+        await points.turn_start(self._noticing, turn)
         said = [
             await self._answer_one(turn, request, _request_id(turn, number, request))
             for number, request in enumerate(requests)
         ]
-        if said:
-            await say("\n\n".join(filter(None, (noted, *said))))
         await points.turn_end(self._noticing)
+        noted = points.told(self._noticing, turn, await _words(requests))
+        await say("\n\n".join(filter(None, (noted, *said))))
         return Outcome()
 
     async def close(self) -> None:

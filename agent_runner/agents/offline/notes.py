@@ -13,6 +13,8 @@ from agent_runner.wire.noting import refusal_of
 from agent_runner.wire.order import TurnOrder
 
 NEVER = 0
+READ_ALREADY = ("host.notification.delivered", "host.command.refused", "host.budget.warning")
+"""Facts that stood in the chat as they happened: a model has to be told of them, who reads along has not."""
 
 
 async def keep(host: Host, text: str, asked: Asked) -> str:
@@ -31,8 +33,12 @@ async def keep(host: Host, text: str, asked: Asked) -> str:
 
 
 def shown(turn: TurnOrder) -> list[Notice]:
-    """Of what the host keeps for a turn, what a person is told: notes to itself, and what went wrong."""
-    return [each for each in turn.notices if _is_note(each) or each.priority in ("high", "critical")]
+    """Of what the host keeps for a turn, what a person is told: all but what the chat has read itself."""
+    return [each for each in turn.notices if not _is_read(each)]
+
+
+def _is_read(notice: Notice) -> bool:
+    return notice.event_type in READ_ALREADY and notice.priority not in ("high", "critical")
 
 
 def lines(told: Iterable[Notice], words: Words) -> list[str]:

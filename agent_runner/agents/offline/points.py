@@ -18,24 +18,30 @@ if TYPE_CHECKING:
     from agent_runner.ans.rules import Rules
 
 
-async def turn_start(noticing: Noticing, turn: TurnOrder, words: Words) -> str:
-    """Return in short lines what is to be said before the answer. What is not for a person stays untold."""
+async def turn_start(noticing: Noticing, turn: TurnOrder) -> None:
+    """Tell what is to be said with the answer. What is not for a person stays untold."""
     shown = notes.shown(turn)
     if not shown:
-        return ""
+        return
     rules = await noticing.load()
     for notice in turn.notices:
         if notice not in shown:
             rules.notices.withdraw(notice.id)
     await rules.drain("turn_start", limit=MAX_RESTORE_CHARS)
-    told = {each.id for each in rules.notices.told}
-    return "\n".join(notes.lines((each for each in shown if each.id in told), words))
 
 
 async def turn_end(noticing: Noticing) -> None:
     """Let go of what matters most: no model is there to go on with it, and the person was told."""
     if noticing.rules is not None:
         await noticing.rules.drain("turn_end", limit=MAX_RESTORE_CHARS, at_least="high")
+
+
+def told(noticing: Noticing, turn: TurnOrder, words: Words) -> str:
+    """Return in short lines what the turn was given and has told, at whichever of its points."""
+    if noticing.rules is None:
+        return ""
+    ids = {each.id for each in noticing.rules.notices.told}
+    return "\n".join(notes.lines((each for each in turn.notices if each.id in ids), words))
 
 
 class ObservedHost(Host):
