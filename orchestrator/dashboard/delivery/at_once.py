@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from orchestrator.dashboard.delivery import replies
 from orchestrator.dashboard.models import (
     Intent,
     Notification,
     NotificationStatus,
     NotificationType,
-    Question,
     Status,
 )
 from orchestrator.dashboard.results import Refused
 from orchestrator.dashboard.services import notifications, questions, tasks
 from orchestrator.dashboard.services.work import Work
-from orchestrator.dashboard.words import when
+from orchestrator.dashboard.words import when, wording
 from orchestrator.models import Quote
 from orchestrator.store import dashboard_cycles, dashboard_notifications, dashboard_questions
 
@@ -38,15 +35,15 @@ async def answer(work: Work, text: str, quote: Quote | None, *, is_asked: bool) 
     if not (is_asked or told):
         return None
     if text.strip().casefold() in replies.LIST_QUESTIONS:
-        return await list_questions(work)
+        return await list_questions(work, wording.answers_for(text))
     return await _by_number(work, text)
 
 
-async def list_questions(work: Work) -> str:
+async def list_questions(work: Work, words: wording.Answers) -> str:
     """The open questions by number; from now on they can be answered so."""
     found = (await dashboard_questions.unanswered(work.tx, work.folder))[:MAX_LISTED]
     if not found:
-        return "There are no open questions."
+        return words.none_open
     await dashboard_cycles.note_list(
         work.tx, work.folder, [question.id for question in found], now_ms=work.now_ms
     )
@@ -55,7 +52,7 @@ async def list_questions(work: Work) -> str:
     lines = [
         f"{number}. {' '.join(question.question.split())}" for number, question in enumerate(found, start=1)
     ]
-    return "\n".join([*lines, "", "Answer by number, in one message: “1. … 2. …”"])
+    return "\n".join([*lines, "", words.how_to_answer])
 
 
 async def _quoted(work: Work, quote: Quote | None) -> Notification | None:
@@ -71,7 +68,7 @@ async def _under(work: Work, told: Notification, text: str) -> str | None:
     try:
         match replies.read(text):
             case replies.Done():
-                return await _done(work, told)
+                return await _done(work, told, wording.answers_for(text))
             case replies.Later(pause_ms=pause_ms, words=words):
                 return await _later(work, told, pause_ms, words)
             case None:
@@ -81,12 +78,12 @@ async def _under(work: Work, told: Notification, text: str) -> str | None:
         return None if refused.code == "UNPARSEABLE_TIME" else f"⚠️ {refused}"
 
 
-async def _done(work: Work, told: Notification) -> str | None:
+async def _done(work: Work, told: Notification, words: wording.Answers) -> str | None:
     if told.task_id is None:
         return None if told.question_id is not None else "✅"
     result = await tasks.update(work, told.task_id, tasks.Changes(status=Status.COMPLETED))
     cancelled = result.data.get("cancelled_notifications") or 0
-    more = f" ({cancelled} reminders cancelled)" if cancelled else ""
+    more = words.cancelled.format(count=cancelled) if cancelled else ""
     return f"✅ {result.data['title']}{more}"
 
 
@@ -126,8 +123,4 @@ async def _by_number(work: Work, text: str) -> str | None:
         assert question is not None
         await questions.answer(work, question_id=question.id, answer=said)
     await dashboard_cycles.use_list(work.tx, work.folder, now_ms=work.now_ms)
-    return _noted([question for question in found if question is not None])
-
-
-def _noted(answered: Sequence[Question]) -> str:
-    return f"✅ {len(answered)} answer{'s' if len(answered) > 1 else ''} noted."
+    return wording.answers_for(text).noted.format(count=len(given))

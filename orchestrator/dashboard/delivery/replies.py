@@ -16,13 +16,22 @@ _DONE = frozenset(
         "finished",
         "completed",
         "did it",
+        "i did it",
         "it's done",
         "its done",
+        "i'm done",
         "all done",
+        "already done",
+        "done, thanks",
+        "done thanks",
+        "done, thank you",
         "완료",
         "완료했어",
         "완료했어요",
         "완료했습니다",
+        "완료했음",
+        "완료요",
+        "완료됨",
         "끝",
         "끝났어",
         "끝났어요",
@@ -30,10 +39,17 @@ _DONE = frozenset(
         "끝냈어",
         "끝냈어요",
         "끝냈습니다",
+        "끝냄",
+        "다 끝났어",
+        "다 끝났어요",
+        "다 끝냈어",
+        "다 끝냈어요",
         "다 했어",
         "다 했어요",
         "다했어",
         "다했어요",
+        "다 했음",
+        "다 했습니다",
         "했어",
         "했어요",
         "했습니다",
@@ -43,11 +59,21 @@ _LATER = re.compile(
     r"(?:later|snooze|postpone|not now|나중에|이따가|이따|미뤄 ?줘|미뤄|다음에)[\s,:]*(?P<when>.*)", re.DOTALL
 )
 _LEAD = re.compile(r"(?:for|until|till|to)\s+")
-_TAIL = re.compile(r"\s*(?:에|에 다시|다시|다시 알려 ?줘|알려 ?줘|later)$")
+_TAIL = re.compile(
+    r"(?:\s*(?:으로|로|에))?(?P<again>\s*(?:다시\s*)?(?:좀\s*)?(?:알려|말해|미뤄)\s*(?:줘요?|주세요)|\s*다시)?"
+    r"(?:\s*(?:later|please))*$"
+)
+_SPAN = re.compile(r"(?:an?|\d{1,4}) ?(?:minutes?|mins?|hours?|hrs?|days?|weeks?)", re.ASCII)
+_KOREAN_SPAN = re.compile(r"(?:(?:\d{1,4}|[한두세네]) ?(?:분|시간|일|주일?) ?반? ?)+", re.ASCII)
 _SHORT = re.compile(r"(?:(\d{1,3})\s*d)?\s*(?:(\d{1,3})\s*h)?\s*(?:(\d{1,4})\s*m(?:in)?)?", re.ASCII)
-_MARKS = " \t\r\n.!~…✅👍👌☑️✔️"
+_MARKS = re.compile(r"^[^\w/?]+|[^\w?]+$")
+"""What stands around what is said: signs and pictures, but no question mark, which makes it another thing."""
 _LINE = re.compile(r"\s*(\d{1,3})\s*(?:[.):]\s*|\s+)(\S.*)", re.ASCII)
-_INLINE = re.compile(r"(?:^|\s)(\d{1,3})[.):]\s+(?=\S)", re.ASCII)
+_INLINE = (
+    re.compile(r"(?:^|\s)(\d{1,3})[.):]\s+(?=\S)", re.ASCII),
+    re.compile(r"(?:^|\s)(\d{1,3})[.):](?=[^\s\d])", re.ASCII),
+)
+"""`1. … 2. …` and `1.… 2.…`: who begins with one way goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +95,18 @@ def read(text: str) -> Done | Later | None:
     if said in _DONE:
         return Done()
     found = _LATER.fullmatch(said)
-    words = found["when"].strip() if found else said
-    words = _TAIL.sub("", _LEAD.sub("", words, count=1)).strip()
+    words = _LEAD.sub("", found["when"].strip() if found else said, count=1)
+    tail = _TAIL.search(words)
+    is_put_off = found is not None or (tail is not None and tail["again"] is not None)
+    words = _TAIL.sub("", words, count=1).strip()
     pause_ms = _pause_ms(words)
     if pause_ms is not None:
         return Later(pause_ms=pause_ms)
-    if found is None:
+    if _SPAN.fullmatch(words):
+        return Later(words=f"in {words}")
+    if _KOREAN_SPAN.fullmatch(words):
+        return Later(words=f"{words} 후")
+    if not is_put_off:
         return Later(words=words) if words.startswith("in ") or words.endswith(("후", "뒤")) else None
     return Later(words=words) if words else Later(pause_ms=USUAL_PAUSE_MS)
 
@@ -102,7 +134,7 @@ def answers(text: str, *, count: int) -> tuple[tuple[int, str], ...] | None:
 
 def _by_lines(text: str) -> list[tuple[int, str]]:
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    if len(lines) == 1 and len(_INLINE.findall(lines[0])) > 1:
+    if len(lines) == 1 and any(len(way.findall(lines[0])) > 1 for way in _INLINE):
         return []
     found: list[tuple[int, str]] = []
     for line in lines:
@@ -119,12 +151,14 @@ def _by_lines(text: str) -> list[tuple[int, str]]:
 
 def _inline(text: str) -> list[tuple[int, str]]:
     said = text.strip()
-    marks = list(_INLINE.finditer(said))
-    if not marks or marks[0].start() != 0:
-        return []
-    ends = [mark.start() for mark in marks[1:]] + [len(said)]
-    return [(int(mark[1]), said[mark.end() : end].strip()) for mark, end in zip(marks, ends, strict=True)]
+    ways = (list(way.finditer(said)) for way in _INLINE)
+    marks = next((found for found in ways if found and found[0].start() == 0), [])
+    ends = [*(mark.start() for mark in marks[1:]), len(said)]
+    return [
+        (int(mark[1]), said[mark.end() : end].strip().rstrip(",;" if end < len(said) else ""))
+        for mark, end in zip(marks, ends, strict=False)
+    ]
 
 
 def _plain(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).strip(_MARKS).casefold().split())
+    return " ".join(_MARKS.sub("", unicodedata.normalize("NFC", text)).casefold().split())

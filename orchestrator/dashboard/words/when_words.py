@@ -26,6 +26,8 @@ _AMOUNT = re.compile(
 _ENGLISH_AHEAD = re.compile(r"in\s+(.+)|(.+?)\s+from\s+now|((?:\d+[a-z]\s?)+)", re.ASCII)
 _KOREAN_AHEAD = re.compile(r"(.+?)\s*(?:후|뒤)(?:에)?", re.ASCII)
 _KOREAN_DAYS = {"하루": 1, "이틀": 2, "사흘": 3, "나흘": 4, "일주일": 7, "한 주": 7}
+_KOREAN_NUMBERS = ("한", "두", "세", "네", "다섯", "여섯", "일곱", "여덟", "아홉", "열", "열한", "열두")
+_COUNTED = re.compile(r"(열한|열두|[한두세네열]|다섯|여섯|일곱|여덟|아홉)\s?(?=시)")
 _DAYS = {
     "today": 0,
     "tomorrow": 1,
@@ -125,6 +127,7 @@ class Words:
 
 def read(said: str) -> Words | None:
     """Read a text that is in lower case, with single spaces; None when any of it is no known form."""
+    said = _COUNTED.sub(lambda found: str(_KOREAN_NUMBERS.index(found[1]) + 1), said)
     if said in _PARTS:
         return Words(days=0, clock=_PARTS[said])
     if said == "tonight":

@@ -63,9 +63,38 @@ KOREAN = Words(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What is said to who writes what needs no model. `{count}` is a number of at least one."""
+
+    none_open: str
+    how_to_answer: str
+    noted: str
+    cancelled: str
+
+
+ENGLISH_ANSWERS = Answers(
+    none_open="There are no open questions.",
+    how_to_answer="Answer by number, in one message: “1. … 2. …”",
+    noted="✅ Answers noted: {count}.",
+    cancelled=" (reminders cancelled: {count})",
+)
+KOREAN_ANSWERS = Answers(
+    none_open="열린 질문이 없습니다.",
+    how_to_answer="번호를 붙여 한 메시지로 답해 주세요: “1. … 2. …”",
+    noted="✅ 답변 {count}개를 적어 두었습니다.",
+    cancelled=" (알림 {count}개 취소)",
+)
+
+
 def words_for(text: str) -> Words:
     """Korean where there is Hangul in it."""
     return KOREAN if _HANGUL.search(text) else ENGLISH
+
+
+def answers_for(text: str) -> Answers:
+    """Korean where there is Hangul in it."""
+    return KOREAN_ANSWERS if _HANGUL.search(text) else ENGLISH_ANSWERS
 
 
 def shown(text: str) -> str:

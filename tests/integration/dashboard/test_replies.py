@@ -73,6 +73,9 @@ async def test_done_under_a_notification_completes_its_task_without_a_model(hous
         ("나중에 2시간 후", "2026-02-09 11:00"),
         ("later tomorrow 9am", "2026-02-10 09:00"),
         ("later", "2026-02-09 10:00"),
+        ("later 2 hours", "2026-02-09 11:00"),
+        ("한 시간 후에 다시 알려줘", "2026-02-09 10:00"),
+        ("30분", "2026-02-09 09:30"),
     ],
 )
 async def test_later_under_a_notification_has_it_come_again(house, text, due):
@@ -108,6 +111,22 @@ async def test_open_questions_are_listed_and_answered_by_number(house):
     assert await house.house.queued() == []
     accepted = await house.hear("@Andy 1. milk")
     assert (await house.house.turn(accepted.turn_id)).state is TurnState.QUEUED, "the numbers hold once"
+
+
+async def test_in_korean_it_is_done_and_answered_in_korean(house):
+    told = await house.tell()
+    await house.put(a_question("q_1", task_id=None), a_question("q_2", task_id=None, question="언제?"))
+    await house.hear("@Andy /질문")
+    await house.hear("@Andy 1.큰 홀 2.여섯 시")
+    await house.hear("다 했어", under=told)
+    await house.hear("@Andy /질문")
+    listed, noted, done, none = await said(house)
+    assert listed.endswith("번호를 붙여 한 메시지로 답해 주세요: “1. … 2. …”")
+    assert noted == "✅ 답변 2개를 적어 두었습니다."
+    assert done.startswith("✅ blog")
+    assert done.endswith("(알림 1개 취소)")
+    assert none == "열린 질문이 없습니다."
+    assert sorted(row["answer"] for row in await house.questions()) == ["여섯 시", "큰 홀"]
 
 
 async def test_numbers_that_nobody_was_told_are_words(house):

@@ -10,7 +10,23 @@ HOUR, MINUTE = 3_600_000, 60_000
 
 @pytest.mark.parametrize(
     "text",
-    ["done", "Done!", " DONE ✅", "finished.", "did it", "완료", "끝!", "끝났어요", "다 했어", "했어요~"],
+    [
+        "done",
+        "Done!",
+        " DONE ✅",
+        "finished.",
+        "did it",
+        "완료",
+        "끝!",
+        "끝났어요",
+        "다 했어",
+        "했어요~",
+        "Done 👍🏽",
+        "i'm done!",
+        "done, thanks",
+        "완료됨",
+        "다 끝냈어요",
+    ],
 )
 def test_what_is_done_is_said_in_few_words(text):
     assert replies.read(text) == Done()
@@ -32,6 +48,14 @@ def test_what_is_done_is_said_in_few_words(text):
         ("나중에 2시간 후", Later(words="2시간 후")),
         ("2시간 뒤에", Later(words="2시간 뒤")),
         ("이따 내일 오전 9시에", Later(words="내일 오전 9시")),
+        ("later 2 hours", Later(words="in 2 hours")),
+        ("snooze 10 minutes please", Later(words="in 10 minutes")),
+        ("30분", Later(words="30분 후")),
+        ("나중에 한 시간", Later(words="한 시간 후")),
+        ("2시간 후에 다시 알려줘", Later(words="2시간 후")),
+        ("2시간 미뤄 주세요", Later(words="2시간 후")),
+        ("내일로 미뤄줘", Later(words="내일")),
+        ("내일 아침 9시에 다시 알려줘", Later(words="내일 아침 9시")),
     ],
 )
 def test_what_is_put_off_is_said_in_few_words(text, wanted):
@@ -39,7 +63,19 @@ def test_what_is_put_off_is_said_in_few_words(text, wanted):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "what?", "done with what?", "I am done for today, see you", "0m", "why later"]
+    "text",
+    [
+        "",
+        "what?",
+        "done with what?",
+        "I am done for today, see you",
+        "0m",
+        "why later",
+        "done?",
+        "tomorrow",
+        "내일",
+        "다시 알려줘 뭐를",
+    ],
 )
 def test_what_takes_more_to_understand_is_left_to_an_agent(text):
     assert replies.read(text) is None
@@ -58,6 +94,10 @@ def test_what_takes_more_to_understand_is_left_to_an_agent(text):
         ("1. the big hall 2. at six", ((1, "the big hall"), (2, "at six"))),
         ("1. 큰 방\n2. 여섯 시", ((1, "큰 방"), (2, "여섯 시"))),
         ("1. at 6.30 in 2 groups", ((1, "at 6.30 in 2 groups"),)),
+        ("1.큰 홀 2.여섯 시", ((1, "큰 홀"), (2, "여섯 시"))),
+        ("1)yes 2)no, at 2.30", ((1, "yes"), (2, "no, at 2.30"))),
+        ("1. the hall, 2. at six", ((1, "the hall"), (2, "at six"))),
+        ("1. as in figure 2.a", ((1, "as in figure 2.a"),)),
     ],
 )
 def test_answers_are_read_by_their_numbers(text, wanted):
