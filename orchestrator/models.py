@@ -239,6 +239,8 @@ class LiveRun:
     idle_since_ms: int = 0
     is_worn: bool = False
     """Older than a container may get: takes no further turn."""
+    turn_id: TurnId | None = None
+    """The turn that it is made for, while the store has that as queued still."""
 
     def takes(self, turn: Turn) -> bool:
         """Whether a turn may be handed to it now."""

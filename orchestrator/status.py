@@ -80,7 +80,7 @@ async def gather(tx: Tx, host: Host) -> dict[str, Any]:
         "conversations": [_conversation(run) for run in await runs.last_restores(tx)],
         "slots": host.slots,
         "turns": await turns.counts(tx),
-        "waiting": _waiting(unsettled, host.now_ms),
+        "waiting": _waiting(unsettled, host),
         "reminders": await _reminders(tx),
         "tasks": await _tasks(tx),
         "outbox": {
@@ -108,7 +108,7 @@ def _container(
 ) -> dict[str, Any]:
     run = recorded.get(live.id)
     age_ms = host.now_ms - run.started_ms if run else host.steady_ms - live.started_ms
-    turn = next((one for one in unsettled if one.run_id == live.id and one.state is TurnState.RUNNING), None)
+    turn = next((one for one in unsettled if _is_turn_of(live, one)), None)
     return {
         "run": live.id,
         "group": live.folder,
@@ -119,17 +119,23 @@ def _container(
     }
 
 
+def _is_turn_of(live: LiveRun, turn: Turn) -> bool:
+    return turn.id == live.turn_id or (turn.run_id == live.id and turn.state is TurnState.RUNNING)
+
+
 def _turn(turn: Turn, now_ms: int) -> dict[str, Any]:
+    started_ms = turn.started_ms if turn.state is TurnState.RUNNING else None
     return {
         "id": turn.id,
         "kind": turn.kind.value,
         "attempt": turn.attempt,
-        "seconds": _seconds(now_ms - (turn.started_ms or now_ms)),
+        "seconds": _seconds(now_ms - (started_ms or now_ms)),
     }
 
 
-def _waiting(unsettled: Sequence[Turn], now_ms: int) -> list[dict[str, Any]]:
-    queued = [turn for turn in unsettled if turn.state is TurnState.QUEUED]
+def _waiting(unsettled: Sequence[Turn], host: Host) -> list[dict[str, Any]]:
+    begun = {run.turn_id for run in host.live}
+    queued = [turn for turn in unsettled if turn.state is TurnState.QUEUED and turn.id not in begun]
     return [
         {
             "turn": turn.id,
@@ -137,8 +143,8 @@ def _waiting(unsettled: Sequence[Turn], now_ms: int) -> list[dict[str, Any]]:
             "kind": turn.kind.value,
             "place": place,
             "attempt": turn.attempt,
-            "waited_seconds": _seconds(now_ms - turn.queued_ms),
-            "next_try_seconds": _seconds(turn.not_before_ms - now_ms),
+            "waited_seconds": _seconds(host.now_ms - turn.queued_ms),
+            "next_try_seconds": _seconds(turn.not_before_ms - host.now_ms),
             "reason": turn.reason,
         }
         for place, turn in enumerate(queued[:WAITING], start=1)

@@ -12,8 +12,9 @@ from orchestrator.container.lives import Lives
 from orchestrator.container.ties import Surroundings, until_stored, word_of
 from orchestrator.errors import ContainerError
 from orchestrator.interfaces import RunningContainer
-from orchestrator.models import Run, RunState
+from orchestrator.models import Run, RunState, Turn, TurnId, TurnState
 from orchestrator.store import runs, turns
+from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
 
@@ -62,20 +63,22 @@ class Ending:
 
     # Recorded
 
-    async def settle_surely(self, run: Run, ended: outcome.Outcome) -> None:
+    async def settle_surely(self, life: Life, ended: outcome.Outcome) -> None:
         """Settle, however often the disk refuses."""
         async for attempt in until_stored():
             with attempt:
-                await self.settle(run, ended)
+                await self.settle(life.run, ended, made_for=life.turn_id)
 
-    async def settle(self, run: Run, ended: outcome.Outcome) -> None:
-        """Record the end of a run and, in the same transaction, what becomes of its turn."""
+    async def settle(self, run: Run, ended: outcome.Outcome, *, made_for: TurnId | None = None) -> None:
+        """Record the end of a run and, in the same transaction, what becomes of its turn: of the one that it
+        was `made_for`, if it came to no run.
+        """
         now_ms = self._around.clock.now_ms()
         async with self._around.database.transaction() as tx:
             await runs.end(
                 tx, run.id, kind=ended.kind.value, detail=ended.detail or ended.reason, now_ms=now_ms
             )
-            turn = await turns.running_in(tx, run.id)
+            turn = await turns.running_in(tx, run.id) or await _waiting(tx, made_for)
             state = None
             if turn is not None:
                 state = await self._around.ties.give_back(
@@ -103,3 +106,8 @@ class Ending:
         self._around.bus.publish(
             "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
         )
+
+
+async def _waiting(tx: Tx, turn_id: TurnId | None) -> Turn | None:
+    turn = await turns.get(tx, turn_id) if turn_id is not None else None
+    return turn if turn is not None and turn.state is TurnState.QUEUED else None

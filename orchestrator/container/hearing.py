@@ -190,10 +190,4 @@ class Hearing:
 
 
 def _judge_exit(life: Life, ended: Exit) -> outcome.Outcome:
-    if life.verdict is not None and life.has_to_go:
-        return outcome.Outcome(
-            kind=outcome.Kind.TIMED_OUT,
-            reason=life.verdict.reason,
-            is_retryable=life.verdict.is_retryable,
-        )
-    return outcome.classify(ended, failure=life.failure)
+    return life.sentence() or outcome.classify(ended, failure=life.failure)

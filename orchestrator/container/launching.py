@@ -1,105 +1,53 @@
-"""What a new container is made of, and its start."""
+"""A new container: what it is made of, and its start."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
 from agent_runner.wire.order import RunOrder
 from orchestrator import group_config
 from orchestrator.container import outcome
+from orchestrator.container.beginning import Beginning, Launch
 from orchestrator.container.hearing import Hearing
 from orchestrator.container.leftovers import Left, Leftovers
 from orchestrator.container.life import Life
-from orchestrator.container.ties import Restoration, Surroundings
+from orchestrator.container.ties import Surroundings
 from orchestrator.errors import ContainerError, EngineGone
 from orchestrator.interfaces import ContainerSpec, Mount, RunningContainer
-from orchestrator.models import Group, Run, RunState, Turn
+from orchestrator.models import Run, RunState, Turn
 from orchestrator.store import runs
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """All that is decided of a container before it is made."""
-
-    run: Run
-    group: Group
-    order: RunOrder
-    environment: dict[str, str]
-    restoration: Restoration | None
-    """How it goes on with the group's conversation; None of a run apart from that."""
-
-    @classmethod
-    def of(
-        cls,
-        run: Run,
-        group: Group,
-        order: RunOrder,
-        environment: dict[str, str],
-        restoration: Restoration | None,
-    ) -> Launch:
-        """Put together what was decided, and into the order how the conversation goes on."""
-        if restoration is not None:
-            order = order.model_copy(update={"restore": restoration.restore})
-        return cls(run=run, group=group, order=order, environment=environment, restoration=restoration)
-
-    def facts(self) -> dict[str, object]:
-        """What the run is, for its log. Not what it is asked."""
-        return {
-            "runtime": self.run.runtime,
-            "agent": self.order.agent,
-            "model": self.order.model,
-            "session": self.order.session_id or "new",
-            "restore": self.run.restore_mode,
-            "because": self.run.restore_reason,
-            "egress": self.order.egress,
-            "isolated": "yes" if self.run.is_isolated else None,
-            "turn_seconds": self.order.limits.turn_seconds,
-        }
+NOTHING_TO_DO = outcome.Outcome(
+    kind=outcome.Kind.CLOSED, reason="there was nothing to answer any more.", is_retryable=False
+)
 
 
 class Launching:
     """Starts containers, and hands them to who hears them."""
 
-    def __init__(self, around: Surroundings, *, hearing: Hearing, leftovers: Leftovers) -> None:
+    def __init__(
+        self, around: Surroundings, *, beginning: Beginning, hearing: Hearing, leftovers: Leftovers
+    ) -> None:
         self._around = around
+        self._beginning = beginning
         self._hearing = hearing
         self._leftovers = leftovers
 
-    def new_run(self, turn: Turn, token_hash: str, restoration: Restoration | None) -> Run:
-        return Run(
-            id=self._around.ties.new_run_id(),
-            folder=turn.folder,
-            is_isolated=turn.is_isolated,
-            runtime=self._around.runtime.name,
-            container_ref=None,
-            token_hash=token_hash,
-            last_frame=0,
-            started_ms=self._around.clock.now_ms(),
-            ended_ms=None,
-            exit_kind=None,
-            exit_detail=None,
-            model=restoration.model if restoration else None,
-            provider=restoration.provider if restoration else None,
-            restore_mode=restoration.restore.mode if restoration else None,
-            restore_reason=restoration.restore.reason if restoration else None,
-        )
-
-    async def launch(self, life: Life, launch: Launch) -> outcome.Outcome:
-        """Start a container and hear it to its end."""
-        group = launch.group
+    async def launch(self, life: Life, turn: Turn) -> outcome.Outcome:
+        """Begin a run for a turn, start its container and hear that to its end."""
+        launch = await self._beginning.begin(life, turn)
+        if launch is None:
+            return NOTHING_TO_DO
         try:
-            await self._free_session(life.run)
-            mounts = await self._around.ties.prepare(group)
-            self._around.logs.note(life.run.id, "run.mounts", _seen(mounts))
-            await self._around.ties.watch(group.folder)
-            spec = _spec(launch, mounts)
-            if spec.is_open:
-                log.warning("run.reaches_the_internet", run=life.run.id, group=group.folder)
+            spec = await self._prepare(launch)
+            if (stopped := life.sentence()) is not None:
+                return stopped
             container = await self._start(life.run, spec, launch.order)
         except (ContainerError, OSError) as error:
             return outcome.classify(error)
@@ -108,9 +56,25 @@ class Launching:
         async with self._around.database.transaction() as tx:
             await runs.note_ref(tx, life.run.id, container.ref)
         self._around.bus.publish(
-            "run.started", group=group.folder, run=life.run.id, detail=container.ref[:12]
+            "run.started", group=life.run.folder, run=life.run.id, detail=container.ref[:12]
         )
         return await self._hearing.follow(life, container)
+
+    async def _prepare(self, launch: Launch) -> ContainerSpec:
+        """Make what its container will find.
+
+        Raises:
+            ContainerError, OSError: it is not to be started.
+        """
+        run = launch.run
+        await self._free_session(run)
+        mounts = await self._around.ties.prepare(launch.group)
+        self._around.logs.note(run.id, "run.mounts", _seen(mounts))
+        await self._around.ties.watch(run.folder)
+        spec = _spec(launch, mounts)
+        if spec.is_open:
+            log.warning("run.reaches_the_internet", run=run.id, group=run.folder)
+        return spec
 
     async def _start(self, run: Run, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
         try:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator import group_config
-from orchestrator.container import reaper
+from orchestrator.container import outcome, reaper
 from orchestrator.interfaces import RunningContainer
-from orchestrator.models import Group, Run, RunState
+from orchestrator.models import Group, Run, RunState, TurnId
 from orchestrator.pace import Pace
 
 
@@ -18,6 +18,7 @@ class Life:
     """A container that holds a slot, from the decision to start it until its end is recorded."""
 
     run: Run
+    """As it is recorded; as far as it is known, until it is."""
     state: RunState
     started_ms: int
     since_ms: int
@@ -29,6 +30,8 @@ class Life:
     """Seen to have ended, as opposed to given up."""
     pace: Pace
     last_frame: int
+    turn_id: TurnId | None = None
+    """The turn that it is made for, until that is recorded: from then on the store knows."""
     session_id: str | None = None
     """The agent session that is recorded for it, or was handed to it."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -51,11 +54,26 @@ class Life:
     def enter(self, state: RunState, now_ms: int) -> None:
         self.state, self.since_ms = state, now_ms
 
+    def begin(self, run: Run, group: Group, *, now_ms: int) -> None:
+        """Be what was recorded. Its container has its whole time to start from here on."""
+        self.run, self.turn_id, self.started_ms = run, None, now_ms
+        self.obey(group)
+
     def obey(self, group: Group) -> None:
         self.config, self.turn_ms = group.container_config, group_config.of(group).timeout_ms
 
     def limits(self, common: reaper.Limits) -> reaper.Limits:
         return replace(common, turn_ms=self.turn_ms or common.turn_ms)
+
+    def sentence(self) -> outcome.Outcome | None:
+        """How it ends if it has to go."""
+        if self.verdict is None or not self.verdict.kill:
+            return None
+        return outcome.Outcome(
+            kind=outcome.Kind.TIMED_OUT,
+            reason=self.verdict.reason,
+            is_retryable=self.verdict.is_retryable,
+        )
 
     def vitals(self) -> reaper.Vitals:
         return reaper.Vitals(

@@ -8,7 +8,7 @@ from orchestrator.clock import Clock
 from orchestrator.container import reaper
 from orchestrator.container.life import Life
 from orchestrator.hints import Hints
-from orchestrator.models import Folder, LiveRun, Run, RunId, RunState
+from orchestrator.models import Folder, LiveRun, Run, RunId, RunState, TurnId
 from orchestrator.pace import Pace
 
 
@@ -37,8 +37,8 @@ class Lives:
     def of(self, folder: Folder) -> list[Life]:
         return [life for life in self if life.run.folder == folder]
 
-    def admit(self, run: Run, state: RunState) -> Life:
-        """Take a slot for a run that is about to live, or was found alive."""
+    def admit(self, run: Run, state: RunState, *, turn_id: TurnId | None = None) -> Life:
+        """Take a slot for a run that is about to live, for a turn that waits, or was found alive."""
         now_ms = self._clock.steady_ms()
         life = Life(
             run=run,
@@ -47,6 +47,7 @@ class Lives:
             since_ms=now_ms,
             pace=Pace(self._clock),
             last_frame=run.last_frame,
+            turn_id=turn_id,
         )
         self._by_run[run.id] = life
         self._hints.reaper.give()
@@ -67,6 +68,7 @@ class Lives:
                 state=life.state,
                 started_ms=life.started_ms,
                 idle_since_ms=life.since_ms,
+                turn_id=life.turn_id,
                 is_worn=life.is_retired or reaper.is_worn(life.vitals(), self._limits, now_ms=now_ms),
             )
             for life in self

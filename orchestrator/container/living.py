@@ -41,7 +41,7 @@ class Living:
                 kind=outcome.Kind.CRASHED, reason="something went wrong inside Andy.", is_retryable=True
             )
         life.enter(RunState.CLOSING, self._around.clock.steady_ms())  # it is given no turn any more
-        await self._ending.settle_surely(life.run, ended)
+        await self._ending.settle_surely(life, ended)
         await asyncio.to_thread(self._around.ties.forget_run, life.run.folder, life.run.id)
         if life.container is not None and not life.has_exited:
             await self._leftovers.remove(life.container, Left.of(life.run))

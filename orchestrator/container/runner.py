@@ -10,28 +10,28 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator.clock import Clock
 from orchestrator.container import reaper
 from orchestrator.container.adoption import Adoption
+from orchestrator.container.beginning import Beginning, waits
 from orchestrator.container.ending import CHANGED, Ending
 from orchestrator.container.hearing import Hearing
-from orchestrator.container.launching import Launch, Launching
+from orchestrator.container.launching import Launching
 from orchestrator.container.leftovers import Leftovers
 from orchestrator.container.life import Life
 from orchestrator.container.lives import Lives
 from orchestrator.container.living import Living
 from orchestrator.container.run_log import RunLogs
-from orchestrator.container.ties import Restoration, Surroundings, Ties, resume_plainly
+from orchestrator.container.ties import Surroundings, Ties
 from orchestrator.container.watching import Watching
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.interfaces import ContainerRuntime
-from orchestrator.models import Folder, Group, LiveRun, RunId, RunState, Turn, TurnState
-from orchestrator.store import groups, runs, sessions, turns
+from orchestrator.models import Folder, LiveRun, RunId, RunState, Turn
+from orchestrator.store import groups, turns
 from orchestrator.store.database import Database, Tx
 
 __all__ = ["RunPool", "Ties"]
 
 log = structlog.get_logger(__name__)
 
-NO_GROUP = "this group is no longer registered."
 NOT_WRITTEN = reaper.Verdict(kill=True, reason="I could not write my own files.")
 
 
@@ -67,7 +67,8 @@ class RunPool:
         self._ending = ending = Ending(around, lives)
         self._living = living = Living(around, lives, ending=ending, leftovers=leftovers)
         hearing = Hearing(around, ending, leftovers)
-        self._launching = Launching(around, hearing=hearing, leftovers=leftovers)
+        self._beginning = beginning = Beginning(around)
+        self._launching = Launching(around, beginning=beginning, hearing=hearing, leftovers=leftovers)
         self._adoption = Adoption(
             around, lives, living=living, hearing=hearing, ending=ending, leftovers=leftovers
         )
@@ -80,47 +81,9 @@ class RunPool:
         return self._lives.as_runs() + self._leftovers.as_runs()
 
     async def start(self, turn: Turn) -> None:
-        """Give a queued turn to a new container, recorded before it is made."""
-        launch = await self._record_start(turn)
-        if launch is None:
-            return
-        life = self._lives.admit(launch.run, RunState.STARTING)
-        self._around.logs.begin(launch.run, launch.facts())
-        life.obey(launch.group)
-        life.session_id = launch.order.session_id
-        self._living.spawn(life, self._launching.launch(life, launch))
-        ids = {"group": turn.folder, "turn": turn.id, "run": launch.run.id}
-        self._around.bus.publish("turn.started", **ids, attempt=turn.attempt)
-        if launch.restoration is not None:
-            self._around.bus.publish("conversation.restored", **ids, **launch.restoration.told())
-
-    async def _record_start(self, turn: Turn) -> Launch | None:
-        """Give the turn to a run that is to be; None when there is nothing to start any more."""
-        ties, now_ms = self._around.ties, self._around.clock.now_ms()
-        token, token_hash = ties.token()
-        restoration = None if turn.is_isolated else await self._restoration(turn)
-        async with self._around.database.transaction() as tx:
-            group = await groups.by_folder(tx, turn.folder)
-            if not await _waits(tx, turn):
-                return None
-            if group is None:
-                await turns.settle(tx, turn.id, TurnState.FAILED, reason=NO_GROUP, now_ms=now_ms)
-                return None
-            restoration = await _still_true(tx, turn, group, restoration)
-            run = self._launching.new_run(turn, token_hash, restoration)
-            await runs.begin(tx, run)
-            await turns.start(tx, turn.id, run.id, now_ms=now_ms)
-            session_id = restoration.session_id if restoration is not None else None
-            order = ties.order(run, group, await ties.compose(tx, turn, group, run.id), session_id)
-            environment = dict(ties.environment(group, order.agent, token))
-        return Launch.of(run, group, order, environment, restoration)
-
-    async def _restoration(self, turn: Turn) -> Restoration | None:
-        """How the conversation goes on; None of a group that is gone."""
-        async with self._around.database.reading() as tx:
-            group = await groups.by_folder(tx, turn.folder)
-            session_id = await sessions.current(tx, turn.folder)
-        return None if group is None else await self._around.ties.restore(turn, group, session_id)
+        """Give a queued turn to a new container. Its slot is taken at once; all else is its own job."""
+        life = self._lives.admit(self._beginning.run_for(turn), RunState.STARTING, turn_id=turn.id)
+        self._living.spawn(life, self._launching.launch(life, turn))
 
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
         """Give a queued turn to a live container, unless that has ended or is busy by now."""
@@ -161,7 +124,7 @@ class RunPool:
             life.is_retired = True
             self._around.hints.lanes.give()
             return None
-        if life.state is not RunState.BUSY or not await _waits(tx, turn):
+        if life.state is not RunState.BUSY or not await waits(tx, turn):
             return None
         await turns.start(tx, turn.id, life.run.id, now_ms=self._around.clock.now_ms())
         return await self._around.ties.compose(tx, turn, group, life.run.id)
@@ -224,17 +187,3 @@ class RunPool:
         ending = self.tasks()
         if ending:
             await asyncio.wait(ending, timeout=10)
-
-
-async def _still_true(tx: Tx, turn: Turn, group: Group, decided: Restoration | None) -> Restoration | None:
-    """What was decided, unless the group has another session by now: then that is resumed as it is."""
-    session_id = None if turn.is_isolated else await sessions.current(tx, turn.folder)
-    if turn.is_isolated or (decided is not None and decided.seen == session_id):
-        return decided
-    return await resume_plainly(turn, group, session_id)
-
-
-async def _waits(tx: Tx, turn: Turn) -> bool:
-    """Whether a turn is still to begin: its task may have been cancelled since the lanes looked."""
-    now = await turns.get(tx, turn.id)
-    return now is not None and now.state is TurnState.QUEUED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.models import LiveRun, RunId, RunState, SessionCommand, Turn, TurnId, TurnKind, TurnState
 
@@ -86,9 +86,11 @@ def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: in
     goes before task before worker before auto, first come first served within a kind; whoever waits
     `AGEING_MS` goes to the front. An idle run goes to its own group's next turn, unless a turn with an
     earlier claim has no slot: then it is closed, so that a busy group does not keep its slot for ever.
-    What was given up is the pool's to end before it starts another; a turn that finds it is told so.
+    What was given up is the pool's to end before it starts another; a turn that finds it is told so. A turn
+    for which a run is being made counts as running.
     """
     runs = [run for run in runs if run.state is not RunState.LEFT]
+    turns = _with_begun(turns, runs)
     ready = _ready(turns, runs, now_ms)
     slots = _slots(runs, ready, cap)
     actions: list[Action] = []
@@ -111,6 +113,14 @@ def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: in
             actions.extend(slots.wait_for_one())
     actions.extend(_places(waiting, now_ms))
     return Plan(actions=tuple(actions), look_again_ms=_look_again(turns, waiting, now_ms))
+
+
+def _with_begun(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
+    made_for = {run.turn_id: run.id for run in runs if run.turn_id is not None}
+    return [
+        replace(turn, state=TurnState.RUNNING, run_id=made_for[turn.id]) if turn.id in made_for else turn
+        for turn in turns
+    ]
 
 
 def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[Turn]:

@@ -89,6 +89,17 @@ class House:
                     self.turns[turn_id] = replace(self.turns[turn_id], was_told_place=True)
         return decided
 
+    def record(self, run_id: RunId) -> None:
+        """How a new container goes on is decided: its turn is given to it."""
+        turn_id = self.runs[run_id].turn_id
+        assert turn_id is not None
+        self.turns[turn_id] = replace(self.turns[turn_id], state=TurnState.RUNNING, run_id=run_id)
+        self.runs[run_id] = replace(self.runs[run_id], state=RunState.BUSY, turn_id=None)
+
+    def record_all(self) -> None:
+        for run_id in self.in_state(RunState.STARTING):
+            self.record(run_id)
+
     def finish(self, turn_id: TurnId) -> None:
         """The agent answers; its container idles."""
         turn = self.turns.pop(turn_id)
@@ -106,16 +117,20 @@ class House:
     def running(self) -> list[Turn]:
         return [turn for turn in self.turns.values() if turn.state is TurnState.RUNNING]
 
+    def begun(self) -> list[Turn]:
+        """Those that run, and those for which a run is being made."""
+        made_for = {run.turn_id for run in self.runs.values()}
+        return [*self.running(), *(turn for turn in self.turns.values() if turn.id in made_for)]
+
     def in_state(self, *states: RunState) -> list[RunId]:
         return [run.id for run in self.runs.values() if run.state in states]
 
-    def _begin(self, turn_id: TurnId, run_id: RunId) -> None:
+    def _begin(self, turn_id: TurnId) -> None:
         turn = self.turns[turn_id]
-        assert turn.state is TurnState.QUEUED, "a turn was started twice"
-        beside = [other for other in self.running() if other.folder == turn.folder]
+        assert turn not in self.begun(), "a turn was started twice"
+        beside = [other for other in self.begun() if other.folder == turn.folder]
         upkeep = turn.kind is TurnKind.CHAT and all(other.kind is TurnKind.WORKER for other in beside)
         assert not beside or (upkeep and len(beside) == 1), "two turns of one group"
-        self.turns[turn_id] = replace(turn, state=TurnState.RUNNING, run_id=run_id)
         self.started.append(turn_id)
 
     def _start(self, turn_id: TurnId) -> None:
@@ -125,8 +140,10 @@ class House:
         assert turn.is_isolated or all(
             run.is_isolated for run in self.runs.values() if run.folder == turn.folder
         ), "two containers on one session"
-        self._begin(turn_id, run_id)
-        self.runs[run_id] = a_run(run_id, turn.folder, state=RunState.BUSY, is_isolated=turn.is_isolated)
+        self._begin(turn_id)
+        self.runs[run_id] = a_run(
+            run_id, turn.folder, state=RunState.STARTING, is_isolated=turn.is_isolated, turn_id=turn_id
+        )
 
     def _hand_over(self, turn_id: TurnId, run_id: RunId) -> None:
         turn, run = self.turns[turn_id], self.runs[run_id]
@@ -135,7 +152,8 @@ class House:
         assert not turn.is_isolated, "an isolated turn joins a chat"
         assert not run.is_isolated, "a chat joins an isolated container"
         assert not run.is_worn, "handed to a worn container"
-        self._begin(turn_id, run_id)
+        self._begin(turn_id)
+        self.turns[turn_id] = replace(turn, state=TurnState.RUNNING, run_id=run_id)
         self._enter(run_id, RunState.BUSY)
 
     def _close(self, run_id: RunId) -> None:

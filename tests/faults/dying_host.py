@@ -1,8 +1,9 @@
 """`andy up` that dies as by `kill -9` at the n-th point of its work: `DIE_AT=n dying_host.py up …`.
 
-A point is before and after each transaction, each send on a channel, each file for a container and each
-start of one. What is sent on the local channel is noted in `data/seen`, as another party would see it:
-one line a message id and text. `REJOIN_SECONDS` is how long it looks for an engine that broke off.
+A point is before and after each transaction, each send on a channel, each file for a container, each start
+of one and each decision how it goes on with its conversation. What is sent on the local channel is noted in
+`data/seen`, as another party would see it: one line a message id and text. `REJOIN_SECONDS` is how long it
+looks for an engine that broke off.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from orchestrator.container import hearing
 from orchestrator.container.docker_engine import DockerEngine
 from orchestrator.container.local_process import LocalProcess
 from orchestrator.ipc import deposit
+from orchestrator.restoring import Restoring
 from orchestrator.store.database import Database
 
 DIE_AT = int(os.environ.pop("DIE_AT", "0"))
@@ -80,6 +82,7 @@ LocalProcess.start = with_points_around(LocalProcess.start)  # type: ignore[meth
 DockerEngine.start = with_points_around(DockerEngine.start)  # type: ignore[method-assign]
 DockerEngine.adopt = with_points_around(DockerEngine.adopt)  # type: ignore[method-assign]
 hearing.REJOIN_SECONDS = float(os.environ.pop("REJOIN_SECONDS", hearing.REJOIN_SECONDS))
+Restoring.restore = with_points_around(Restoring.restore)  # type: ignore[method-assign]
 deposit.write_turn = with_points(deposit.write_turn)
 deposit.write_close = with_points(deposit.write_close)
 deposit.write_reply = with_points(deposit.write_reply)

@@ -94,6 +94,22 @@ async def test_what_runs_and_what_waits_is_told_with_how_long(household, clock):
     assert "first" not in str(found), "no texts"
 
 
+async def test_a_container_that_is_being_made_is_told_with_its_turn_which_waits_no_more(household, clock):
+    await household.add_group("family", requires_trigger=False)
+    accepted = await household.hear("first", "family")
+    making = replace(lived("run-9", "family", RunState.STARTING, clock.steady_ms()), turn_id=accepted.turn_id)
+    clock.pass_ms(4_000)
+    found = await gathered(household, live=[making])
+    (container,) = found["containers"]
+    assert (container["state"], container["state_seconds"], container["turn"]["id"]) == (
+        "starting",
+        4.0,
+        accepted.turn_id,
+    )
+    assert found["waiting"] == []
+    assert "family: starting for 4 s" in "\n".join(status.lines(found))
+
+
 async def test_how_each_conversation_went_on_when_it_last_began_is_told(household, clock):
     for folder in ("work", "family"):
         await household.add_group(folder)

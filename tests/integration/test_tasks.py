@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import sqlite3
 from datetime import datetime
 from pathlib import Path
@@ -13,14 +12,13 @@ import pytest
 
 from agent_runner.wire.frames import TurnEnd
 from orchestrator import registration
-from orchestrator.container import reaper
-from orchestrator.container.run_log import RunLogs
-from orchestrator.container.runner import RunPool, Ties
-from orchestrator.models import Cause, Folder, RunId, TaskStatus
+from orchestrator.models import Cause, Folder, TaskStatus
 from orchestrator.scheduler import firing
 from orchestrator.store import groups
 from tests.fakes.household import Household
 from tests.fakes.task_house import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
+from tests.fakes.told_runtime import ToldRuntime, told_pool
+from tests.fakes.until import until
 
 
 @pytest.fixture
@@ -304,32 +302,12 @@ async def test_what_is_cancelled_after_the_lanes_looked_gets_no_container(
     (seen,) = await home.after(HOUR_MS)
     await home.ask("cancel_task", taskId=task_id)
     async with asyncio.TaskGroup() as tasks:
-        pool = RunPool(
-            home.house.database,
-            Untouched(),  # type: ignore[arg-type]
-            unused_ties(),
-            limits=reaper.Limits(idle_ms=1, age_ms=1, turn_ms=1),
-            logs=RunLogs(tmp_path, clock=home.house.clock),
-            clock=home.house.clock,
-            tasks=tasks,
-            hints=home.house.hints,
-            bus=home.house.bus,
-        )
+        runtime = ToldRuntime()
+        pool = told_pool(home.house, runtime, tasks, tmp_path)
         await pool.start(seen)
-        assert pool.live() == []
+        await until(lambda: pool.live() == [], "its slot is free")
+    assert runtime.started == []
     assert await home.house.rows("SELECT * FROM runs") == []
-
-
-class Untouched:
-    """A runtime that is asked for nothing."""
-
-    name = "untouched"
-
-
-def unused_ties() -> Ties:
-    """All that a pool needs to begin a run it must not begin."""
-    fields = dict.fromkeys((field.name for field in dataclasses.fields(Ties)), None)
-    return Ties(**{**fields, "token": lambda: ("token", "hash"), "new_run_id": lambda: RunId("run-1")})  # type: ignore[arg-type]
 
 
 async def test_the_tasks_of_a_group_that_is_taken_away_are_paused(home: TaskHouse) -> None:

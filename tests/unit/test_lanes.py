@@ -34,6 +34,22 @@ def test_a_container_that_still_starts_is_not_joined_by_a_second():
     assert decide([a_turn(1)], [a_run("r", state=RunState.STARTING)]).actions == ()
 
 
+def test_a_turn_for_which_a_container_is_being_made_is_started_once_and_holds_its_slot():
+    making = a_run("r", state=RunState.STARTING, turn_id=1)
+    other = a_turn(2, "work", queued_ms=NOW)
+
+    assert decide([a_turn(1)], [making]).actions == ()
+    assert decide([a_turn(1), other], [making], cap=1).actions == ()
+    assert decide([a_turn(1), other], [making], cap=2).actions == (Start(2),)
+
+
+def test_a_chat_turn_waits_for_no_upkeep_that_is_only_being_made():
+    worker = a_turn(1, kind=TurnKind.WORKER, is_isolated=True)
+    making = a_run("r", state=RunState.STARTING, is_isolated=True, turn_id=1)
+
+    assert decide([worker, a_turn(2)], [making]).actions == (Start(2),)
+
+
 def test_at_32_a_chat_turn_waits_for_no_upkeep_of_its_group():
     worker = a_turn(1, kind=TurnKind.WORKER, state=TurnState.RUNNING, run_id="r", is_isolated=True)
     busy = a_run("r", state=RunState.BUSY, is_isolated=True)
@@ -192,14 +208,17 @@ def test_who_waits_for_its_own_container_to_end_is_not_told_that_hands_are_busy(
 
 kinds = st.sampled_from(list(TurnKind))
 asks = st.tuples(st.just("ask"), st.sampled_from(GROUPS), kinds, st.booleans())
-others = st.tuples(st.sampled_from(["finish", "end", "wear", "pass"]), st.integers(0, 10))
+others = st.tuples(st.sampled_from(["record", "finish", "end", "wear", "pass"]), st.integers(0, 10))
 scripts = st.lists(st.one_of(asks, others), max_size=60)
 
 
-def play(house, event):
+def play(house, event):  # noqa: C901 - one case an event
     match event:
         case ("ask", folder, kind, isolated):
             house.ask(folder, kind, is_isolated=isolated and kind is not TurnKind.CHAT)
+        case ("record", pick):
+            if starting := house.in_state(RunState.STARTING):
+                house.record(starting[pick % len(starting)])
         case ("finish", pick):
             if running := house.running():
                 house.finish(running[pick % len(running)].id)
@@ -216,6 +235,7 @@ def play(house, event):
 def let_all_end(house, *, at_most_steps):
     for _ in range(at_most_steps):
         house.step()
+        house.record_all()
         for turn in house.running():
             house.finish(turn.id)
         for run_id in house.in_state(RunState.CLOSING):
@@ -271,6 +291,7 @@ def test_a_chat_that_never_falls_silent_starves_nobody():
     for _ in range(1_000):
         house.now_ms += 1_000
         house.ask("busy") if len(house.turns) < 4 else None
+        house.record_all()
         for turn in house.running():
             house.finish(turn.id)
         house.step()

@@ -1,0 +1,379 @@
+"""A turn on its way to a container: how its conversation goes on is decided in a job of its own.
+
+A real database, context files and locks, the real lanes and pool; containers say what a test tells them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from agent_runner.wire.frames import Ack, Result, TurnEnd
+from agent_runner.wire.order import Restore
+from orchestrator import registration
+from orchestrator.chronicle import Chronicle
+from orchestrator.container.runner import RunPool
+from orchestrator.container.ties import Restoration
+from orchestrator.context.tokens import EstimatingCounter, TokenFactors
+from orchestrator.errors import StoreError
+from orchestrator.models import Folder, Group, RunId, RunState, Turn, TurnState
+from orchestrator.queue.dispatcher import Containers, Dispatcher
+from orchestrator.restoring import Asked, Restoring
+from orchestrator.store import runs, turns
+from tests.fakes.household import Household
+from tests.fakes.told_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
+from tests.fakes.until import until
+
+HOLDER = """
+import sys
+from filelock import FileLock
+with FileLock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+FAMILY = Folder("family")
+
+
+@contextmanager
+def held_elsewhere(path: Path) -> Iterator[None]:
+    """Another process holds a lock, until the block ends."""
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield
+        holder.communicate()
+
+
+@dataclass
+class Gate:
+    """A decision that takes until it `may` be made, for one group; others get theirs at once."""
+
+    folder: str = FAMILY
+    may: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[Turn] = field(default_factory=list)
+    error: Exception | None = None
+
+    async def restore(self, turn: Turn, group: Group, session_id: str | None) -> Restoration:
+        self.asked.append(turn)
+        if group.folder == self.folder:
+            await self.may.wait()
+            if self.error is not None:
+                raise self.error
+        return Restoration(
+            restore=Restore(mode="rehydrate", reason="it was so decided", text="KEPT"),
+            seen=session_id,
+            session_id=None,
+            model="opus",
+            provider="api",
+        )
+
+
+@dataclass
+class House:
+    household: Household
+    runtime: ToldRuntime
+    pool: RunPool
+    dispatcher: asyncio.Task[None]
+
+    async def ask(self, folder: str = "family", text: str = "@Andy hi") -> Turn:
+        accepted = await self.household.hear(text, folder)
+        assert accepted.turn_id is not None
+        return await self.household.turn(accepted.turn_id)
+
+    def states(self) -> list[tuple[str, RunState]]:
+        return sorted((run.folder, run.state) for run in self.pool.live())
+
+    async def container_of(self, folder: str) -> ToldContainer:
+        found: list[ToldContainer] = []
+
+        def is_there() -> bool:
+            found[:] = [one for one in self.runtime.started if one.folder == folder]
+            return bool(found)
+
+        await until(is_there, f"the container of {folder} is started")
+        return found[-1]
+
+    async def answer(self, turn: Turn, container: ToldContainer, text: str = "Hello.") -> None:
+        for frame in (
+            Ack(n=1, turn=turn.id),
+            Result(n=2, turn=turn.id, result=text),
+            TurnEnd(n=3, turn=turn.id),
+        ):
+            container.say(frame)
+
+        await self.until_state(turn, TurnState.ANSWERED)
+
+    async def until_state(self, turn: Turn, state: TurnState) -> Turn:
+        async def is_so() -> bool:
+            return (await self.household.turn(turn.id)).state is state
+
+        await until(is_so, f"turn {turn.id} is {state.value}")
+        return await self.household.turn(turn.id)
+
+    async def until_free(self) -> None:
+        await until(lambda: self.states() == [], "its slot is free")
+
+    async def recorded(self) -> list[str]:
+        return [row["id"] for row in await self.household.rows("SELECT id FROM runs")]
+
+    async def look(self) -> None:
+        """Have the lanes look twice, so that one look is whole."""
+        for _ in range(2):
+            self.household.hints.lanes.give()
+            async with self.household.database.transaction():
+                pass
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def a_host(
+    household: Household,
+    home: Path,
+    restore,  # type: ignore[no-untyped-def]
+    *,
+    cap: int = 5,
+    runtime: ToldRuntime | None = None,
+) -> AsyncIterator[House]:
+    """Lanes and a pool, killed when they are left: nothing is recorded of their end."""
+    runtime = runtime or ToldRuntime()
+    async with asyncio.TaskGroup() as tasks:
+        ties = replace(told_ties(), restore=restore, new_run_id=lambda: RunId(secrets.token_hex(6)))
+        ties = replace(ties, token=lambda: ("token", secrets.token_hex(6)))
+        pool = told_pool(household, runtime, tasks, home, ties=ties)
+        containers = Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close)
+        lanes = Dispatcher(
+            household.database, containers, cap=cap, clock=household.clock, hints=household.hints
+        )
+        running = tasks.create_task(lanes.run(), name="dispatcher")
+        yield House(household, runtime, pool, running)
+        running.cancel()
+        await asyncio.sleep(0)  # a job that has not begun cannot be cancelled without a word
+        for task in pool.tasks():
+            task.cancel()
+
+
+@pytest.fixture
+async def groups_of_two(household: Household) -> Household:
+    await household.add_group("family")
+    await household.add_group("work")
+    return household
+
+
+# Others do not wait
+
+
+async def test_while_one_groups_context_is_held_by_another_process_another_group_is_answered(
+    groups_of_two: Household, tmp_path: Path
+) -> None:
+    household = groups_of_two
+    chronicle = Chronicle(
+        household.database,
+        contexts=tmp_path / "context",
+        env=tmp_path / "env",
+        counter=EstimatingCounter(),
+        clock=household.clock,
+        bus=household.bus,
+        name="Andy",
+        on_told=lambda: None,
+    )
+    restoring = Restoring(
+        household.database,
+        chronicle,
+        session_files=tmp_path / "sessions",
+        asked=lambda group, kind: Asked(agent="claude", model="opus", service="api"),
+        factors=TokenFactors(tmp_path / "token-factors.json"),
+        clock=household.clock,
+        bus=household.bus,
+    )
+    await household.hear("@Andy one")
+    await household.answer("1")
+    await chronicle.catch_up(FAMILY)
+    async with a_host(household, tmp_path, restoring.restore) as house:
+        with held_elsewhere(chronicle.manager(FAMILY).brain.path / ".context.lock"):
+            first = await house.ask("family")
+            await until(lambda: house.states() == [("family", RunState.STARTING)], "it has its slot")
+            second = await house.ask("work")
+            await house.answer(second, await house.container_of("work"))
+            assert [order.group for order in house.runtime.orders] == ["work"], "the other still waits"
+        await house.answer(first, await house.container_of("family"))
+    assert [order.group for order in house.runtime.orders] == ["work", "family"]
+
+
+async def test_a_turn_is_decided_on_once_and_holds_its_groups_only_slot_meanwhile(
+    groups_of_two: Household, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with a_host(groups_of_two, tmp_path, gate.restore, cap=1) as house:
+        turn = await house.ask("family")
+        await until(lambda: gate.asked, "it is decided on")
+        await house.ask("work")
+        await house.ask("family", "@Andy and this")
+        await house.look()
+        assert house.states() == [("family", RunState.STARTING)]
+        assert [one.id for one in gate.asked] == [turn.id]
+        assert await house.recorded() == []
+
+        gate.may.set()
+        container = await house.container_of("family")
+        await house.answer(turn, container)
+        container.end()
+        await until(lambda: [one.folder for one in gate.asked] == ["family", "work"], "the next has a slot")
+    (order, *_) = house.runtime.orders
+    assert "hi" in order.turn.prompt
+    assert "and this" in order.turn.prompt, "what was said meanwhile is asked with it"
+    assert (order.restore.text, order.restore.mode) == ("KEPT", "rehydrate")
+
+
+async def test_it_is_recorded_how_it_goes_on_before_there_is_a_container(
+    groups_of_two: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, object]] = []
+    start = ToldRuntime.start
+
+    async def look_and_start(self: ToldRuntime, spec, order):  # type: ignore[no-untyped-def]
+        seen.extend(await groups_of_two.rows("SELECT * FROM runs"))
+        return await start(self, spec, order)
+
+    monkeypatch.setattr(ToldRuntime, "start", look_and_start)
+    gate = Gate()
+    gate.may.set()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
+        turn = await house.ask()
+        await house.answer(turn, await house.container_of("family"))
+        assert house.pool.live()[0].turn_id is None
+    (run,) = seen
+    assert (run["restore_mode"], run["restore_reason"]) == ("rehydrate", "it was so decided")
+    assert (run["model"], run["provider"]) == ("opus", "api")
+    assert run["token_hash"]
+
+
+# What happens meanwhile
+
+
+async def test_a_turn_that_is_taken_back_meanwhile_gets_no_container(
+    groups_of_two: Household, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
+        turn = await house.ask()
+        await until(lambda: gate.asked, "it is decided on")
+        async with groups_of_two.database.transaction() as tx:
+            await turns.settle(tx, turn.id, TurnState.ANSWERED, reason="taken back", now_ms=1)
+        gate.may.set()
+        await house.until_free()
+        assert (house.runtime.started, await house.recorded()) == ([], [])
+    assert (await groups_of_two.turn(turn.id)).reason == "taken back"
+
+
+async def test_a_group_that_is_taken_away_meanwhile_gets_no_container(
+    groups_of_two: Household, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
+        turn = await house.ask()
+        await until(lambda: gate.asked, "it is decided on")
+        async with groups_of_two.database.transaction() as tx:
+            await registration.unregister(tx, "family", now_ms=1)
+        gate.may.set()
+        await house.until_free()
+        assert (house.runtime.started, await house.recorded()) == ([], [])
+    assert (await groups_of_two.turn(turn.id)).state is TurnState.FAILED
+
+
+async def test_a_run_that_is_stopped_while_it_is_decided_on_makes_no_container(
+    groups_of_two: Household, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
+        turn = await house.ask()
+        await until(lambda: gate.asked, "it is decided on")
+        (run,) = house.pool.live()
+        await house.pool.stop(run.id, "the owner said so.")
+        gate.may.set()
+        failed = await house.until_state(turn, TurnState.FAILED)
+        await house.until_free()
+    assert failed.reason == "the owner said so."
+    assert house.runtime.started == []
+
+
+async def test_what_goes_wrong_counts_as_an_attempt_and_frees_the_slot(
+    groups_of_two: Household, tmp_path: Path
+) -> None:
+    gate = Gate(error=LookupError("broken"))
+    gate.may.set()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
+        turn = await house.ask()
+
+        async def is_put_back() -> bool:
+            return (await groups_of_two.turn(turn.id)).attempt == 2
+
+        await until(is_put_back, "the attempt is counted")
+        await house.until_free()
+        other = await house.ask("work")
+        await house.answer(other, await house.container_of("work"))
+    again = await groups_of_two.turn(turn.id)
+    assert (again.state, again.reason) == (TurnState.QUEUED, "something went wrong inside Andy.")
+    assert again.not_before_ms > groups_of_two.clock.now_ms()
+    assert len(gate.asked) == 2, "one try each"
+
+
+async def test_a_disk_without_room_is_waited_for_and_counts_as_no_attempt(
+    groups_of_two: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, begin, refused = Gate(), runs.begin, []
+    gate.may.set()
+
+    async def begin_later(tx, run):  # type: ignore[no-untyped-def]
+        if not refused:
+            refused.append(run.id)
+            raise StoreError("the disk is full")
+        await begin(tx, run)
+
+    monkeypatch.setattr(runs, "begin", begin_later)
+    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
+        turn = await house.ask()
+        await house.answer(turn, await house.container_of("family"))
+    assert (await groups_of_two.turn(turn.id)).attempt == 1
+    assert await house.recorded() == refused
+
+
+async def test_a_host_killed_while_it_decides_leaves_the_turn_to_the_next_as_it_was(
+    groups_of_two: Household, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
+        turn = await house.ask()
+        await until(lambda: gate.asked, "it is decided on")
+    left = await groups_of_two.turn(turn.id)
+    assert (left.state, left.attempt, left.run_id) == (TurnState.QUEUED, 1, None)
+    assert await house.recorded() == []
+
+    gate.may.set()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
+        await house.pool.adopt()
+        await house.answer(turn, await house.container_of("family"))
+    assert (await groups_of_two.turn(turn.id)).attempt == 1
+
+
+async def test_a_host_that_ends_waits_for_what_it_decides(groups_of_two: Household, tmp_path: Path) -> None:
+    gate = Gate()
+    async with a_host(groups_of_two, tmp_path, gate.restore) as house:
+        turn = await house.ask()
+        await until(lambda: gate.asked, "it is decided on")
+        draining = asyncio.create_task(house.pool.drain(seconds=30), name="draining")
+        async with groups_of_two.database.transaction() as tx:
+            await turns.settle(tx, turn.id, TurnState.ANSWERED, reason="taken back", now_ms=1)
+        await asyncio.sleep(0)
+        assert not draining.done()
+        gate.may.set()
+        async with asyncio.timeout(20):
+            await draining
