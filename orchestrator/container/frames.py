@@ -144,7 +144,7 @@ async def _end(
 ) -> TurnState:
     if frame.status == "error":
         if frame.code == LOST_SESSION and not run.is_isolated:
-            await sessions.forget(tx, turn.folder, now_ms=now_ms)
+            await sessions.lose(tx, turn.folder)
         reason = plain_reason(frame.error)
         is_retryable = frame.code != FAILED_CHECK
         return await give_back(tx, turn, reason=reason, is_retryable=is_retryable, now_ms=now_ms)

@@ -167,22 +167,20 @@ async def free_stale(tx: Tx, *, now_ms: int) -> int:
 # Its conversation goes on, or not
 
 
-async def enter_session(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
-    """The group's conversation is `session_id` from now on: what lives in another one has ended.
+async def enter_session(tx: Tx, folder: Folder, session_id: str | None) -> None:
+    """The group's conversation goes on in `session_id`, or in one of which no id is known yet.
 
-    What was made in the turn that runs was made in this conversation: its id is known only now.
+    What waits in it goes along, also where the old session was lost or too old: for those who talk it is the
+    same conversation, and what was noted may be all that is left of it.
     """
     await tx.execute(
-        """
+        f"""
         UPDATE cross_session_notifications SET session_id = :session
-        WHERE group_folder = :folder AND scope = 'session' AND state = 'pending'
+        WHERE group_folder = :folder AND scope = 'session' AND state = 'pending' AND {IS_OPEN}
           AND session_id IS NOT :session
-          AND (session_id IS NULL OR made_turn IN (
-              SELECT id FROM turns WHERE group_folder = :folder AND state = 'running' AND is_isolated = 0))
-        """,
+        """,  # noqa: S608 - our own text
         {"session": session_id, "folder": folder},
     )
-    await _end_where(tx, "session_id <> ?", session_id, folder=folder, now_ms=now_ms)
 
 
 async def leave_session(tx: Tx, folder: Folder, *, now_ms: int) -> None:

@@ -15,14 +15,14 @@ async def current(tx: Tx, folder: Folder) -> str | None:
 
 
 async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
-    """Go on with this one; what lived in another has ended with it."""
+    """Go on with this one: the conversation is the same, in whichever session."""
     same = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
         (now_ms, folder, session_id),
     )
     if same.rowcount == 1:
         return
-    await notice_claims.enter_session(tx, folder, session_id, now_ms=now_ms)
+    await notice_claims.enter_session(tx, folder, session_id)
     await tx.execute(
         """
         INSERT INTO sessions (group_folder, session_id, updated_ms) VALUES (?, ?, ?)
@@ -31,6 +31,12 @@ async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
         """,
         (folder, session_id, now_ms),
     )
+
+
+async def lose(tx: Tx, folder: Folder) -> None:
+    """Go on in a new session next time: this one is gone, and the conversation is not."""
+    await notice_claims.enter_session(tx, folder, None)
+    await tx.execute("DELETE FROM sessions WHERE group_folder = ?", (folder,))
 
 
 async def forget(tx: Tx, folder: Folder, *, now_ms: int) -> None:

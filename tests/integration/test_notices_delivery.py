@@ -233,19 +233,36 @@ async def test_a_notice_ends_with_its_conversation_unless_it_is_to_outlive_it(ho
     await home.turn(session="s1")
     mine = await home.note("of this conversation")
     lasting = await home.note("of all", persist_cross_session=True)
-    turn, run, order = await home.begin()
-    assert await ids(order) == [mine, lasting]
-    await home.end(turn, run, session="s2")  # told none, and the conversation is another one now
+    await home.clear()
     kept = await home.kept(mine)
     assert (kept.state.value, kept.reason) == ("expired", "its conversation has ended")
     assert [one.id for one in await home.turn(session="s2")] == [lasting]
 
 
-async def test_clearing_a_conversation_ends_what_lived_in_it(home):
+async def test_a_conversation_that_goes_on_in_another_session_keeps_its_notices(home):
+    """N-62, N-64: a lost transcript, and one that is too old, are worse cases of a compaction."""
     await home.turn(session="s1")
-    mine, lasting = await home.note("a"), await home.note("b", persist_cross_session=True)
-    await home.clear()
-    assert [await home.state(one) for one in (mine, lasting)] == ["expired", "pending"]
+    mine = await home.note("of this conversation")
+    turn, run, order = await home.begin()
+    assert await ids(order) == [mine]
+    await home.end(turn, run, session="s2")  # it was not told yet, and the session is another one now
+    kept = await home.kept(mine)
+    assert (kept.state.value, kept.session_id) == ("pending", "s2")
+    assert [one.id for one in await home.turn(session="s3")] == [mine]
+    assert await home.state(mine) == "delivered"
+
+
+async def test_a_session_that_is_gone_takes_no_notice_with_it(home):
+    """N-64: the next attempt begins another one, whose id nobody knows yet."""
+    await home.turn(session="s1")
+    mine = await home.note("of this conversation")
+    turn, run, order = await home.begin()
+    assert await ids(order) == [mine]
+    await home.end(turn, run, session=None, status="error", error="no such session", code="session_gone")
+    again, run, order = await home.start()
+    assert await ids(order) == [mine]
+    await home.end(again, run, told(mine), session="s2")
+    assert await home.state(mine) == "delivered"
 
 
 async def test_what_is_noted_before_the_conversations_id_is_known_belongs_to_it(home):
@@ -257,7 +274,7 @@ async def test_what_is_noted_before_the_conversations_id_is_known_belongs_to_it(
     assert await ids(order) == [number]
     fresh = await home.note("the old one could not be resumed", deliver_at="after_tool")
     await home.end(turn, run, session="s2")
-    assert [await home.state(one) for one in (number, fresh)] == ["expired", "pending"]
+    assert [(await home.kept(one)).session_id for one in (number, fresh)] == ["s2", "s2"]
 
 
 async def test_what_is_urgent_and_not_acknowledged_comes_once_in_each_new_conversation_three_times_at_most(

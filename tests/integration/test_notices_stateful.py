@@ -10,7 +10,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -184,7 +183,7 @@ class Lives(RuleBasedStateMachine):
         said = data.draw(st.lists(st.sampled_from(sorted({*given, *self.known, 4711})), max_size=40))
         if is_new or self.session[folder] is None:
             self.session_numbers += 1
-            self._enter(folder, f"s{self.session_numbers}", turn.id)
+            self._enter(folder, f"s{self.session_numbers}")
         status = {} if is_good else {"status": "error", "error": "overloaded"}
         taken = self.do(self.home.end(turn, run, *map(told, said), session=self.session[folder], **status))
         expected = {number for number in given if number in said} if is_good else set()
@@ -195,15 +194,12 @@ class Lives(RuleBasedStateMachine):
             one.told_session = self.session[folder]
             one.state = "delivered" if one.state == "pending" else one.state
 
-    def _enter(self, folder, session, turn_id):
+    def _enter(self, folder, session):
+        """What waits goes along, into whichever session."""
         self.session[folder] = session
         for one in self.known.values():
-            if one.folder != folder or one.lasts or one.state != "pending":
-                continue
-            if one.session is None or one.made_turn == turn_id:
+            if one.folder == folder and not one.lasts and one.state == "pending":
                 one.session = session
-            else:
-                one.state = "expired"
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -279,4 +275,3 @@ class Lives(RuleBasedStateMachine):
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(max_examples=20, stateful_step_count=30)
-pytestmark = pytest.mark.timeout(300)
