@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,6 +15,7 @@ from orchestrator.store.notice_claims import Told
 from orchestrator.store.notices import Kept, Maker, Scope, State
 
 BY_HAND = "it was cancelled by hand"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class UnknownNotice(BadRequest):
@@ -34,22 +36,30 @@ async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[dic
     return [row(kept) for kept in found]
 
 
-async def one(tx: Tx, folder: str, number: int) -> dict[str, Any]:
-    """One notice, whole. Raises `UnknownGroup`, `UnknownNotice`."""
+async def one(tx: Tx, folder: str, number: str) -> dict[str, Any]:
+    """One notice, whole. Raises `UnknownGroup`, `UnknownNotice`, `BadRequest` when `number` is none."""
     return row(await _known(tx, folder, number))
 
 
-async def cancel(tx: Tx, folder: str, number: int, *, now_ms: int) -> Kept:
-    """Let a notice be told no more. Raises `UnknownGroup`, `UnknownNotice`, `BadRequest` when it is over."""
+async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> Kept:
+    """Let a notice be told no more. Raises what `one` does, and `BadRequest` when it is over."""
     kept = await _known(tx, folder, number)
     if not await notices.cancel(tx, kept.folder, kept.id, reason=BY_HAND, now_ms=now_ms):
-        raise BadRequest(f"Notice {number} of '{kept.folder}' is {kept.state.value} already.")
+        raise BadRequest(
+            f"Notice {kept.id} of '{kept.folder}' is {kept.state.value} already: "
+            f"see 'andy notices list {kept.folder}' for those that are not."
+        )
     return kept
 
 
-async def _known(tx: Tx, folder: str, number: int) -> Kept:
+async def _known(tx: Tx, folder: str, number: str) -> Kept:
     group = await groups.known(tx, folder)
-    kept = await notices.get(tx, group.folder, number)
+    if not _NUMBER.fullmatch(number):
+        raise BadRequest(
+            f"'{short(number, 40)}' is no number of a notice: they are in the first column of "
+            f"'andy notices list {group.folder}'."
+        )
+    kept = await notices.get(tx, group.folder, int(number))
     if kept is None:
         raise UnknownNotice(
             f"'{group.folder}' has no notice {number}: see 'andy notices list {group.folder} --all'."

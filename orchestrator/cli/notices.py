@@ -14,7 +14,7 @@ notices_app = App(
     name="notices", help="What agents are to notice later: their own notes, and facts of the host."
 )
 
-NumberArgument = Annotated[int, Parameter(help="Its number in 'andy notices list GROUP'.")]
+NumberArgument = Annotated[str, Parameter(help="Its number in 'andy notices list GROUP'.")]
 
 
 @notices_app.command(name="list")
@@ -76,4 +76,4 @@ def cancel(
     if as_json:
         show_notice(group, number, as_json=True, home=home)
         return
-    print(f"Notice {number} of '{group}' is cancelled.")
+    print(f"Notice {int(number)} of '{group}' is cancelled.")

@@ -84,7 +84,16 @@ def test_notices_are_listed_shown_and_cancelled_with_andy_down(andy: AndyProcess
         (["list", "nowhere"], "There is no group 'nowhere'"),
         (["show", "main", "4711"], "'main' has no notice 4711: see 'andy notices list main --all'."),
         (["cancel", "main", "4711"], "'main' has no notice 4711"),
-        (["cancel", "main", "3"], "Notice 3 of 'main' is acknowledged already."),
+        (
+            ["cancel", "main", "3"],
+            "Notice 3 of 'main' is acknowledged already: see 'andy notices list main' for those",
+        ),
+        (["show", "main", "x"], "'x' is no number of a notice: they are in the first column of 'andy"),
+        (["cancel", "main", "-1"], "'-1' is no number of a notice: they are in the first column of 'andy"),
+        (
+            ["show", "main", "9" * 30],
+            "is no number of a notice: they are in the first column of 'andy notices",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(andy: AndyProcess, words: list[str], complaint: str) -> None:
