@@ -9,7 +9,7 @@ from orchestrator.redaction import redact
 LENGTH = 150_000
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "piece",
     [
