@@ -223,7 +223,7 @@ async def test_a_letter_that_is_not_understood_is_written_down_without_what_it_h
 
 
 async def until_rows(household: Household, count: int) -> list[sqlite3.Row]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = await household.rows("SELECT kind, detail FROM audit WHERE kind LIKE 'mailbox.%'")
             if len(found) >= count:

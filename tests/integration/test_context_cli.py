@@ -16,8 +16,6 @@ from orchestrator.store import sessions
 from orchestrator.store.database import Database
 from tests.fakes.andy_process import AndyProcess
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 async def andy(tmp_path: Path) -> AndyProcess:

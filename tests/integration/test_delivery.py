@@ -54,6 +54,10 @@ class Office:
     async def is_in(self, number, *states):
         return (await self.row(number))["state"] in states
 
+    async def is_over(self):
+        async with self.database.reading() as tx:
+            return await outbox.unsent(tx, limit=1) == []
+
     async def settled(self, *numbers):
         for number in numbers:
             await until(
@@ -366,6 +370,7 @@ async def test_the_parts_of_a_turn_are_told_in_their_order(office):
     await office.post("One two.\n\nThree four.")
     async with office.open():
         await until(lambda: len(office.channel.shown) == 2, "both parts")
+        await until(office.is_over, "both are marked as sent")
     async with office.database.reading() as tx:
         rows = await tx.execute_fetchall("SELECT part, dedupe_key FROM outbox ORDER BY id")
         assert await outbox.unsent(tx, limit=9) == []

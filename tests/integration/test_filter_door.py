@@ -94,7 +94,7 @@ async def door(tmp_path, engine, home) -> AsyncIterator[Path]:
 async def ask(door: Path, request: bytes, *more: bytes) -> str:
     """Send bytes as they are; return all that comes back until the filter hangs up."""
     reader, writer = await asyncio.open_unix_connection(str(door))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         writer.write(request)
         for part in more:
             await writer.drain()
@@ -285,7 +285,7 @@ ATTACH = "/v1.41/containers/mine/attach?stdin=1&stdout=1&stderr=1&stream=1"
 async def test_the_wires_of_a_container_are_joined_both_ways(door, engine):
     reader, writer = await asyncio.open_unix_connection(str(door))
     writer.write(plain("POST", ATTACH) + b"order ")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await reader.readuntil(b"hello ")
         writer.write(b"more")
         writer.write_eof()

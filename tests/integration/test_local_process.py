@@ -140,13 +140,14 @@ async def test_closing_the_runtime_ends_its_processes(tmp_path):
 
 
 async def test_what_a_killed_host_left_is_ended_and_cleared(tmp_path):
+    silent = "import time\nwhile True: time.sleep(60)"  # nobody is there to hear a word: that would end it
     host = f"""
 import asyncio, os, signal
 from pathlib import Path
 from orchestrator.container.local_process import LocalProcess
 from orchestrator.interfaces import ContainerSpec
 async def main():
-    runtime = LocalProcess(home=Path({str(tmp_path)!r}), command=[{sys.executable!r}, '-c', {SLEEP!r}])
+    runtime = LocalProcess(home=Path({str(tmp_path)!r}), command=[{sys.executable!r}, '-c', {silent!r}])
     process = await runtime.start(ContainerSpec(run_id='r1', folder='family', mounts=()), '{{}}')
     print(process.ref, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

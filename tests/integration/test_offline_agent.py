@@ -133,7 +133,7 @@ def open_chat(tmp_path: Path) -> Open:
         order = RunOrder(
             run="r1", group="fam", chat_jid="local:fam", is_main=is_main, timezone="Asia/Seoul", turn=turn
         )
-        desk, host = Desk(workspace), Host(workspace)
+        desk, host = Desk(workspace), Host(workspace, reply_seconds=60)
         serving = asyncio.create_task(desk.serve(), name="desk")
         noticing = Noticing(order, workspace)
         agent = OfflineAgent(order, workspace, host, noticing, now=lambda: now)

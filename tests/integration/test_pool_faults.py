@@ -272,7 +272,10 @@ async def test_a_given_up_container_is_ended_also_when_nobody_asks_for_another(h
     await until(lambda: house.states() == [], "nothing is held to be left")
 
 
-async def test_a_container_that_an_engine_has_lost_is_known_to_be_gone(house: House) -> None:
+async def test_a_container_that_an_engine_has_lost_is_known_to_be_gone(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hearing, "REJOIN_SECONDS", 60)  # it answers, and is heard out
     turn, container = await house.start()
     house.runtime.present.remove(container)
     container.said.put_nowait(EngineGone())

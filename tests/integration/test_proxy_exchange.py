@@ -73,7 +73,7 @@ async def test_a_chunk_arrives_before_the_upstream_has_finished(tmp_path: Path) 
     async with proxied(tmp_path) as served:
         served.upstream.behave = stream_in_steps
         async with (
-            httpx.AsyncClient(trust_env=False, timeout=20) as client,
+            httpx.AsyncClient(trust_env=False, timeout=60) as client,
             client.stream(
                 "POST", f"{served.url}/v1/messages", headers={"x-api-key": served.token}, content=BODY
             ) as response,
@@ -107,7 +107,7 @@ async def test_a_client_that_leaves_ends_the_upstream_request(tmp_path: Path, be
                 await reader.readuntil(b"\r\nx\r\n")
             else:
                 await served.upstream.until_received()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await served.upstream.hung_up.wait()
         assert (await served.recorded())[0].ending is Ending.GONE
         served.upstream.behave = answer(200, b"{}")

@@ -167,7 +167,7 @@ async def test_a_refused_body_is_not_read_for_ever(tmp_path: Path) -> None:
 
 
 async def test_a_head_that_never_ends_is_cut(tmp_path: Path) -> None:
-    async with proxied(tmp_path, limits=Limits(head_seconds=0.1)) as served:
+    async with proxied(tmp_path, limits=Limits(head_seconds=1)) as served:
         async with served.socket() as (reader, writer), served.socket() as (silent, _):
             writer.write(b"POST /v1/messages HTTP/1.1\r\nhost: p\r\n")
             assert await closed(reader)
@@ -177,7 +177,7 @@ async def test_a_head_that_never_ends_is_cut(tmp_path: Path) -> None:
 
 async def test_a_second_head_that_never_ends_is_cut(tmp_path: Path) -> None:
     async with (
-        proxied(tmp_path, limits=Limits(head_seconds=0.1)) as served,
+        proxied(tmp_path, limits=Limits(head_seconds=1)) as served,
         served.socket() as (reader, writer),
     ):
         writer.write(served.head("content-length: 2") + b"{}")
@@ -194,7 +194,7 @@ async def closed(reader: asyncio.StreamReader) -> bool:
 
 
 async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
-    async with proxied(tmp_path, limits=Limits(body_seconds=0.1, linger_seconds=0.05)) as served:
+    async with proxied(tmp_path, limits=Limits(body_seconds=1, linger_seconds=0.05)) as served:
         async with served.socket() as (reader, writer):
             writer.write(served.head("content-length: 10") + b"{")
             assert refusal(await reader.read()) == (408, "timeout_error")
@@ -202,7 +202,7 @@ async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_does_not_read_is_cut(tmp_path: Path) -> None:
-    async with proxied(tmp_path, limits=Limits(stall_seconds=0.1)) as served:
+    async with proxied(tmp_path, limits=Limits(stall_seconds=1)) as served:
         served.upstream.behave = answer(200, b"a" * (30 * MIB))
         async with served.socket() as (_, writer):
             writer.transport.pause_reading()

@@ -38,7 +38,7 @@ async def ask(served: Proxied, home: Path) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(300):
         said, _ = await process.communicate()
     return said.decode()
 

@@ -47,7 +47,7 @@ async def test_no_answer_waits_for_nagle() -> None:
     listener = bind("127.0.0.1", 0)
     async with await asyncio.start_server(note, sock=listener):
         _, writer = await asyncio.open_connection(*listener.getsockname())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await accepted.get() != 0
         writer.close()
         await writer.wait_closed()
@@ -67,7 +67,7 @@ async def test_closing_ends_requests_that_are_under_way(tmp_path: Path) -> None:
         writer.write(served.head(f"content-length: {len(BODY)}") + BODY)
         await served.upstream.until_received()
     with suppress(ConnectionError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await reader.read()
     writer.close()
     assert served.exchanges[0].ending is Ending.STOPPED
@@ -84,7 +84,7 @@ async def test_it_can_be_served_again_after_it_was_stopped() -> None:
         serving = asyncio.create_task(server.serve(), name="proxy")
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await reader.readline()).startswith(b"HTTP/1.1 204")
         writer.close()
         serving.cancel()

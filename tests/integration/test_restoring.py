@@ -298,10 +298,10 @@ async def test_a_conversation_that_was_forgotten_by_hand_is_kept_by_its_session(
 
 
 async def test_context_files_that_are_busy_cost_no_answer(talked: House, monkeypatch) -> None:
-    monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 0.05)
     await talked.chronicle.catch_up(FAMILY)
     brain = talked.chronicle.manager(FAMILY).brain.path
-    with FileLock(brain / ".context.lock"):
+    with FileLock(brain / ".context.lock"), monkeypatch.context() as hurried:
+        hurried.setattr(restoring, "PATIENCE_SECONDS", 0.05)
         found = await talked.restore()
         assert (*mode_of(found), found.restore.reason) == ("resume", SESSION, UNREAD)
     assert (await talked.restore()).restore.reason != UNREAD

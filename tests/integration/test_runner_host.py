@@ -19,7 +19,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 async def request_in(directory: Path) -> Command:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not (found := requests(directory)):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     return found[0]
@@ -37,7 +37,9 @@ def answer(workspace: Workspace, request_id: str, text: str) -> None:
 
 
 async def test_a_message_lies_in_messages_and_its_reply_comes_back(workspace: Workspace) -> None:
-    asked = asyncio.create_task(Host(workspace).ask(SendMessage(text="안녕 ---")), name="ask")
+    asked = asyncio.create_task(
+        Host(workspace, reply_seconds=60).ask(SendMessage(text="안녕 ---")), name="ask"
+    )
     request = await request_in(workspace.messages)
     assert isinstance(request, SendMessage)
     assert request.text == "안녕 ---"
@@ -48,7 +50,7 @@ async def test_a_message_lies_in_messages_and_its_reply_comes_back(workspace: Wo
 
 
 async def test_any_other_command_lies_in_tasks(workspace: Workspace) -> None:
-    asked = asyncio.create_task(Host(workspace).ask(ListReminders()), name="ask")
+    asked = asyncio.create_task(Host(workspace, reply_seconds=60).ask(ListReminders()), name="ask")
     request = await request_in(workspace.tasks)
     assert request.request_id
     answer(workspace, request.request_id, "None.")
@@ -56,7 +58,7 @@ async def test_any_other_command_lies_in_tasks(workspace: Workspace) -> None:
 
 
 async def test_two_requests_at_once_get_their_own_replies(workspace: Workspace) -> None:
-    host = Host(workspace)
+    host = Host(workspace, reply_seconds=60)
     first = asyncio.create_task(host.ask(SendMessage(text="one")), name="first")
     second = asyncio.create_task(host.ask(ListReminders()), name="second")
     one, two = await request_in(workspace.messages), await request_in(workspace.tasks)
@@ -73,7 +75,7 @@ async def test_a_silent_host_is_reported_as_such(workspace: Workspace) -> None:
 
 
 async def test_an_unreadable_answer_is_reported_as_such(workspace: Workspace) -> None:
-    asked = asyncio.create_task(Host(workspace).ask(ListReminders()), name="ask")
+    asked = asyncio.create_task(Host(workspace, reply_seconds=60).ask(ListReminders()), name="ask")
     request = await request_in(workspace.tasks)
     (workspace.replies / f"{request.request_id}.json").write_text("[1")
     assert (await asked).code == "bad_reply"

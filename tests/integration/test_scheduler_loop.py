@@ -61,7 +61,7 @@ async def test_a_due_reminder_is_queued_for_its_chat_word_for_word(family):
     )  # fmt: skip
     async with family.database.reading() as tx:
         assert (await reminders.get(tx, number)).state is ReminderState.SENT
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await family.hints.outbox.wait(at_most_seconds=None)
 
 

@@ -15,7 +15,7 @@ from agent_runner.watch import Watch
 from agent_runner.wire.files import write_whole
 
 NEVER_SECONDS = 3600.0
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from orchestrator.models import Folder
 
 FAMILY, WORK = Folder("family"), Folder("work")
 NEVER = 3600.0
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 def _made(root: Path, folder: Folder) -> Path:
@@ -59,13 +59,14 @@ async def _until(
 
 
 async def _quiet(watcher: MailboxWatcher) -> None:
-    """Take what hints are on their way, until none has come for a while."""
+    """Take what hints are on their way, until none is to be repeated and none has come for a while."""
     while True:
         try:
             async with asyncio.timeout(0.7):
                 await watcher.hinted()
         except TimeoutError:
-            return
+            if not watcher._repeats:
+                return
 
 
 @pytest.mark.parametrize("mailbox", ["messages", "tasks"])

@@ -110,7 +110,10 @@ async def sent_by(home: Home) -> list[bytes | None]:
                 bus=Bus(clock),
             )
             running = tasks.create_task(delivery.run(), name="delivery")
-            await until(lambda: phone.shown and not files(home), "all is sent, and the copies are gone")
+            await until(
+                lambda: phone.shown and not list((home.data / "outgoing").iterdir()),
+                "all is sent, and the copies are gone",
+            )
             running.cancel()
     finally:
         await database.close()
