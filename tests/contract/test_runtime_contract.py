@@ -132,7 +132,7 @@ async def test_stderr_is_not_mixed_in_and_its_end_is_kept(bench):
 async def test_a_container_that_takes_the_signal_ends_with_its_own_code(bench):
     async with running(bench.runtime(POLITE)) as container, aclosing(container.output()) as output:
         assert await line_of(output) == b"up\n"
-        await container.stop(grace_seconds=10)
+        await container.stop(grace_seconds=60)
         assert b"".join([chunk async for chunk in output]) == b"bye\n"
         assert (await container.wait()).code == 7
 
@@ -289,7 +289,7 @@ async def test_a_runtimes_own_containers_outlive_its_looking_for_others(bench):
     async with aclosing(container.output()) as output:
         assert await line_of(output) == b"up\n"
 
-    await container.stop(grace_seconds=10)
+    await container.stop(grace_seconds=60)
 
     assert (await container.wait()).code == 7
     await container.remove()

@@ -230,7 +230,7 @@ def test_another_build_replaces_the_agents_and_the_conversation_goes_on(stack):
     with (stack.root / "orchestrator" / "__init__.py").open("a") as source:
         source.write("\n# Another version.\n")
 
-    stack.compose("up", "-d", "--build", seconds=600)
+    stack.compose("up", "-d", "--build", seconds=900)
     stack.until_up()
     answer = stack.say("list reminders")
 
@@ -240,7 +240,7 @@ def test_another_build_replaces_the_agents_and_the_conversation_goes_on(stack):
 
 
 def test_a_home_of_a_newer_andy_is_refused_and_left_as_it_is(stack):
-    stack.compose("stop", "andy", seconds=150)
+    stack.compose("stop", "andy")
     found = version_of(stack)
     set_version(stack, 999)
 
@@ -257,7 +257,7 @@ def test_a_home_of_a_newer_andy_is_refused_and_left_as_it_is(stack):
 def test_taken_down_it_leaves_nothing_but_the_home(stack):
     stack.say("echo hello")
 
-    stack.compose("down", "--volumes", seconds=150)
+    stack.compose("down", "--volumes")
 
     assert stack.left() == []
     assert (stack.root / "store" / "messages.db").exists()

@@ -25,6 +25,7 @@ from orchestrator.targets import parse_target
 from tests.fakes.clock import FakeClock
 from tests.fakes.runtimes import DockerBench, a_spec, all_of, running
 from tests.fakes.small_internet import PUBLIC, SmallInternet
+from tests.fakes.until import until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -35,7 +36,7 @@ proxy = urllib.parse.urlsplit(os.environ.get('HTTPS_PROXY', ''))
 for host, port in order['through']:
     import base64
     proof = base64.b64encode(f'{proxy.username}:{proxy.password}'.encode()).decode()
-    line = http.client.HTTPConnection(proxy.hostname, proxy.port, timeout=5)
+    line = http.client.HTTPConnection(proxy.hostname, proxy.port, timeout=60)
     line.set_tunnel(host, port, {'Proxy-Authorization': f'Basic {proof}'})
     try:
         line.request('GET', '/')
@@ -145,10 +146,11 @@ async def test_a_list_lets_out_to_exactly_what_is_on_it(bench: DockerBench, outs
             straight=[(outside, 8000)],
             environment={"HTTPS_PROXY": proxy},
         )
+        await until(lambda: len(events) >= 3, "all is told: a connection when it has ended")
     assert said[0] == "good.example 443 hello"
     assert ["403" in line for line in said[1:5]] == [True] * 4, said
     assert said[5:7] == [f"{outside} 8000 no", "networks 1"], "there is no way around the proxy"
-    kinds = [(event.kind, event.detail["target"]) for event in events]
+    kinds = sorted((event.kind, event.detail["target"]) for event in events)
     assert kinds == [
         ("egress.connection", "good.example:443"),
         ("egress.refused", "good.example:80"),

@@ -53,7 +53,7 @@ def run_confined(client: docker.APIClient, tag: str, script: str) -> str:
     )["Id"]
     try:
         client.start(container)
-        code = client.wait(container, timeout=60)["StatusCode"]
+        code = client.wait(container, timeout=600)["StatusCode"]
         printed = client.logs(container, stdout=True, stderr=False).decode()
         assert code == 0, client.logs(container).decode()
     finally:

@@ -60,7 +60,7 @@ def test_a_hook_that_never_ends_costs_no_prompt_and_no_notice(
         assert (end.error, end.told) == (None, ())
         runner.give(2, "again", a_notice(5, "I wait"))
         assert [notice.id for notice in runner.told(2)] == [5]
-        assert "UserPromptSubmit took too long" in runner.stderr
+    assert "UserPromptSubmit took too long" in runner.stderr
     assert [last_user_text(turn) for turn in api.turns] == ["go", "again"]
 
 

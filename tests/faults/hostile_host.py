@@ -19,8 +19,8 @@ from orchestrator.container.docker_engine import DockerEngine
 from orchestrator.container.running_process import RunningProcess
 
 SCRIPTS = Path(os.environ["ANDY_HOME"]) / "hostile"
-reaper.SILENT_MS = 15_000  # the honest runner says that it lives every ten seconds
-reaper.FIRST_SIGN_MS = 15_000
+reaper.SILENT_MS = 40_000  # the honest runner says that it lives every ten seconds
+reaper.FIRST_SIGN_MS = 40_000
 reaper.TURN_GRACE_MS = 1_000
 reaper.CLOSE_GRACE_MS = 2_000
 pace.PATIENCE_MS = 3_000

@@ -15,7 +15,7 @@ NOW = 1_795_339_800_000
 
 
 def main(contexts: Path, first: int, turns: int) -> None:
-    desk = ContextManager.of(contexts, "family", counter=EstimatingCounter(), lock_seconds=60)
+    desk = ContextManager.of(contexts, "family", counter=EstimatingCounter(), lock_seconds=240)
     for turn in range(first, first + turns):
         for who, role in (("u", "user"), ("a", "assistant")):
             desk.register_message(

@@ -57,10 +57,9 @@ def converse(desk: ContextManager, turns: int = 2) -> None:
 # Writers
 
 
-@pytest.mark.timeout(300)  # for a machine that has more to do
 def test_two_processes_of_200_messages_each_lose_none(tmp_path: Path):
     savers = [saver(tmp_path, first, 100) for first in (1, 1_001)]
-    told = [one.communicate(timeout=100)[0].split() for one in savers]
+    told = [one.communicate(timeout=500)[0].split() for one in savers]
 
     assert [one.returncode for one in savers] == [0, 0]
     context = manager(tmp_path, []).load(now_ms=NOW).context
@@ -84,7 +83,7 @@ def test_threads_of_one_process_lose_none_either(tmp_path: Path):
     assert manager(tmp_path, []).load(now_ms=NOW).context.stats.dialog_turns == 100
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_kill_9_in_a_thousand_saves_leaves_a_file_that_parses_and_loses_nothing_that_was_told(tmp_path: Path):
     killed = subprocess.run(
         [sys.executable, KILLING, tmp_path, "1000"],

@@ -13,7 +13,7 @@ from orchestrator.ipc import deposit
 from tests.fakes.andy_process import until
 from tests.fakes.mortal_andy import MortalAndy
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(300), pytest.mark.usefixtures("agent_image")]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900), pytest.mark.usefixtures("agent_image")]
 
 
 def test_a_turn_that_nobody_has_read_outlives_the_host_and_those_of_gone_runs_do_not(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.fakes.andy_process import AndyProcess, until
@@ -34,12 +34,15 @@ def test_random_kills_under_load(tmp_path: Path) -> None:
         andy.start_to_die_at(0)
         andy.until_settled_all()
         andy.check_answers(said)
-        assert _processes_of(andy) <= len(GROUPS)
+        until(lambda: _processes_of(andy) <= len(GROUPS), what="no agent is left over")
 
 
 def _processes_of(andy: AndyProcess) -> int:
     """How many agents of this home live: idle ones may, one a group."""
-    listed = subprocess.run(["pgrep", "-f", "agent_runner"], capture_output=True, text=True, check=False)
-    mark = str(andy.home / "data" / "process")
-    environments = (Path(f"/proc/{pid}/environ") for pid in listed.stdout.split())
-    return sum(mark in file.read_text(errors="replace") for file in environments if file.exists())
+    home = str(andy.home / "data" / "process")
+    agents = (
+        each.info
+        for each in psutil.process_iter(["environ", "cmdline"])
+        if "agent_runner" in " ".join(each.info["cmdline"] or ())
+    )
+    return sum(home in (info["environ"] or {}).get("ANDY_WORKSPACE", "") for info in agents)

@@ -103,11 +103,12 @@ def test_a_host_killed_at_random_goes_on_with_its_containers(tmp_path: Path) -> 
 
 
 def test_an_engine_that_breaks_off_and_comes_back_costs_no_answer(tmp_path: Path) -> None:
+    environment = {**SLOTS, "REJOIN_SECONDS": "600"}
     said: dict[str, str | None] = {}
     with (
         RelayThread(tmp_path / "engine.sock") as relay,
         MortalAndy(
-            tmp_path / "home", runtime="docker", environment={**SLOTS, "DOCKER_HOST": relay.address}
+            tmp_path / "home", runtime="docker", environment={**environment, "DOCKER_HOST": relay.address}
         ) as andy,
     ):
         andy.register("one", "two")

@@ -188,7 +188,7 @@ def test_a_bug_over_one_output_costs_its_group_an_attempt_and_nobody_a_slot(curs
     with cursed as andy:
         asked = andy.say("echo cursed", wait=0)["id"]
         until(lambda: andy.rows("SELECT 1 FROM turns WHERE attempt > 1"), what="the attempt has ended")
-        assert andy.say("echo free", group="other", wait=60)["reply"] == "free"
+        assert andy.say("echo free", group="other")["reply"] == "free"
         (turn,) = andy.rows("SELECT reason FROM turns WHERE group_folder = 'main'")
         assert turn["reason"] == "something went wrong inside Andy."
         (andy.home / "cured").touch()
@@ -197,9 +197,9 @@ def test_a_bug_over_one_output_costs_its_group_an_attempt_and_nobody_a_slot(curs
 
 def test_a_channel_that_does_not_come_up_keeps_nobody_waiting(cursed: AndyProcess) -> None:
     with cursed as andy:
-        assert andy.say("echo here", wait=60)["reply"] == "here"
+        assert andy.say("echo here")["reply"] == "here"
         until(lambda: andy.events().count("loop.restarts") == 3, what="it was tried again")
-        assert andy.say("echo still", wait=60)["reply"] == "still"
+        assert andy.say("echo still")["reply"] == "still"
 
 
 def test_no_log_holds_what_was_said_not_even_where_it_failed(cursed: AndyProcess) -> None:
