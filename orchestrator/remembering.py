@@ -14,6 +14,7 @@ from orchestrator.context.desk import ContextManager
 from orchestrator.context.model_summary import MAX_OUTPUT_TOKENS, ModelSummariser
 from orchestrator.context.tokens import EncodingCounter, TokenFactors
 from orchestrator.events import Bus
+from orchestrator.forgetting import Forgetting
 from orchestrator.hints import Hints
 from orchestrator.models import Folder, Group, TurnKind
 from orchestrator.restoring import Asked, Restoring
@@ -64,6 +65,14 @@ class Remembering:
             on_told=hints.outbox.give,
             on_fold=self._summaries.note if self._has_model else fold_nothing,
         )
+        self._forgetting = Forgetting(
+            database,
+            self.chronicle,
+            clock=clock,
+            bus=bus,
+            name=settings.assistant_name,
+            on_forgetting=self._summaries.drop,
+        )
         factors = TokenFactors(data / "context" / "token-factors.json")
         self._lessons = TokenLessons(database, factors=factors, counter=self._counter, clock=clock, bus=bus)
         self.restoring = Restoring(
@@ -80,6 +89,7 @@ class Remembering:
         summaries = {"summaries": self._summaries.run} if self._has_model else {}
         return {
             "context": self.chronicle.run,
+            "forgetting": self._forgetting.run,
             "token-lessons": self._lessons.run,
             **self.restoring.loops(),
             **summaries,

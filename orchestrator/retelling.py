@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from agent_runner.wire.order import Request
+from orchestrator.context.dialogue import Spoken
+from orchestrator.context.models import answer_id, question_id
+from orchestrator.context.retraction import TAKEN_BACK
 from orchestrator.inbound import triggers
 from orchestrator.models import Group, TurnKind
 from orchestrator.outbound.format import for_people
@@ -14,7 +17,6 @@ from orchestrator.store.exchanges import Exchange
 BY_ITSELF = "(Nobody asked: you woke by yourself.)"
 BY_SCHEDULE = "(A scheduled task asked:)"
 CALLED = "(called you)"
-TAKEN_BACK = "(taken back by who wrote it)"
 
 
 def asked_in_words(exchange: Exchange, group: Group, *, name: str) -> str:
@@ -35,6 +37,19 @@ def said_in_words(exchange: Exchange) -> str:
 def is_worth_keeping(exchange: Exchange) -> bool:
     """Whether it is part of a conversation: what an agent does by itself, in silence, is none."""
     return exchange.kind is not TurnKind.AUTO or bool(said_in_words(exchange))
+
+
+def spoken_in(exchange: Exchange, group: Group, *, name: str) -> Iterator[Spoken]:
+    """Yield what a conversation keeps of an exchange: the question, and the answer once it has ended."""
+    if not is_worth_keeping(exchange):
+        return
+    asked = asked_in_words(exchange, group, name=name)
+    said = said_in_words(exchange)
+    if asked:
+        yield Spoken(id=question_id(exchange.turn), role="user", content=asked, at_ms=exchange.asked_ms)
+    if exchange.is_settled and said:
+        at_ms = exchange.ended_ms or exchange.asked_ms
+        yield Spoken(id=answer_id(exchange.turn), role="assistant", content=said, at_ms=at_ms)
 
 
 def _asked(kind: TurnKind, requests: Iterable[Request]) -> str:

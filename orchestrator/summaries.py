@@ -62,6 +62,7 @@ class Summaries:
         self._clock = clock
         self._bus = bus
         self._jobs: dict[Folder, Job] = {}
+        self._doing: Folder | None = None
 
     def note(self, group: Group, registered: Registered) -> None:
         """Take notice that messages have left a window; several make one job."""
@@ -69,6 +70,12 @@ class Summaries:
         if job is None:
             job = Job(group=group, old=registered.old_summary, evicted=(), made="")
         self._jobs[group.folder] = job.and_then(registered)
+
+    def drop(self, folder: Folder) -> None:
+        """Let go of what left a group's window: some of it was taken back."""
+        self._jobs.pop(folder, None)
+        if self._doing == folder:
+            self._doing = None
 
     async def run(self) -> None:
         """Work whenever something was sent, and look for what is left once a minute."""
@@ -92,9 +99,11 @@ class Summaries:
         return turn is not None and turn.kind is not TurnKind.WORKER
 
     async def _do(self, job: Job) -> None:
-        folder = job.group.folder
+        folder = self._doing = job.group.folder
         try:
             summary = await self._summariser(job.group).fold(job.old, job.evicted)
+            if self._doing != folder:
+                return
             stood = await asyncio.to_thread(
                 self._manager(folder).put_summary,
                 summary,

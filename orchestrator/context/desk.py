@@ -7,15 +7,16 @@ was kept before is there still. `now_ms` is epoch milliseconds. Nothing is kept 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from orchestrator.context import dialogue, hydrate, memory, merging, models, window, workflow
+from orchestrator.context import dialogue, hydrate, memory, merging, models, retraction, window, workflow
 from orchestrator.context.dialogue import Registered, Spoken
 from orchestrator.context.files import Brain, Draft, Report
 from orchestrator.context.hydrate import Hydrated
-from orchestrator.context.models import Context, Role
+from orchestrator.context.models import SESSION_TOLD, Context, Message, Role
 from orchestrator.context.refusals import UnknownPlanTask
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import Kept, Snapshot
@@ -117,8 +118,24 @@ class ContextManager:
     def join_summary(self, told: str, *, now_ms: int) -> None:
         """Let what a session said of itself join the running summary, as after a compaction."""
         with self.brain.changed(now_ms) as draft:
-            old = draft.context.conversation.running_summary
-            _set_summary(draft, merged(old, self._clean(told)))
+            old = draft.context.conversation
+            summary = merged(old.running_summary, self._clean(told))
+            _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, SESSION_TOLD)))
+
+    def turns_told(self, *, now_ms: int) -> set[int]:
+        """The turns whose words are in what is kept, in snapshots too."""
+        found = retraction.turns_in(self.load(now_ms=now_ms).context)
+        return found.union(*(retraction.turns_in(one.context) for one in self.brain.snapshots.readable()))
+
+    def take_back(self, taken: Collection[str], words: Mapping[str, Message], *, now_ms: int) -> None:
+        """Let go of the words of the messages of `taken`, in snapshots too (`retraction.without`)."""
+        clean = {
+            one.id: one.model_copy(update={"content": self._clean(one.content)}) for one in words.values()
+        }
+        left = partial(retraction.without, taken=taken, words=clean, summariser=self.summariser)
+        with self.brain.changed(now_ms) as draft:
+            draft.context = left(draft.context)
+            self.brain.snapshots.rewrite(left)
 
     def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> Snapshot | None:
         """Forget the dialogue, its summary and the SDK's session, after a snapshot (`/clear`).
@@ -171,7 +188,9 @@ class ContextManager:
                 update={"conversation": conversation, "revision": draft.context.revision}
             )
             if cut.evicted:
-                _set_summary(draft, self.summariser.fold(conversation.running_summary, cut.evicted))
+                ids = (one.id for one in cut.evicted)
+                summary = self.summariser.fold(conversation.running_summary, cut.evicted)
+                _set_summary(draft, summary, folded=(*conversation.folded, *ids))
         return draft.context
 
     # The SDK's session
@@ -294,7 +313,8 @@ class ContextManager:
                 _set_active(draft, plan_id, next((task.id for task in going), None))
             if resets_summary and plan:
                 self._snapshot(draft, now_ms, "plan")
-                _set_summary(draft, within("\n".join(filter(None, (plan.title, plan.objective)))))
+                opening = "\n".join(filter(None, (plan.title, plan.objective)))
+                _set_summary(draft, within(opening), folded=())
         return plan
 
     def set_active_task(self, task_id: str | None, *, now_ms: int) -> Task | None:
@@ -413,6 +433,9 @@ def _follow(draft: Draft, plan: Plan, task: Task) -> None:
         _set_active(draft, plan.id, task.id)
 
 
-def _set_summary(draft: Draft, summary: str) -> None:
-    conversation = draft.context.conversation.model_copy(update={"running_summary": summary})
+def _set_summary(draft: Draft, summary: str, *, folded: Iterable[str] | None = None) -> None:
+    """Put a summary, of other messages than before if `folded` says so."""
+    conversation = draft.context.conversation
+    made_of = conversation.folded if folded is None else tuple(folded)
+    conversation = conversation.model_copy(update={"running_summary": summary, "folded": made_of})
     draft.context = draft.context.model_copy(update={"conversation": conversation})

@@ -64,6 +64,7 @@ def registered(
         update={
             "recent_window": cut.kept,
             "running_summary": summariser.fold(old, cut.evicted) if cut.evicted else old,
+            "folded": (*before.folded, *(one.id for one in cut.evicted)),
             "seen": before.seen.with_ids(new),
         }
     )
@@ -83,6 +84,7 @@ def closed(context: Context, *, through_turn: int | None = None) -> Context:
     conversation = context.conversation.model_copy(
         update={
             "running_summary": "",
+            "folded": (),
             "recent_window": (),
             "seen": context.conversation.seen.up_to(through_turn),
         }

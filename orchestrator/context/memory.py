@@ -10,6 +10,7 @@ from orchestrator.context.models import (
     MAX_CONTENT_CHARS,
     MAX_DECISION_CHARS,
     MAX_DECISIONS,
+    MAX_FOLDED,
     MAX_OPEN_FILES,
     MAX_PATH_CHARS,
     MAX_SESSION_HISTORY,
@@ -118,7 +119,10 @@ def capped(context: Context) -> Context:
                 }
             ),
             "conversation": conversation.model_copy(
-                update={"running_summary": script.within(conversation.running_summary)}
+                update={
+                    "running_summary": script.within(conversation.running_summary),
+                    "folded": conversation.folded[-MAX_FOLDED:],
+                }
             ),
             "sdk": sdk.model_copy(
                 update={

@@ -57,6 +57,7 @@ def _conversation(base: Conversation, disk: Conversation, mine: Conversation) ->
     return disk.model_copy(
         update={
             "running_summary": _later(base.running_summary, disk.running_summary, mine.running_summary),
+            "folded": _union(base.folded, disk.folded, mine.folded),
             "recent_window": held,
             "seen": disk.seen.up_to(mine.seen.floor).with_ids(mine.seen.ids),
         }

@@ -19,11 +19,15 @@ MAX_OPEN_FILES, MAX_PATH_CHARS = 20, 300
 MAX_CHECKPOINTS = 20
 MAX_SESSION_HISTORY = 20
 MAX_SEEN = 400
+MAX_FOLDED = 400
 MAX_NAME_CHARS = 200
 MAX_CONTENT_CHARS = 24_000
 """Of one message as it is kept. No 800 tokens of writing come near it; a row of blanks would."""
 
 Role = Literal["user", "assistant"]
+
+SESSION_TOLD = "session"
+"""Stands among the messages that a summary is made of for what a session said of itself."""
 
 _ID = re.compile(r"t(\d{1,15})\.([ua])")
 
@@ -137,6 +141,8 @@ class Conversation(_Kept):
     """The dialogue: its newest messages whole, what went before as a summary."""
 
     running_summary: str = ""
+    folded: Strings = ()
+    """The ids of the messages that it was made of, oldest first: it is made anew when one is taken back."""
     recent_window: tuple[Message, ...] = ()
     seen: Seen = Seen()
 

@@ -8,7 +8,8 @@ the group's lock.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,6 +143,25 @@ class Snapshots:
         if found is None:
             raise UnknownSnapshot(name)
         return _kept(name, found)
+
+    def readable(self) -> Iterator[Kept]:
+        """Yield what each holds that can be read, newest first."""
+        for one in self.listed():
+            with suppress(SnapshotDamaged, UnknownSnapshot):
+                yield self.read(one.name)
+
+    def rewrite(self, change: Callable[[Context], Context]) -> None:
+        """Change the contexts in all that can be read; `change` gives the same one where there is no need."""
+        for one in self.listed():
+            with suppress(SnapshotDamaged, UnknownSnapshot):
+                context = self.read(one.name).context
+                if (changed := change(context)) is not context:
+                    self._put(one.name, {"context": changed.model_dump(mode="json")})
+
+    def _put(self, name: str, parts: Mapping[str, Any]) -> None:
+        """Write some parts of a snapshot anew, the others as they are."""
+        found = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
+        disk.write_durably(self.folder / name, disk.encoded({**(found or {}), **parts}, self.redactor))
 
     def newest_valid(self) -> tuple[Snapshot, Kept] | None:
         """The newest that can be read, with what it holds."""

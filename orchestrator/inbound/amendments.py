@@ -3,7 +3,7 @@
 Not read yet: while its turn is queued, or as talk that no agent has seen, the words are replaced or gone. A
 turn that nobody asks for any more is withdrawn. Read already, while its turn runs or afterwards, nothing is
 asked again: an edit is kept as a note that the agent reads with the next question; deleted words are gone
-from the store, though what the agent made of them stays.
+from the store, and from what is kept of the conversation, though what the agent made of them stays.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from orchestrator.models import Group, Inbound, Message, Quote, TurnId, TurnKind, TurnState
-from orchestrator.store import messages, sessions, turns
+from orchestrator.store import messages, sessions, taken_back, turns
 from orchestrator.store.database import Tx
 
 NOT_ITS_SENDER = "not by its sender"
@@ -40,6 +40,8 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amended:
         return Amended(reason=NOT_ITS_SENDER)
     await messages.blank(tx, target)
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
+    if turn is not None:
+        await taken_back.note(tx, turn.folder, turn.id, target.seq)
     if turn is None or turn.state is not TurnState.QUEUED or turn.kind is not TurnKind.CHAT:
         return Amended(reason=DELETED, message=target)
     await messages.release(tx, target.seq, reason=DELETED)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.models import Folder, SessionCommand, TurnId, TurnKind, TurnState
@@ -54,6 +56,15 @@ async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[Exchan
         ORDER BY id
         """,
         (folder, mark, limit),
+    )
+    return [await _exchange(tx, row) for row in rows]
+
+
+async def of_turns(tx: Tx, folder: Folder, turns: Iterable[int]) -> list[Exchange]:
+    """Those of some turns of a group that are there, oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM turns WHERE group_folder = ? AND id IN (SELECT value FROM json_each(?)) ORDER BY id",
+        (folder, json.dumps(sorted(turns))),
     )
     return [await _exchange(tx, row) for row in rows]
 

@@ -29,6 +29,8 @@ class House:
     manager: ContextManager
     group: Group
     asked: list[str] = field(default_factory=list)
+    opened: int = 0
+    """How often a summary was about to be put."""
     answer: Callable[[], str] = lambda: "They go by train."
     summaries: Summaries = field(init=False)
 
@@ -36,7 +38,7 @@ class House:
         self.summaries = Summaries(
             self.household.database,
             summariser=lambda _: ModelSummariser(self._ask, EstimatingCounter()),
-            manager=lambda _: self.manager,
+            manager=self._opened,
             clock=self.household.clock,
             bus=self.household.bus,
         )
@@ -44,6 +46,10 @@ class House:
     async def _ask(self, system: str, text: str) -> str:
         self.asked.append(text)
         return self.answer()
+
+    def _opened(self, _: Folder) -> ContextManager:
+        self.opened += 1
+        return self.manager
 
     def speak(self, number: int) -> None:
         """Register what pushes the rest out of the window."""
@@ -123,6 +129,28 @@ async def test_a_failing_model_leaves_the_extractive_summary(house: House) -> No
         house.sent()
         await until(lambda: house.summary == "Better.", "the next one is tried")
     assert "trains" in extractive
+
+
+async def test_what_was_taken_back_is_summed_up_by_nobody(house: House) -> None:
+    def meanwhile() -> str:
+        house.summaries.drop(FAMILY)
+        return "They go by train."
+
+    house.answer = meanwhile
+    async with house.working():
+        house.speak(1)
+        house.speak(2)
+        house.sent()
+        await until(lambda: house.asked, "it was asked")
+        house.speak(3)
+        house.summaries.drop(FAMILY)
+        house.answer = lambda: "Of what was said since."
+        house.speak(4)
+        house.sent()
+        await until(lambda: house.summary == "Of what was said since.", "the next one is made")
+    assert house.opened == 1, "what the first said was put nowhere"
+    assert len(house.asked) == 2
+    assert '"text": "2 They' not in house.asked[1], "nobody is asked about what was let go"
 
 
 async def test_a_summary_of_what_is_no_more_takes_no_place(house: House) -> None:

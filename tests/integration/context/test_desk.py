@@ -123,7 +123,7 @@ def test_the_schema_of_context_json_is_that_of_the_specification(desk: ContextMa
     assert set(document["memory"]) == {
         *("active_plan_id", "active_task_id", "last_decisions", "open_files", "working_directory", "note"),
     }
-    assert set(document["conversation"]) == {"running_summary", "recent_window", "seen"}
+    assert set(document["conversation"]) == {"running_summary", "folded", "recent_window", "seen"}
     assert set(document["conversation"]["recent_window"][0]) == {"id", "role", "content", "ts"}
     assert set(document["stats"]) == {"dialog_turns", "total_tokens"}
     assert document["revision"] == 3
@@ -160,7 +160,9 @@ def test_sixty_messages_leave_a_window_of_at_most_800_tokens_and_a_summary_of_th
 
     context = desk.load(now_ms=NOW).context
     window = context.conversation.recent_window
+    every = [f"t{turn}.{who}" for turn in range(1, 31) for who in "ua"]
 
+    assert [*context.conversation.folded, *(message.id for message in window)] == every, "each folded once"
     assert sum(cost(message, COUNTER) for message in window) <= KEEP_TOKENS
     assert window[0].role == "user"
     assert window[-1].id == "t30.a"
