@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from orchestrator.backup import archive
 from tests.fakes.andy_process import AndyProcess
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def test_a_running_andy_is_backed_up_and_goes_on_elsewhere(tmp_path: Path) -> None:

@@ -6,11 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.fakes.andy_process import PATIENCE_SECONDS, AndyProcess
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def chat(andy: AndyProcess, lines: str) -> subprocess.CompletedProcess[str]:

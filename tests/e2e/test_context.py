@@ -13,7 +13,6 @@ from tests.fakes.andy_process import AndyProcess, until
 from tests.fakes.live_files import contents
 from tests.fakes.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, system_text
 
-pytestmark = pytest.mark.timeout(240)
 CANARY = "sk-ant-api03-canary-0123456789"
 
 
@@ -27,9 +26,15 @@ def window_of(home: Path) -> list[str]:
     return [one["content"] for one in context_of(home).get("conversation", {}).get("recent_window", [])]
 
 
-def until_kept(andy: AndyProcess, text: str) -> None:
+def until_kept(andy: AndyProcess, answer: str) -> None:
+    """Wait for what the agent answered: what it was asked is kept long before."""
     copy = andy.home / "data" / "env" / "main" / "context.json"
-    until(lambda: copy.exists() and text in copy.read_text(), what=f"'{text}' is in the container's copy")
+
+    def is_kept() -> bool:
+        kept = json.loads(copy.read_text())["conversation"]["recent_window"] if copy.exists() else []
+        return any(one["role"] == "assistant" and answer in one["content"] for one in kept)
+
+    until(is_kept, what=f"'{answer}' is in the container's copy")
 
 
 def test_without_a_model_it_is_told_what_was_talked_about_also_after_a_power_cut(

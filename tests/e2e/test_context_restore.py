@@ -21,7 +21,6 @@ from tests.fakes.messages_api import (
     UseTool,
 )
 
-pytestmark = pytest.mark.timeout(300)
 DAY_MS = 24 * 3_600_000
 SAID = (("The first bee is blue.", "Noted blue."), ("The second bee is red.", "Noted red."))
 NEW = "Which colours have my bees?"
@@ -55,7 +54,7 @@ class Talk:
         before = len(self.api.turns)
         self.api.then(UseTool("Bash", {"command": "echo bees"}), Hang())
         message = str(self.andy.say(text, wait=0)["id"])
-        self.api.wait_for_turns(before + 2, seconds=90)
+        self.api.wait_for_turns(before + 2)
         return message
 
     @property

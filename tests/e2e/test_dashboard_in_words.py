@@ -11,8 +11,6 @@ import pytest
 
 from tests.fakes.andy_process import AndyProcess, until
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def andy(tmp_path: Path, runtime: str) -> Iterator[AndyProcess]:

@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.andy_process import AndyProcess, until
 from tests.fakes.messages_api import Say, ScriptedMessagesApi, UseTool, system_text, tool_names, tool_results
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.docker]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.docker]
 ROOT = Path(__file__).parents[2]
 
 
@@ -84,12 +84,13 @@ def test_a_list_lets_out_to_exactly_what_is_on_it(andy: AndyProcess, api: Script
     assert not {"WebFetch", "WebSearch"} & set(tool_names(api.turns[0]))
 
     until(lambda: len(egress_of(andy)) >= 3, what="it is written down")
-    assert [(row["kind"], row["detail"]["target"]) for row in egress_of(andy)] == [
+    rows = sorted(egress_of(andy), key=lambda row: row["kind"])  # a connection is told of when it has ended
+    assert [(row["kind"], row["detail"]["target"]) for row in rows] == [
         ("egress.connection", "good.example:443"),
         ("egress.refused", "good.example:80"),
         ("egress.refused", "home.example:443"),
     ]
-    assert egress_of(andy)[0]["detail"]["bytes_in"] > len("hello from outside")
+    assert rows[0]["detail"]["bytes_in"] > len("hello from outside")
     assert {row["group"] for row in egress_of(andy)} == {"main"}
     assert andy.listed("audit", "verify")["ok"]
 
@@ -121,7 +122,7 @@ def test_an_open_group_is_on_a_second_network_and_is_shouted_about(
 
 
 def fetch(place: str) -> str:
-    return f'curl -sS -m 20 -p -x "$HTTPS_PROXY" http://{place}/ 2>&1 || true'
+    return f'curl -sS -m 60 -p -x "$HTTPS_PROXY" http://{place}/ 2>&1 || true'
 
 
 def configure(andy: AndyProcess, egress: object) -> None:

@@ -25,7 +25,6 @@ from tests.fakes.messages_api import (
 )
 from tests.fakes.noticing_runner import whole_text
 
-pytestmark = pytest.mark.timeout(300)
 KEY = "sk-ant-api03-the-key-of-the-owner"
 CALLS_A_GROUP = 48
 """Each begins and fails, and with the ends of their six batches these are more than 100 events."""

@@ -12,8 +12,6 @@ import pytest
 from tests.fakes.andy_process import AndyProcess
 from tests.fakes.messages_api import Fail, Say, ScriptedMessagesApi, all_text
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def andy(tmp_path: Path, runtime: str) -> Iterator[AndyProcess]:

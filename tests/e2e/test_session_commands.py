@@ -10,8 +10,6 @@ import pytest
 from tests.fakes.andy_process import AndyProcess, until
 from tests.fakes.messages_api import Say, ScriptedMessagesApi, all_text, last_user_text
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def api() -> Iterator[ScriptedMessagesApi]:

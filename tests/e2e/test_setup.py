@@ -142,7 +142,7 @@ def test_a_person_is_led_through_it(andy, phone):
         os.write(leader, f"{answer}\n".encode())
     with suppress(OSError):  # a terminal ends with an error
         wait_for("All is set up")
-    process.wait(60)
+    process.wait(180)
     os.close(leader)
     scanning.join()
 

@@ -16,8 +16,6 @@ import pytest
 from tests.fakes.andy_process import AndyProcess, until
 from tests.fakes.messages_api import Hang, Say, ScriptedMessagesApi
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def api() -> Iterator[ScriptedMessagesApi]:
@@ -91,7 +89,7 @@ class Asking:
         self._thread.start()
 
     def answer(self) -> dict[str, Any]:
-        self._thread.join(timeout=60)
+        self._thread.join(timeout=240)
         return self._found
 
 

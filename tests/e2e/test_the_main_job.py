@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.fakes.andy_process import AndyProcess, until
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def test_a_message_a_follow_up_and_a_reminder(tmp_path: Path, runtime: str) -> None:
@@ -19,7 +15,7 @@ def test_a_message_a_follow_up_and_a_reminder(tmp_path: Path, runtime: str) -> N
         turns = {row["id"]: row["run_id"] for row in andy.rows("SELECT id, run_id FROM turns")}
         assert turns[first["turn"]] == turns[second["turn"]]
 
-        andy.say("remind me in 2 seconds to stretch")
+        andy.say("remind me in 5 seconds to stretch")
         (due,) = andy.rows("SELECT due_ms FROM reminders")
         sent = until(
             lambda: andy.rows(

@@ -142,7 +142,7 @@ def test_with_andy_up_the_command_line_pairs_through_it_and_the_next_message_is_
         until(lambda: "▀" in pairing.stdout.readline(), what="the code is shown")
         phone.scan()
         shown, errors = pairing.stdout.read(), pairing.stderr.read()
-        assert (pairing.wait(60), errors) == (0, "")
+        assert (pairing.wait(180), errors) == (0, "")
 
     assert f"WhatsApp is paired with +{wa.ANDY}." in shown
     phone.write(wa.heard("@Andy add milk to the shopping list", message_id="3A1"))
@@ -165,7 +165,7 @@ def test_with_andy_down_the_command_line_pairs_by_itself_and_andy_finds_the_logi
         assert pairing.stdout is not None
         until(lambda: "4567-ABCD" in pairing.stdout.readline(), what="the letters")
         phone.scan()
-        assert pairing.wait(60) == 0
+        assert pairing.wait(180) == 0
     down = andy.listed("whatsapp", "status")
     assert (down["state"], down["account"], down["is_running"]) == ("down", f"+{wa.ANDY}", False)
 

@@ -7,12 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.test_logs import following, read_until
 from tests.fakes.andy_process import AndyProcess
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def test_a_message_is_followed_with_andy_down(tmp_path: Path) -> None:
