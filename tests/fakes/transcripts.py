@@ -26,8 +26,8 @@ class Writing:
         self._message("assistant", [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}])
         return self._message("user", [{"type": "tool_result", "tool_use_id": "t", "content": "hi"}])
 
-    def attaches(self) -> str:
-        return self._add("attachment", attachment={"type": "date"})
+    def attaches(self, **more: str) -> str:
+        return self._add("attachment", attachment={"type": "date", **more})
 
     def compacts(self) -> str:
         boundary = self._add(
