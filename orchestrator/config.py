@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import tomllib
@@ -247,7 +248,7 @@ def _from_toml(path: Path) -> dict[str, Any]:
     flat = _flat(found)
     for key in flat:
         if key.lower() not in Settings.model_fields:
-            raise SettingError(f"{path}: '{key}' is no setting. Known: {', '.join(known_names())}.")
+            raise _unknown(key, str(path))
     return flat
 
 
@@ -264,7 +265,7 @@ def _from_dotenv(path: Path) -> dict[str, Any]:
     from dotenv import dotenv_values
 
     try:
-        return _ours(dotenv_values(path, interpolate=False), str(path))
+        return _ours(dotenv_values(path, interpolate=False), str(path), is_ours=True)
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
 
@@ -273,16 +274,30 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return _ours(environment, "the environment")
 
 
-def _ours(found: Mapping[str, str | None], where: str) -> dict[str, Any]:
-    """Those of our names; an `ANDY_…` that is none of them is a typing error, not somebody else's."""
+def _ours(found: Mapping[str, str | None], where: str, *, is_ours: bool = False) -> dict[str, Any]:
+    """Those of our names; an `ANDY_…` that is none of them is a typing error, not somebody else's.
+
+    `is_ours`: a file for Andy, in which a name that is nearly one of ours is a typing error too.
+    """
     ours: dict[str, Any] = {}
     for key, value in found.items():
         if key.lower() in Settings.model_fields:
             if value:
                 ours[key] = value
-        elif key.startswith("ANDY_") and key != HOME_KEY:
-            raise SettingError(f"{where}: '{key}' is no setting. Known: {', '.join(known_names())}.")
+        elif key != HOME_KEY and (key.startswith("ANDY_") or (is_ours and _meant_by(key))):
+            raise _unknown(key, where)
     return ours
+
+
+def _unknown(key: str, where: str) -> SettingError:
+    meant = _meant_by(key)
+    known = f"Did you mean {meant}?" if meant else f"Known: {', '.join(known_names())}."
+    return SettingError(f"{where}: '{key}' is no setting. {known}")
+
+
+def _meant_by(key: str) -> str | None:
+    """The setting that a name is only a slip away from."""
+    return next(iter(difflib.get_close_matches(key.upper(), known_names(), n=1, cutoff=0.85)), None)
 
 
 def known_names() -> list[str]:

@@ -16,6 +16,7 @@ AndyError                    a person reads the text: it names the mend
 │   ├── BadTime
 │   ├── BadSchedule
 │   ├── UnknownTask
+│   ├── NoDashboard
 │   ├── TaskRefused
 │   └── ImportRefused        the files of a dashboard cannot be taken, and why, row by row
 ├── ContainerError           a runtime cannot do what was asked
@@ -144,6 +145,19 @@ class UnknownTask(BadRequest):
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id
         super().__init__(f"There is no task '{task_id}' here.")
+
+
+class NoDashboard(BadRequest):
+    """The group has no dashboard yet."""
+
+    code = "no_dashboard"
+    http_status = 404
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        super().__init__(
+            f"'{folder}' has no dashboard yet: it is made with the first task, as by 'add a task …'."
+        )
 
 
 class TaskRefused(BadRequest):

@@ -39,7 +39,10 @@ def usage(
 
 @budget_app.command(name="list")
 def list_budgets(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the budgets and what is used of each. Works with Andy down."""
+    """List the budgets and what is used of each. Works with Andy down.
+
+    Example: `andy budget list`
+    """
     from orchestrator.cli import account_reports, terminal
 
     at = terminal.moment(home)
@@ -82,7 +85,10 @@ def remove_budget(
     *,
     home: HomeOption = None,
 ) -> None:
-    """Remove a budget. It holds from the next request on."""
+    """Remove a budget. It holds from the next request on.
+
+    Example: `andy budget remove 1`
+    """
     from orchestrator.cli import account_reports, terminal
 
     asyncio.run(
@@ -120,7 +126,10 @@ def audit(
 
 @audit_app.command
 def verify(*, as_json: JsonOption = False, home: HomeOption = None) -> int:
-    """See whether a row was changed or is missing: each is sealed over the one before. 1 when one is."""
+    """See whether a row was changed or is missing: each is sealed over the one before. 1 when one is.
+
+    Example: `andy audit verify`
+    """
     from orchestrator.cli import account_reports, terminal
 
     found = asyncio.run(terminal.read(home, account_reports.verify_audit))

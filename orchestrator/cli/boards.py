@@ -20,7 +20,7 @@ from orchestrator.dashboard.files import export, importing
 from orchestrator.dashboard.models import Actor, Hand, Snapshot
 from orchestrator.dashboard.upkeep import cycle
 from orchestrator.dashboard.views.board import snapshot
-from orchestrator.errors import BadRequest
+from orchestrator.errors import BadRequest, NoDashboard
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.models import Group
@@ -135,7 +135,7 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
             group = await groups.known(tx, folder or MAIN)
             seen = await snapshot(tx, group.folder)
             if seen is None:
-                raise BadRequest(f"'{group.folder}' has no dashboard yet.")
+                raise NoDashboard(group.folder)
             hours, now_ms = boards.hours_of(group), SystemClock().now_ms()
             if is_dry:
                 report = await cycle.look(tx, seen, hours, now_ms=now_ms)
@@ -161,7 +161,7 @@ def write_files(home: Path | None, folder: str | None, directory: Path) -> list[
     place = look(home, folder, itself)
     found = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
     if found is None:
-        raise BadRequest(f"'{place.group.folder}' has no dashboard yet.")
+        raise NoDashboard(place.group.folder)
     export.write(directory, found.contents)
     return sorted(found.contents)
 

@@ -32,7 +32,10 @@ def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: 
 
 @context_app.command
 def plan(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Show a group's plans with their tasks; an arrow is at the one that is worked on."""
+    """Show a group's plans with their tasks; an arrow is at the one that is worked on.
+
+    Example: `andy context plan family`
+    """
     from orchestrator import context_reports
     from orchestrator.cli import conversations
 
@@ -42,7 +45,10 @@ def plan(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOpti
 
 @context_app.command
 def snapshots(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the snapshots of a group's context, newest first."""
+    """List the snapshots of a group's context, newest first.
+
+    Example: `andy context snapshots family`
+    """
     from orchestrator import context_reports
     from orchestrator.cli import conversations, terminal
 
@@ -57,6 +63,8 @@ def restore(
     """Put a snapshot in place of what is kept: context and plans. A new session begins with it.
 
     What was there before is a snapshot then.
+
+    Example: `andy context restore family context-20261123T121000Z-r14.json`
     """
     from orchestrator.cli import conversations
 
@@ -77,7 +85,10 @@ def pin(
     off: Annotated[bool, Parameter(negative="", help="Let it go with the others again.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Keep a snapshot for good."""
+    """Keep a snapshot for good.
+
+    Example: `andy context pin family context-20261123T121000Z-r14.json`
+    """
     from orchestrator.cli import conversations
 
     conversations.pin(home, group, snapshot, off=off)
@@ -96,6 +107,8 @@ def reset(
     """Forget what is kept of a group's conversation; a new session begins with nothing.
 
     What was there before is a snapshot then. Its messages stay where they are, and so do its files.
+
+    Example: `andy context reset family --with-plans`
     """
     from orchestrator.cli import conversations
 
@@ -108,7 +121,10 @@ def reset(
 
 @context_app.command
 def why(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Tell how a group's conversation went on when its last container began, and why so."""
+    """Tell how a group's conversation went on when its last container began, and why so.
+
+    Example: `andy context why family`
+    """
     from orchestrator import context_reports
     from orchestrator.cli import conversations, terminal
 

@@ -22,7 +22,10 @@ def list_cron(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List scheduled tasks, notifications and reminders in one timetable, the next first."""
+    """List scheduled tasks, notifications and reminders in one timetable, the next first.
+
+    Example: `andy cron list --group family`
+    """
     from orchestrator import timetable
 
     read(home, lambda tx: timetable.rows(tx, group, with_over=with_over), timetable.lines, as_json=as_json)

@@ -16,12 +16,15 @@ from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitO
 dashboard_app = App(name="dashboard", help="What a group has to do, what is open, and what it is told when.")
 
 Status = Literal["pending", "sending", "delivered", "cancelled", "failed", "expired"]
-NO_DASHBOARD = "There is no dashboard yet."
+NO_DASHBOARD = "There is no dashboard yet: it is made with the first task."
 
 
 @dashboard_app.command(name="show")
 def show_board(*, group: GroupOption = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Show a group's dashboard as its agent reads it. Works with Andy down, as all but 'worker --llm' do."""
+    """Show a group's dashboard as its agent reads it. Works with Andy down, as all but 'worker --llm' do.
+
+    Example: `andy dashboard show --group family`
+    """
     from orchestrator.cli import boards
     from orchestrator.clock import SystemClock
     from orchestrator.dashboard.views import board, summary
@@ -50,7 +53,10 @@ def tasks(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List tasks, the next deadline first."""
+    """List tasks, the next deadline first.
+
+    Example: `andy dashboard tasks --all`
+    """
     from orchestrator.cli import boards
     from orchestrator.dashboard.views import told
 
@@ -67,7 +73,10 @@ def tasks(
 
 @dashboard_app.command
 def questions(*, group: GroupOption = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List open questions."""
+    """List open questions.
+
+    Example: `andy dashboard questions --group family`
+    """
     from orchestrator.cli import boards
     from orchestrator.dashboard.views import told
 
@@ -93,7 +102,10 @@ def notifications(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what was told and what is to be told, by due time."""
+    """List what was told and what is to be told, by due time.
+
+    Example: `andy dashboard notifications --status pending`
+    """
     from orchestrator.cli import boards
     from orchestrator.dashboard.views import told
 
@@ -115,7 +127,10 @@ def history(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what is done and moved to the history, the newest first."""
+    """List what is done and moved to the history, the newest first.
+
+    Example: `andy dashboard history --limit 10`
+    """
     from orchestrator.cli import boards
     from orchestrator.dashboard.views import told
 
@@ -135,7 +150,10 @@ def answer(
     group: GroupOption = None,
     home: HomeOption = None,
 ) -> None:
-    """Answer an open question."""
+    """Answer an open question.
+
+    Example: `andy dashboard answer q_1a2b3c4d "The big hall"`
+    """
     from orchestrator.cli import boards
 
     print(boards.answer(home, group, question, text))
@@ -152,7 +170,10 @@ def worker(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Keep a dashboard up now, whatever the clock says; with --limit, list the latest cycles instead."""
+    """Keep a dashboard up now, whatever the clock says; with --limit, list the latest cycles instead.
+
+    Example: `andy dashboard worker --dry-run`
+    """
     from orchestrator.cli import boards
 
     if limit:
@@ -170,7 +191,10 @@ def worker(
 
 @dashboard_app.command(name="export")
 def export_files(directory: Path, /, *, group: GroupOption = None, home: HomeOption = None) -> None:
-    """Write a dashboard as JSON files into a directory."""
+    """Write a dashboard as JSON files into a directory.
+
+    Example: `andy dashboard export ~/board --group family`
+    """
     from orchestrator.cli import boards
 
     print("\n".join(boards.write_files(home, group, directory)))
@@ -185,7 +209,10 @@ def import_files(
     replace: Annotated[bool, Parameter(negative="", help="In the place of all that is there.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Take a dashboard from JSON files: all of it, or nothing and every row that does not fit is named."""
+    """Take a dashboard from JSON files: all of it, or nothing and every row that does not fit is named.
+
+    Example: `andy dashboard import ~/board --group family`
+    """
     from orchestrator.cli import boards
 
     counts = boards.take_files(home, group, directory, replaces=replace)

@@ -30,7 +30,10 @@ def run_log(root: Path, folder: str, run: str | None) -> RunFile:
         found = [one for one in found if one.run.startswith(run)]
     if not found:
         which = f"run '{run}' of '{folder}'" if run else f"'{folder}'"
-        raise NoLog(f"There is no log of {which}. Logs are kept for 14 days, at most 50 a group.")
+        raise NoLog(
+            f"There is no log of {which}: nothing ran there, or that is no group (see 'andy groups list'). "
+            "Logs are kept for 14 days, at most 50 a group."
+        )
     return found[-1]
 
 

@@ -23,25 +23,37 @@ DONE = {
 
 @loop_app.command
 def on(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let a group's agent wake by itself. Works with Andy down, as the others do."""
+    """Let a group's agent wake by itself. Works with Andy down, as the others do.
+
+    Example: `andy loop on family`
+    """
     _act(home, group, "on", as_json=as_json)
 
 
 @loop_app.command
 def off(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let it wake no more by itself; what is pending is kept."""
+    """Let it wake no more by itself; what is pending is kept.
+
+    Example: `andy loop off family`
+    """
     _act(home, group, "off", as_json=as_json)
 
 
 @loop_app.command
 def pause(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let it rest until it is resumed; messages are still answered."""
+    """Let it rest until it is resumed; messages are still answered.
+
+    Example: `andy loop pause family`
+    """
     _act(home, group, "pause", as_json=as_json)
 
 
 @loop_app.command
 def resume(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let it go on, at the time that was set."""
+    """Let it go on, at the time that was set.
+
+    Example: `andy loop resume family`
+    """
     _act(home, group, "resume", as_json=as_json)
 
 
@@ -54,7 +66,10 @@ def wake(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Wake it now."""
+    """Wake it now.
+
+    Example: `andy loop wake family`
+    """
     _act(home, group, "wake", reason=reason, as_json=as_json)
 
 
@@ -66,7 +81,10 @@ def status(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show when it wakes next and why then, step by step, what is pending, and its newest cycles."""
+    """Show when it wakes next and why then, step by step, what is pending, and its newest cycles.
+
+    Example: `andy loop status family`
+    """
     from orchestrator import loop_reports
     from orchestrator.cli import terminal
     from orchestrator.clock import SystemClock

@@ -34,7 +34,7 @@ from orchestrator.cli.options import (
     read,
     show,
 )
-from orchestrator.errors import AndyError, BadRequest, NotRunning, leaves
+from orchestrator.errors import AndyError, BadRequest, NotRunning, UnknownTask, leaves
 
 USAGE, NOT_RUNNING = 2, 3
 
@@ -70,6 +70,7 @@ image_app = app.command(App(name="image", help="The agents' container image."))
 def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 usage, 3 not running."""
     try:
+        _check_text(sys.argv[1:])
         sys.exit(_code(app(exit_on_error=False, print_error=True, result_action="return_value")))
     except NotRunning as error:
         _fail(error, NOT_RUNNING)
@@ -89,8 +90,21 @@ def main() -> None:
         from cyclopts import CycloptsError
 
         if isinstance(error, CycloptsError):
+            print(
+                "See 'andy --help', or --help after a command; options stand after it too.", file=sys.stderr
+            )
             sys.exit(USAGE)
         raise
+
+
+def _check_text(words: list[str]) -> None:
+    """Bytes that are no UTF-8 come in as what can be written nowhere."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            shown = word.encode(errors="replace").decode()
+            raise BadRequest(f"'{shown[:40]}' is no UTF-8: check the terminal's encoding.") from error
 
 
 def _code(result: object) -> int:
@@ -98,13 +112,16 @@ def _code(result: object) -> int:
 
 
 def _fail(error: AndyError, code: int) -> None:
-    print(f"andy: {error}", file=sys.stderr)
+    mend = " See 'andy tasks list'." if isinstance(error, UnknownTask) else ""
+    print(f"andy: {error}{mend}", file=sys.stderr)
     sys.exit(code)
 
 
 @app.command
 def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
     """Show a message going all the way, on a home of its own, with no key and no phone.
+
+    Example: `andy demo --runtime process`
 
     Parameters
     ----------
@@ -172,7 +189,10 @@ def chat(
 
 @app.command
 def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Tell what runs, waits and is stuck."""
+    """Tell what runs, waits and is stuck.
+
+    Example: `andy status`
+    """
     from orchestrator import status as telling
     from orchestrator.cli import terminal
 
@@ -214,7 +234,10 @@ def turns(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what agents were asked, newest first. Works with Andy down."""
+    """List what agents were asked, newest first. Works with Andy down.
+
+    Example: `andy turns family`
+    """
     from orchestrator import reports
 
     read(home, lambda tx: reports.turns(tx, group, limit=limit), reports.turn_lines, as_json=as_json)
@@ -248,7 +271,10 @@ def logs(
 
 @groups_app.command(name="list")
 def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the registered groups."""
+    """List the registered groups.
+
+    Example: `andy groups list`
+    """
     from orchestrator import reports
 
     read(home, reports.groups, reports.group_lines, as_json=as_json)
@@ -334,7 +360,10 @@ def _object(text: str) -> dict[str, Any]:
 
 @groups_app.command
 def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
-    """Take a chat's agent away. Its files and history stay."""
+    """Take a chat's agent away. Its files and history stay.
+
+    Example: `andy groups remove family`
+    """
     from orchestrator.cli import terminal
 
     print(asyncio.run(terminal.unregister(home, folder)))
@@ -342,7 +371,10 @@ def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
 
 @outbox_app.command(name="list")
 def list_outbox(*, limit: LimitOption = 100, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List what has not been sent: waiting, held or dead. Works with Andy down."""
+    """List what has not been sent: waiting, held or dead. Works with Andy down.
+
+    Example: `andy outbox list`
+    """
     from orchestrator import reports
 
     read(home, lambda tx: reports.outbox(tx, limit=limit), reports.outbox_lines, as_json=as_json)
@@ -355,7 +387,10 @@ def retry(
     *,
     home: HomeOption = None,
 ) -> None:
-    """Queue a dead message again."""
+    """Queue a dead message again.
+
+    Example: `andy outbox retry 7`
+    """
     from orchestrator.cli import terminal
 
     asyncio.run(terminal.retry(home, number))
@@ -372,7 +407,10 @@ def build(
     tag: Annotated[str | None, Parameter(help="The image's name. [ANDY_IMAGE]")] = None,
     home: HomeOption = None,
 ) -> None:
-    """Build the agents' image: minutes the first time, seconds after a change of the runner."""
+    """Build the agents' image: minutes the first time, seconds after a change of the runner.
+
+    Example: `andy image build`
+    """
     from orchestrator.cli import terminal
 
     terminal.build_image(home, base=base, tag=tag)

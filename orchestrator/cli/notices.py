@@ -29,7 +29,10 @@ def list_notices(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List what waits for an agent, and what it was told and did not acknowledge. Works with Andy down."""
+    """List what waits for an agent, and what it was told and did not acknowledge. Works with Andy down.
+
+    Example: `andy notices list family`
+    """
     from orchestrator import notice_reports
 
     read(
@@ -49,7 +52,10 @@ def show_notice(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show all of one: what it waits for, or what became of it and the words the model read."""
+    """Show all of one: what it waits for, or what became of it and the words the model read.
+
+    Example: `andy notices show family 12`
+    """
     from orchestrator import notice_reports
     from orchestrator.cli import terminal
 
@@ -66,7 +72,10 @@ def cancel(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Let one be told no more. Works with Andy down; a turn that has it already may still tell it."""
+    """Let one be told no more. Works with Andy down; a turn that has it already may still tell it.
+
+    Example: `andy notices cancel family 12`
+    """
     from orchestrator import notice_reports
     from orchestrator.cli import terminal
 

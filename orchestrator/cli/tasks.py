@@ -32,7 +32,10 @@ def list_tasks(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """List tasks with their next times. Works with Andy down."""
+    """List tasks with their next times. Works with Andy down.
+
+    Example: `andy tasks list`
+    """
     from orchestrator import task_reports
     from orchestrator.cli import terminal
 
@@ -45,7 +48,10 @@ def list_tasks(
 
 @tasks_app.command(name="show")
 def show_task(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Show a task and its newest runs: due, how they ended, what came of them. Works with Andy down."""
+    """Show a task and its newest runs: due, how they ended, what came of them. Works with Andy down.
+
+    Example: `andy tasks show task-1a2b3c4d`
+    """
     from orchestrator import task_reports
     from orchestrator.cli import terminal
 
@@ -55,25 +61,37 @@ def show_task(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeO
 
 @tasks_app.command
 def pause(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let a task rest until it is resumed. Works with Andy down, as the next three do."""
+    """Let a task rest until it is resumed. Works with Andy down, as the next three do.
+
+    Example: `andy tasks pause task-1a2b3c4d`
+    """
     _act(home, task, "pause", as_json=as_json)
 
 
 @tasks_app.command
 def resume(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Let a paused task go on at its next time; nothing is caught up."""
+    """Let a paused task go on at its next time; nothing is caught up.
+
+    Example: `andy tasks resume task-1a2b3c4d`
+    """
     _act(home, task, "resume", as_json=as_json)
 
 
 @tasks_app.command
 def cancel(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """End a task for good. A run that has begun ends by itself."""
+    """End a task for good. A run that has begun ends by itself.
+
+    Example: `andy tasks cancel task-1a2b3c4d`
+    """
     _act(home, task, "cancel", as_json=as_json)
 
 
 @tasks_app.command
 def run(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Run a task once now, besides its schedule; with Andy down, when it starts."""
+    """Run a task once now, besides its schedule; with Andy down, when it starts.
+
+    Example: `andy tasks run task-1a2b3c4d`
+    """
     _act(home, task, "run", as_json=as_json)
 
 

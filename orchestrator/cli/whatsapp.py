@@ -34,7 +34,10 @@ def pair(
 
 @whatsapp_app.command
 def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """Tell who is paired, since when it is connected, and what was wrong last. Works with Andy down."""
+    """Tell who is paired, since when it is connected, and what was wrong last. Works with Andy down.
+
+    Example: `andy whatsapp status`
+    """
     from orchestrator.cli import pairing
 
     show(asyncio.run(pairing.status(home)), pairing.status_lines, as_json=as_json)

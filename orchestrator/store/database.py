@@ -184,7 +184,9 @@ def readonly_uri(path: Path) -> str:
         StoreError: there is none, or a newer Andy wrote it.
     """
     if not path.is_file():
-        raise StoreError(f"There is no database at {path} yet: start Andy once with 'andy up'.")
+        raise StoreError(
+            f"There is no database at {path} yet: start Andy once with 'andy up', or say where with --home."
+        )
     _refuse_newer(path)
     return f"{path.absolute().as_uri()}?mode=ro"
 

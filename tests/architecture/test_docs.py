@@ -93,6 +93,12 @@ def test_every_command_is_documented():
     assert [name for name in commands(cli.app) if f"## andy {name}\n" not in ALL] == []
 
 
+def test_every_command_shows_an_example_of_itself():
+    shown = [name for name in commands(cli.app) if f"Example: `andy {name}" in ALL]
+    groups = {name.rpartition(" ")[0] for name in commands(cli.app)}
+    assert [name for name in commands(cli.app) if name not in {*shown, *groups}] == []
+
+
 def commands(app: Any, *above: str) -> Iterator[str]:
     for name in app:
         if not name.startswith("-"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sqlite3
 from collections.abc import Iterator
@@ -115,6 +116,19 @@ def test_a_broken_andy_toml_is_named(tmp_path: Path, text: str, named: str) -> N
     refused = AndyProcess(tmp_path).cli("up")
     assert refused.returncode == 1
     assert named in _one_line(refused.stderr)
+
+
+@pytest.mark.parametrize("words", [("chat", "main", "-m"), ("dashboard", "answer", "q_1"), ("messages",)])
+def test_what_is_no_utf_8_is_refused_in_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+    refused = AndyProcess(tmp_path).cli(*words, os.fsdecode(b"\xff hello"))
+    assert refused.returncode == 1
+    assert _one_line(refused.stderr) == "andy: '? hello' is no UTF-8: check the terminal's encoding."
+
+
+def test_a_command_that_is_none_says_where_they_are(tmp_path: Path) -> None:
+    refused = AndyProcess(tmp_path).cli("--home", str(tmp_path), "status")
+    assert refused.returncode == 2
+    assert "See 'andy --help'" in refused.stderr
 
 
 def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:

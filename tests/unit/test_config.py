@@ -109,6 +109,16 @@ def test_an_unknown_andy_key_in_dotenv_is_named_with_the_file(home):
     assert "ANDY_PORT" in text
 
 
+def test_a_slip_in_the_name_of_a_setting_is_no_secret_default(home):
+    write(home, env="ASISTANT_NAME=Bo\nMAX_CONCURRENT_CONTAINER=2")
+
+    assert refusal(home) == f"{home / '.env'}: 'ASISTANT_NAME' is no setting. Did you mean ASSISTANT_NAME?"
+
+
+def test_a_name_of_the_environment_that_is_nearly_ours_may_be_somebody_elses(home):
+    assert load(home, {"IDLE_TIMEOUTS": "5"}) == load(home, {})
+
+
 def test_an_unknown_andy_key_in_the_environment_is_named(home):
     text = refusal(home, {"ANDY_PROT": "1"})
 

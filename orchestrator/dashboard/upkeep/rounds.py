@@ -17,7 +17,7 @@ from orchestrator.dashboard.upkeep import cycle, judging
 from orchestrator.dashboard.upkeep.judging import PERIODS, Digest
 from orchestrator.dashboard.upkeep.mode import Mode
 from orchestrator.dashboard.views import board
-from orchestrator.errors import BadRequest
+from orchestrator.errors import BadRequest, NoDashboard
 from orchestrator.events import Bus, Event
 from orchestrator.hints import Hints
 from orchestrator.models import Folder, Group, TurnState
@@ -126,7 +126,7 @@ class Rounds:
             group = await groups.known(tx, folder)
             seen = await board.snapshot(tx, group.folder)
             if seen is None:
-                raise BadRequest(f"'{folder}' has no dashboard yet.")
+                raise NoDashboard(group.folder)
             turn_id = await dashboard_rounds.open_model_cycle(tx, group.folder)
             if turn_id is None and self._ties.has_model(group):
                 now_ms = self._clock.now_ms()

@@ -67,7 +67,10 @@ def said(andy: AndyProcess, *words: str) -> str:
 
 
 def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp_path: Path) -> None:
-    assert said(andy, "dashboard", "show").strip() == "There is no dashboard yet."
+    assert (
+        said(andy, "dashboard", "show").strip()
+        == "There is no dashboard yet: it is made with the first task."
+    )
     assert said(andy, "dashboard", "import", str(files(tmp_path / "in"))).strip() == (
         "1 tasks, 1 questions, 1 notifications"
     )
