@@ -20,6 +20,7 @@ from agent_runner.agents.offline.intents import (
     AddTask,
     CancelReminder,
     DropGroup,
+    DropTask,
     Echo,
     ListAct,
     NoteToSelf,
@@ -131,7 +132,7 @@ class OfflineAgent:
                 return reminders.unclear(asked, trouble)
             case CancelReminder(reminder_id=reminder_id):
                 return await self._reminders.cancel(asked, reminder_id)
-            case AddTask() | SetProgress():
+            case AddTask() | SetProgress() | DropTask():
                 return await self._on_board(wish, asked)
             case AddItems() | OnList():
                 return await self._on_list(wish, asked)
@@ -202,10 +203,10 @@ class OfflineAgent:
             return reminders.unclear(asked, error.trouble, error.at)
         return await self._reminders.set(asked, wish.what, moment, is_for_all=wish.is_for_all)
 
-    async def _on_board(self, wish: AddTask | SetProgress, asked: Asked) -> str:
+    async def _on_board(self, wish: AddTask | SetProgress | DropTask, asked: Asked) -> str:
         if isinstance(wish, AddTask):
             return await self._board.add(asked, wish)
-        return await self._board.set_progress(asked, wish)
+        return await self._board.change(asked, wish)
 
     async def _on_list(self, wish: AddItems | OnList, asked: Asked) -> str:
         if isinstance(wish, OnList) and wish.act is ListAct.FINISH and wish.list_name == TODO:
@@ -214,14 +215,17 @@ class OfflineAgent:
 
     async def _finish(self, wish: OnList, item: str, asked: Asked) -> str:
         """End a task of the dashboard or check off a to-do; what could be both is not guessed."""
-        tasks = find(await self._board.open_tasks(), item)
-        todos = [one for one in await self._todos() if item in (str(one.number), one.text)]
+        open_tasks, open_todos = await self._board.open_tasks(), await self._todos()
+        tasks = find(open_tasks, item)
+        todos = [one for one in open_todos if item in (str(one.number), one.text)]
         if tasks and todos:
             return asked.words.task_or_todo.format(item=item, task=tasks[0].title, todo=todos[0].text)
         if len(tasks) > 1:
             return asked.words.task_many.format(item=item)
         if tasks:
             return await self._board.finish(asked, tasks[0])
+        if open_tasks and not open_todos:
+            return asked.words.task_unknown.format(item=item)
         return await lists.answer(self._checklists, wish, asked)
 
     async def _todos(self) -> list[Item]:

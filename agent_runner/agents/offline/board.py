@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_runner.agents.offline.asked import Asked
 from agent_runner.agents.offline.checklists import Item
-from agent_runner.agents.offline.intents import AddTask, SetProgress
+from agent_runner.agents.offline.intents import AddTask, DropTask, SetProgress
 from agent_runner.host import Host
 from agent_runner.wire.mailbox import Dashboard, Reply, ShowDashboard
 
@@ -34,6 +34,8 @@ class Board:
         self._host = host
 
     async def add(self, asked: Asked, wish: AddTask) -> str:
+        if not wish.title:
+            return asked.words.task_what
         arguments: dict[str, Any] = {"title": wish.title}
         if wish.deadline:
             arguments["deadline"] = wish.deadline
@@ -44,20 +46,30 @@ class Board:
         form = asked.words.task_added_until if deadline else asked.words.task_added
         return form.format(title=reply.data.get("title", wish.title), date=_shown(deadline))
 
-    async def set_progress(self, asked: Asked, wish: SetProgress) -> str:
-        """Note how far a task is; what is no task of the board only a model could make sense of."""
+    async def change(self, asked: Asked, wish: SetProgress | DropTask) -> str:
+        """Change the task that is meant; a share of what is no task only a model could make sense of."""
         tasks = await self.open_tasks()
         found = find(tasks, wish.which)
         if not found:
-            return asked.words.task_unknown.format(item=wish.which) if tasks else asked.words.no_model
+            is_ours = bool(tasks) or isinstance(wish, DropTask)
+            return asked.words.task_unknown.format(item=wish.which) if is_ours else asked.words.no_model
         if len(found) > 1:
             return asked.words.task_many.format(item=wish.which)
-        arguments = {"task_id": found[0].id, "progress": wish.pct}
-        if wish.pct == 100:
-            return await self.finish(asked, found[0])
-        reply = await self._use(asked, "update_task", arguments)
-        form = asked.words.task_progress
-        return form.format(title=found[0].title, pct=wish.pct) if reply.ok else _refusal(reply)
+        return await (
+            self._drop(asked, found[0])
+            if isinstance(wish, DropTask)
+            else self._set_progress(asked, found[0], wish.pct)
+        )
+
+    async def _set_progress(self, asked: Asked, task: OpenTask, pct: int) -> str:
+        if pct == 100:
+            return await self.finish(asked, task)
+        reply = await self._use(asked, "update_task", {"task_id": task.id, "progress": pct})
+        return asked.words.task_progress.format(title=task.title, pct=pct) if reply.ok else _refusal(reply)
+
+    async def _drop(self, asked: Asked, task: OpenTask) -> str:
+        reply = await self._use(asked, "update_task", {"task_id": task.id, "status": "cancelled"})
+        return asked.words.task_dropped.format(title=task.title) if reply.ok else _refusal(reply)
 
     async def finish(self, asked: Asked, task: OpenTask) -> str:
         reply = await self._use(asked, "update_task", {"task_id": task.id, "status": "completed"})

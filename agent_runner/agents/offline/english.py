@@ -12,6 +12,7 @@ from agent_runner.agents.offline.intents import (
     AddTask,
     CancelReminder,
     DropGroup,
+    DropTask,
     Echo,
     ListAct,
     NoteToSelf,
@@ -190,6 +191,11 @@ _RULES: tuple[Rule[Wish | None], ...] = (
     Rule(
         r"(?:add|create|make)\s+(?:a\s+|the\s+)?(?:new\s+)?task(?:\s*:\s*|\s+)(?:to\s+)?(?P<body>\S.*)",
         _task,
+    ),
+    Rule(r"(?:add|create|make)\s+(?:a\s+|the\s+)?(?:new\s+)?task\s*:?", lambda _: AddTask("")),
+    Rule(
+        r"(?:cancel|drop|delete|remove)\s+(?:the\s+)?task\s+(?P<task>\S.*)",
+        lambda match: DropTask(match["task"]),
     ),
     Rule(
         r"(?:task\s+)?(?P<task>\S.*?)\s+(?:is\s+)?(?:now\s+)?(?:at\s+)?(?P<pct>\d{1,3})\s*(?:%|percent)"

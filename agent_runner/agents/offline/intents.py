@@ -89,10 +89,17 @@ class OnList:
 
 @dataclass(frozen=True, slots=True)
 class AddTask:
-    """Something for the dashboard; `deadline` as it was said, empty where none was."""
+    """Something for the dashboard; empty where it was not said what. `deadline` as it was said, or empty."""
 
     title: str
     deadline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropTask:
+    """`which` as of `SetProgress`: it is not to be done any more."""
+
+    which: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,7 @@ Wish = (
     | AddItems
     | OnList
     | AddTask
+    | DropTask
     | SetProgress
     | AddGroup
     | DropGroup

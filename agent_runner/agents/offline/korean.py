@@ -14,6 +14,7 @@ from agent_runner.agents.offline.intents import (
     AddTask,
     CancelReminder,
     DropGroup,
+    DropTask,
     Echo,
     ListAct,
     NoteToSelf,
@@ -245,6 +246,15 @@ _RULES: tuple[Rule[Wish | None], ...] = (
         rf"(?:대시보드|(?:남은|열린|진행\s*중인)\s*(?:작업|과제|태스크|일)|(?:뭐|무엇이?)\s*남았(?:어|지|니|나요|어요)|남은\s*(?:거|것)\s*뭐(?:야|예요)?)"
         rf"{_OBJECT}(?:\s*(?:{_TELL}|뭐\s*(?:있어|야)))?",
         lambda _: Plain.SHOW_OPEN,
+    ),
+    Rule(rf"(?:새\s*)?{_WORK}{_OBJECT}\s*(?:추가|등록){_DO}{_GIVE}\s*:?", lambda _: AddTask("")),
+    Rule(
+        rf"{_WORK}\s+(?P<task>\S.*?)\s*번?{_OBJECT}\s*(?:취소|삭제|지워|빼){_DO}{_GIVE}",
+        lambda match: DropTask(match["task"]),
+    ),
+    Rule(
+        rf"(?P<task>\S.*?)\s*번?\s*{_WORK}{_OBJECT}\s*(?:취소|삭제|지워|빼){_DO}{_GIVE}",
+        lambda match: DropTask(match["task"]),
     ),
     Rule(rf"{_WORK}\s*(?:추가|등록){_DO}\s*:?\s*(?P<body>\S.*)", _task),
     Rule(rf"(?P<body>\S.*?)\s+{_WORK}(?:으로|로)?{_OBJECT}\s*(?:추가|등록|넣어){_DO}{_GIVE}", _task),

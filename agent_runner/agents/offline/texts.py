@@ -24,7 +24,7 @@ ENGLISH = Words(
         "• remind me on 12 Dec at 18:00 to wrap the presents\n"
         "• list reminders · cancel reminder 3\n\n"
         "*Tasks on the dashboard*\n"
-        "• add a task write the blog by 10 Feb · blog 80% · what's open? · done 2\n\n"
+        "• add a task write the blog by 10 Feb · blog 80% · what's open? · done 2 · cancel task 3\n\n"
         "*To-dos and lists*\n"
         "• todo buy stamps · show todo · done 2\n"
         "• add milk, eggs to the shopping list · show the shopping list\n"
@@ -85,6 +85,8 @@ ENGLISH = Words(
     task_added_until="On the dashboard: {title}, due {date}.",
     task_progress="{title}: {pct}%.",
     task_done="Done: {title}.",
+    task_dropped="Off the dashboard: {title}.",
+    task_what="Which task? Say, for example: add a task write the blog by 10 Feb",
     task_unknown="No open task fits '{item}'. Say 'what's open?' to see them by number.",
     task_many="Several tasks fit '{item}'. Say the number: 'what's open?' tells it.",
     task_or_todo="'{item}' is a task ({task}) and a to-do ({todo}). Say more of the one you mean.",
@@ -152,7 +154,7 @@ KOREAN = Words(
         "• 12월 25일 18:00 알림: 선물 포장\n"
         "• 알림 목록 · 알림 3 취소\n\n"
         "*대시보드의 작업*\n"
-        "• 작업 추가 블로그 쓰기 2월 10일까지 · 블로그 80% · 남은 작업 · 2번 완료\n\n"
+        "• 작업 추가 블로그 쓰기 2월 10일까지 · 블로그 80% · 남은 작업 · 2번 완료 · 작업 3번 취소\n\n"
         "*할 일과 목록*\n"
         "• 할 일 추가 우표 사기 · 할 일 보여줘 · 2번 완료\n"
         "• 우유, 계란 장보기 목록에 추가 · 장보기 목록 보여줘\n"
@@ -208,6 +210,8 @@ KOREAN = Words(
     task_added_until="대시보드에 올렸어요: {title}, 기한 {date}.",
     task_progress="{title}: {pct}%.",
     task_done="완료했어요: {title}.",
+    task_dropped="대시보드에서 뺐어요: {title}.",
+    task_what="어떤 작업인가요? 예: 작업 추가 블로그 쓰기 2월 10일까지",
     task_unknown="'{item}'에 맞는 작업이 없어요. '남은 작업'이라고 하면 번호를 알려드려요.",
     task_many="'{item}'에 맞는 작업이 여러 개예요. 번호로 말해 주세요: '남은 작업'.",
     task_or_todo="'{item}'은(는) 작업({task})이기도 하고 할 일({todo})이기도 해요. 조금 더 말해 주세요.",

@@ -67,6 +67,8 @@ class Words:
     task_added_until: str
     task_progress: str
     task_done: str
+    task_dropped: str
+    task_what: str
     task_unknown: str
     task_many: str
     task_or_todo: str

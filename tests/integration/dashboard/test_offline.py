@@ -125,6 +125,32 @@ async def test_what_is_meant_is_not_guessed(chat: Chat) -> None:
     assert "no language model" in await chat.say("battery 200%")
 
 
+async def test_a_number_that_no_task_has_is_not_looked_for_on_a_list_that_is_not_there(chat: Chat) -> None:
+    await chat.say("add a task write the blog")
+    assert await chat.say("done 7") == "No open task fits '7'. Say 'what's open?' to see them by number."
+    assert await chat.say("7번 완료") == (
+        "'7'에 맞는 작업이 없어요. '남은 작업'이라고 하면 번호를 알려드려요."
+    )
+
+
+async def test_a_task_that_was_a_mistake_is_taken_off(chat: Chat) -> None:
+    for title in ("write the blog", "read a book", "buy stamps", "call Bob"):
+        await chat.say(f"add a task {title}")
+    assert await chat.say("cancel task blog") == "Off the dashboard: write the blog."
+    assert (await chat.say("delete the task 1")).startswith("Off the dashboard: ")
+    assert (await chat.say("작업 1번 취소")).startswith("대시보드에서 뺐어요: ")
+    assert (await chat.say("1번 작업 삭제해 줘")).startswith("대시보드에서 뺐어요: ")
+    assert await chat.say("cancel task 1") == (
+        "No open task fits '1'. Say 'what's open?' to see them by number."
+    )
+
+
+async def test_a_task_without_words_is_asked_for(chat: Chat) -> None:
+    assert (await chat.say("add a task")).startswith("Which task?")
+    assert (await chat.say("작업 추가해줘")).startswith("어떤 작업인가요?")
+    assert await chat.say("what's open?") == "Nothing is open."
+
+
 async def test_a_share_of_nothing_is_for_a_model(chat: Chat) -> None:
     assert "no language model" in await chat.say("battery 80%")
 
