@@ -24,7 +24,9 @@ from orchestrator.models import Folder, RunId
 if TYPE_CHECKING:
     from docker import APIClient
 
-PROBE_SECONDS = 2.0
+KNOCK_SECONDS = 2.0
+ANSWER_SECONDS = 20.0
+"""An engine that listens is there, however slow: without it, agents would not be isolated."""
 DISCARD_SECONDS = 20.0
 INSTALL_LABEL, GROUP_LABEL, RUN_LABEL = "andy.install", "andy.group", "andy.run"
 # The engine keeps the output until the host has handled it, and a flood of it cannot fill the disk.
@@ -34,22 +36,22 @@ NO_NAMES = ("127.0.0.1",)
 
 
 async def probe() -> None:
-    """Ask whether an engine answers, for at most `PROBE_SECONDS`.
+    """Ask whether an engine answers: for 2 s whether one listens, and such a one for 20 s.
 
     Raises:
         EngineGone: none does.
     """
     try:
-        async with asyncio.timeout(PROBE_SECONDS + 1):
+        async with asyncio.timeout(KNOCK_SECONDS + ANSWER_SECONDS):
             await asyncio.to_thread(_ping)
     except (AndyError, TimeoutError) as error:
         raise EngineGone from error
 
 
 def _ping() -> None:
-    docker_client.knock(seconds=PROBE_SECONDS)
+    docker_client.knock(seconds=KNOCK_SECONDS)
     with docker_client.translated():
-        docker_client.connect(seconds=PROBE_SECONDS).close()
+        docker_client.connect(seconds=ANSWER_SECONDS).close()
 
 
 def _no_log(run_id: RunId, data: bytes) -> None:

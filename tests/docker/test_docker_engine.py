@@ -101,9 +101,24 @@ async def test_an_engine_that_never_answers_is_given_up(monkeypatch, tmp_path):
         server.bind(str(tmp_path / "deaf.sock"))
         server.listen()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/deaf.sock")
+        monkeypatch.setattr(docker_engine, "ANSWER_SECONDS", 0.1)
 
         with pytest.raises(EngineGone):
             await docker_engine.probe()
+
+
+async def test_an_engine_that_listens_is_given_time_to_answer(monkeypatch, tmp_path):
+    async def answer_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.5)  # so slow it is
+        writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{"ApiVersion": "1.41"}')
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer_late, str(tmp_path / "slow.sock"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/slow.sock")
+    monkeypatch.setattr(docker_engine, "KNOCK_SECONDS", 0.1)
+    async with server:
+        await docker_engine.probe()
 
 
 async def test_a_missing_image_is_named_as_such_and_leaves_nothing(bench):
