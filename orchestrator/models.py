@@ -236,7 +236,10 @@ class LiveRun:
     is_isolated: bool
     state: RunState
     started_ms: int
+    """Of the steady clock, as is `idle_since_ms`."""
     idle_since_ms: int = 0
+    begun_ms: int = 0
+    """When its run began, of the wall clock; 0 of one that was given up."""
     is_worn: bool = False
     """Older than a container may get: takes no further turn."""
     turn_id: TurnId | None = None

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 import structlog
 
 from orchestrator.events import Bus, Event
-from orchestrator.models import Folder, Group, LiveRun
+from orchestrator.models import Folder, Group, LiveRun, RunState
 from orchestrator.store import groups
 from orchestrator.store.database import Database
 
@@ -72,7 +72,9 @@ class Upkeep:
 
 def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mapping[Folder, int]) -> bool:
     """Whether it lives for a group that is gone, or with what its group may do no more."""
-    return run.folder not in registered or configured.get(run.folder, -1) >= run.started_ms
+    if run.state is RunState.LEFT:
+        return False  # it is ended anyway, and says nothing of the one that has taken its place
+    return run.folder not in registered or configured.get(run.folder, -1) >= run.begun_ms
 
 
 async def _until_groups_change(events: asyncio.Queue[Event]) -> None:

@@ -68,6 +68,7 @@ class Lives:
                 state=life.state,
                 started_ms=life.started_ms,
                 idle_since_ms=life.since_ms,
+                begun_ms=life.run.started_ms,
                 turn_id=life.turn_id,
                 is_worn=life.is_retired or reaper.is_worn(life.vitals(), self._limits, now_ms=now_ms),
             )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from orchestrator import registration
+from orchestrator.upkeep import Upkeep
 from tests.fakes.household import Household
 from tests.fakes.told_runtime import ToldRuntime, told_pool
 from tests.fakes.until import until
@@ -30,3 +32,39 @@ async def test_a_slot_is_free_once_its_container_has_ended_though_the_engine_sti
         assert pool.live() == []
         container.may_stop.set()
     assert runtime.present == []
+
+
+async def test_a_container_that_began_after_its_group_was_configured_is_kept(
+    household: Household, tmp_path: Path
+) -> None:
+    runtime, laid = ToldRuntime(), list[str]()
+    await household.add_group(container_config={"egress": "open"})
+    async with household.database.transaction() as tx:
+        await registration.configure(tx, "family", {"egress": None}, now_ms=household.clock.now_ms())
+    household.clock.pass_ms(1)
+    async with asyncio.TaskGroup() as tasks:
+        pool = told_pool(household, runtime, tasks, tmp_path)
+        await household.hear("@Andy hi")
+        await pool.start((await household.queued())[0])
+        await until(lambda: runtime.started, "the container is started")
+        upkeep = Upkeep(
+            household.database,
+            lay=lambda group: laid.append(group.folder),
+            live=pool.live,
+            retire=pool.retire,
+            bus=household.bus,
+        )
+        keeping = tasks.create_task(upkeep.run(), name="upkeep")
+        await until(lambda: laid == ["family"], "it looks")
+        await household.add_group("work")
+        household.bus.publish("group.registered", group="work")
+        await until(lambda: laid == ["family", "work"], "it has looked")
+        assert [one.is_worn for one in pool.live()] == [False]
+
+        household.clock.pass_ms(1)
+        async with household.database.transaction() as tx:
+            await registration.configure(tx, "family", {"egress": "open"}, now_ms=household.clock.now_ms())
+        household.bus.publish("group.configured", group="family")
+        await until(lambda: [one.is_worn for one in pool.live()] == [True], "it ends after its turn")
+        keeping.cancel()
+        runtime.started[0].end()

@@ -197,7 +197,7 @@ class Pool:
 async def test_a_group_that_comes_gets_its_folder_and_one_that_goes_loses_its_container(household):
     pool = Pool()
     group = await household.add_group("family")
-    pool.runs = [a_run(folder, started_ms=0) for folder in ("family", "left-over")]
+    pool.runs = [a_run(folder, begun_ms=0) for folder in ("family", "left-over")]
     async with running_upkeep(household, pool):
         await until(lambda: pool.retired == ["left-over"], "what nobody registered is closed")
         assert pool.laid == ["family"]
@@ -213,12 +213,12 @@ async def test_a_container_that_is_older_than_its_groups_configuration_is_closed
     pool = Pool()
     await household.add_group("family", container_config={"egress": "open"})
     await household.add_group("work")
-    pool.runs = [a_run("family", started_ms=100), a_run("work", started_ms=100)]
+    pool.runs = [a_run("family", begun_ms=100), a_run("work", begun_ms=100)]
     async with running_upkeep(household, pool):
         await configure(household, {"egress": "none"}, now_ms=100)
         household.bus.publish("group.configured", group="family")
         await until(lambda: pool.retired == ["family"], "what could reach the internet is closed")
-        pool.runs.append(a_run("family", started_ms=101))
+        pool.runs.append(a_run("family", begun_ms=101))
         household.bus.publish("group.configured", group="work")
         await household.add_group("late")
         household.bus.publish("group.registered", group="late")
@@ -230,7 +230,7 @@ async def test_a_change_made_while_the_host_was_down_closes_what_it_adopts(house
     pool = Pool()
     await household.add_group("family", container_config={"egress": "open"})
     await configure(household, {"egress": None}, now_ms=200)
-    pool.runs = [a_run("family", started_ms=100)]
+    pool.runs = [a_run("family", begun_ms=100)]
     async with running_upkeep(household, pool):
         await until(lambda: pool.retired == ["family"], "it is closed at the first look")
 
@@ -240,13 +240,14 @@ async def configure(household, changes, *, now_ms):
         await registration.configure(tx, "family", changes, now_ms=now_ms)
 
 
-def a_run(folder, *, started_ms):
+def a_run(folder, *, begun_ms):
     return LiveRun(
-        id=RunId(f"{folder}-{started_ms}"),
+        id=RunId(f"{folder}-{begun_ms}"),
         folder=folder,
         is_isolated=False,
         state=RunState.IDLE,
-        started_ms=started_ms,
+        started_ms=0,
+        begun_ms=begun_ms,
     )
 
 
