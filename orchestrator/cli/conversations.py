@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +17,12 @@ from orchestrator.context.desk import ContextManager
 from orchestrator.context.files import Trouble
 from orchestrator.context.snapshots import Kept, Snapshot
 from orchestrator.context.tokens import EncodingCounter
+from orchestrator.credentials.known import KnownSecrets
+from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.errors import AndyError, BadRequest
 from orchestrator.home import Home
 from orchestrator.models import Folder, Run, Turn, TurnKind
+from orchestrator.redaction import Redactor
 from orchestrator.store import groups, runs, sessions, turns
 from orchestrator.store.database import Tx
 
@@ -95,7 +99,8 @@ def _change(
     now_ms = SystemClock().now_ms()
     taken = act(manager, now_ms)
     asyncio.run(_begin_anew(home, folder))
-    Copies(terminal.home_of(home).data / "env").write(manager.brain.folder, manager.load(now_ms=now_ms))
+    copies = Copies(terminal.home_of(home).data / "env", manager.brain.redactor)
+    copies.write(manager.brain.folder, manager.load(now_ms=now_ms))
     return taken
 
 
@@ -127,8 +132,19 @@ def _opened(home: Path | None, folder: str) -> ContextManager:
     root = terminal.home_of(home)
     name = asyncio.run(terminal.read(home, lambda tx: _known(tx, root, folder)))
     return ContextManager.of(
-        root.contexts, name, counter=EncodingCounter(), project_name=name, report=_tell_aside
+        root.contexts,
+        name,
+        counter=EncodingCounter(),
+        project_name=name,
+        report=_tell_aside,
+        redactor=_redactor(root),
     )
+
+
+def _redactor(home: Home) -> Redactor:
+    """One that knows what the host knows."""
+    own = [home.token()] if home.token_file.exists() else []
+    return Redactor(KnownSecrets(CredentialSource(home.root, os.environ), own=own))
 
 
 async def _known(tx: Tx, home: Home, folder: str) -> str:

@@ -139,3 +139,15 @@ def test_a_group_that_was_removed_leaves_its_context(andy: AndyProcess) -> None:
     speak(manager, 1, "Jane: one")
     assert andy.cli("groups", "remove", "family").returncode == 0
     assert "Jane: one" in told(andy, "show", "family")
+
+
+def test_what_became_a_secret_is_not_put_back(andy: AndyProcess, manager: ContextManager) -> None:
+    speak(manager, 1, "the mail's password is velvet-tiger-49")
+    taken = manager.snapshot(now_ms=1)
+    assert taken is not None
+    (andy.home / ".env").write_text("MAIL_PASSWORD=velvet-tiger-49\n")
+    speak(manager, 2, "hello")
+    told(andy, "restore", "main", taken.name, "--yes")
+    kept = (manager.brain.path / "context.json").read_text()
+    assert "velvet" not in kept
+    assert "[redacted]" in kept
