@@ -16,6 +16,8 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
+from tests.fakes.forked_host import ForkedHost
+
 T = TypeVar("T")
 PATIENCE_SECONDS = 180.0
 """An engine under load has taken longer than a minute and a half to start one container."""
@@ -51,7 +53,7 @@ class AndyProcess:
         self._runtime = runtime
         self._agent = agent
         self._environment = dict(environment or {})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedHost | None = None
         self.program = [sys.executable, "-m", "orchestrator"]
         self.log = home.parent / f"{home.name}.log"
 
@@ -75,11 +77,14 @@ class AndyProcess:
         self.launch()
         until(self.is_up, what="andy up listens")
 
+    @property
+    def command(self) -> list[str]:
+        return ["up", "--runtime", self._runtime, "--agent", self._agent, "--port", "0"]
+
     def launch(self) -> None:
-        command = ["up", "--runtime", self._runtime, "--agent", self._agent, "--port", "0"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self.program, *command],
+                [*self.program, *self.command],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +13,7 @@ import docker
 import httpx
 
 from tests.fakes.andy_process import ENGINE_SECONDS, AndyProcess, until
-
-PROGRAM = Path(__file__).parents[1] / "faults" / "dying_host.py"
+from tests.fakes.forked_host import HostForks
 
 
 class MortalAndy(AndyProcess):
@@ -30,7 +28,20 @@ class MortalAndy(AndyProcess):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(home, runtime=runtime, agent=agent, environment=environment)
-        self.program = [sys.executable, str(PROGRAM)]
+        self._forks: HostForks | None = None
+        self._die_at = 0
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        if self._forks is not None:
+            self._forks.close()
+
+    def launch(self) -> None:
+        """Begin a host that is forked: to import all of it anew takes most of the time of a short life."""
+        if self._forks is None:
+            with self.log.open("ab") as log:
+                self._forks = HostForks(self.command, self.environment, log)
+        self._process = self._forks.begin(self._die_at)
 
     def register(self, *folders: str) -> None:
         """Register groups that need no trigger."""
@@ -39,7 +50,7 @@ class MortalAndy(AndyProcess):
             assert done.returncode == 0, done.stderr
 
     def start_to_die_at(self, point: int) -> None:
-        self._environment["DIE_AT"] = str(point)
+        self._die_at = point
         self.address_file.unlink(missing_ok=True)
         self.launch()
 

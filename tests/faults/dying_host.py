@@ -1,4 +1,4 @@
-"""`andy up` that dies as by `kill -9` at the n-th point of its work: `DIE_AT=n dying_host.py up …`.
+"""Makes `andy up` die as by `kill -9` at the n-th point of its work, which `forked_hosts.py` sets.
 
 A point is before and after each transaction, each send on a channel, each file for a container, each start
 of one and each decision how it goes on with its conversation. What is sent on the local channel is noted in
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.channels.local import LocalChannel
-from orchestrator.cli.main import main
 from orchestrator.container import hearing
 from orchestrator.container.docker_engine import DockerEngine
 from orchestrator.container.local_process import LocalProcess
@@ -27,7 +26,7 @@ from orchestrator.ipc import deposit
 from orchestrator.restoring import Restoring
 from orchestrator.store.database import Database
 
-DIE_AT = int(os.environ.pop("DIE_AT", "0"))
+DIE_AT = 0
 SEEN = Path(os.environ["ANDY_HOME"]) / "data" / "seen"
 _points = itertools.count(1)
 
@@ -86,6 +85,3 @@ Restoring.restore = with_points_around(Restoring.restore)  # type: ignore[method
 deposit.write_turn = with_points(deposit.write_turn)
 deposit.write_close = with_points(deposit.write_close)
 deposit.write_reply = with_points(deposit.write_reply)
-
-if __name__ == "__main__":
-    main()
