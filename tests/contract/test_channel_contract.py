@@ -82,7 +82,7 @@ class WhatsAppHarness:
 
     @property
     def is_connected(self) -> bool:
-        return self.channel.condition()["state"] == "connected"
+        return self.channel.condition()["state"] == "connected" and self.phone.is_connected
 
     def write(self, text: str, heard: list[Inbound]) -> None:
         del heard
@@ -135,6 +135,8 @@ async def running(harness: Any, heard: list[Inbound]) -> AsyncIterator[Channel]:
             yield harness.channel
         finally:
             loop.cancel()
+    if harness.has_outside:
+        await until(lambda: not harness.is_connected, "gone: what is written now is for its next life")
 
 
 def test_every_channel_of_the_host_is_tried_here(context):
