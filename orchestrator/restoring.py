@@ -7,21 +7,21 @@ cannot be read in time costs the session its check, never the turn its answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from agent_runner.wire.order import MAX_RESTORE_CHARS, AgentName, Restore
+from agent_runner.wire.order import MAX_LAST_QUESTION, MAX_RESTORE_CHARS, AgentName, Restore, SoFar
 from orchestrator.chronicle import Chronicle
 from orchestrator.clock import Clock
 from orchestrator.container.ties import Restoration
 from orchestrator.context import hydrate, transcript
 from orchestrator.context.desk import ContextManager
 from orchestrator.context.hydrate import Hydrated
-from orchestrator.context.models import answer_id, question_id
+from orchestrator.context.models import Context, answer_id, question_id
 from orchestrator.context.planner import Decision, Known, anew, plan_restore
 from orchestrator.context.tokens import ScaledCounter, TokenFactors
 from orchestrator.errors import AndyError
@@ -34,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 PATIENCE_SECONDS = 15.0
 """How long a start waits for what was kept, on a machine without time. Another writer may hold it for 5 s."""
+TRANSCRIPT_SECONDS = 5.0
+"""How long it waits for the transcript of a session. A disk may give it late, or never."""
 UNREAD = "what was kept of it could not be read in time"
 NO_SESSIONS = "this agent has no sessions, and reads what was kept"
 
@@ -88,7 +90,7 @@ class Restoring:
         try:
             asked = self._asked(group, turn.kind)
             known = await self._known(turn, session_id, asked)
-            known = await asyncio.to_thread(_with_transcript, known, self._session_files, group.folder)
+            known = await self._look_into(known, group)
             async with asyncio.timeout(PATIENCE_SECONDS):
                 return await self._decide(group, known, asked)
         except (AndyError, OSError, TimeoutError) as error:
@@ -97,6 +99,15 @@ class Restoring:
             # What is wrong with a conversation's past is no reason to leave a question unanswered.
             log.exception("conversation.not_read", **ids)
         return _unread(known)
+
+    async def _look_into(self, known: Known, group: Group) -> Known:
+        """Add what the session is seen to hold, if that can be seen in time."""
+        try:
+            async with asyncio.timeout(TRANSCRIPT_SECONDS):
+                return await asyncio.to_thread(_with_transcript, known, self._session_files, group.folder)
+        except OSError as error:  # a timeout is one too
+            log.warning("transcript.not_read", group=group.folder, reason=str(error) or "it took too long")
+            return known
 
     async def _decide(self, group: Group, known: Known, asked: Asked) -> Restoration:
         # Without this, what was cleared a moment ago would be told.
@@ -185,6 +196,7 @@ class _Found:
     part: Hydrated
     """What the session lacks."""
     meta: str | None
+    so_far: SoFar
 
     def restore(self) -> Restore:
         mode, is_resumed = self.decision.mode, self.decision.session_id is not None
@@ -196,6 +208,7 @@ class _Found:
             fallback=_text(self.whole) if is_resumed else None,
             resume_at=self.decision.resume_at,
             meta=self.meta,
+            so_far=SoFar() if mode == "fresh" else self.so_far,
         )
 
     def facts(self) -> dict[str, int]:
@@ -229,18 +242,37 @@ def _look(manager: ContextManager, known: Known, *, factors: TokenFactors) -> _F
         # They were turns in which nothing was said.
         decision = replace(decision, mode="resume", missing=())
     meta = hydrate.meta(context, kept.workflow, counter)
-    return _Found(decision=decision, whole=whole, part=part, meta=meta[:MAX_RESTORE_CHARS] or None)
+    return _Found(
+        decision=decision,
+        whole=whole,
+        part=part,
+        meta=meta[:MAX_RESTORE_CHARS] or None,
+        so_far=_so_far(context, whole, known, again),
+    )
+
+
+def _so_far(context: Context, whole: Hydrated, known: Known, again: Collection[str]) -> SoFar:
+    """Tell what the conversation was before the questions of `again`, which are asked in the prompt."""
+    told = set(whole.message_ids)
+    questions = [each for each in context.conversation.recent_window if each.role == "user"]
+    before = [each.content for each in questions if each.id in told]
+    return SoFar(
+        turns=max(0, context.stats.dialog_turns - sum(each.id in again for each in questions)),
+        exchanges_kept=len(before),
+        messages_kept=len(told),
+        summary_chars=whole.summary_chars,
+        age_seconds=whole.age_seconds,
+        last_question=before[-1][:MAX_LAST_QUESTION] if before else "",
+        context_tokens=known.answered.context_tokens if known.answered else 0,
+        context_window=known.model_window or 0,
+    )
 
 
 def _with_transcript(known: Known, session_files: Path, folder: str) -> Known:
-    """Add what the session is seen to hold, if that can be seen. Blocks."""
+    """Add what the session is seen to hold. Blocks. Raises `OSError`."""
     if known.session_id is None or known.answered is None:
         return known
-    try:
-        return replace(known, transcript=transcript.look(session_files, folder, known.session_id))
-    except OSError as error:
-        log.warning("transcript.not_read", group=folder, reason=str(error))
-        return known
+    return replace(known, transcript=transcript.look(session_files, folder, known.session_id))
 
 
 def _note_session(

@@ -112,7 +112,8 @@ class ClaudeAgent:
 
     def _join_notices(self) -> None:
         if self._stream is None:
-            self._stream = self._sdk.Stream(self._noticing)
+            so_far = self._order.restore.so_far if self._resumed else None
+            self._stream = self._sdk.Stream(self._noticing, so_far=so_far)
             self._hooks = self._sdk.NoticeHooks(
                 self._noticing, stream=self._stream, on_first_prompt=self._tell_resumed
             )
@@ -138,6 +139,8 @@ class ClaudeAgent:
         logger.warning("the session to resume is gone; a new one begins")
         await self.close()
         self._restoring.begin_afresh()
+        if self._stream is not None:
+            self._stream.compacted()  # it was told how full the old one was
         await self._connect(None)
 
     def _is_session_gone(self, error: Exception) -> bool:

@@ -8,11 +8,14 @@ EVERY_TURNS = 10
 
 
 class Checkpoints:
-    """Counts turns, and says `task.checkpoint` with every tenth, or when asked to."""
+    """Counts turns, and says `task.checkpoint` with every tenth, or when asked to.
 
-    def __init__(self, *, every: int = EVERY_TURNS) -> None:
+    `turn` is how many the conversation had before: containers come and go more often than every ten.
+    """
+
+    def __init__(self, *, turn: int = 0, every: int = EVERY_TURNS) -> None:
         self._every = every
-        self._turn = 0
+        self._turn = turn
 
     @property
     def turn(self) -> int:

@@ -18,7 +18,7 @@ from agent_runner.ans.notices import Notices
 from agent_runner.ans.staleness import FileMarks
 from agent_runner.interfaces import Outcome
 from agent_runner.wire.notices import InjectAt, Priority, ToldNotice
-from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
+from agent_runner.wire.order import RestoreMode, RunOrder, SoFar, TurnOrder
 from agent_runner.workspace import Workspace
 
 MAX_QUERY_CHARS = 200
@@ -58,11 +58,13 @@ class Rules:
         )
         self._loops = Loops()
         self._context = ContextUse()
-        self._checkpoints = Checkpoints()
+        self._so_far = order.restore.so_far
+        self._checkpoints = Checkpoints(turn=self._so_far.turns)
         self._began = clock()
         self._iterations = 0
         self._tokens = 0
-        self._messages = 0
+        self._messages = self._so_far.turns * 2
+        """A question and an answer each: what the conversation had before counts too."""
 
     def warm(self) -> None:
         """Import what telling a notice needs. Blocks: use a thread."""
@@ -97,14 +99,15 @@ class Rules:
         return told if outcome.error is None else ()
 
     def end_session(self, *, session_id: str | None) -> None:
-        about = {"session_id": session_id, "turns": self._checkpoints.turn, "messages": self._messages}
+        turns = self._checkpoints.turn - self._so_far.turns
+        about = {"session_id": session_id, "turns": turns, "messages": self._messages}
         self.notices.emit("session.end", "info", about)
 
     def resumed(self, mode: RestoreMode, reason: str, *, session_id: str | None) -> None:
         """Say that an earlier conversation was really loaded."""
         if mode in RESUMED:
-            about = {"mode": mode, "reason": reason, "session_id": session_id, "message": RESUMED[mode]}
-            self.notices.emit("session.resumed", "info", about)
+            told = {"mode": mode, "reason": reason, "session_id": session_id, "message": RESUMED[mode]}
+            self.notices.emit("session.resumed", "info", told | _loaded(mode, self._so_far))
 
     async def look_at_files(self) -> None:
         """Say as a turn begins which files have changed since the agent read them."""
@@ -172,3 +175,15 @@ class Rules:
         }
         self.notices.emit("query.start", "info", about)
         self.notices.learn(message_count=self._messages)
+
+
+def _loaded(mode: RestoreMode, so_far: SoFar) -> dict[str, int | str]:
+    """Say how much of the conversation the model has: its session holds all, a new one what was kept."""
+    is_new = mode == "rehydrate"
+    return {
+        "exchanges_loaded": so_far.exchanges_kept if is_new else so_far.turns,
+        "messages_in_window": so_far.messages_kept if is_new else 0,
+        "summary_chars": so_far.summary_chars if is_new else 0,
+        "age_seconds": so_far.age_seconds,
+        "last_question": so_far.last_question,
+    }

@@ -11,6 +11,7 @@ import claude_agent_sdk as sdk
 
 from agent_runner.ans.noticing import Noticing
 from agent_runner.wire.notices import InjectAt
+from agent_runner.wire.order import SoFar
 
 if TYPE_CHECKING:
     from agent_runner.ans.rules import Rules
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 MEASURED_FROM = 20_000
 """Tokens of a conversation below which no model's window is near its end: it need not be asked for."""
+UNEVENTFUL = 0.5
+"""The share of a window of which the size is known up to which the same is true."""
 BYTES_A_TOKEN = 3
 """What a model writes is counted while it writes, and how many tokens it was is told at the end alone."""
 USUAL = frozenset({"init", "status", "task_started", "task_progress", "task_updated"})
@@ -40,12 +43,14 @@ class Window:
 class Stream:
     """Listens to one run's CLI, over all its connections."""
 
-    def __init__(self, noticing: Noticing) -> None:
+    def __init__(self, noticing: Noticing, *, so_far: SoFar | None = None) -> None:
+        """`so_far` is what is known of the session that is resumed, if one is."""
         self.usage: Usage | None = None
         """Set once the CLI can be asked."""
         self._noticing = noticing
         self._message_id: str | None = None
-        self._context_tokens = 0
+        self._context_tokens = so_far.context_tokens if so_far else 0
+        self._expected = so_far.context_window if so_far else 0
         self._window: Window | None = None
 
     def hear(self, message: sdk.Message) -> None:
@@ -60,7 +65,7 @@ class Stream:
 
     async def measure(self, at: InjectAt) -> None:
         """Judge how full the window is, once that can matter; the CLI is asked for its size once."""
-        if self._context_tokens < MEASURED_FROM:
+        if self._context_tokens < max(MEASURED_FROM, self._expected * UNEVENTFUL):
             return
         if self._window is None and self.usage is not None:
             self._window = _window(await self.usage())

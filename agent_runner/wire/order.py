@@ -16,6 +16,7 @@ RestoreMode = Literal["fresh", "resume", "resume_plus_delta", "rehydrate"]
 """How a conversation goes on in a new container: not at all, in its session, or from what was kept of it."""
 MAX_RESTORE_CHARS = 9_500
 """What a hook of the CLI puts before a model whole; of more, it shows the beginning only."""
+MAX_LAST_QUESTION = 100
 
 CLOSE_FILE = "_close"
 
@@ -56,6 +57,24 @@ class Limits(Document):
     """How often a model may be asked before it is told that it was enough. It is not stopped."""
 
 
+class SoFar(Document):
+    """What the conversation was until now, for whoever is to notice it. All of it is 0 in a new one."""
+
+    turns: int = Field(default=0, ge=0)
+    """How often a person has asked something in it."""
+    exchanges_kept: int = Field(default=0, ge=0)
+    """How many of these are whole in what a new session is told."""
+    messages_kept: int = Field(default=0, ge=0)
+    summary_chars: int = Field(default=0, ge=0)
+    age_seconds: int = Field(default=0, ge=0)
+    """How long ago the last of it was."""
+    last_question: str = Field(default="", max_length=MAX_LAST_QUESTION)
+    context_tokens: int = Field(default=0, ge=0)
+    """What it fills of the model's window in the session that is resumed."""
+    context_window: int = Field(default=0, ge=0)
+    """How large that window is; 0 where that is not known."""
+
+
 class Restore(Document):
     """What a new container does about the conversation so far."""
 
@@ -69,6 +88,7 @@ class Restore(Document):
     """The last message of the session that counts, by its uuid: what came after it is dropped."""
     meta: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
     """What is put there again when the session was compacted: plan, task, decisions, files."""
+    so_far: SoFar = SoFar()
 
 
 class RunOrder(Document):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.files import unique_name, write_whole
-from agent_runner.wire.order import Limits, Restore, TurnOrder
+from agent_runner.wire.order import Limits, Restore, SoFar, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.fakes.messages_api import (
     Fail,
@@ -23,7 +23,7 @@ from tests.fakes.messages_api import (
     UseTools,
     all_text,
 )
-from tests.fakes.noticing_runner import NoticingRunner, whole_text
+from tests.fakes.noticing_runner import NoticingRunner, a_notice, whole_text, with_notices
 from tests.fakes.runner_process import RUN, make_workspace, order_of
 
 HAIKU = "claude-haiku-4-5"
@@ -263,6 +263,40 @@ def test_every_tenth_turn_is_a_checkpoint(workspace: Workspace, api: ScriptedMes
     assert "checkpoint:" in whole_text(api.turns[9])
 
 
+def test_turns_and_messages_are_counted_over_containers(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    """N-54, N-71: no container lives for ten turns of a quiet chat."""
+    restore = Restore(mode="rehydrate", so_far=SoFar(turns=9))
+    waiting = a_notice(7, "we talk a lot", condition="message_count_above(19)")
+    order = with_notices(order_of("go", restore=restore), [waiting])
+    with NoticingRunner(workspace, order, api) as runner:
+        told = runner.told(1)
+        (checkpoint,) = runner.payloads("task.checkpoint")
+        runner.close()
+        assert runner.exit_code() == 0
+        (over,) = runner.payloads("session.end")
+    assert checkpoint["turn"] == 10
+    assert "checkpoint:" in whole_text(api.turns[0])
+    assert 7 in {notice.id for notice in told}
+    assert over["turns"] == 1
+
+
+def test_a_window_that_is_nearly_full_is_told_with_the_first_prompt_of_a_new_container(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    """N-50: where each question finds a new container and needs no tool, there is no other moment."""
+    with run(workspace, api, model=HAIKU) as runner:
+        session = runner.ended(1).new_session_id
+    for tokens, times in ((90_000, 0), (145_000, 1)):
+        so_far = SoFar(turns=1, context_tokens=tokens, context_window=200_000)
+        restore = Restore(mode="resume", so_far=so_far)
+        with run(workspace, api, model=HAIKU, session_id=session, restore=restore) as runner:
+            runner.ended(1)
+            assert len(runner.payloads("context.approaching_limit")) == times
+        assert whole_text(api.turns[-1]).count("context_warn: 72%") == times
+
+
 def test_a_window_that_fills_is_told_at_the_next_turn_and_again_after_it_was_compacted(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
@@ -290,13 +324,18 @@ def test_a_conversation_that_goes_on_says_so_once(
         session = runner.ended(1).new_session_id
         assert not runner.events("session.resumed")
     session = session if mode == "resume" else None
-    restore = Restore(mode=mode, reason="a new container")  # type: ignore[arg-type]
+    so_far = SoFar(turns=34, exchanges_kept=5, messages_kept=9, last_question="which bees?", age_seconds=60)
+    restore = Restore(mode=mode, reason="a new container", so_far=so_far)  # type: ignore[arg-type]
     with run(workspace, api, session_id=session, restore=restore) as runner:
         runner.ended(1)
         runner.ask(2, "more")
         runner.ended(2)
         (resumed,) = runner.payloads("session.resumed")
-    assert (resumed["mode"], resumed["reason"]) == (mode, "a new container")
+    assert (resumed["mode"], resumed["reason"], resumed["age_seconds"]) == (mode, "a new container", 60)
+    loaded = (resumed["exchanges_loaded"], resumed["messages_in_window"])
+    assert loaded == ((34, 0) if mode == "resume" else (5, 9))
+    line = f'session_resumed: {loaded[0]} exchanges loaded - last: "which bees?"'
+    assert line in all_text(api.turns[1])
     assert whole_text(api.turns[1]).count("session_resumed:") == 1
     assert whole_text(api.turns[2]).count("session_resumed:") == 1
 

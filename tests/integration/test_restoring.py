@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from agent_runner.wire.frames import Ack, Result, TurnEnd, Usage
 from orchestrator import restoring
 from orchestrator.chronicle import Chronicle
 from orchestrator.container.ties import Restoration
+from orchestrator.context import transcript
 from orchestrator.context.planner import DAY_MS
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.errors import SettingError
@@ -144,6 +146,25 @@ async def test_a_session_that_is_whole_is_resumed_and_told_nothing(talked: House
     assert (found.restore.text, found.restore.resume_at) == (None, None)
     assert "Noted green." in (found.restore.fallback or ""), "for the case that it is gone after all"
     assert "sure?" not in (found.restore.fallback or "")
+
+
+async def test_what_the_conversation_was_so_far_goes_along(talked: House) -> None:
+    """N-51, C.5-6: whoever is to notice that it goes on is told how much of it there is."""
+    talked.household.clock.pass_ms(90_000)
+    so_far = (await talked.restore("sure?")).restore.so_far
+    assert (so_far.turns, so_far.exchanges_kept, so_far.messages_kept) == (3, 3, 6)
+    assert so_far.last_question == "Jane: Colour 3 is green."
+    assert (so_far.context_tokens, so_far.summary_chars) == (50_000, 0)
+    assert so_far.age_seconds >= 90
+
+
+async def test_a_question_that_is_asked_again_is_not_yet_of_the_conversation(talked: House) -> None:
+    await talked.begin("what is the second?")
+    await talked.household.lose(talked.run)
+    async with talked.household.database.reading() as tx:
+        (again,) = await turns.unsettled(tx)
+    so_far = (await talked.restoring.restore(again, a_group(), SESSION)).restore.so_far
+    assert (so_far.turns, so_far.last_question) == (3, "Jane: Colour 3 is green.")
 
 
 def delete(house: House) -> None:
@@ -305,6 +326,21 @@ async def test_context_files_that_are_busy_cost_no_answer(talked: House, monkeyp
         found = await talked.restore()
         assert (*mode_of(found), found.restore.reason) == ("resume", SESSION, UNREAD)
     assert (await talked.restore()).restore.reason != UNREAD
+
+
+async def test_a_transcript_that_a_disk_does_not_give_costs_no_answer(talked: House, monkeypatch) -> None:
+    monkeypatch.setattr(restoring, "TRANSCRIPT_SECONDS", 0.05)
+    released = threading.Event()
+    monkeypatch.setattr(transcript, "look", lambda *_: released.wait())
+    try:
+        found = await talked.restore()
+    finally:
+        released.set()
+    assert (*mode_of(found), found.restore.reason) == (
+        "resume",
+        SESSION,
+        "its session could not be looked at",
+    )
 
 
 async def test_a_context_file_that_is_broken_costs_no_answer(talked: House) -> None:

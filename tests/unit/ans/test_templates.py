@@ -84,8 +84,15 @@ LINES = {
         f"context_warn: 75% used (17000 tokens remaining) - {FULL}",
     ),
     "session.resumed": (
-        {"mode": "rehydrate", "reason": "gone", "session_id": None, "message": "it goes on"},
-        "session_resumed: it goes on",
+        {
+            "mode": "rehydrate",
+            "reason": "gone",
+            "session_id": None,
+            "message": "it goes on",
+            "exchanges_loaded": 4,
+            "last_question": "which colours?",
+        },
+        'session_resumed: 4 exchanges loaded - last: "which colours?" - it goes on',
     ),
     "source.stale": (
         {"path": "a.md", "previous_hash": "1", "current_hash": "2", "message": "read it again"},
@@ -298,7 +305,9 @@ def test_a_resumed_session_says_what_was_asked_last_where_that_is_known():
 
     line = shown("session.resumed", payload, teller("session.resumed"))
 
-    assert re.fullmatch(r'session_resumed: it goes on - last: "q{97}\.\.\."', line)
+    assert re.fullmatch(r'session_resumed: 4 exchanges loaded - last: "q{97}\.\.\." - it goes on', line)
+    nothing = payload | {"exchanges_loaded": 0, "last_question": ""}
+    assert shown("session.resumed", nothing, teller("session.resumed")) == "session_resumed: it goes on"
 
 
 def test_a_shipped_template_that_nobody_names_does_not_lie_about():
