@@ -39,6 +39,8 @@ SWEEP_SECONDS = 60.0
 MAX_EXCHANGES = 100
 """How far it looks back. What a window and a summary keep of more is nothing."""
 SNAPSHOT_MS = 30 * 60_000
+SHOW_SECONDS = 12.0
+"""How long a container that is about to live waits for its copy. Two writers may each hold it for 5 s."""
 SPEAKING = (
     *("turn.started", "turn.acknowledged", "turn.answered", "turn.failed", "turn.put_back"),
     "message.sent",  # a conversation was cleared, for one
@@ -217,12 +219,12 @@ class Chronicle:
     # Before a model is asked
 
     async def show(self, folder: Folder) -> None:
-        """Have a container that is about to live find its copy."""
+        """Have a container that is about to live find its copy, if that can be made in time."""
         try:
-            async with self._locks[folder]:
+            async with asyncio.timeout(SHOW_SECONDS), self._locks[folder]:
                 await asyncio.to_thread(self._show, folder)
-        except (ContextBusy, OSError) as error:
-            log.warning("context.not_copied", group=folder, reason=str(error))
+        except (ContextBusy, OSError) as error:  # a timeout is one too
+            log.warning("context.not_copied", group=folder, reason=str(error) or "it took too long")
 
     def _show(self, folder: Folder) -> None:
         kept = self.manager(folder).load(now_ms=self._clock.now_ms())

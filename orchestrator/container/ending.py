@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import structlog
 
@@ -19,6 +20,14 @@ from orchestrator.store.database import Tx
 log = structlog.get_logger(__name__)
 
 CHANGED = "its group is gone or has changed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """What became of the turn of a run that ended."""
+
+    turn: Turn
+    state: TurnState
 
 
 class Ending:
@@ -73,39 +82,41 @@ class Ending:
         """Record the end of a run and, in the same transaction, what becomes of its turn: of the one that it
         was `made_for`, if it came to no run.
         """
-        now_ms = self._around.clock.now_ms()
-        async with self._around.database.transaction() as tx:
-            await runs.end(
-                tx, run.id, kind=ended.kind.value, detail=ended.detail or ended.reason, now_ms=now_ms
-            )
-            turn = await turns.running_in(tx, run.id) or await _waiting(tx, made_for)
-            state = None
-            if turn is not None:
-                state = await self._around.ties.give_back(
-                    tx,
-                    turn,
-                    reason=ended.reason,
-                    is_retryable=ended.is_retryable,
-                    now_ms=now_ms,
-                    is_at_once=ended.kind is outcome.Kind.LOST,
-                )
-        level = log.info if ended.kind is outcome.Kind.CLOSED else log.warning
+        settled = await self._record(run, ended, made_for)
         if ended.detail:
             self._around.logs.note(run.id, "run.exit", {"detail": ended.detail})
+        level = log.info if ended.kind is outcome.Kind.CLOSED else log.warning
         level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
-        if turn is not None and state is not None:
+        if settled is not None:
             self._around.bus.publish(
-                f"turn.{word_of(state)}",
+                f"turn.{word_of(settled.state)}",
                 group=run.folder,
-                turn=turn.id,
+                turn=settled.turn.id,
                 run=run.id,
-                attempt=turn.attempt,
+                attempt=settled.turn.attempt,
                 reason=ended.reason,
             )
             self._around.hints.outbox.give()
         self._around.bus.publish(
             "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
         )
+
+    async def _record(self, run: Run, ended: outcome.Outcome, made_for: TurnId | None) -> _Settled | None:
+        detail, now_ms = ended.detail or ended.reason, self._around.clock.now_ms()
+        async with self._around.database.transaction() as tx:
+            await runs.end(tx, run.id, kind=ended.kind.value, detail=detail, now_ms=now_ms)
+            turn = await turns.running_in(tx, run.id) or await _waiting(tx, made_for)
+            if turn is None:
+                return None
+            state = await self._around.ties.give_back(
+                tx,
+                turn,
+                reason=ended.reason,
+                is_retryable=ended.is_retryable,
+                now_ms=now_ms,
+                is_at_once=ended.kind is outcome.Kind.LOST,
+            )
+            return _Settled(turn, state)
 
 
 async def _waiting(tx: Tx, turn_id: TurnId | None) -> Turn | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,7 +23,8 @@ from orchestrator.store import runs
 
 log = structlog.get_logger(__name__)
 
-
+PREPARE_SECONDS = 120.0
+"""How long it takes at the most to prepare a container: a folder on a disk that hangs gives its slot back."""
 NOTHING_TO_DO = outcome.Outcome(
     kind=outcome.Kind.CLOSED, reason="there was nothing to answer any more.", is_retryable=False
 )
@@ -45,7 +47,8 @@ class Launching:
         if launch is None:
             return NOTHING_TO_DO
         try:
-            spec = await self._prepare(launch)
+            async with asyncio.timeout(PREPARE_SECONDS):
+                spec = await self._prepare(launch)
             if (stopped := life.sentence()) is not None:
                 return stopped
             container = await self._start(life.run, spec, launch.order)

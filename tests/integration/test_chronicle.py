@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.frames import Result, TurnEnd
-from orchestrator import registration
+from orchestrator import chronicle, registration
 from orchestrator.chronicle import MAX_EXCHANGES, SNAPSHOT_MS, Chronicle
 from orchestrator.context.dialogue import Registered
 from orchestrator.context.models import Context
@@ -207,6 +208,16 @@ async def test_the_copy_of_the_container_follows_also_what_commands_did(house):
     copy.unlink()
     await house.chronicle.show(FAMILY)
     assert copy.exists()
+
+
+async def test_a_copy_that_cannot_be_made_in_time_keeps_no_container_waiting(house, monkeypatch):
+    monkeypatch.setattr(chronicle, "SHOW_SECONDS", 0.05)
+    released = threading.Event()
+    monkeypatch.setattr(Chronicle, "_show", lambda *_: released.wait())
+    try:
+        await house.chronicle.show(FAMILY)
+    finally:
+        released.set()
 
 
 async def test_a_group_whose_container_was_never_prepared_gets_no_copy(house):

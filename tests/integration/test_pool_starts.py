@@ -9,10 +9,11 @@ import asyncio
 import secrets
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,12 @@ from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.order import Restore
 from orchestrator import registration
 from orchestrator.chronicle import Chronicle
+from orchestrator.container import launching
 from orchestrator.container.runner import RunPool
 from orchestrator.container.ties import Restoration
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.errors import StoreError
+from orchestrator.interfaces import Mount
 from orchestrator.models import Folder, Group, RunId, RunState, Turn, TurnState
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.restoring import Asked, Restoring
@@ -141,12 +144,12 @@ async def a_host(
     restore,  # type: ignore[no-untyped-def]
     *,
     cap: int = 5,
-    runtime: ToldRuntime | None = None,
+    **others: Any,
 ) -> AsyncIterator[House]:
     """Lanes and a pool, killed when they are left: nothing is recorded of their end."""
-    runtime = runtime or ToldRuntime()
+    runtime = ToldRuntime()
     async with asyncio.TaskGroup() as tasks:
-        ties = replace(told_ties(), restore=restore, new_run_id=lambda: RunId(secrets.token_hex(6)))
+        ties = replace(told_ties(), restore=restore, new_run_id=lambda: RunId(secrets.token_hex(6)), **others)
         ties = replace(ties, token=lambda: ("token", secrets.token_hex(6)))
         pool = told_pool(household, runtime, tasks, home, ties=ties)
         containers = Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close)
@@ -324,6 +327,27 @@ async def test_what_goes_wrong_counts_as_an_attempt_and_frees_the_slot(
     assert (again.state, again.reason) == (TurnState.QUEUED, "something went wrong inside Andy.")
     assert again.not_before_ms > groups_of_two.clock.now_ms()
     assert len(gate.asked) == 2, "one try each"
+
+
+async def test_a_folder_on_a_disk_that_hangs_gives_the_slot_back(
+    groups_of_two: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "PREPARE_SECONDS", 0.05)
+
+    async def hang(group: Group) -> Sequence[Mount]:
+        if group.folder == FAMILY:
+            await asyncio.Event().wait()
+        return ()
+
+    gate = Gate()
+    gate.may.set()
+    async with a_host(groups_of_two, tmp_path, gate.restore, cap=1, prepare=hang) as house:
+        turn = await house.ask()
+        await until(lambda: gate.asked, "it is begun")
+        other = await house.ask("work")
+        await house.answer(other, await house.container_of("work"))
+    again = await groups_of_two.turn(turn.id)
+    assert (again.state, again.reason) == (TurnState.QUEUED, "my folders could not be prepared.")
 
 
 async def test_a_disk_without_room_is_waited_for_and_counts_as_no_attempt(
