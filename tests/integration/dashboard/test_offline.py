@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from agent_runner.host import Host
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import Request, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
+from orchestrator.dashboard.words import wording
 from orchestrator.models import TurnKind
 from tests.fakes.dashboard_house import DashboardHouse
 from tests.fakes.household import Household
@@ -160,3 +163,25 @@ async def test_a_reminder_stays_a_reminder(chat: Chat) -> None:
     assert "2026-02-10 18:00" in said
     rows = await chat.home.house.rows("SELECT text FROM reminders")
     assert [row["text"] for row in rows] == ["⏰ Reminder for Jane: post the blog"]
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "dashboard.md"
+SAID = re.compile(r"^(?P<who>You|나|Andy) +│ (?P<text>.*(?:\n +│ .*)*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("who", ["You", "나"])
+async def test_the_day_in_the_documentation_is_what_is_said(chat: Chat, who: str) -> None:
+    """Each line of a person is said here, and what follows it there is what must come."""
+    told = [
+        (found["who"], re.sub(r"\n +│ ", "\n", found["text"])) for found in SAID.finditer(PAGE.read_text())
+    ]
+    pairs = [(text, then) for (one, text), (_, then) in pairwise(told) if one == who]
+    assert len(pairs) == 5
+    for text, then in pairs:
+        assert await chat.say(text) == then
+
+
+async def test_the_alert_in_the_documentation_is_what_the_rules_say() -> None:
+    page = PAGE.read_text()
+    for words, title, pct in ((wording.ENGLISH, "write the blog", 0), (wording.KOREAN, "블로그 쓰기", 0)):
+        assert f"Andy │ {words.deadline.format(title=title, when='2026-02-10', pct=pct)}\n" in page
