@@ -14,6 +14,7 @@ from tests.fakes.furnished import furnish
 from tests.fakes.household import a_group
 from tests.faults.hostile_scripts import SCENARIOS, Answered, Ended
 
+pytestmark = pytest.mark.timeout(1500)
 MAX_GROWTH_BYTES = 100 * 1024 * 1024
 SETTINGS = {"MAX_CONCURRENT_CONTAINERS": str(len(SCENARIOS) + 2), "CONTAINER_TIMEOUT": "45000"}
 

@@ -22,7 +22,7 @@ from tests.fakes.own_engine import OwnEngine
 SOAK_KILLS = int(os.environ.get("SOAK_KILLS", "0"))
 pytestmark = [
     pytest.mark.docker,
-    pytest.mark.timeout(900 + 30 * SOAK_KILLS),
+    pytest.mark.timeout(2400 + 30 * SOAK_KILLS),
     pytest.mark.usefixtures("agent_image"),
 ]
 GROUPS = ("main", "one", "two", "three")

@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.andy_process import until
 from tests.fakes.mortal_andy import MortalAndy
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = pytest.mark.timeout(3000)
 
 
 def test_no_point_of_a_turn_is_a_bad_one_to_die_at(tmp_path: Path) -> None:

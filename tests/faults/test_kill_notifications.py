@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.andy_process import until
 from tests.fakes.mortal_andy import MortalAndy
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(2400)
 MOST_POINTS = 120
 
 
