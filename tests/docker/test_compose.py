@@ -23,7 +23,7 @@ from tests.docker.conftest import PROJECT, cannot
 from tests.fakes.andy_process import until
 from tests.fakes.compose_stack import ComposeStack
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(3000)]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ SOURCES = (
     "Dockerfile", "docker-compose.yml", ".dockerignore", "requirements.lock", "pyproject.toml",
     "README.md", "CHANGELOG.md", "Makefile",
 )  # fmt: skip
-BUILD_SECONDS, UP_SECONDS, DOWN_SECONDS = 900, 400, 400
+BUILD_SECONDS, UP_SECONDS, DOWN_SECONDS = 1800, 400, 400
 FOLDER, FILE = 0o755, 0o644
 KEPT = ("PATH", "HOME", "DOCKER_HOST", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 
