@@ -19,7 +19,7 @@ MAX_OPEN_FILES, MAX_PATH_CHARS = 20, 300
 MAX_CHECKPOINTS = 20
 MAX_SESSION_HISTORY = 20
 MAX_SEEN = 400
-MAX_FOLDED = 400
+MAX_FOLDED = 200
 MAX_NAME_CHARS = 200
 MAX_CONTENT_CHARS = 24_000
 """Of one message as it is kept. No 800 tokens of writing come near it; a row of blanks would."""

