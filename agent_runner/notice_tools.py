@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import Any, Self, cast, get_args
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
@@ -76,8 +76,27 @@ class NoteParameters(Parameters):
     )
 
 
+NUMBER = "The number that notify_self or list_notices told."
+
+
 class NoticeIdParameters(Parameters):
-    notice_id: int = Field(ge=1, lt=2**53, description="The number that notify_self or list_notices told.")
+    notice_id: int = Field(ge=1, lt=2**53, description=NUMBER)
+
+
+class CancelParameters(Parameters):
+    notice_id: int | None = Field(default=None, ge=1, lt=2**53, description=NUMBER)
+    dedupe_key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=noting.MAX_DEDUPE_CHARS,
+        description="Or the key that it was given.",
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.notice_id is None) is (self.dedupe_key is None):
+            raise ValueError("give notice_id or dedupe_key, one of them")
+        return self
 
 
 def notice_tools(noticing: Noticing) -> tuple[Tool[Any], ...]:
@@ -107,7 +126,7 @@ def notice_tools(noticing: Noticing) -> tuple[Tool[Any], ...]:
         WithdrawingTool(
             name="cancel_notice",
             description="Drop a notice that waits for you.",
-            parameters=NoticeIdParameters,
+            parameters=CancelParameters,
             command=_cancel,
             noticing=noticing,
         ),
@@ -126,8 +145,8 @@ def _list(_: NoParameters) -> Command:
     return mailbox.ListNotices()
 
 
-def _cancel(given: NoticeIdParameters) -> Command:
-    return mailbox.CancelNotice(notice_id=given.notice_id)
+def _cancel(given: CancelParameters) -> Command:
+    return mailbox.CancelNotice(notice_id=given.notice_id, dedupe_key=given.dedupe_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,20 +179,16 @@ class NotifySelfTool(Tool[NoteParameters]):
         event_id = await self._tell_run(note, notice_id)
         return _noted(note, event_id=event_id, notice_id=notice_id)
 
-    async def _tell_run(self, note: NotifySelf, notice_id: int | None) -> str | None:
-        """Let the run know of a note, and return the id of the event that it is, if it is one already."""
+    async def _tell_run(self, note: NotifySelf, notice_id: int | None) -> str:
+        """Let the run know of a note, and return the id of the event that it is, or will be."""
         notices = (await self.noticing.load()).notices
-        event_id = None
+        event_id = f"notice-{notice_id}"
         if notice_id is None:
             event_type, severity, payload = _event(note)
             event_id = notices.emit(event_type, severity, payload, source=SOURCE).id
         elif note.deliver_at in OF_THIS_TURN:
             notices.give([_notice(note, notice_id)], at=inject_at(note.deliver_at))
-        about = {
-            "message": note.message,
-            "priority": note.priority,
-            "event_id": event_id or f"notice-{notice_id}",
-        }
+        about = {"message": note.message, "priority": note.priority, "event_id": event_id}
         if note.category == "discovery":
             notices.emit("discovery.notable", "info", about, source=SOURCE)
         elif note.category == "checkpoint":
@@ -182,7 +197,7 @@ class NotifySelfTool(Tool[NoteParameters]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WithdrawingTool(Tool[NoticeIdParameters]):
+class WithdrawingTool(Tool[CancelParameters]):
     """Has the host drop a notice, and then the run."""
 
     noticing: Noticing
@@ -196,9 +211,10 @@ class WithdrawingTool(Tool[NoticeIdParameters]):
         request_id: str | None = None,
     ) -> Reply:
         reply = await super(WithdrawingTool, self).call(arguments, host, turn=turn, request_id=request_id)
-        if reply.ok:
+        number = reply.data.get("id", arguments.get("notice_id"))
+        if reply.ok and number is not None:
             rules = await self.noticing.load()
-            rules.notices.withdraw(int(arguments["notice_id"]))
+            rules.notices.withdraw(int(number))
         return reply
 
 
@@ -255,9 +271,9 @@ async def _asked(host: Host, note: NotifySelf) -> Reply:
     return _refused(PERSIST_FAILED, reply.text)
 
 
-def _noted(note: NotifySelf, *, event_id: str | None, notice_id: int | None) -> Reply:
+def _noted(note: NotifySelf, *, event_id: str, notice_id: int | None) -> Reply:
     number = "" if notice_id is None else f" It is notice {notice_id}."
-    data = _payload(note) | {"event_id": event_id, "persistence_id": notice_id}
+    data = {"status": "ok"} | _payload(note) | {"event_id": event_id, "persistence_id": notice_id}
     return Reply(request_id="none", ok=True, code="noted", text=f"{_when(note)}{number}", data=data)
 
 

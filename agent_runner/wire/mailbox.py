@@ -231,8 +231,11 @@ class ListNotices(_Command):
 
 
 class CancelNotice(_Command):
+    """Drop a notice, by its number or by the key it was given: one of them."""
+
     type: Literal["cancel_notice"] = "cancel_notice"
-    notice_id: int = Field(alias="noticeId", ge=1, lt=2**53)
+    notice_id: int | None = Field(default=None, alias="noticeId", ge=1, lt=2**53)
+    dedupe_key: str | None = Field(default=None, alias="dedupeKey", max_length=1_000)
 
 
 Command = Annotated[

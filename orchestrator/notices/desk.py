@@ -11,7 +11,7 @@ from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotic
 from agent_runner.wire.notices import MAX_UNDELIVERED, Notice
 from orchestrator.clock import Clock
 from orchestrator.models import Group, Turn
-from orchestrator.notices.wish import Refused, Wish, judge
+from orchestrator.notices.wish import OF_ITS_AGENT, Refused, Wish, judge
 from orchestrator.store import notice_claims, notices, sessions
 from orchestrator.store.database import Tx
 from orchestrator.store.notices import Fresh, Kept, Maker, Scope
@@ -48,8 +48,8 @@ class Desk:
                     text, data = await self._acknowledge(tx, group, notice_id)
                 case ListNotices():
                     text, data = await _list(tx, group)
-                case CancelNotice(notice_id=notice_id):
-                    text, data = await self._cancel(tx, group, notice_id)
+                case CancelNotice():
+                    text, data = await self._cancel(tx, group, await _number(tx, group, asked))
         except Refused as error:
             return Reply(request_id=request_id, ok=False, code=error.code, text=str(error))
         return Reply(request_id=request_id, ok=True, code="ok", text=text, data=data)
@@ -136,6 +136,18 @@ async def _check_room(tx: Tx, fresh: Fresh) -> None:
         raise Refused("limit_reached", text)
 
 
+async def _number(tx: Tx, group: Group, asked: CancelNotice) -> int:
+    """Which notice is meant."""
+    if asked.notice_id is not None and asked.dedupe_key is None:
+        return asked.notice_id
+    if asked.notice_id is not None or asked.dedupe_key is None:
+        raise Refused("bad_value", "Name the notice by 'notice_id' or by 'dedupe_key', one of them.")
+    kept = await notices.pending_by_key(tx, group.folder, f"{OF_ITS_AGENT}{asked.dedupe_key}")
+    if kept is None:
+        raise Refused("unknown_notice", "No notice with this key waits: see list_notices.")
+    return kept.id
+
+
 async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) -> None:
     if is_done:
         return
@@ -188,7 +200,7 @@ def row(kept: Kept) -> dict[str, Any]:
 def own_key(kept: Kept) -> str | None:
     """The key that was given to it, not one that the host made."""
     key = kept.dedupe_key or ""
-    return key.removeprefix("self:") if key.startswith("self:") else None
+    return key.removeprefix(OF_ITS_AGENT) if key.startswith(OF_ITS_AGENT) else None
 
 
 def to_wire(kept: Kept) -> Notice:

@@ -21,6 +21,8 @@ INJECT_AT: dict[DeliverAt, InjectAt] = {
 """Where in a turn it is told. What awaits a condition is told as soon as that is seen to be true."""
 IN_THIS_TURN: tuple[DeliverAt, ...] = ("immediate", "after_tool", "on_condition")
 """What can still be told in the turn in which it is asked for."""
+OF_ITS_AGENT = "self:"
+"""What a key that the agent gave begins with: others are the host's own."""
 
 
 class Refused(Exception):
@@ -57,7 +59,7 @@ class Wish:
     def key(self, turn_id: int | None) -> str | None:
         """What is the same notice while it waits: by its own key, else by all of it in a turn tried again."""
         if self.dedupe_key is not None:
-            return f"self:{self.dedupe_key}"
+            return f"{OF_ITS_AGENT}{self.dedupe_key}"
         if turn_id is None:
             return None
         return f"turn:{turn_id}:{hashlib.sha256(repr(self).encode()).hexdigest()[:20]}"

@@ -214,6 +214,20 @@ async def test_notices_are_listed_the_most_urgent_first(home):
     assert (await home.ask("list_notices")).text == "No notices wait."
 
 
+async def test_a_notice_that_waits_is_cancelled_by_its_key_in_its_own_group_only(home):
+    """N-63."""
+    await home.house.add_group("work")
+    number = await home.note("pay 10", dedupe_key="rent")
+    theirs = await home.note("of work", by="work", dedupe_key="rent")
+    reply = await home.ask("cancel_notice", dedupeKey="rent")
+    assert (reply.ok, reply.data["id"]) == (True, number)
+    assert (await home.state(number), await home.state(theirs, "work")) == ("cancelled", "pending")
+    again = await home.ask("cancel_notice", dedupeKey="rent")
+    assert (again.code, "list_notices" in again.text) == ("unknown_notice", True)
+    for given in ({}, {"noticeId": number, "dedupeKey": "rent"}):
+        assert (await home.ask("cancel_notice", **given)).code == "bad_value"
+
+
 @pytest.mark.parametrize("way", ["acknowledge_notification", "cancel_notice"])
 async def test_what_is_over_or_unknown_is_refused_with_the_reason(home, way):
     """N-63."""

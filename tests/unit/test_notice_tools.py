@@ -23,6 +23,7 @@ from agent_runner.wire.mailbox import (
     Reply,
     parse_command,
 )
+from agent_runner.wire.notices import Notice
 from agent_runner.workspace import Workspace
 from tests.fakes.runner_process import order_of
 
@@ -82,6 +83,7 @@ async def test_what_is_for_now_is_an_event_and_asks_nobody(
     (event,) = events
     assert (event.type, event.severity.word) == (event_type, "error")
     assert reply.data == {
+        "status": "ok",
         "message": "look",
         "priority": "critical",
         "category": category,
@@ -107,7 +109,7 @@ async def test_what_is_for_later_is_kept_by_the_host_word_for_word(noticing: Not
     reply = await tool(noticing).call(given, host, turn=4, request_id="t4-x-1")
     assert reply.ok
     assert (reply.data["persistence_id"], reply.data["inject_at"]) == (7, "turn_start")
-    assert reply.data["event_id"] is None
+    assert (reply.data["status"], reply.data["event_id"]) == ("ok", "notice-7")
     assert host.asked == [NotifySelf(turn=4, request_id="t4-x-1", **given)]
     assert parse_command(host.asked[0].to_json()) == host.asked[0]
     assert events == []
@@ -185,10 +187,24 @@ async def test_the_other_tools_ask_the_host(noticing: Noticing) -> None:
     assert host.asked == [AcknowledgeNotice(notice_id=3), CancelNotice(notice_id=3), ListNotices()]
 
 
-async def test_a_number_that_is_none_is_refused(noticing: Noticing) -> None:
+@pytest.mark.parametrize(
+    "given", [{"notice_id": 0}, {}, {"dedupe_key": ""}, {"notice_id": 3, "dedupe_key": "rent"}]
+)
+async def test_what_names_no_notice_is_refused(noticing: Noticing, given: dict[str, Any]) -> None:
     host = Keeping()
-    assert not (await tool(noticing, "cancel_notice").call({"notice_id": 0}, host)).ok
+    assert not (await tool(noticing, "cancel_notice").call(given, host)).ok
     assert host.asked == []
+
+
+async def test_a_notice_is_dropped_by_its_key(noticing: Noticing) -> None:
+    """N-63."""
+    waiting = Notice(id=7, event_type="agent.self.notify", source="agent", payload={"message": "the rent"})
+    notices = (await noticing.load()).notices
+    notices.begin_turn([waiting])
+    host = Keeping()
+    assert (await tool(noticing, "cancel_notice").call({"dedupe_key": "rent"}, host)).ok
+    assert host.asked == [CancelNotice(dedupe_key="rent")]
+    assert await notices.drain("turn_start") == "", "the host has said which one that is"
 
 
 def test_the_model_is_shown_all_values_and_bounds(noticing: Noticing) -> None:

@@ -195,8 +195,9 @@ def test_the_host_and_others_are_heard_too():
         for pattern in parse_subscriber(path.read_text(encoding="utf-8")).events.types
     ]
 
-    for pattern in ("host.*", "discovery.notable", "subagent.failed", "subagent.complete", "notices.dropped"):
+    for pattern in ("host.*", "subagent.failed", "subagent.complete", "notices.dropped"):
         assert pattern in named
+    assert "discovery.notable" not in named, "who made it is told of it as a note"
 
 
 def test_the_package_takes_the_files_with_it():

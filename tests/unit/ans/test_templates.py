@@ -102,10 +102,6 @@ LINES = {
         found(Checkpoints().reached("is the plan still right?")),
         "checkpoint: is the plan still right? (turn 0)",
     ),
-    "discovery.notable": (
-        {"message": "the API has a second version", "priority": "normal", "event_id": "e1"},
-        "[DISCOVERY] the API has a second version",
-    ),
     "subagent.failed": (
         {"task_id": "t1", "error_message": "it was stopped"},
         "subagent_fail: t1 - it was stopped",
@@ -124,6 +120,11 @@ LINES = {
     ),
 }
 OF_OWN_SUBSCRIBERS = {
+    "discovery.notable": (
+        "discovery.j2",
+        {"message": "the API has a second version", "priority": "normal", "event_id": "e1"},
+        "[DISCOVERY] the API has a second version",
+    ),
     "tool.call.pending": (
         "tool_call.j2",
         {"tool_name": "Read", "call_id": "c", "arguments": {}},
