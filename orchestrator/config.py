@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from orchestrator.errors import SettingError
+from orchestrator.home import HOME_KEY
 
 
 def known_zone(name: str) -> str:
@@ -204,14 +205,8 @@ class Settings(BaseSettings):
         return (init_settings,)
 
 
-HOME_KEY = "ANDY_HOME"
 TABLES = ("agents", "heartbeat", "notify")
 """What may be a table in `andy.toml`: `[agents.worker] enabled` is `agents_worker_enabled`."""
-
-
-def home_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where `groups/ data/ store/` are: the argument, `ANDY_HOME`, else the current directory."""
-    return (given or Path(environment.get(HOME_KEY) or ".")).expanduser().resolve()
 
 
 def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,13 @@ from orchestrator.errors import HomeError
 
 if TYPE_CHECKING:
     from filelock import FileLock
+
+HOME_KEY = "ANDY_HOME"
+
+
+def home_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where `groups/ data/ store/` are: the argument, `ANDY_HOME`, else the current directory."""
+    return (given or Path(environment.get(HOME_KEY) or ".")).expanduser().resolve()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import config
+from orchestrator.home import home_directory
 
 ROOT, ORDINARY = 0, 1000
 OWN = ("groups", "data", "store")
@@ -30,7 +30,7 @@ class User:
 def main() -> None:
     """Step down where this is root, then run the command line."""
     if os.geteuid() == ROOT:
-        home = config.home_directory(None)
+        home = home_directory(None)
         user = owner_of(home)
         if sys.argv[1:2] == ["up"]:
             take_over(home, user)

@@ -10,15 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from orchestrator import config
 from orchestrator.cli import dotenv_file
 from orchestrator.cli.options import HomeOption
 from orchestrator.errors import AndyError, BadRequest, NotRunning
 from orchestrator.home import Home
+
+if TYPE_CHECKING:
+    from orchestrator.config import Settings
 
 SENT_SECONDS = 90.0
 LOCAL, SELF = "local", "self"
@@ -139,7 +141,7 @@ class Setup:
         from orchestrator.channels.whatsapp.pairing import number_of
         from orchestrator.credentials.secrets import read_credential
 
-        config.load(self._home.root)
+        self._settings()
         self._pasted = self._read_pasted()
         if self._pasted:
             read_credential(self._pasted)
@@ -207,11 +209,16 @@ class Setup:
             is_own = await _asked(
                 partial(self._asking.yes, default=False), "Is the number Andy's alone (and not yours)?"
             )
-        if is_own is None or is_own == config.load(self._home.root).assistant_has_own_number:
+        if is_own is None or is_own == self._settings().assistant_has_own_number:
             return
         values = {"ASSISTANT_HAS_OWN_NUMBER": str(is_own).lower()}
         await asyncio.to_thread(dotenv_file.put, self._home.root / ".env", values)
         print("    ASSISTANT_HAS_OWN_NUMBER is set: a running Andy takes it with its next start.")
+
+    def _settings(self) -> Settings:
+        from orchestrator import config
+
+        return config.load(self._home.root)
 
     async def _main(self) -> str:
         from orchestrator import registration
@@ -222,7 +229,7 @@ class Setup:
         main = next(one for one in await terminal.read_home(self._home, groups.every) if one.is_main)
         account = await asyncio.to_thread(self._ledger().account)
         own = account.address.user if account else ""
-        is_own_number = config.load(self._home.root).assistant_has_own_number
+        is_own_number = self._settings().assistant_has_own_number
         wanted = self._wish.main
         if wanted is None and own and main.jid == registration.MAIN_JID:
             wanted = await self._ask_main(own, is_own_number=is_own_number)

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from orchestrator import config, lean
+from orchestrator import lean
 from orchestrator.errors import AndyError, BadRequest, NotRunning
-from orchestrator.home import Home
+from orchestrator.home import Home, home_directory
 
 if TYPE_CHECKING:
+    from orchestrator.config import Settings
     from orchestrator.models import Group
     from orchestrator.registration import Registration
     from orchestrator.store.database import Tx
@@ -43,7 +44,18 @@ def say_aside(text: str) -> None:
 
 
 def home_of(given: Path | None) -> Home:
-    return Home(config.home_directory(given))
+    return Home(home_directory(given))
+
+
+def settings_of(home: Home, **overrides: Any) -> Settings:
+    """What the owner has set. Imported late: most commands need none of it, and reading it is slow to load.
+
+    Raises:
+        SettingError: a setting is unknown or has a bad value.
+    """
+    from orchestrator import config
+
+    return config.load(home.root, **overrides)
 
 
 async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
@@ -58,7 +70,7 @@ async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
     from orchestrator.kept_log import KeptLog
 
     home = home_of(given)
-    settings = config.load(home.root, **overrides)
+    settings = settings_of(home, **overrides)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
@@ -210,7 +222,7 @@ async def register(given: Path | None, wish: Registration) -> None:
 async def _register_here(home: Home, wish: Registration) -> None:
     from orchestrator import group_files, registration
 
-    assistant = config.load(home.root).assistant_name
+    assistant = settings_of(home).assistant_name
 
     async def act(tx: Tx, now_ms: int) -> Group:
         await registration.ensure_main(tx, now_ms=now_ms)
@@ -244,7 +256,7 @@ async def act_on_task(given: Path | None, task_id: str, action: str) -> bool:
             await client.act_on_task(task_id, action)
             return True
     except NotRunning:
-        zone = config.load(home_of(given).root).zone
+        zone = zone_of(given)
         times = times_for(partial(group_config.zone_of, default=zone))
         await change(given, lambda tx, now_ms: agenda.act(tx, task_id, action, times, now_ms=now_ms))
         return False
@@ -264,7 +276,7 @@ async def act_on_loop(given: Path | None, folder: str, action: str, reason: str)
 
 def zone_of(given: Path | None) -> ZoneInfo:
     """The zone of a home, in which times are told."""
-    return config.load(home_of(given).root).zone
+    return settings_of(home_of(given)).zone
 
 
 async def configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
@@ -338,7 +350,7 @@ class Moment:
 def moment(given: Path | None) -> Moment:
     from orchestrator.clock import SystemClock
 
-    return Moment(SystemClock().now_ms(), config.load(home_of(given).root).zone)
+    return Moment(SystemClock().now_ms(), zone_of(given))
 
 
 async def set_budget(
@@ -386,5 +398,5 @@ def build_image(given: Path | None, *, base: str, tag: str | None) -> None:
     """Build the agent image, telling each step."""
     from orchestrator.container import choice
 
-    settings = config.load(home_of(given).root)
+    settings = settings_of(home_of(given))
     choice.build_image(tag or settings.andy_image, base=base, say=say_aside)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import home_directory, known_names, load
+from orchestrator.config import known_names, load
 from orchestrator.errors import SettingError
+from orchestrator.home import home_directory
 
 
 @pytest.fixture
