@@ -62,12 +62,12 @@ class EncodingCounter:
             # Else it copies its file into a directory that every user of the machine may write.
             os.environ.setdefault("TIKTOKEN_CACHE_DIR", "")
             encoding = tiktoken.get_encoding(ENCODING)
-            # 11 MiB for whoever pickles it; what counts has a copy of its own.
-            vars(encoding).pop("_mergeable_ranks", None)
-            return encoding
         except (ImportError, ValueError, OSError) as error:
             log.warning("context.tokens_estimated", reason=str(error))
             return None
+        # 14 MiB for whoever pickles it; what counts has a copy of its own.
+        vars(encoding).pop("_mergeable_ranks", None)
+        return encoding
 
     @property
     def is_exact(self) -> bool:
