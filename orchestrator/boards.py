@@ -36,6 +36,8 @@ from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
 
+OWN_PART_SECONDS = 1.0
+
 
 class Boards:
     """Made once for a host."""
@@ -118,7 +120,7 @@ class Boards:
     async def compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
         """What keeps a dashboard up is told its part, by the group's own file if there is one."""
         hours = self.hours_of(group)
-        own = await asyncio.to_thread(group_files.own_text, self._home, group.folder, worker.TEMPLATE)
+        own = await self._own_part(group)
         return TurnOrder(
             run=run_id,
             turn=turn.id,
@@ -126,6 +128,17 @@ class Boards:
             prompt=await worker.ask(tx, turn.id, group.folder, zone=hours.zone, now_ms=self._clock.now_ms()),
             instructions=worker.instructions(own, hours, cap=self._settings.notify_cap_per_task),
         )
+
+    async def _own_part(self, group: Group) -> str | None:
+        """What the group's own file says, if its disk gives it in time: the whole store waits meanwhile."""
+        try:
+            async with asyncio.timeout(OWN_PART_SECONDS):
+                return await asyncio.to_thread(
+                    group_files.own_text, self._home, group.folder, worker.TEMPLATE
+                )
+        except TimeoutError:
+            log.warning("worker.own_part_not_read", group=group.folder)
+            return None
 
     async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
         """What a turn is told of its group's dashboard; None where there is none."""
