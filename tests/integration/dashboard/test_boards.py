@@ -1,0 +1,65 @@
+"""What keeps a dashboard up, as the host tells a model its part of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent_runner.wire.order import TurnOrder
+from orchestrator import boards, config, group_files
+from orchestrator.boards import Boards
+from orchestrator.models import RunId
+from orchestrator.store import dashboard_rounds, groups, turns
+from tests.fakes.dashboard_house import FOLDER, DashboardHouse, blog
+from tests.fakes.household import SEOUL, Household
+
+
+async def told(home: DashboardHouse, root: Path) -> TurnOrder:
+    """What a model is told that is to look at the dashboard."""
+    house = home.house
+    made = Boards(
+        house.database,
+        config.load(root, {}),
+        clock=house.clock,
+        hints=house.hints,
+        bus=house.bus,
+        zone_of=lambda _: SEOUL,
+        can_deliver=lambda _: True,
+        home=root,
+        has_model=lambda _: True,
+    )
+    async with house.database.transaction() as tx:
+        group = await groups.known(tx, FOLDER)
+        turn_id = await dashboard_rounds.add_turn(tx, group, now_ms=house.clock.now_ms())
+        turn = await turns.get(tx, turn_id)
+        assert turn is not None
+        return await made.compose(tx, turn, group, RunId("run-1"))
+
+
+@pytest.fixture
+async def home(household: Household) -> DashboardHouse:
+    await household.add_group("family")
+    made = DashboardHouse(household)
+    await made.put(blog())
+    return made
+
+
+async def test_a_groups_own_file_tells_the_model_its_part(home: DashboardHouse, tmp_path: Path) -> None:
+    (tmp_path / "groups" / "family").mkdir(parents=True)
+    (tmp_path / "groups" / "family" / "WORKER.md").write_text("Look at the bees.")
+    assert "Look at the bees." in ((await told(home, tmp_path)).instructions or "")
+
+
+async def test_a_disk_that_does_not_give_it_keeps_the_store_from_nobody(
+    home: DashboardHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "OWN_PART_SECONDS", 0.05)
+    released = threading.Event()
+    monkeypatch.setattr(group_files, "own_text", lambda *_: released.wait())
+    try:
+        order = await told(home, tmp_path)
+    finally:
+        released.set()
+    assert order.instructions, "it is told what all are"
