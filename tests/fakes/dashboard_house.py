@@ -65,15 +65,7 @@ class DashboardHouse:
         self.clock.wall_ms = FEB_9_0830
         self.can_deliver = True
         self.zone = SEOUL
-        self.desk = Desk(
-            household.database,
-            clock=household.clock,
-            bus=household.bus,
-            hints=household.hints,
-            zone_of=lambda _: self.zone,
-            can_deliver=lambda _: self.can_deliver,
-            limits=limits,
-        )
+        self.desk = self.desk_with(limits)
         self.reception = Reception(
             household.database,
             clock=household.clock,
@@ -83,6 +75,17 @@ class DashboardHouse:
             hints=household.hints,
             bus=household.bus,
             dashboards=self.desk,
+        )
+
+    def desk_with(self, limits: Limits | None) -> Desk:
+        return Desk(
+            self.house.database,
+            clock=self.clock,
+            bus=self.house.bus,
+            hints=self.house.hints,
+            zone_of=lambda _: self.zone,
+            can_deliver=lambda _: self.can_deliver,
+            limits=limits,
         )
 
     # What is on the board before
@@ -197,6 +200,11 @@ class DashboardHouse:
             found = await dashboard_notifications.get(tx, FOLDER, notification_id)
         assert found is not None
         return found
+
+    async def everything(self) -> list[list[dict[str, Any]]]:
+        """All rows of the dashboard, to see that nothing changed."""
+        tables = ("dashboards", "dashboard_tasks", "questions", "notifications", "insights")
+        return [await self.house.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 
     async def notifications(self) -> list[Notification]:
         async with self.house.database.reading() as tx:

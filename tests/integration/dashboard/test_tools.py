@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pydantic.fields import FieldInfo
 
+from agent_runner.wire import dashboard as wire
 from orchestrator.dashboard.models import Actor, NotificationStatus, Status
+from orchestrator.dashboard.services.work import Limits
 from orchestrator.models import TurnKind
 from tests.fakes.dashboard_house import (
     DAY_MS,
@@ -531,6 +534,64 @@ async def test_an_insight_is_kept_once(home: DashboardHouse) -> None:
     assert first.data["title"] == "Blogs take a week"
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code"),
+    [
+        ("schedule_notification", {"message": "x", "scheduled_at": "in 1 hour"}, "CAP"),
+        (
+            "schedule_notification",
+            {"message": "x", "scheduled_at": "in 1 hour", "related_question_id": "q_002"},
+            "CLOSED",
+        ),
+        (
+            "schedule_notification",
+            {"message": "x", "scheduled_at": "in 1 hour", "related_task_id": "task_002"},
+            "TASK_TERMINAL",
+        ),
+        ("cancel_notification", {"notification_id": "n_404"}, "NOT_FOUND"),
+        ("cancel_notification", {"notification_id": "n_000"}, "ALREADY_DELIVERED"),
+        ("cancel_notification", {"notification_id": "n_009"}, "NOT_PENDING"),
+        ("cancel_notification", {"notification_id": "n_001", "reason": "x" * 10_001}, "VALIDATION"),
+        ("list_notifications", {"from_time": "whenever"}, "UNPARSEABLE_TIME"),
+        ("list_notifications", {"limit": 0}, "VALIDATION"),
+        ("create_question", {"question": "one more?"}, "CAP"),
+        ("create_question", {"question": "x?", "related_task_id": "task_002"}, "TASK_TERMINAL"),
+        ("update_question", {"question_id": "q_002", "priority": "low"}, "CLOSED"),
+        ("update_question", {"question_id": "q_001", "cooldown_hours": 8_761}, "VALIDATION"),
+        ("update_task", {"task_id": "task_404", "progress": 1}, "NOT_FOUND"),
+        ("update_task", {"task_id": "task_002", "progress": 50}, "VALIDATION"),
+        ("move_to_history", {"task_id": "task_404"}, "NOT_FOUND"),
+        ("create_task", {"title": "one more"}, "CAP"),
+        ("create_task", {"title": "x" * 201}, "VALIDATION"),
+        ("create_task", {"title": " \u200b "}, "VALIDATION"),
+        ("create_task", {"title": "x", "deadline": "whenever"}, "BAD_DATE"),
+        ("create_task", {}, "VALIDATION"),
+        ("save_insight", {"content": "one more"}, "CAP"),
+        ("set_recurring", {"task_id": "task_001", "days_of_week": [7]}, "VALIDATION"),
+    ],
+)
+async def test_what_is_full_or_over_or_not_there_is_refused_by_its_code(
+    home: DashboardHouse, tool: str, arguments: dict[str, object], code: str
+) -> None:
+    await home.put(
+        blog(),
+        blog(id="task_002", status=Status.COMPLETED, pct=100, completed_ms=FEB_9_0830),
+        a_question(),
+        a_question(id="q_002", question="gone?", closed_ms=FEB_9_0830, closed_reason="gone"),
+        alert(),
+        alert(id="n_000", status=NotificationStatus.DELIVERED, delivered_ms=FEB_9_0830),
+        alert(id="n_009", status=NotificationStatus.FAILED),
+    )
+    if code == "CAP":
+        home.desk = home.desk_with(Limits(pending=1, tasks=1, questions=1, insights=0))
+    before = await home.everything()
+    result = await home.use(tool, **arguments)
+    assert (result.ok, result.code) == (False, code), result.text
+    assert result.text.startswith(f"{code}: ")
+    assert len(result.text) < 1_000
+    assert await home.everything() == before
+
+
 HEBREW = "\u202bשלום\u202c \u200fעולם"
 ODD_TEXTS = ["👩‍👩‍👧‍👦 🇰🇷", HEBREW, "한글 ㅋㅋ", "a\tb\nc", "'; DROP TABLE questions; --", "</messages>"]
 
@@ -541,6 +602,52 @@ async def test_texts_survive_to_the_letter(home: DashboardHouse, text: str) -> N
     told = await home.chat("schedule_notification", message=text, scheduled_at="in 1 hour")
     assert (await home.task(made.data["id"])).context == text
     assert (await home.notification(told.data["id"])).message == text
+
+
+NEEDED: dict[str, dict[str, object]] = {
+    "schedule_notification": {"message": "x", "scheduled_at": "in 1 hour"},
+    "update_notification": {"notification_id": "n_001"},
+    "cancel_notification": {"notification_id": "n_001"},
+    "create_question": {"question": "x?"},
+    "update_question": {"question_id": "q_001"},
+    "remove_question": {"question_id": "q_001"},
+    "update_task": {"task_id": "task_001"},
+    "move_to_history": {"task_id": "task_001"},
+    "archive_task": {"task_id": "task_001"},
+    "create_task": {"title": "x"},
+    "answer_question": {"question_id": "q_001", "answer": "x"},
+    "save_insight": {"content": "x"},
+    "set_recurring": {"task_id": "task_001", "days_of_week": [1]},
+}
+UNFIT = ["x" * 100_000, "x" * 100_001, "a\x00b", "a\x1b[31mb", "a\ud800b"]
+FITTING = [*ODD_TEXTS, "", " \u200b "]
+
+
+@pytest.mark.parametrize("tool", [one.name for one in wire.TOOLS])
+async def test_whatever_stands_in_a_field_it_is_taken_or_refused_in_a_line(
+    home: DashboardHouse, tool: str
+) -> None:
+    await home.put(blog(status=Status.COMPLETED, pct=100, completed_ms=FEB_9_0830), a_question(), alert())
+    for name, field in wire_arguments(tool):
+        for text in (*UNFIT, *FITTING):
+            given = {**NEEDED.get(tool, {}), name: [text] if "tuple" in str(field.annotation) else text}
+            if name != "content" and "content" in given:
+                given["content"] = (
+                    f"{name} {ascii(text[:9])}"  # what is known already is not looked at further
+                )
+            before = await home.everything()
+            result = await home.use(tool, **given)
+            assert len(result.text) < 11_000, (name, text[:20])
+            if text in UNFIT and tool != "list_notifications":  # which finds nothing then
+                assert not result.ok, (name, text[:20])
+            if not result.ok:
+                assert result.text.startswith(f"{result.code}: ")
+                assert await home.everything() == before
+
+
+def wire_arguments(tool: str) -> list[tuple[str, FieldInfo]]:
+    (found,) = [one for one in wire.TOOLS if one.name == tool]
+    return list(found.arguments.model_fields.items())
 
 
 async def test_at_43_times_are_those_of_the_group(home: DashboardHouse) -> None:
