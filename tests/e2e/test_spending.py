@@ -61,13 +61,13 @@ def test_the_ledger_agrees_with_the_service_to_the_token(andy: AndyProcess, api:
 def test_a_spent_budget_ends_the_turn_at_once_and_says_why(
     andy: AndyProcess, api: ScriptedMessagesApi
 ) -> None:
-    assert andy.cli("budget", "set", "1", "--per", "day", "--group", "main").returncode == 0
+    assert andy.cli("budget", "set", "1", "--per", "month", "--group", "main").returncode == 0
     api.then(Say("One."), Say("Two."))
     assert andy.say("first")["reply"] == "One."
     until(lambda: andy.rows("SELECT 1 FROM usage"), what="it is written down")
     refused = andy.say("second")
     assert refused["outcome"] == "failed"
-    assert "the budget of main for today is spent (1 tokens)" in refused["reply"]
+    assert "the budget of main for this month is spent (1 tokens)" in refused["reply"]
     (turn,) = andy.rows("SELECT * FROM turns WHERE state = 'failed'")
     assert turn["attempt"] == 1
     assert len(api.turns) == 1, "the service was not asked"

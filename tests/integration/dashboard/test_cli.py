@@ -12,7 +12,6 @@ from orchestrator import registration
 from orchestrator.store.database import Database
 from tests.fakes.andy_process import AndyProcess
 
-pytestmark = pytest.mark.timeout(120)
 TASK = {
     "id": "task_001",
     "title": "blog",
