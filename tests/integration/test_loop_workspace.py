@@ -126,7 +126,7 @@ async def test_a_group_whose_loop_is_off_is_not_looked_at(house, spaces, root):
 async def test_a_change_is_signalled_at_once(house, spaces, root):
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(spaces.run(), name="workspaces")
-        await until(lambda: spaces._watches, "it watches")
+        await until(lambda: spaces._watches and spaces._known, "it watches, and has looked")
         write(root, "plan.md")
 
         async def is_seen() -> bool:
