@@ -22,6 +22,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.household import Household
 from tests.fakes.messages_api import Fail, Hang, Say, SayThenCut, ScriptedMessagesApi, Step, Tokens
 from tests.fakes.proxied import Proxied, proxied
+from tests.fakes.until import until
 
 MODEL = "claude-sonnet-4-5-20250929"
 TOKENS = Tokens(
@@ -114,11 +115,14 @@ async def test_an_answer_without_usage_leaves_an_audit_row_alone(
 
 
 async def test_a_client_that_leaves_is_noted(tmp_path: Path, ledger: Ledger, household: Household) -> None:
-    async with scripted(tmp_path, ledger, Hang()) as served:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await ask(served)
-        await served.recorded()
+    with ScriptedMessagesApi([Hang()]) as api:
+        async with proxied(tmp_path, ledger=ledger) as served:
+            served.environment["ANTHROPIC_BASE_URL"] = api.url
+            asking = asyncio.create_task(ask(served), name="ask")
+            await until(lambda: api.turns, "the service is asked")
+            asking.cancel()
+            await asyncio.wait([asking])
+            await served.recorded()
     await ledger.flush()
     (row,) = await household.rows("SELECT detail FROM audit")
     assert json.loads(row["detail"])["ending"] == "gone"

@@ -324,6 +324,7 @@ async def test_changes_that_come_while_files_are_written_are_written_together(
             await home.use("update_task", task_id="task_001", progress=71 + number)
         pauses.release()
         path = tmp_path / "family/dashboard/tasks.json"
+        await until(path.exists, "the first is there")
         await until(lambda: '"percentage": 90' in path.read_text(), "the last change is written")
         pauses.release()
         await home.use("update_task", task_id="task_001", progress=91)
