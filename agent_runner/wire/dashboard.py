@@ -142,12 +142,12 @@ class SaveInsight(Arguments):
 
 class SetRecurring(Arguments):
     task_id: Id = Field(description=TASK_ID)
-    enabled: bool = Field(default=True, description="False: it does not come again.")
+    enabled: bool = Field(default=True, description="False: it is done once.")
     days_of_week: tuple[Day, ...] | None = Field(
         default=None, description="On which days, 0 is Monday, 6 is Sunday."
     )
     check_time: Annotated[str, Field(max_length=20)] | None = Field(
-        default=None, description="When it is looked at that day, e.g. 18:00."
+        default=None, description="At what time that day, e.g. 18:00."
     )
 
 
@@ -235,7 +235,9 @@ TOOLS: tuple[DashboardTool, ...] = (
     ),
     DashboardTool(
         name="set_recurring",
-        description="Dashboard: have a task come again on days of the week.",
+        description="Dashboard: note on which days of the week a task is done again and again. It is shown "
+        "with the task, and nothing is begun or told by it: for that there are schedule_task and "
+        "schedule_notification.",
         arguments=SetRecurring,
         is_for_worker=False,
     ),

@@ -14,7 +14,6 @@ from orchestrator.dashboard.views import told
 from orchestrator.dashboard.words import texts, when
 from orchestrator.store import dashboard_tasks
 
-DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
 
 
@@ -119,11 +118,11 @@ async def set_recurring(
     days_of_week: tuple[int, ...] | None = None,
     check_time: str | None = None,
 ) -> Result:
-    """Say on which days a task comes again; streaks go on."""
+    """Note on which days a task is done again; it is shown with the task, and streaks are kept."""
     task = await work.task(task_id)
     await work.check_seen(task, told.task(task, work.zone))
     before = dict(task.recurring or {})
-    days = sorted(set(days_of_week if days_of_week is not None else before.get("days_of_week", ())))
+    days = sorted(set(days_of_week if days_of_week is not None else told.days_of(before)))
     at = before.get("check_time", "") if check_time is None else check_time.strip()
     if enabled and not days:
         raise Refused("VALIDATION", "days_of_week: name at least one day, 0 is Monday.")
@@ -136,8 +135,9 @@ async def set_recurring(
     merged |= {"enabled": enabled, "days_of_week": days, "check_time": at}
     changed = replace(task, recurring=merged, updated_ms=work.now_ms)
     task = await _put(work, _stamped(work, changed, ["recurring"]), was=task.version)
-    shown = f"{' '.join(DAYS[day] for day in days)}{f' at {at}' if at else ''}" if enabled else "not at all"
-    return Result(text=f"Task {task.id} comes again: {shown}.", data=told.task(task, work.zone))
+    days_shown = told.recurring(task)
+    text = f"noted as done again on {days_shown}" if days_shown else "noted as done once"
+    return Result(text=f"Task {task.id} is {text}.", data=told.task(task, work.zone))
 
 
 def _changed(work: Work, task: Task, changes: Changes) -> Task:

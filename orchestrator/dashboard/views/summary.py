@@ -7,6 +7,7 @@ from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.models import Deadline, Notification, Priority, Question, Snapshot, Status, Task
+from orchestrator.dashboard.views import told
 from orchestrator.dashboard.words import when
 
 MAX_CHARS = 100_000
@@ -65,6 +66,8 @@ def _task(task: Task, today: date, zone: ZoneInfo, *, has_context: bool) -> str:
         lines.append(f"- Context: {one_line(task.context)}")
     if task.tags:
         lines.append(f"- Tags: {', '.join(task.tags)}")
+    if days := told.recurring(task):
+        lines.append(f"- Done Again: {days}")
     return "\n".join(lines)
 
 

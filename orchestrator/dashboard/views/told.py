@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.clock import local_iso
 from orchestrator.dashboard.models import Deadline, Insight, Notification, Question, Task
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def task(one: Task, zone: ZoneInfo) -> dict[str, Any]:
@@ -97,6 +100,20 @@ def insight(one: Insight, zone: ZoneInfo) -> dict[str, Any]:
         "tags": list(one.tags),
         "created_at": local_iso(one.created_ms, zone),
     }
+
+
+def recurring(one: Task) -> str:
+    """`Mon Fri at 18:00`; empty for what is done once."""
+    noted = one.recurring or {}
+    days = " ".join(DAYS[day] for day in days_of(noted)) if noted.get("enabled") else ""
+    at = " ".join(str(noted.get("check_time") or "").split())[:20]
+    return f"{days} at {at}" if days and at else days
+
+
+def days_of(recurring: Mapping[str, Any]) -> list[int]:
+    """The days of the week, 0 is Monday; what other programs wrote there and is no day is left out."""
+    days = recurring.get("days_of_week")
+    return [day for day in days if day in range(len(DAYS))] if isinstance(days, list) else []
 
 
 def _time(at_ms: int | None, zone: ZoneInfo) -> str | None:

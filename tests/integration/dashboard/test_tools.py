@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from agent_runner.wire import dashboard as wire
 from orchestrator.dashboard.models import Actor, NotificationStatus, Status
 from orchestrator.dashboard.services.work import Limits
+from orchestrator.dashboard.views import told
 from orchestrator.models import TurnKind
 from tests.fakes.dashboard_house import (
     DAY_MS,
@@ -373,16 +374,27 @@ async def test_at_33_a_move_that_breaks_leaves_the_task_where_it_was(home: Dashb
     assert (await home.task("task_001")).archived_ms == FEB_9_0830
 
 
-async def test_a_task_comes_again_on_its_days_and_keeps_its_streak(home: DashboardHouse) -> None:
+async def test_a_task_notes_on_which_days_it_is_done_again_and_keeps_its_streak(home: DashboardHouse) -> None:
     await home.put(blog(recurring={"streak_current": 3, "days_of_week": [0]}))
     reply = await home.chat("set_recurring", task_id="task_001", days_of_week=[4, 0, 4], check_time="18:00")
-    assert "Mon Fri at 18:00" in reply.text
+    assert reply.text == "Task task_001 is noted as done again on Mon Fri at 18:00."
     recurring = (await home.task("task_001")).recurring
     assert recurring is not None
     assert (recurring["streak_current"], recurring["days_of_week"], recurring["enabled"]) == (3, [0, 4], True)
     assert (await home.chat("set_recurring", task_id="task_001", days_of_week=[])).code == "VALIDATION"
     assert (await home.chat("set_recurring", task_id="task_001", check_time="25:00")).code == "VALIDATION"
     assert (await home.chat("set_recurring", task_id="no", days_of_week=[1])).code == "NOT_FOUND"
+    once = await home.chat("set_recurring", task_id="task_001", enabled=False)
+    assert once.text == "Task task_001 is noted as done once."
+
+
+async def test_days_that_another_program_wrote_and_are_none_break_nothing(home: DashboardHouse) -> None:
+    await home.put(
+        blog(recurring={"enabled": True, "days_of_week": [1, "x", [2], 9], "check_time": "a\n## b"})
+    )
+    assert told.recurring(await home.task("task_001")) == "Tue at a ## b"
+    reply = await home.chat("set_recurring", task_id="task_001", check_time="18:00")
+    assert reply.text == "Task task_001 is noted as done again on Tue at 18:00."
 
 
 # Notifications

@@ -114,6 +114,11 @@ def test_at_44_the_documents_state_has_the_words_that_the_document_shows() -> No
         assert words in text
 
 
+def test_on_which_days_a_task_is_done_again_is_shown_with_it() -> None:
+    again = blog(recurring={"enabled": True, "days_of_week": [0, 4], "check_time": "18:00"})
+    assert rendered(a_snapshot(tasks=(again,))).count("- Done Again: Mon Fri at 18:00") == 1
+
+
 def test_nothing_that_people_write_looks_like_a_section() -> None:
     heads = [line for line in rendered(FULL).splitlines() if line.startswith("## ")]
     assert heads == ["## Active Tasks", "## Unanswered Questions", "## Scheduled Notifications"]
