@@ -46,6 +46,7 @@ app = App(
     help="A personal assistant that lives in group chats, one container a group.",
     version=__version__,
     version_flags=["--version", "-V"],
+    help_format="plaintext",  # to load and render Markdown is a quarter of the time of --help
 )
 groups_app = app.command(App(name="groups", help="The chats that have an agent."))
 outbox_app = app.command(App(name="outbox", help="What is on its way to a chat."))
