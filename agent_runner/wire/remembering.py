@@ -29,6 +29,11 @@ Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 
 class SetActivePlan(Arguments):
     plan_id: Id | None = Field(description="The plan's id, such as plan_001; null: none is worked on.")
+    resets_summary: bool = Field(
+        default=False,
+        description="True where the conversation so far has nothing to do with that plan: its objective"
+        " takes the place of its summary.",
+    )
 
 
 class SetActiveTask(Arguments):

@@ -16,12 +16,12 @@ from orchestrator.context import dialogue, hydrate, memory, merging, models, ret
 from orchestrator.context.dialogue import Registered, Spoken
 from orchestrator.context.files import Brain, Draft, Report
 from orchestrator.context.hydrate import Hydrated
-from orchestrator.context.models import SESSION_TOLD, Context, Message, Role
+from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, Message, Role
 from orchestrator.context.refusals import UnknownPlanTask
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import Kept, Snapshot
 from orchestrator.context.summary import ExtractiveSummariser, Summariser, merged
-from orchestrator.context.tokens import TokenCounter
+from orchestrator.context.tokens import ScaledCounter, TokenCounter
 from orchestrator.context.workflow import Plan, Status, Task
 from orchestrator.redaction import BY_SHAPE, Redactor
 
@@ -70,17 +70,24 @@ class ContextManager:
         """Return what is kept: `.context` and `.workflow`; both empty where nothing is."""
         return self.brain.read(now_ms)
 
-    def hydrate_prompt(self, *, now_ms: int, exclude: Collection[str] = ()) -> Hydrated:
+    def counting_as(self, factor: float) -> ContextManager:
+        """Return one that measures what it tells as a model of that factor counts."""
+        return replace(self, counter=ScaledCounter(self.counter, factor))
+
+    def hydrate_prompt(
+        self, *, now_ms: int, exclude: Collection[str] = (), kept: Kept | None = None
+    ) -> Hydrated:
         """Return what a new session is told (`hydrate.hydrated`), false when there is nothing to tell.
 
-        `exclude` are the ids of messages that the session is asked anyway (S5).
+        `exclude` are the ids of messages that the session is asked anyway (S5); `kept` is what was loaded
+        already.
         """
-        kept = self.load(now_ms=now_ms)
+        kept = kept or self.load(now_ms=now_ms)
         return hydrate.hydrated(kept.context, kept.workflow, self.counter, now_ms=now_ms, exclude=exclude)
 
-    def meta(self, *, now_ms: int) -> str:
+    def meta(self, *, now_ms: int, kept: Kept | None = None) -> str:
         """Return what a compacted session is told again (`hydrate.meta`), empty when there is nothing."""
-        kept = self.load(now_ms=now_ms)
+        kept = kept or self.load(now_ms=now_ms)
         return hydrate.meta(kept.context, kept.workflow, self.counter)
 
     # The dialogue
@@ -175,10 +182,7 @@ class ContextManager:
         return taken
 
     def save(self, context: Context, *, base: Context, now_ms: int) -> Context:
-        """Save a copy that was loaded as `base` and changed; what others saved since is kept too (C-20).
-
-        For a holder that takes its time. All else here reads, changes and writes under one lock.
-        """
+        """Save a copy that was loaded as `base` and changed; what others saved since is kept too (C-20)."""
         with self.brain.changed(now_ms) as draft:
             ours = draft.context.revision == base.revision
             joined = context if ours else merging.merged(base, draft.context, context)
@@ -202,19 +206,23 @@ class ContextManager:
         model: str | None = None,
         provider: str | None = None,
         context_tokens: int | None = None,
+        checkpoint: Checkpoint | None = None,
         now_ms: int,
     ) -> None:
         """Note what the SDK told; None leaves a value as it is. Another session has its own checkpoints."""
-        with self.brain.changed(now_ms) as draft:
-            sdk = memory.with_session(
-                draft.context.sdk,
-                session_id=session_id,
-                model=model,
-                provider=provider,
-                context_tokens=context_tokens,
-                now_ms=now_ms,
-            )
-            draft.context = draft.context.model_copy(update={"sdk": sdk})
+        base = self.load(now_ms=now_ms).context
+        sdk = memory.with_session(
+            base.sdk,
+            session_id=session_id,
+            model=model,
+            provider=provider,
+            context_tokens=context_tokens,
+            now_ms=now_ms,
+        )
+        if checkpoint is not None:
+            sdk = memory.with_checkpoint(sdk, checkpoint.turn, checkpoint.uuid)
+        if sdk != base.sdk:
+            self.save(base.model_copy(update={"sdk": sdk}), base=base, now_ms=now_ms)
 
     def note_checkpoint(self, turn: int, uuid: str, *, now_ms: int) -> None:
         """Note the uuid of the last message of a turn in the SDK's transcript; the newest 20 are kept."""

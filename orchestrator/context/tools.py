@@ -77,8 +77,8 @@ class _Desk:
 
     def do(self, given: Taken) -> Reply:
         match given:
-            case wire.SetActivePlan(plan_id=plan_id):
-                return self._set_plan(plan_id)
+            case wire.SetActivePlan():
+                return self._set_plan(given)
             case wire.SetActiveTask(task_id=task_id):
                 return self._set_task(task_id)
             case wire.RecordDecision(decision=decision):
@@ -94,8 +94,10 @@ class _Desk:
             case _:
                 assert_never(given)
 
-    def _set_plan(self, plan_id: str | None) -> Reply:
-        plan = self._manager.set_active_plan(plan_id, now_ms=self._now_ms)
+    def _set_plan(self, given: wire.SetActivePlan) -> Reply:
+        plan = self._manager.set_active_plan(
+            given.plan_id, resets_summary=given.resets_summary, now_ms=self._now_ms
+        )
         return self._done(
             f"The active plan is {_plan(plan)}." if plan else "No plan is active.",
             plan_id=plan.id if plan else None,

@@ -189,6 +189,19 @@ async def test_workers_and_isolated_runs_keep_nothing(
     assert family.load(now_ms=0).context.is_empty
 
 
+async def test_c_18_a_switch_of_plans_begins_the_summary_anew_where_that_is_asked(
+    ask: Ask, family: ContextManager
+) -> None:
+    await ask("create_plan", title="Trip", objective="A day at the sea")
+    family.join_summary("They spoke of bees.", now_ms=1)
+    assert (await ask("set_active_plan", plan_id="plan_001")).ok
+    assert family.load(now_ms=0).context.conversation.running_summary == "They spoke of bees."
+    assert (await ask("set_active_plan", plan_id="plan_001", resets_summary=True)).ok
+    assert family.load(now_ms=0).context.conversation.running_summary == "Trip\nA day at the sea"
+    (taken,) = family.snapshots()
+    assert "bees" in family.brain.snapshots.read(taken.name).context.conversation.running_summary
+
+
 async def test_compacting_takes_a_snapshot_and_its_summary_joins_the_running_one(
     ask: Ask, family: ContextManager
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from orchestrator.context import script
 from orchestrator.context.copies import Copies
 from orchestrator.context.desk import ContextManager
 from orchestrator.context.files import Trouble
-from orchestrator.context.models import iso
+from orchestrator.context.models import Checkpoint, iso
 from orchestrator.context.refusals import (
     PlanRefused,
     SnapshotDamaged,
@@ -25,6 +26,7 @@ from orchestrator.context.refusals import (
     UnknownPlanTask,
     UnknownSnapshot,
 )
+from orchestrator.context.snapshots import Kept
 from orchestrator.context.tokens import EncodingCounter, EstimatingCounter
 from orchestrator.context.window import KEEP_TOKENS, cost
 from orchestrator.context.workflow import Status
@@ -210,6 +212,37 @@ def test_a_better_summary_takes_the_place_of_the_one_it_was_made_of(desk: Contex
     assert desk.put_summary("Better. password=hunter2", instead_of=made, now_ms=NOW)
     assert not desk.put_summary("Too late", instead_of=made, now_ms=NOW)
     assert desk.load(now_ms=NOW).context.conversation.running_summary == "Better. password=[redacted]"
+
+
+def test_c_20_what_the_sdk_told_overwrites_nobody(desk: ContextManager, monkeypatch: pytest.MonkeyPatch):
+    load = ContextManager.load
+
+    def then_somebody_else(self: ContextManager, *, now_ms: int) -> Kept:
+        kept = load(self, now_ms=now_ms)
+        monkeypatch.undo()
+        desk.record_decision("Meanwhile", now_ms=NOW)
+        desk.register_messages([asks(1, "?")], now_ms=NOW)
+        return kept
+
+    monkeypatch.setattr(ContextManager, "load", then_somebody_else)
+    desk.note_session(session_id="one", checkpoint=Checkpoint(turn=1, uuid="uuid-1"), now_ms=NOW)
+
+    context = desk.load(now_ms=NOW).context
+    assert (context.sdk.session_id, context.sdk.checkpoints[0].uuid) == ("one", "uuid-1")
+    assert context.memory.last_decisions == ("Meanwhile",)
+    assert [message.id for message in context.conversation.recent_window] == ["t1.u"]
+    before = context.revision
+    desk.note_session(session_id="one", checkpoint=Checkpoint(turn=1, uuid="uuid-1"), now_ms=NOW)
+    assert desk.load(now_ms=NOW).context.revision == before, "the same again is no change"
+
+
+def test_what_a_model_is_told_is_measured_as_it_counts(desk: ContextManager):
+    converse(desk, 1)
+    kept = desk.load(now_ms=NOW)
+    whole = desk.hydrate_prompt(now_ms=NOW, kept=kept)
+
+    assert desk.counting_as(1.5).hydrate_prompt(now_ms=NOW).tokens == math.ceil(whole.tokens * 1.5)
+    assert desk.counting_as(1.5).meta(now_ms=NOW, kept=kept) == desk.meta(now_ms=NOW)
 
 
 def test_what_the_sdk_told_is_kept(desk: ContextManager):
