@@ -111,11 +111,12 @@ def notice_tools(noticing: Noticing) -> tuple[Tool[Any], ...]:
             refusal="bad_value",
             noticing=noticing,
         ),
-        Tool(
+        WithdrawingTool(
             name="acknowledge_notification",
             description="Say that you have taken care of a notice, so that it does not come again.",
             parameters=NoticeIdParameters,
             command=_acknowledge,
+            noticing=noticing,
         ),
         Tool(
             name="list_notices",
@@ -197,8 +198,8 @@ class NotifySelfTool(Tool[NoteParameters]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WithdrawingTool(Tool[CancelParameters]):
-    """Has the host drop a notice, and then the run."""
+class WithdrawingTool(Tool[Any]):
+    """Has the host end a notice, and then the run: what was not told yet is told no more."""
 
     noticing: Noticing
 

@@ -89,7 +89,7 @@ async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms
 
     Where they are on the host is the owner's own affair, and so is why: that was told in main.
     """
-    for name in names[:MAX_NAMED]:
+    for name in names:
         await _note(
             tx,
             folder,

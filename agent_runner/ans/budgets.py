@@ -83,7 +83,7 @@ class Budgets:
 def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str, int | str]:
     remaining = max(0, limit - current)
     left = f"{remaining:,} of {limit:,} {unit} are left" if remaining else f"all {limit:,} {unit} are used"
-    return {
+    about = {
         "budget_type": kind,
         "current": current,
         "limit": limit,
@@ -91,6 +91,9 @@ def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str,
         "remaining": remaining,
         "message": f"{left}: finish what matters most, and say what is open.",
     }
+    if kind != "time":
+        return about
+    return about | {"elapsed_seconds": current, "limit_seconds": limit, "remaining_seconds": remaining}
 
 
 def _past(payload: Mapping[str, Any]) -> str:

@@ -111,15 +111,18 @@ class Rules:
 
     async def look_at_files(self) -> None:
         """Say as a turn begins which files have changed since the agent read them."""
-        self._found(await asyncio.to_thread(self.files.check_all), at="turn_start")
+        await asyncio.to_thread(self.files.check_all)
+        self._found(self.files.take(), at="turn_start")
 
     async def look_at_file(self, path: str) -> None:
         """Say whether a file that is to be changed is not what the agent read."""
-        self.notices.happened(await asyncio.to_thread(self.files.check, path))
+        await asyncio.to_thread(self.files.check, path)
+        self.notices.happened(*self.files.take())
 
     async def command_begins(self, call_id: str) -> None:
         """Say what others have changed until now: what changes while a command runs is the agent's own."""
-        self.notices.happened(*await asyncio.to_thread(self.files.begin_command, call_id))
+        await asyncio.to_thread(self.files.begin_command, call_id)
+        self.notices.happened(*self.files.take())
 
     async def commands_ended(self, *call_ids: str) -> None:
         """Take note that commands have ended, however, where that is not known yet."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,8 @@ class FileMarks:
         """The agent's own that run."""
         self._unread: set[str] = set()
         """Changed before the first of them began, and there was too much to read then."""
+        self._found: deque[Happening] = deque()
+        """Not taken yet: whoever looked may have been cancelled while a thread went on."""
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -64,36 +66,38 @@ class FileMarks:
                 if len(self._marks) > MAX_FILES:
                     self._drop(next(iter(self._marks)))
 
-    def check(self, path: str) -> Happening | None:
-        """Tell whether a file has changed since the agent knew it: `source.stale`, before it is edited."""
+    def take(self) -> list[Happening]:
+        """Return what was found to have changed, `source.stale` each, and was not taken before."""
+        return [self._found.popleft() for _ in range(len(self._found))]
+
+    def check(self, path: str) -> None:
+        """See whether a file has changed since the agent knew it, before it is edited."""
         name = self._name(path)
         with self._lock:
-            if name not in self._marks:
-                return None
-            is_own = self._is_own(name)
-            happening, _ = self._checked(name)
-            return None if is_own else happening
+            if name in self._marks:
+                is_own = self._is_own(name)
+                happening, _ = self._checked(name)
+                if happening is not None and not is_own:
+                    self._found.append(happening)
 
-    def check_all(self) -> list[Happening]:
-        """Tell which files have changed since the agent knew them, at the start of a turn."""
+    def check_all(self) -> None:
+        """See which files have changed since the agent knew them, at the start of a turn."""
         with self._lock:
             self._commands.clear()  # of one whose end was never heard of, nothing is known any more
-            return self._changed()
+            self._look()
 
-    def begin_command(self, call_id: str) -> list[Happening]:
-        """Take note that a command of the agent's own begins. Tell what has changed until now.
+    def begin_command(self, call_id: str) -> None:
+        """Take note that a command of the agent's own begins, and see what has changed until now.
 
-        Where another one runs already, that cannot be told from what that one does, and is not told.
+        Where another one runs already, that cannot be told from what that one does, and is passed over.
         """
         with self._lock:
             if self._commands:
                 self._adopt()
-                found = []
             else:
-                found = self._changed()
+                self._look()
                 self._unread = {name for name in self._marks if not self._is_as_marked(name)}
             self._commands.add(call_id)
-            return found
 
     def end_commands(self, call_ids: Iterable[str]) -> None:
         """Take note that commands have ended, however: what changed since they began is the agent's own."""
@@ -103,8 +107,7 @@ class FileMarks:
                 self._adopt()
                 self._commands -= ended
 
-    def _changed(self) -> list[Happening]:
-        found: list[Happening] = []
+    def _look(self) -> None:
         budget = MAX_CHECKED_BYTES
         for name in list(self._marks):
             if budget <= 0:
@@ -112,8 +115,7 @@ class FileMarks:
             happening, cost = self._checked(name)
             budget -= cost
             if happening is not None:
-                found.append(happening)
-        return found
+                self._found.append(happening)
 
     def _adopt(self) -> None:
         """Know each file as it is now. What is too much to read is watched no more."""

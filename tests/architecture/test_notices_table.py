@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_runner.ans.notices import Notices
+from agent_runner.ans.shelf import Shelves
 from agent_runner.ans.subscriber import parse_subscriber
 from agent_runner.ans.templating import check
 
@@ -48,3 +50,28 @@ def test_the_subscriber_of_the_page_works():
     (template,) = re.findall(r"^```\n(\{#.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     check(template)
     assert subscriber.output.template in template.splitlines()[0]
+
+
+async def test_what_the_page_says_its_subscriber_tells_is_what_it_tells(tmp_path):
+    (toml,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    (template,) = re.findall(r"^```\n(\{#.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    (said,) = re.findall(r"^```text\n(<system.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE)
+    own = tmp_path / "subscribers"
+    own.mkdir()
+    (own / "slow_commands.toml").write_text(toml)
+    (own / "slow_commands.j2").write_text(template)
+    notices = Notices(tmp_path)
+    for duration_ms in (213, 61, 55):
+        notices.emit("tool.call.success", "info", {"tool_name": "Bash", "duration_ms": duration_ms})
+    notices.begin_turn()
+    assert await notices.drain("turn_start") == said
+
+
+def test_a_file_that_cannot_be_used_is_told_of_as_the_page_says(tmp_path, caplog):
+    own = tmp_path / "subscribers"
+    own.mkdir()
+    (own / "broken.toml").write_text(
+        '[subscriber]\nid = "x"\nname = "x"\n[events]\ntypes = ["a.b"]\n[output]\n'
+    )
+    Shelves(tmp_path).read()
+    assert caplog.messages[0] in " ".join(PAGE.split())

@@ -164,6 +164,14 @@ async def test_facts_are_bounded(home):
     assert all(len(one.message) < 300 for one in found)
 
 
+async def test_of_many_folders_that_are_not_shown_some_are_named_and_all_are_counted(home):
+    async with home.house.database.transaction() as tx:
+        names = [f"folder {number}" for number in range(8)]
+        await host_facts.mounts_refused(tx, FAMILY, names, now_ms=home.house.clock.now_ms())
+    (fact,) = await waiting(home)
+    assert fact.message.endswith("folder 3; folder 4; folder 5; folder 6; folder 7 and 3 before")
+
+
 async def test_facts_take_no_room_from_the_agents_own(home):
     async with home.house.database.transaction() as tx:
         for number in range(MAX_HOST_FACTS):

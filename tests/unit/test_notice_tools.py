@@ -196,6 +196,17 @@ async def test_what_names_no_notice_is_refused(noticing: Noticing, given: dict[s
     assert host.asked == []
 
 
+async def test_what_is_acknowledged_before_it_is_told_is_told_no_more(noticing: Noticing) -> None:
+    """N-63: it waits for a tool, and the agent has read it in its list."""
+    waiting = Notice(id=7, event_type="agent.self.notify", source="agent", tool_name="Bash")
+    notices = (await noticing.load()).notices
+    notices.begin_turn([waiting])
+    host = Keeping()
+    assert (await tool(noticing, "acknowledge_notification").call({"notice_id": 7}, host)).ok
+    notices.tool_ended("Bash")
+    assert await notices.drain("after_tool") == ""
+
+
 async def test_a_notice_is_dropped_by_its_key(noticing: Noticing) -> None:
     """N-63."""
     waiting = Notice(id=7, event_type="agent.self.notify", source="agent", payload={"message": "the rent"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -239,6 +240,21 @@ def test_every_tenth_turn_is_a_checkpoint_and_one_may_be_asked_for():
 # Changed files
 
 
+def look(marks: FileMarks) -> list[Happening]:
+    marks.check_all()
+    return marks.take()
+
+
+def look_at(marks: FileMarks, path: str) -> list[Happening]:
+    marks.check(path)
+    return marks.take()
+
+
+def begin(marks: FileMarks, call_id: str) -> list[Happening]:
+    marks.begin_command(call_id)
+    return marks.take()
+
+
 @pytest.fixture
 def marks(tmp_path: Path) -> FileMarks:
     return FileMarks(tmp_path)
@@ -263,12 +279,12 @@ def test_a_file_that_changed_since_it_was_read_is_stale_once(marks, plan):
     marks.known("plan.md")
     touch(plan, "other")
 
-    (happening,) = marks.check_all()
+    (happening,) = look(marks)
 
     assert happening.type == "source.stale"
     assert happening.payload["path"] == "plan.md"
     assert happening.payload["previous_hash"] != happening.payload["current_hash"]
-    assert marks.check_all() == []
+    assert look(marks) == []
 
 
 def test_a_time_alone_makes_nothing_stale(marks, plan):
@@ -276,7 +292,7 @@ def test_a_time_alone_makes_nothing_stale(marks, plan):
     marks.known("plan.md")
     touch(plan)
 
-    assert marks.check_all() == []
+    assert look(marks) == []
 
 
 def test_a_change_back_to_what_was_read_is_none(marks, plan):
@@ -285,7 +301,7 @@ def test_a_change_back_to_what_was_read_is_none(marks, plan):
     touch(plan, "other")
     touch(plan, "first")
 
-    assert marks.check_all() == []
+    assert look(marks) == []
 
 
 def test_the_agents_own_edit_makes_nothing_stale(marks, plan):
@@ -294,7 +310,7 @@ def test_the_agents_own_edit_makes_nothing_stale(marks, plan):
     touch(plan, "its own")
     marks.known(str(plan))
 
-    assert marks.check_all() == []
+    assert look(marks) == []
     assert len(marks) == 1
 
 
@@ -305,12 +321,12 @@ def test_what_a_command_of_the_agents_own_changes_is_not_stale(marks, plan, tmp_
     for name in ("plan.md", "gone.md"):
         marks.known(name)
 
-    assert marks.begin_command("c1") == []
+    assert begin(marks, "c1") == []
     touch(plan, "its own")
     gone.unlink()
     marks.end_commands(["c1"])
 
-    assert marks.check_all() == []
+    assert look(marks) == []
     assert len(marks) == 1
 
 
@@ -318,40 +334,53 @@ def test_what_others_change_before_and_after_a_command_is_stale(marks, plan):
     """N-52."""
     marks.known("plan.md")
     touch(plan, "of others")
-    assert types(*marks.begin_command("c1")) == ["source.stale"]
+    assert types(*begin(marks, "c1")) == ["source.stale"]
     touch(plan, "its own", seconds=10)
     marks.end_commands(["c1"])
     touch(plan, "of others again", seconds=15)
 
-    assert types(*marks.check_all()) == ["source.stale"]
+    assert types(*look(marks)) == ["source.stale"]
 
 
 def test_commands_side_by_side_are_one_time_in_which_changes_are_its_own(marks, plan):
     """N-52: the calls of a batch run at once."""
     marks.known("plan.md")
-    marks.begin_command("c1")
+    begin(marks, "c1")
     touch(plan, "of the first")
-    assert marks.begin_command("c2") == [], "the first may have done it"
+    assert begin(marks, "c2") == [], "the first may have done it"
     marks.end_commands(["c1"])
     touch(plan, "of the second", seconds=10)
-    assert marks.check("plan.md") is None, "an edit in the same batch"
+    assert look_at(marks, "plan.md") == [], "an edit in the same batch"
     touch(plan, "of the second again", seconds=15)
     marks.end_commands(["c2", "c2", "never begun"])
 
-    assert marks.check_all() == []
+    assert look(marks) == []
     touch(plan, "of others", seconds=20)
-    assert types(*marks.check_all()) == ["source.stale"]
+    assert types(*look(marks)) == ["source.stale"]
+
+
+async def test_what_was_found_while_a_hook_took_too_long_is_told_by_the_next(marks, plan):
+    """N-52, C.3: the thread that looks goes on when whoever waits for it is cancelled."""
+    marks.known("plan.md")
+    touch(plan, "of others")
+    with marks._lock:
+        hook = asyncio.create_task(asyncio.to_thread(marks.check_all), name="hook")
+        await asyncio.sleep(0)
+        hook.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hook
+    assert types(*await asyncio.to_thread(look, marks)) == ["source.stale"]
 
 
 def test_a_command_whose_end_was_never_heard_of_hides_nothing(marks, plan):
     """N-52: told once too often is better than never."""
     marks.known("plan.md")
-    marks.begin_command("c1")
+    begin(marks, "c1")
     touch(plan, "of whom?")
 
-    assert types(*marks.check_all()) == ["source.stale"]
+    assert types(*look(marks)) == ["source.stale"]
     touch(plan, "of others", seconds=10)
-    assert types(*marks.begin_command("c2")) == ["source.stale"]
+    assert types(*begin(marks, "c2")) == ["source.stale"]
 
 
 def test_what_there_was_too_much_of_to_read_before_a_command_is_not_its_own(marks, tmp_path, monkeypatch):
@@ -362,12 +391,12 @@ def test_what_there_was_too_much_of_to_read_before_a_command_is_not_its_own(mark
         marks.known(name)
         touch(tmp_path / name, "y" * 8)
 
-    assert len(marks.begin_command("c1")) == 2
+    assert len(begin(marks, "c1")) == 2
     touch(tmp_path / "a", "z" * 8, seconds=20)
-    assert types(marks.check("d")) == ["source.stale"]
+    assert types(*look_at(marks, "d")) == ["source.stale"]
     marks.end_commands(["c1"])
 
-    assert [each.payload["path"] for each in marks.check_all()] == ["c"]
+    assert [each.payload["path"] for each in look(marks)] == ["c"]
 
 
 def test_what_a_command_changed_and_is_too_much_to_read_is_watched_no_more(marks, tmp_path, monkeypatch):
@@ -375,14 +404,14 @@ def test_what_a_command_changed_and_is_too_much_to_read_is_watched_no_more(marks
     for name in "abcd":
         (tmp_path / name).write_text("x" * 8)
         marks.known(name)
-    marks.begin_command("c1")
+    begin(marks, "c1")
     for name in "abcd":
         touch(tmp_path / name, "y" * 8)
     monkeypatch.setattr(staleness, "MAX_CHECKED_BYTES", 10)
     marks.end_commands(["c1"])
 
     assert len(marks) == 2
-    assert marks.check_all() == []
+    assert look(marks) == []
 
 
 def test_files_are_looked_at_while_others_become_known(marks, tmp_path):
@@ -395,10 +424,10 @@ def test_files_are_looked_at_while_others_become_known(marks, tmp_path):
     def work(number: int) -> None:
         for name in names:
             marks.known(name)
-            marks.check(name)
-            marks.begin_command(f"{name}-{number}")
+            look_at(marks, name)
+            begin(marks, f"{name}-{number}")
             marks.end_commands([f"{name}-{number}"])
-            marks.check_all()
+            look(marks)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(8)))
@@ -408,11 +437,11 @@ def test_files_are_looked_at_while_others_become_known(marks, tmp_path):
 
 def test_a_file_is_looked_at_before_it_is_edited(marks, plan):
     """N-52."""
-    assert marks.check("plan.md") is None, "it was never read"
+    assert look_at(marks, "plan.md") == [], "it was never read"
     marks.known("plan.md")
-    assert marks.check("plan.md") is None
+    assert look_at(marks, "plan.md") == []
     touch(plan, "other")
-    assert types(marks.check(str(plan))) == ["source.stale"]
+    assert types(*look_at(marks, str(plan))) == ["source.stale"]
 
 
 def test_a_file_that_is_gone_is_stale_and_then_forgotten(marks, plan):
@@ -420,7 +449,7 @@ def test_a_file_that_is_gone_is_stale_and_then_forgotten(marks, plan):
     marks.known("plan.md")
     plan.unlink()
 
-    (happening,) = marks.check_all()
+    (happening,) = look(marks)
 
     assert happening.payload["current_hash"] == "gone"
     assert len(marks) == 0
@@ -451,7 +480,7 @@ def test_a_file_that_became_a_link_or_a_pipe_is_stale_and_not_followed(marks, pl
     other.unlink()
     os.mkfifo(other)
 
-    assert [each.payload["current_hash"] for each in marks.check_all()] == ["gone", "gone"]
+    assert [each.payload["current_hash"] for each in look(marks)] == ["gone", "gone"]
 
 
 def test_the_files_used_last_are_remembered_and_no_more_than_a_number(marks, tmp_path, monkeypatch):
@@ -464,7 +493,7 @@ def test_the_files_used_last_are_remembered_and_no_more_than_a_number(marks, tmp
     assert len(marks) == 3
     for name in "abcd":
         touch(tmp_path / name, "changed")
-    assert [each.payload["path"] for each in marks.check_all()] == ["c", "a", "d"]
+    assert [each.payload["path"] for each in look(marks)] == ["c", "a", "d"]
 
 
 def test_one_look_reads_so_much_and_the_next_reads_the_rest(marks, tmp_path, monkeypatch):
@@ -475,7 +504,7 @@ def test_one_look_reads_so_much_and_the_next_reads_the_rest(marks, tmp_path, mon
         marks.known(name)
         touch(tmp_path / name, "y" * 8)
 
-    assert [len(marks.check_all()) for _ in range(3)] == [2, 2, 0]
+    assert [len(look(marks)) for _ in range(3)] == [2, 2, 0]
 
 
 def test_what_one_run_has_read_is_nothing_to_another(marks, plan, tmp_path):
@@ -484,5 +513,5 @@ def test_what_one_run_has_read_is_nothing_to_another(marks, plan, tmp_path):
     other = FileMarks(tmp_path)
     touch(plan, "other")
 
-    assert other.check_all() == []
-    assert len(marks.check_all()) == 1
+    assert look(other) == []
+    assert len(look(marks)) == 1
