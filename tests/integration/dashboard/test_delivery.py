@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from orchestrator.dashboard.delivery.deliveries import MAX_ATTEMPTS
 from orchestrator.dashboard.models import Actor, NotificationType, Priority, Status
+from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.store.database import Database
 from tests.fakes.dashboards import HOUR, MINUTE, a_notification, a_question, a_task, at
@@ -248,6 +252,52 @@ async def test_a_day_has_room_for_so_many_that_come_by_themselves(house):
         await house.look("2026-02-10 09:00")
         await house.until_quiet()
     assert len(house.channel.shown) == 14
+
+
+async def test_the_day_begins_anew_at_midnight_of_the_group(house):
+    """Seoul is nine hours ahead of the host: its midnight is 15:00 there."""
+    house.daily_limit = 1
+    house.dispatcher = house.another(house.house.database)
+    by_itself = {"type": NotificationType.PROGRESS_CHECK, "priority": Priority.MEDIUM, "task_id": None}
+    await house.put(
+        a_notification("n_1", due="2026-02-09 22:00", **by_itself),
+        a_notification("n_2", due="2026-02-09 22:30", **by_itself),
+        a_notification("n_3", due="2026-02-10 00:30", **by_itself),
+    )
+    async with house.delivering():
+        for time in ("2026-02-09 22:00", "2026-02-09 22:30", "2026-02-10 00:30"):
+            await house.look(time)
+            await house.until_quiet()
+        assert (await house.row("n_2")).due_ms == at("2026-02-10 09:00"), "the day is full"
+        assert (await house.row("n_3")).due_ms == at("2026-02-10 08:00"), "the night is quiet, the day is new"
+        await house.look("2026-02-10 08:00")
+        await house.until_status("n_3", "delivered")
+        await house.look("2026-02-10 09:00")
+        assert (await house.row("n_2")).due_ms == at("2026-02-11 09:00"), "and full again"
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "ends"),
+    [
+        ("America/New_York", "2026-03-08T01:30-05:00", "2026-03-08T08:00-04:00"),
+        ("America/New_York", "2026-11-01T01:30-04:00", "2026-11-01T08:00-05:00"),
+        ("Europe/Berlin", "2026-03-28T23:30+01:00", "2026-03-29T08:00+02:00"),
+        ("Europe/Berlin", "2026-10-25T02:30+01:00", "2026-10-25T08:00+01:00"),
+        ("Africa/Cairo", "2026-04-24T01:00+03:00", "2026-04-24T08:00+03:00"),
+    ],
+)
+async def test_a_quiet_night_in_which_the_clocks_change_ends_at_eight_by_them(house, zone, now, ends):
+    house.hours = Hours(zone=ZoneInfo(zone))
+    by_itself = {"type": NotificationType.PROGRESS_CHECK, "priority": Priority.MEDIUM, "task_id": None}
+    one = replace(a_notification("n_1", **by_itself), due_ms=ms(now))
+    await house.put(one)
+    house.house.clock.pass_ms(ms(now) - house.house.clock.now_ms())
+    await house.look()
+    assert (await house.row("n_1")).due_ms == ms(ends)
+
+
+def ms(text):
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 async def test_what_was_told_is_a_message_that_the_agent_reads_next(house):
