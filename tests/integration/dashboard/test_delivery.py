@@ -8,6 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from structlog.testing import capture_logs
 
 from orchestrator.dashboard.delivery.deliveries import MAX_ATTEMPTS
 from orchestrator.dashboard.models import Actor, NotificationType, Priority, Status
@@ -185,10 +186,13 @@ async def test_at_25_what_was_sent_and_not_marked_goes_out_under_the_same_id(hou
         await tx.execute("UPDATE outbox SET state = 'sending', attempts = 1")
     (waiting,) = await house.house.outgoing()
     house.channel.shown.append(_shown(waiting))
-    async with house.delivering():
-        house.house.hints.outbox.give()
-        await house.until_status("n_001", "delivered")
+    with capture_logs() as logs:
+        async with house.delivering():
+            house.house.hints.outbox.give()
+            await house.until_status("n_001", "delivered")
     assert len(house.channel.shown) == 1, "the messenger knows the id"
+    (told,) = [one for one in logs if one["event"] == "notification.maybe_duplicate"]
+    assert told["notification"] == "n_001"
 
 
 def _shown(waiting):
