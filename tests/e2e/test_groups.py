@@ -27,11 +27,12 @@ def live_runs(andy: AndyProcess, folder: str) -> list[str]:
 
 def test_a_group_lives_goes_and_comes_back(andy: AndyProcess) -> None:
     assert andy.cli("groups", "register", "family", "--name", "The family").returncode == 0
-    memory = until(lambda: andy.home / "groups/family/CLAUDE.md")
-    until(memory.exists, what="the folder of the new group")
-    assert '"The family"' in memory.read_text()
+    memory = andy.home / "groups/family/CLAUDE.md"
+    until(
+        lambda: memory.exists() and '"The family"' in memory.read_text(), what="the folder of the new group"
+    )
     assert (andy.home / "groups/global/CLAUDE.md").exists()
-    assert "register_group" in until(lambda: andy.home / "groups/main/CLAUDE.md").read_text()
+    assert "register_group" in (andy.home / "groups/main/CLAUDE.md").read_text()
     memory.write_text("what the agent wrote")
     assert andy.say("@Andy add milk to the list", group="family")["outcome"] == "answered"
 

@@ -94,7 +94,14 @@ class AndyProcess:
     def is_up(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, self.log.read_text()
-        return self.address_file.exists() and bool(self.address_file.read_text())
+        return self.listens()
+
+    def listens(self) -> bool:
+        """Whether it has written down where; one that ends takes that away."""
+        try:
+            return bool(self.address_file.read_text())
+        except FileNotFoundError:
+            return False
 
     def kill(self) -> None:
         """End it as a power cut would."""

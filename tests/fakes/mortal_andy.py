@@ -55,7 +55,7 @@ class MortalAndy(AndyProcess):
         self.launch()
 
     def is_up(self) -> bool:
-        return not self.is_dead() and self.address_file.exists() and bool(self.address_file.read_text())
+        return not self.is_dead() and self.listens()
 
     def is_dead(self) -> bool:
         assert self._process is not None
