@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -39,14 +39,17 @@ SWEEP_SECONDS = 60.0
 MAX_EXCHANGES = 100
 """How far it looks back. What a window and a summary keep of more is nothing."""
 SNAPSHOT_MS = 30 * 60_000
-SHOW_SECONDS = 12.0
-"""How long a container that is about to live waits for its copy. Two writers may each hold it for 5 s."""
+PATIENCE_SECONDS = 12.0
+"""How long a group's files are waited for. Two writers may each hold them for 5 s."""
 SPEAKING = (
     *("turn.started", "turn.acknowledged", "turn.answered", "turn.failed", "turn.put_back"),
     "message.sent",  # a conversation was cleared, for one
 )
 AMENDED = "message.amended"
 
+TOO_LONG = "it took too long"
+
+T = TypeVar("T")
 OnFold = Callable[[Group, Registered], None]
 """Hear that messages have left a window. Quick; called in the event loop."""
 
@@ -86,6 +89,7 @@ class Chronicle:
         self._on_fold = on_fold
         self._copies = Copies(env)
         self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._at_work: dict[Folder, asyncio.Future[Any]] = {}
         self._marks: dict[Folder, int] = {}
         self._snapshot_due_ms: dict[Folder, int] = {}
         self._versions: dict[Folder, int] = {}
@@ -124,28 +128,34 @@ class Chronicle:
         """Follow what is said until it is time, or a reason, to look at everything."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
-                while (event := await events.get()).kind != AMENDED:
-                    if event.group is not None:
-                        await self._follow(Folder(event.group))
-                self._marks.clear()  # words that were read were taken back: look at them again
+                while True:
+                    heard = await _heard(events)
+                    if any(one.kind == AMENDED for one in heard):
+                        self._marks.clear()  # words that were read were taken back: look at them again
+                        return
+                    await self._follow_all({Folder(one.group) for one in heard if one.group is not None})
         except TimeoutError:
             return
+
+    async def _follow_all(self, folders: Iterable[Folder]) -> None:
+        """Follow groups beside each other: one whose files are held keeps the others waiting once."""
+        await asyncio.gather(*(self._follow(folder) for folder in folders))
 
     async def sweep(self) -> None:
         """Make every group's context whole, take the snapshots that are due, tell what was mended."""
         async with self._database.reading() as tx:
             found = [group.folder for group in await groups.every(tx)]
-        for folder in found:
-            await self._follow(folder)
-            await self._keep_snapshot(folder)
+        await self._follow_all(found)
+        await asyncio.gather(*(self._keep_snapshot(folder) for folder in found))
         await self._tell_troubles()
 
     async def _follow(self, folder: Folder) -> None:
         try:
-            await self.catch_up(folder)
-        except (ContextBusy, OSError) as error:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self.catch_up(folder)
+        except (ContextBusy, OSError) as error:  # a timeout is one too
             # The next look makes it whole.
-            log.warning("context.behind", group=folder, reason=str(error))
+            log.warning("context.behind", group=folder, reason=str(error) or TOO_LONG)
 
     async def catch_up(self, folder: Folder) -> None:
         """Bring a group's context, and its container's copy of it, up to what the store says.
@@ -161,7 +171,7 @@ class Chronicle:
                 mark = self._marks.get(folder, 0)
                 found = await exchanges.after(tx, folder, mark, limit=MAX_EXCHANGES)
                 still_open = await exchanges.oldest_open(tx, folder)
-            registered = await asyncio.to_thread(self._write, group, found)
+            registered = await self._in_thread(folder, self._write, group, found)
             if found:
                 last = found[-1].turn
                 self._marks[folder] = last if still_open is None else min(last, still_open - 1)
@@ -171,6 +181,21 @@ class Chronicle:
         await self._tell_troubles()
         if found and folder not in self._marks:
             await self.catch_up(folder)  # a snapshot took its place: what was said since is in the store
+
+    async def _in_thread(self, folder: Folder, work: Callable[..., T], *given: Any) -> T:
+        """Do what blocks on a group's files; called with its lock held.
+
+        What was given up and hangs still is waited for first: a group never has more than one thread.
+        """
+        if (earlier := self._at_work.get(folder)) is not None:
+            await asyncio.wait([earlier])
+        job = asyncio.get_running_loop().run_in_executor(None, work, *given)
+        self._at_work[folder] = job
+        try:
+            return await asyncio.shield(job)
+        finally:
+            if job.done():
+                self._at_work.pop(folder, None)
 
     def _write(self, group: Group, found: Sequence[Exchange]) -> list[Registered]:
         """Register what is new. Blocks."""
@@ -221,10 +246,10 @@ class Chronicle:
     async def show(self, folder: Folder) -> None:
         """Have a container that is about to live find its copy, if that can be made in time."""
         try:
-            async with asyncio.timeout(SHOW_SECONDS), self._locks[folder]:
-                await asyncio.to_thread(self._show, folder)
+            async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
+                await self._in_thread(folder, self._show, folder)
         except (ContextBusy, OSError) as error:  # a timeout is one too
-            log.warning("context.not_copied", group=folder, reason=str(error) or "it took too long")
+            log.warning("context.not_copied", group=folder, reason=str(error) or TOO_LONG)
 
     def _show(self, folder: Folder) -> None:
         kept = self.manager(folder).load(now_ms=self._clock.now_ms())
@@ -234,8 +259,13 @@ class Chronicle:
 
     async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
         """Use a tool of `agent_runner.wire.remembering`; what cannot be done is said with a code."""
-        async with self._locks[group.folder]:
-            reply = await asyncio.to_thread(self._use, group, tool, arguments, request_id)
+        folder = group.folder
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
+                reply = await self._in_thread(folder, self._use, group, tool, arguments, request_id)
+        except TimeoutError:
+            log.warning("context.not_used", group=folder, tool=tool, reason=TOO_LONG)
+            return tools.busy(folder, request_id)
         await self._tell_troubles()
         return reply
 
@@ -254,9 +284,11 @@ class Chronicle:
         if now_ms < self._snapshot_due_ms.get(folder, 0):
             return
         try:
-            self._snapshot_due_ms[folder] = await asyncio.to_thread(self._take_snapshot, folder, now_ms)
-        except (ContextBusy, OSError) as error:
-            log.warning("context.no_snapshot", group=folder, reason=str(error))
+            async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
+                due_ms = await self._in_thread(folder, self._take_snapshot, folder, now_ms)
+            self._snapshot_due_ms[folder] = due_ms
+        except (ContextBusy, OSError) as error:  # a timeout is one too
+            log.warning("context.no_snapshot", group=folder, reason=str(error) or TOO_LONG)
 
     def _take_snapshot(self, folder: Folder, now_ms: int) -> int:
         """Take one if the newest is old enough and something has changed; tell when to look again."""
@@ -292,6 +324,14 @@ class _Part:
 
     spoken: Sequence[Exchange]
     closing: Exchange | None = None
+
+
+async def _heard(events: asyncio.Queue[Event]) -> list[Event]:
+    """The next event, and what has come besides."""
+    heard = [await events.get()]
+    while not events.empty():
+        heard.append(events.get_nowait())
+    return heard
 
 
 def _parts(found: Iterable[Exchange]) -> Iterator[_Part]:

@@ -52,6 +52,12 @@ def use(
         return _refusal(request_id, "disk", f"The host could not keep it: {error.strerror or error}.")
 
 
+def busy(folder: str, request_id: str) -> Reply:
+    """What is said where the files were not to be had in time."""
+    error = ContextBusy(folder)
+    return _refusal(request_id, error.code, str(error))
+
+
 def _read(tool: str, arguments: Mapping[str, Any]) -> Any:
     if (kind := wire.ARGUMENTS.get(tool)) is None:
         raise Refused("unknown_tool", f"There is no tool '{tool}'. There are: {', '.join(wire.ARGUMENTS)}.")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,7 @@ async def test_the_copy_of_the_container_follows_also_what_commands_did(house):
 
 
 async def test_a_copy_that_cannot_be_made_in_time_keeps_no_container_waiting(house, monkeypatch):
-    monkeypatch.setattr(chronicle, "SHOW_SECONDS", 0.05)
+    monkeypatch.setattr(chronicle, "PATIENCE_SECONDS", 0.05)
     released = threading.Event()
     monkeypatch.setattr(Chronicle, "_show", lambda *_: released.wait())
     try:
@@ -239,6 +240,17 @@ async def test_secrets_are_neither_in_the_context_nor_in_its_copy(house):
 async def _group(house) -> Group:
     async with house.household.database.reading() as tx:
         return await groups.known(tx, "family")
+
+
+async def test_a_tool_is_refused_in_words_when_the_disk_hangs(house, monkeypatch):
+    monkeypatch.setattr(chronicle, "PATIENCE_SECONDS", 0.05)
+    released = threading.Event()
+    monkeypatch.setattr(Chronicle, "_use", lambda *_: released.wait())
+    try:
+        reply = await house.chronicle.use(await _group(house), "record_decision", {"decision": "x"}, "r")
+    finally:
+        released.set()
+    assert (reply.ok, reply.code, reply.request_id) == (False, "context_busy", "r")
 
 
 async def test_a_snapshot_is_taken_every_half_hour_when_something_changed(house):
@@ -301,6 +313,44 @@ async def test_the_loop_follows_events_and_outlives_a_context_that_is_held(house
         house.household.bus.publish("turn.answered", group="family", turn=turn)
         await until(lambda: len(house.window) == 2, "the exchange is there")
     finally:
+        looking.cancel()
+        await asyncio.wait({looking})
+
+
+async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_has_one_thread(
+    house, monkeypatch
+):
+    monkeypatch.setattr(chronicle, "PATIENCE_SECONDS", 0.5)
+    write, released, begun = Chronicle._write, threading.Event(), []
+
+    def hang(self, group, found):
+        if group.folder != FAMILY:
+            return write(self, group, found)
+        begun.append(group.folder)
+        released.wait()
+        return []
+
+    monkeypatch.setattr(Chronicle, "_write", hang)
+    await house.household.add_group("work")
+    brain = house.home / "data/context/work/.ai-brain/context.json"
+
+    def is_written(text):
+        return brain.exists() and text in brain.read_text()
+
+    looking = asyncio.create_task(house.chronicle.run(), name="context")
+    try:
+        await until(lambda: begun, "it hangs")
+        for number in range(3):
+            await house.household.hear("@Andy hello", "work")
+            turn = await house.household.answer(f"answer {number}", folder="work")
+            for folder in ("family", "work"):
+                house.household.bus.publish("turn.answered", group=folder, turn=turn.id)
+            await until(partial(is_written, f"answer {number}"), "the other is followed")
+        assert begun == ["family"]
+        released.set()
+        await until(lambda: len(begun) > 1, "it is looked at again")
+    finally:
+        released.set()
         looking.cancel()
         await asyncio.wait({looking})
 
