@@ -1,0 +1,23 @@
+"""A group's context on a real disk, and what was told of its troubles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.context.desk import ContextManager
+from orchestrator.context.files import Trouble
+from tests.fakes.context_desk import COUNTER
+
+
+@pytest.fixture
+def troubles() -> list[Trouble]:
+    return []
+
+
+@pytest.fixture
+def desk(tmp_path: Path, troubles: list[Trouble]) -> ContextManager:
+    return ContextManager.of(
+        tmp_path / "context", "family", counter=COUNTER, project_name="Family", report=troubles.append
+    )
