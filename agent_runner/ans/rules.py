@@ -60,6 +60,8 @@ class Rules:
         self._context = ContextUse()
         self._so_far = order.restore.so_far
         self._checkpoints = Checkpoints(turn=self._so_far.turns)
+        self._asked_last: int | None = None
+        """The turn of the host's that was asked last: one that is tried again counts once."""
         self._began = clock()
         self._iterations = 0
         self._tokens = 0
@@ -77,10 +79,11 @@ class Rules:
         self._iterations = self._tokens = 0
         for rule in (self.calls, self._loops, self._budgets):
             rule.begin_turn()
-        checkpoint = self._checkpoints.begin_turn()
+        is_new = turn.turn != self._asked_last
+        checkpoint = self._checkpoints.begin_turn() if is_new else None
         about = {"turn_number": self._checkpoints.turn, "session_id": session_id}
         self.notices.emit("agent.turn.start", "info", about)
-        self._asked(turn)
+        self._asked(turn, is_new=is_new)
         self.notices.happened(checkpoint)
 
     def end_turn(self, outcome: Outcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
@@ -168,8 +171,9 @@ class Rules:
         seconds = self._clock() - self._began
         return {"tokens": self._tokens, "iterations": self._iterations, "seconds": seconds}
 
-    def _asked(self, turn: TurnOrder) -> None:
-        self._messages += 1
+    def _asked(self, turn: TurnOrder, *, is_new: bool) -> None:
+        self._asked_last = turn.turn
+        self._messages += is_new
         about = {
             "query": turn.prompt[:MAX_QUERY_CHARS],
             "group": self._order.group,

@@ -94,6 +94,28 @@ def test_a_note_for_a_later_session_survives_its_container_and_is_told_once(
     assert states(andy) == ["delivered"]
 
 
+def test_a_note_of_a_conversation_whose_transcript_is_lost_is_told_in_the_session_that_follows(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
+    """N-62, N-64: for who talks it is one conversation."""
+    api.then(note("the gate code is 42"), Say("Noted."))
+    andy.say("remember the code")
+    (old,) = andy.rows("SELECT session_id FROM sessions")
+    andy.terminate()
+    andy._remove_containers()
+    (transcript,) = andy.home.glob(f"data/sessions/main/.claude/projects/*/{old['session_id']}.jsonl")
+    transcript.unlink()
+    andy.start()
+    api.then(Say("It is 42."), Say("You are welcome."))
+    andy.say("what is the code?")
+    andy.say("thanks")
+    asked, after = (whole_text(turn) for turn in api.turns[-2:])
+    assert "session_resumed: 1 exchange loaded" in asked
+    assert asked.count("[NOTE] the gate code is 42") == after.count("[NOTE] the gate code is 42") == 1
+    assert andy.rows("SELECT session_id FROM sessions") != [old]
+    assert states(andy) == ["delivered"]
+
+
 def test_a_turn_that_fails_leaves_its_note_pending(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
     api.then(note("the report is due"), Say("Noted."))
     andy.say("the report is due on Friday")

@@ -115,6 +115,22 @@ def test_a_host_that_does_not_answer_is_a_timeout_and_nothing_else(
         assert not runner.events("tool.call.success")
 
 
+def test_a_turn_that_is_tried_again_counts_once(workspace: Workspace, api: ScriptedMessagesApi) -> None:
+    """N-54, N-71: checkpoints and messages count turns, not attempts at them."""
+    api.then(Say("one"), Fail(403), Say("two"), Say("three"))
+    order = order_of("go", restore=Restore(mode="rehydrate", so_far=SoFar(turns=7)))
+    with NoticingRunner(workspace, order, api) as runner:
+        runner.ended(1)
+        runner.ask(2, "more")
+        assert runner.ended(2).error
+        runner.ask(2, "more")
+        runner.ask(3, "still more")
+        runner.ended(3)
+        (checkpoint,) = runner.payloads("task.checkpoint")
+    assert checkpoint["turn"] == 10
+    assert ["checkpoint:" in whole_text(turn) for turn in api.turns[-2:]] == [False, True]
+
+
 def test_a_turn_begins_and_ends_with_its_question_and_so_does_the_session(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
