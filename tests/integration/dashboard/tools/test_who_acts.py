@@ -1,0 +1,84 @@
+"""Who may do what, upon which state, and how often it counts."""
+
+from __future__ import annotations
+
+from orchestrator.models import TurnKind
+from tests.fakes.dashboard_house import FOLDER, DashboardHouse, a_question, blog
+
+
+async def test_at_30_a_decision_upon_an_old_state_overwrites_nothing(home: DashboardHouse) -> None:
+    await home.put(blog())
+    worker = await home.begin(TurnKind.WORKER)
+    await home.pause(worker)
+    home.clock.pass_ms(5_000)
+    assert (await home.chat("update_task", task_id="task_001", progress=90)).ok
+    home.clock.pass_ms(5_000)
+    await home.resume(worker)
+    stale = await home.ask("update_task", task_id="task_001", progress=70)
+    assert (stale.code, stale.data["row"]["progress"]) == ("STALE", 90)
+    assert (await home.task("task_001")).pct == 90
+    decided_again = await home.ask("update_task", task_id="task_001", priority="high")
+    assert decided_again.ok, "it was shown the row as it is"
+    assert (await home.task("task_001")).pct == 90
+    assert (await home.ask("update_task", task_id="task_001", context="mine")).ok, (
+        "its own change is no surprise"
+    )
+
+
+async def test_at_30_a_version_that_is_named_is_held_to(home: DashboardHouse) -> None:
+    await home.put(blog())
+    seen = (await home.task("task_001")).version
+    assert (await home.chat("update_task", task_id="task_001", progress=90)).ok
+    stale = await home.desk.use(
+        FOLDER, "update_task", {"task_id": "task_001", "progress": 10}, expect_version=seen
+    )
+    assert stale.code == "STALE"
+    assert (await home.task("task_001")).pct == 90
+
+
+async def test_at_37_a_worker_may_only_use_its_own_tools(home: DashboardHouse) -> None:
+    await home.put(blog(), a_question())
+    for tool, arguments in (
+        ("create_task", {"title": "more"}),
+        ("answer_question", {"question_id": "q_001", "answer": "yes"}),
+        ("set_recurring", {"task_id": "task_001", "days_of_week": [0]}),
+    ):
+        assert (await home.worker(tool, **arguments)).code == "NOT_ALLOWED"
+    assert (await home.worker("drop_everything")).code == "UNKNOWN_TOOL"
+    async with home.turn(TurnKind.WORKER):
+        said = await home.ask_raw({"type": "message", "text": "psst"})
+        reminded = await home.ask_raw({"type": "set_reminder", "text": "psst", "at": "1m"})
+    assert {said.code, reminded.code} == {"not_allowed"}
+    assert await home.house.outgoing() == []
+    assert (await home.question("q_001")).answer is None
+    assert (await home.worker("save_insight", content="Blogs take a week", category="work")).ok
+
+
+async def test_nobody_acts_without_a_turn(home: DashboardHouse) -> None:
+    assert (await home.ask("create_task", title="x")).code == "NO_TURN"
+
+
+async def test_who_it_was_is_told_by_the_host_alone(home: DashboardHouse) -> None:
+    forged = {"message": "x", "scheduled_at": "in 1 hour", "created_by": "user"}
+    assert (await home.chat("schedule_notification", **forged)).code == "VALIDATION"
+    by_worker = await home.worker("schedule_notification", message="w", scheduled_at="in 1 hour")
+    by_person = await home.use("schedule_notification", message="p", scheduled_at="in 1 hour")
+    async with home.turn(TurnKind.TASK):
+        by_task = await home.ask("schedule_notification", message="t", scheduled_at="in 1 hour")
+    makers = [
+        (await home.notification(made.data["id"])).created_by.value
+        for made in (by_worker, by_person, by_task)
+    ]
+    assert makers == ["worker", "user", "main_agent"]
+
+
+async def test_a_request_that_comes_again_makes_one_task_and_is_on_record(home: DashboardHouse) -> None:
+    async with home.turn(TurnKind.CHAT):
+        first = await home.ask("create_task", request_id="same", title="Write the blog")
+        again = await home.ask("create_task", request_id="same", title="Write the blog")
+    assert first == again
+    assert len(await home.house.rows("SELECT id FROM dashboard_tasks")) == 1
+    kept = await home.house.rows("SELECT type, code FROM commands")
+    assert kept == [{"type": "dashboard.create_task", "code": "ok"}]
+    recorded = await home.house.rows("SELECT detail FROM audit WHERE kind = 'command'")
+    assert "dashboard.create_task" in recorded[0]["detail"]
