@@ -151,15 +151,21 @@ def _as_note(what: str) -> str:
     for ending, note in (("으라고", "기"), ("하라고", "하기"), ("이라고", ""), ("라고", "")):
         if what.endswith(ending) and len(what) > len(ending):
             stem = what.removesuffix(ending)
-            return stem + (note or ("기" if ending == "라고" and _ends_in_eu(stem) else ""))
+            return stem + (note or ("기" if ending == "라고" and _is_verb(stem) else ""))
     if what.endswith(("다고", "자고")):
         return what[:-1]
     return _without_particle(what)
 
 
-def _ends_in_eu(stem: str) -> bool:
-    """Whether it is a verb's stem such as `끄` or `쓰`, which is no word by itself."""
-    return unicodedata.normalize("NFD", stem)[-1] == "\u1173"
+_SHORT_VERBS = frozenset(
+    {"가", "오", "주", "사", "보", "내", "타", "자", "켜", "보내", "마시", "만나", "찾아오", "다녀오"}
+)
+
+
+def _is_verb(stem: str) -> bool:
+    """Whether it ends in a verb's stem: one such as `끄`, which is no word by itself, or after its object."""
+    _, space, last = stem.rpartition(" ")
+    return unicodedata.normalize("NFD", stem)[-1] == "\u1173" or (bool(space) and last in _SHORT_VERBS)
 
 
 _WORK = r"(?:작업|과제|태스크|업무)"
