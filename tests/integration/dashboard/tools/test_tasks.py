@@ -160,20 +160,3 @@ async def test_days_that_another_program_wrote_and_are_none_break_nothing(home: 
     assert told.recurring(await home.task("task_001")) == "Tue at a ## b"
     reply = await home.chat("set_recurring", task_id="task_001", check_time="18:00")
     assert reply.text == "Task task_001 is noted as done again on Tue at 18:00."
-
-
-NEEDED: dict[str, dict[str, object]] = {
-    "schedule_notification": {"message": "x", "scheduled_at": "in 1 hour"},
-    "update_notification": {"notification_id": "n_001"},
-    "cancel_notification": {"notification_id": "n_001"},
-    "create_question": {"question": "x?"},
-    "update_question": {"question_id": "q_001"},
-    "remove_question": {"question_id": "q_001"},
-    "update_task": {"task_id": "task_001"},
-    "move_to_history": {"task_id": "task_001"},
-    "archive_task": {"task_id": "task_001"},
-    "create_task": {"title": "x"},
-    "answer_question": {"question_id": "q_001", "answer": "x"},
-    "save_insight": {"content": "x"},
-    "set_recurring": {"task_id": "task_001", "days_of_week": [1]},
-}

@@ -21,6 +21,21 @@ async def test_texts_survive_to_the_letter(home: DashboardHouse, text: str) -> N
     assert (await home.notification(told.data["id"])).message == text
 
 
+NEEDED: dict[str, dict[str, object]] = {
+    "schedule_notification": {"message": "x", "scheduled_at": "in 1 hour"},
+    "update_notification": {"notification_id": "n_001"},
+    "cancel_notification": {"notification_id": "n_001"},
+    "create_question": {"question": "x?"},
+    "update_question": {"question_id": "q_001"},
+    "remove_question": {"question_id": "q_001"},
+    "update_task": {"task_id": "task_001"},
+    "move_to_history": {"task_id": "task_001"},
+    "archive_task": {"task_id": "task_001"},
+    "create_task": {"title": "x"},
+    "answer_question": {"question_id": "q_001", "answer": "x"},
+    "save_insight": {"content": "x"},
+    "set_recurring": {"task_id": "task_001", "days_of_week": [1]},
+}
 UNFIT = ["x" * 100_000, "x" * 100_001, "a\x00b", "a\x1b[31mb", "a\ud800b"]
 FITTING = [*ODD_TEXTS, "", " \u200b "]
 
