@@ -18,6 +18,11 @@ from orchestrator.models import Folder
 from orchestrator.store import dashboard_rows
 from orchestrator.store.database import Tx, returned
 
+_ACTORS = {one.value: one for one in Actor}
+_AUDIENCES = {one.value: one for one in Audience}
+_PRIORITIES = {one.value: one for one in Priority}
+_STATUSES = {one.value: one for one in NotificationStatus}
+_TYPES = {one.value: one for one in NotificationType}
 _OPEN = "status IN ('pending', 'sending')"
 
 
@@ -275,35 +280,39 @@ def _to_row(one: Notification) -> dict[str, Any]:
     }
 
 
-def _from_row(found: sqlite3.Row) -> Notification:
-    row = dashboard_rows.fields(found)
+def _from_row(row: sqlite3.Row) -> Notification:
+    # A dashboard has thousands of rows: unpacked at once, in the table's order, not looked up by name.
+    (folder, notification_id, message, audience, due_ms, due_text, kind, priority, task_id, question_id,
+     cause, status, context, created_by, created_ms, delivered_ms, cancelled_ms, cancel_reason, attempts,
+     next_attempt_ms, claim_token, claim_until_ms, outbox_id, channel_msg_id, late_ms, error, version,
+     changed_turn) = row  # fmt: skip
     return Notification(
-        folder=Folder(row["group_folder"]),
-        id=row["id"],
-        message=row["message"],
-        audience=Audience(row["audience"]),
-        due_ms=row["due_ms"],
-        due_text=row["due_text"],
-        type=NotificationType(row["type"]),
-        priority=Priority(row["priority"]),
-        task_id=row["task_id"],
-        question_id=row["question_id"],
-        cause=row["cause"],
-        status=NotificationStatus(row["status"]),
-        context=row["context"],
-        created_by=Actor(row["created_by"]),
-        created_ms=row["created_ms"],
-        delivered_ms=row["delivered_ms"],
-        cancelled_ms=row["cancelled_ms"],
-        cancel_reason=row["cancel_reason"],
-        attempts=row["attempts"],
-        next_attempt_ms=row["next_attempt_ms"],
-        claim_token=row["claim_token"],
-        claim_until_ms=row["claim_until_ms"],
-        outbox_id=row["outbox_id"],
-        channel_msg_id=row["channel_msg_id"],
-        late_ms=row["late_ms"],
-        error=row["error"],
-        version=row["version"],
-        changed_turn=row["changed_turn"],
+        folder=folder,
+        id=notification_id,
+        message=message,
+        audience=_AUDIENCES[audience],
+        due_ms=due_ms,
+        due_text=due_text,
+        type=_TYPES[kind],
+        priority=_PRIORITIES[priority],
+        task_id=task_id,
+        question_id=question_id,
+        cause=cause,
+        status=_STATUSES[status],
+        context=context,
+        created_by=_ACTORS[created_by],
+        created_ms=created_ms,
+        delivered_ms=delivered_ms,
+        cancelled_ms=cancelled_ms,
+        cancel_reason=cancel_reason,
+        attempts=attempts,
+        next_attempt_ms=next_attempt_ms,
+        claim_token=claim_token,
+        claim_until_ms=claim_until_ms,
+        outbox_id=outbox_id,
+        channel_msg_id=channel_msg_id,
+        late_ms=late_ms,
+        error=error,
+        version=version,
+        changed_turn=changed_turn,
     )

@@ -10,8 +10,11 @@ from typing import Any
 from orchestrator.dashboard.models import Actor, Priority, Question, QuestionType
 from orchestrator.models import Folder
 from orchestrator.store import dashboard_rows
-from orchestrator.store.database import Tx
+from orchestrator.store.database import Tx, returned
 
+_ACTORS = {one.value: one for one in Actor}
+_PRIORITIES = {one.value: one for one in Priority}
+_TYPES = {one.value: one for one in QuestionType}
 _OPEN = "answered_ms IS NULL AND closed_ms IS NULL"
 
 
@@ -43,6 +46,14 @@ async def unanswered(tx: Tx, folder: Folder, task_id: str | None = None) -> list
         {"folder": folder, "task": task_id},
     )
     return [_from_row(row) for row in rows]
+
+
+async def count_open(tx: Tx, folder: Folder) -> int:
+    cursor = await tx.execute(
+        f"SELECT count(*) AS n FROM questions WHERE group_folder = ? AND {_OPEN}",  # noqa: S608 - a constant
+        (folder,),
+    )
+    return int((await returned(cursor))["n"])
 
 
 async def unprocessed(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Question]:
@@ -142,26 +153,29 @@ def _to_row(question: Question) -> dict[str, Any]:
     }
 
 
-def _from_row(found: sqlite3.Row) -> Question:
-    row = dashboard_rows.fields(found)
+def _from_row(row: sqlite3.Row) -> Question:
+    # Unpacked at once, in the table's order, like the other rows of a dashboard.
+    (folder, question_id, question, _normal, context, priority, kind, task_id, asked_count, last_asked_ms,
+     cooldown_h, created_by, created_ms, answer, answered_ms, closed_ms, closed_reason, processed_ms,
+     version, changed_turn) = row  # fmt: skip
     return Question(
-        folder=Folder(row["group_folder"]),
-        id=row["id"],
-        question=row["question"],
-        context=row["context"],
-        priority=Priority(row["priority"]),
-        type=QuestionType(row["type"]),
-        task_id=row["task_id"],
-        asked_count=row["asked_count"],
-        last_asked_ms=row["last_asked_ms"],
-        cooldown_h=row["cooldown_h"],
-        created_by=Actor(row["created_by"]),
-        created_ms=row["created_ms"],
-        answer=row["answer"],
-        answered_ms=row["answered_ms"],
-        closed_ms=row["closed_ms"],
-        closed_reason=row["closed_reason"],
-        processed_ms=row["processed_ms"],
-        version=row["version"],
-        changed_turn=row["changed_turn"],
+        folder=folder,
+        id=question_id,
+        question=question,
+        context=context,
+        priority=_PRIORITIES[priority],
+        type=_TYPES[kind],
+        task_id=task_id,
+        asked_count=asked_count,
+        last_asked_ms=last_asked_ms,
+        cooldown_h=cooldown_h,
+        created_by=_ACTORS[created_by],
+        created_ms=created_ms,
+        answer=answer,
+        answered_ms=answered_ms,
+        closed_ms=closed_ms,
+        closed_reason=closed_reason,
+        processed_ms=processed_ms,
+        version=version,
+        changed_turn=changed_turn,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -21,11 +20,6 @@ async def put(tx: Tx, table: str, row: Mapping[str, object], *, was: int | None)
         return True
     cursor = await tx.execute(_update(table, tuple(row)), {**row, "was": was})
     return cursor.rowcount == 1
-
-
-def fields(row: sqlite3.Row) -> dict[str, Any]:
-    """A row by column name: looking each up in the row itself takes ten times as long."""
-    return dict(zip(row.keys(), row, strict=True))
 
 
 def read_json(text: str) -> Any:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.dashboard.models import Deadline, Priority, Status, Task
 from orchestrator.models import Folder
 from orchestrator.store import dashboard_rows
+from orchestrator.store.dashboard_rows import read_json
 from orchestrator.store.database import Tx, returned
 
+_STATUSES = {one.value: one for one in Status}
+_PRIORITIES = {one.value: one for one in Priority}
 _ORDER = "ORDER BY deadline_ms IS NULL, deadline_ms, id"
 """The next deadline first, then those without, by id."""
 
@@ -116,39 +118,41 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _from_row(found: sqlite3.Row) -> Task:
-    row = dashboard_rows.fields(found)
+def _from_row(row: sqlite3.Row) -> Task:
+    # A dashboard has thousands of rows: unpacked at once, in the table's order, not looked up by name.
+    (folder, task_id, title, raw_input, deadline_date, deadline_ms, deadline_text, estimation, pct,
+     progress_note, last_update_ms, blocked_ms, blocker_note, status, priority, context, tags, links,
+     recurring, reflection, created_ms, updated_ms, completed_ms, archived_ms, user_set, extra, version,
+     changed_turn) = row  # fmt: skip
     return Task(
-        folder=Folder(row["group_folder"]),
-        id=row["id"],
-        title=row["title"],
-        raw_input=row["raw_input"],
-        deadline=_deadline(row),
-        estimation=dashboard_rows.read_json(row["estimation_json"]),
-        pct=row["pct"],
-        progress_note=row["progress_note"],
-        last_update_ms=row["last_update_ms"],
-        blocked_ms=row["blocked_ms"],
-        blocker_note=row["blocker_note"],
-        status=Status(row["status"]),
-        priority=Priority(row["priority"]),
-        context=row["context"],
-        tags=tuple(dashboard_rows.read_json(row["tags_json"])),
-        links=dashboard_rows.read_json(row["links_json"]),
-        recurring=None if row["recurring_json"] is None else dashboard_rows.read_json(row["recurring_json"]),
-        reflection=row["reflection"],
-        created_ms=row["created_ms"],
-        updated_ms=row["updated_ms"],
-        completed_ms=row["completed_ms"],
-        archived_ms=row["archived_ms"],
-        user_set=dashboard_rows.read_json(row["user_set_json"]),
-        extra=dashboard_rows.read_json(row["extra_json"]),
-        version=row["version"],
-        changed_turn=row["changed_turn"],
+        folder=folder,
+        id=task_id,
+        title=title,
+        raw_input=raw_input,
+        deadline=_deadline(deadline_ms, deadline_date, deadline_text),
+        estimation=read_json(estimation),
+        pct=pct,
+        progress_note=progress_note,
+        last_update_ms=last_update_ms,
+        blocked_ms=blocked_ms,
+        blocker_note=blocker_note,
+        status=_STATUSES[status],
+        priority=_PRIORITIES[priority],
+        context=context,
+        tags=tuple(read_json(tags)),
+        links=read_json(links),
+        recurring=None if recurring is None else read_json(recurring),
+        reflection=reflection,
+        created_ms=created_ms,
+        updated_ms=updated_ms,
+        completed_ms=completed_ms,
+        archived_ms=archived_ms,
+        user_set=read_json(user_set),
+        extra=read_json(extra),
+        version=version,
+        changed_turn=changed_turn,
     )
 
 
-def _deadline(row: Mapping[str, Any]) -> Deadline | None:
-    if row["deadline_ms"] is None:
-        return None
-    return Deadline(at_ms=row["deadline_ms"], date=row["deadline_date"], text=row["deadline_text"])
+def _deadline(at_ms: int | None, date: str | None, text: str) -> Deadline | None:
+    return None if at_ms is None else Deadline(at_ms=at_ms, date=date, text=text)

@@ -29,11 +29,21 @@ CAUSE_OF = {kind: notification for notification, kinds in alerts.SAME_CAUSE.item
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A question, its words not filled in yet."""
+    """A question, without its words yet."""
 
     type: QuestionType
     priority: Priority
-    words: str
+    phrase: str
+    """Which of `wording.Words` it is put in."""
+
+
+OVERDUE = Wanted(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, phrase="overdue")
+ROUTINE = Wanted(type=QuestionType.ROUTINE_CHECK, priority=Priority.LOW, phrase="routine")
+STATUS = Wanted(type=QuestionType.STATUS_CHECK, priority=Priority.LOW, phrase="status")
+HELD_UP = Wanted(type=QuestionType.BLOCKER_CHECK, priority=Priority.HIGH, phrase="behind")
+A_LITTLE_BEHIND = Wanted(type=QuestionType.PROGRESS_CHECK, priority=Priority.MEDIUM, phrase="slightly_behind")
+NEAR = Wanted(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, phrase="near")
+DONE_SOON = Wanted(type=QuestionType.COMPLETION_CHECK, priority=Priority.MEDIUM, phrase="nearly_done")
 
 
 def of_task(task: Task, scene: alerts.Scene, told: Sequence[Step]) -> list[Step]:
@@ -46,51 +56,49 @@ def of_task(task: Task, scene: alerts.Scene, told: Sequence[Step]) -> list[Step]
     why_not = _why_not(task, wanted.type, scene, told)
     if why_not is not None:
         return [Skip(row_id=task.id, what=wanted.type.value, why=why_not)]
-    text = wanted.words.format(
-        title=wording.shown(task.title),
-        pct=task.pct,
-        when=alerts.when(task.deadline, scene.hours) if task.deadline else "",
-    )
+    text = _worded(task, wanted.phrase, scene.hours)
     return [Ask(task_id=task.id, type=wanted.type, priority=wanted.priority, question=text)]
+
+
+def _worded(task: Task, phrase: str, hours: Hours) -> str:
+    words: str = getattr(wording.words_for(task.title), phrase)
+    named = {"title": wording.shown(task.title), "pct": task.pct}
+    if task.deadline is not None and "{when}" in words:
+        named["when"] = alerts.when(task.deadline, hours)
+    return words.format_map(named)
 
 
 def choose(task: Task, hours: Hours, *, now_ms: int) -> Wanted | None:
     """The question for a task: overdue, blocked, very stale, stale, then by its deadline."""
-    words = wording.words_for(task.title)
     silent_ms = now_ms - task.last_update_ms
     if task.deadline is not None and now_ms >= end_ms(task.deadline, hours):
-        return Wanted(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, words=words.overdue)
+        return OVERDUE
     if task.is_blocked:
         return None  # a notification asks for it
     if silent_ms >= VERY_STALE_MS:
-        return Wanted(type=QuestionType.ROUTINE_CHECK, priority=Priority.LOW, words=words.routine)
+        return ROUTINE
     if silent_ms >= STALE_MS:
-        return Wanted(type=QuestionType.STATUS_CHECK, priority=Priority.LOW, words=words.status)
+        return STATUS
     if task.deadline is None or task.deadline.at_ms <= task.created_ms:
         return None
-    return _by_deadline(task, task.deadline, words, now_ms)
+    return _by_deadline(task, task.deadline, now_ms)
 
 
-def _by_deadline(task: Task, deadline: Deadline, words: wording.Words, now_ms: int) -> Wanted | None:
+def _by_deadline(task: Task, deadline: Deadline, now_ms: int) -> Wanted | None:
     left_ms = deadline.at_ms - now_ms
     ratio = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
     gap = min(ratio, 1.0) * 100 - task.pct
     is_near = left_ms <= NEAR_MS
     if task.pct == 0 and ratio > BEGUN_RATIO:
-        priority = _computed(left_ms, gap)
-        return Wanted(type=QuestionType.START_CHECK, priority=priority, words=words.start)
+        return Wanted(type=QuestionType.START_CHECK, priority=_computed(left_ms, gap), phrase="start")
     if gap > FAR_BEHIND:
-        if is_near:
-            return Wanted(type=QuestionType.BLOCKER_CHECK, priority=Priority.HIGH, words=words.behind)
-        return Wanted(type=QuestionType.PROGRESS_CHECK, priority=Priority.MEDIUM, words=words.slightly_behind)
+        return HELD_UP if is_near else A_LITTLE_BEHIND
     if gap > BEHIND:
-        if not is_near:
-            return None
-        return Wanted(type=QuestionType.PROGRESS_CHECK, priority=Priority.MEDIUM, words=words.slightly_behind)
+        return A_LITTLE_BEHIND if is_near else None
     if is_near and task.pct < MOSTLY_DONE:
-        return Wanted(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, words=words.near)
+        return NEAR
     if left_ms <= NEXT_MS and NEARLY_DONE <= task.pct < 100:
-        return Wanted(type=QuestionType.COMPLETION_CHECK, priority=Priority.MEDIUM, words=words.nearly_done)
+        return DONE_SOON
     return None
 
 

@@ -5,7 +5,6 @@ Durations are exact and bounds belong to them: at 72 h 00:00:00 a task has been 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from orchestrator.dashboard.models import Priority, Snapshot, Task
@@ -37,7 +36,10 @@ def plan(board: Board) -> Plan:
     troubles: list[Trouble] = []
     scene = alerts.Scene.of(board.snapshot, board.past, board.hours, now_ms=board.now_ms)
     for task in board.snapshot.tasks:
-        _apart(task, lambda task=task: _steps_of(task, scene), steps, troubles)  # type: ignore[misc]
+        try:
+            steps += _steps_of(task, scene)
+        except (ValueError, LookupError, ArithmeticError, TypeError) as error:
+            troubles.append(Trouble(row_id=task.id, reason=f"{type(error).__name__}: {error}"))
     steps = _few(steps)
     steps += tidying.of_questions(board.snapshot, now_ms=board.now_ms)
     steps += alerts.of_questions(scene)
@@ -61,17 +63,8 @@ def _few(steps: list[Step]) -> list[Step]:
     ]
 
 
-def _apart(
-    task: Task, look: Callable[[], Iterable[Step]], steps: list[Step], troubles: list[Trouble]
-) -> None:
-    try:
-        steps += look()
-    except (ValueError, LookupError, ArithmeticError, TypeError) as error:
-        troubles.append(Trouble(row_id=task.id, reason=f"{type(error).__name__}: {error}"))
-
-
 def _steps_of(task: Task, scene: alerts.Scene) -> list[Step]:
-    tidied = tidying.of_task(task, scene.hours, now_ms=scene.now_ms)
+    tidied = tidying.of_task(task, now_ms=scene.now_ms)
     if task.status.is_terminal:
         return tidied
     told = alerts.of_task(task, scene)

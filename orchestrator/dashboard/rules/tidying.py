@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from orchestrator.dashboard.models import Actor, Notification, Priority, Question, Snapshot, Status, Task
-from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import DAY_MS, Archive, ChangeStatus, CloseQuestion, Step, Withdraw
 
 ACTIVE_MS = 7 * DAY_MS
@@ -15,9 +14,8 @@ LONG_LIST = 10
 _RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
-def of_task(task: Task, hours: Hours, *, now_ms: int) -> list[Step]:
+def of_task(task: Task, *, now_ms: int) -> list[Step]:
     """Completed tasks go to the history; others are active or parked by what is known of them."""
-    del hours
     if task.status is Status.COMPLETED:
         return [Archive(task_id=task.id)]
     if task.status is Status.CANCELLED or "status" in task.user_set:

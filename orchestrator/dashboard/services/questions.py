@@ -32,7 +32,7 @@ async def create(
     if related_task_id is not None:
         await _check_task(work, related_task_id)
     await _check_alike(work, question, related_task_id, type)
-    if len(await dashboard_questions.unanswered(work.tx, work.folder)) >= work.limits.questions:
+    if await dashboard_questions.count_open(work.tx, work.folder) >= work.limits.questions:
         raise Refused("CAP", f"{work.limits.questions} questions are open already.")
     made = Question(
         folder=work.folder,
