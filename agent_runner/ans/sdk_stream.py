@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 MEASURED_FROM = 20_000
 """Tokens of a conversation below which no model's window is near its end: it need not be asked for."""
 UNEVENTFUL = 0.5
-"""The share of a window of which the size is known up to which the same is true."""
+"""The share of a window up to which it is not asked for at the first prompt, which should not wait."""
 BYTES_A_TOKEN = 3
 """What a model writes is counted while it writes, and how many tokens it was is told at the end alone."""
 USUAL = frozenset({"init", "status", "task_started", "task_progress", "task_updated"})
@@ -51,6 +51,7 @@ class Stream:
         self._message_id: str | None = None
         self._context_tokens = so_far.context_tokens if so_far else 0
         self._expected = so_far.context_window if so_far else 0
+        """How large the window is said to be; once a model has answered, only the CLI is asked."""
         self._window: Window | None = None
 
     def hear(self, message: sdk.Message) -> None:
@@ -86,6 +87,7 @@ class Stream:
         if message.message_id is None or message.message_id != self._message_id:
             self._message_id = message.message_id
             rules.model_asked()
+        self._expected = 0
         used = message.usage or {}
         self._context_tokens = sum(int(used.get(part) or 0) for part in _IN_THE_WINDOW)
         rules.model_wrote(tokens=_tokens(message.content))

@@ -313,6 +313,21 @@ def test_a_window_that_is_nearly_full_is_told_with_the_first_prompt_of_a_new_con
         assert whole_text(api.turns[-1]).count("context_warn: 72%") == times
 
 
+def test_what_awaits_a_share_of_the_window_is_told_in_a_new_container_too(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    """N-71."""
+    with run(workspace, api, model=HAIKU) as runner:
+        session = runner.ended(1).new_session_id
+    so_far = SoFar(turns=1, context_tokens=70_000, context_window=200_000)
+    waiting = a_notice(5, "a third is full", condition="context_above_threshold(0.3)")
+    restore = Restore(mode="resume", so_far=so_far)
+    order = order_of("go", model=HAIKU, session_id=session, restore=restore)
+    api.then(UseTool("Bash", {"command": "true"}, tokens=Tokens(input_tokens=70_000)), Say("done"))
+    with NoticingRunner(workspace, with_notices(order, [waiting]), api) as runner:
+        assert 5 in {notice.id for notice in runner.told(1)}
+
+
 def test_a_window_that_fills_is_told_at_the_next_turn_and_again_after_it_was_compacted(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
