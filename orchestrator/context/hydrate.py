@@ -23,6 +23,7 @@ CHAR_LIMIT = 9_500
 META_TOKENS = 600
 DELTA_CHARS = 2_000
 LEAST_MESSAGE_CHARS = 80
+SHORT_TITLE_CHARS = 30
 MAX_DETAIL_TASKS = 15
 NONE = "none"
 
@@ -69,6 +70,8 @@ class _Told:
     project: str
     plan: str
     task: str
+    short: tuple[str, str, str]
+    """The same three with short titles."""
     note: str | None
     detail: tuple[str, ...]
     decisions: tuple[str, ...]
@@ -92,7 +95,7 @@ def hydrated(
     The messages of `exclude` are not in it: those that the session is asked anyway. A conversation with
     nothing in it tells nothing. Left out when it is too much: the plan's tasks, the older open files, the
     older decisions, the older messages; never the active plan and task, the summary and the newest message
-    of a user, whose middle is cut at need.
+    of a user: what of them is too long is shortened, in this order.
     """
     told = _told(context, workflow, exclude)
     if not (told.window or told.summary or _has_meta(told)):
@@ -158,10 +161,12 @@ def _told(context: Context, workflow: Workflow, exclude: Collection[str]) -> _To
     memory = context.memory
     plan = workflow.plan(memory.active_plan_id)
     task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
+    project, named_plan, named_task = _head(workflow, plan, task)
     return _Told(
-        project=_titled(workflow.project_name) if workflow.project_name else NONE,
-        plan=f"{_named(plan)} [{plan.status}]" if plan else NONE,
-        task=f"{_named(task)} [{task.status}]" if task else NONE,
+        project=project,
+        plan=named_plan,
+        task=named_task,
+        short=_head(workflow, plan, task, most=SHORT_TITLE_CHARS),
         note=memory.note,
         detail=_detail(plan),
         decisions=memory.last_decisions,
@@ -170,6 +175,17 @@ def _told(context: Context, workflow: Workflow, exclude: Collection[str]) -> _To
         summary=context.conversation.running_summary,
         window=tuple(one for one in context.conversation.recent_window if one.id not in exclude),
         pending=context.pending_user,
+    )
+
+
+def _head(
+    workflow: Workflow, plan: Plan | None, task: Task | None, *, most: int = MAX_TITLE_CHARS
+) -> tuple[str, str, str]:
+    """The project, the plan and the task, with titles of at most `most` characters."""
+    return (
+        _titled(workflow.project_name, most) if workflow.project_name else NONE,
+        f"{_named(plan, most)} [{plan.status}]" if plan else NONE,
+        f"{_named(task, most)} [{task.status}]" if task else NONE,
     )
 
 
@@ -193,11 +209,32 @@ def _meta_fitting(told: _Told, counter: TokenCounter) -> _Told:
     """Leave out files, then decisions, oldest first, until the meta lines keep to their share."""
     told = replace(told, detail=_head_fitting(told.detail, counter))
     bare = replace(told, detail=())
-    while counter.count("\n".join(_meta_lines(bare))) > META_TOKENS and (bare.files or bare.decisions):
-        bare = (
-            replace(bare, files=bare.files[1:]) if bare.files else replace(bare, decisions=bare.decisions[1:])
-        )
+    while counter.count("\n".join(_meta_lines(bare))) > META_TOKENS:
+        smaller = _less_listed(bare) or _plainer(bare)
+        if smaller is None:
+            break
+        bare = smaller
     return replace(bare, detail=told.detail)
+
+
+def _less_listed(told: _Told) -> _Told | None:
+    """Without the next file or decision; None when there is none."""
+    if told.files:
+        return replace(told, files=told.files[1:])
+    if told.decisions:
+        return replace(told, decisions=told.decisions[1:])
+    return None
+
+
+def _plainer(told: _Told) -> _Told | None:
+    """Without the next thing that explains the others; None when all is plain."""
+    if told.directory:
+        return replace(told, directory="")
+    if told.note:
+        return replace(told, note=None)
+    project, plan, task = told.short
+    plain = replace(told, project=project, plan=plan, task=task)
+    return plain if plain != told else None
 
 
 def _head_fitting(detail: Sequence[str], counter: TokenCounter) -> tuple[str, ...]:
@@ -211,28 +248,36 @@ def _head_fitting(detail: Sequence[str], counter: TokenCounter) -> tuple[str, ..
 def _fitting(told: _Told, counter: TokenCounter) -> _Told:
     while not _fits(_lines(told), counter):
         smaller = _smaller(told)
-        if smaller == told:
+        if smaller is None:
             break
         told = smaller
     return told
 
 
-def _smaller(told: _Told) -> _Told:
+def _smaller(told: _Told) -> _Told | None:
     """Leave out the next thing, in the order of worth."""
     if told.detail:
         return replace(told, detail=told.detail[:-1])
-    if told.files:
-        return replace(told, files=told.files[1:])
-    if told.decisions:
-        return replace(told, decisions=told.decisions[1:])
+    return _less_listed(told) or _less_said(told) or _plainer(told) or _shorter(told)
+
+
+def _less_said(told: _Told) -> _Told | None:
+    """Without the oldest message but the newest of a user; None when that is alone."""
+    if len(told.window) <= 1:
+        return None
     users = [number for number, message in enumerate(told.window) if message.role == "user"]
     newest_user = users[-1] if users else len(told.window) - 1
-    if len(told.window) > 1:
-        droppable = next(number for number in range(len(told.window)) if number != newest_user)
-        return replace(told, window=(*told.window[:droppable], *told.window[droppable + 1 :]))
-    if told.window:
+    droppable = next(number for number in range(len(told.window)) if number != newest_user)
+    return replace(told, window=(*told.window[:droppable], *told.window[droppable + 1 :]))
+
+
+def _shorter(told: _Told) -> _Told | None:
+    """With half of the newest message, then of the summary; None when nothing is left to cut."""
+    if told.window and len(told.window[0].content) > LEAST_MESSAGE_CHARS:
         return replace(told, window=(_halved(told.window[0]),))
-    return told
+    if told.summary:
+        return replace(told, summary=script.within(told.summary, script.weight(told.summary) // 2))
+    return None
 
 
 def _fits(lines: Sequence[str], counter: TokenCounter) -> bool:
@@ -282,13 +327,13 @@ def _said(message: Message, pending: str | None) -> str:
     return f"{message.role.upper()}{mark}: {_quoted(message.content)}"
 
 
-def _named(one: Plan | Task) -> str:
+def _named(one: Plan | Task, most: int = MAX_TITLE_CHARS) -> str:
     """Its id, and its title in quotes. The id comes from a file too."""
-    return f"{_ID_ONLY.sub('', one.id)[:MAX_ID_CHARS]} {_titled(one.title)}"
+    return f"{_ID_ONLY.sub('', one.id)[:MAX_ID_CHARS]} {_titled(one.title, most)}"
 
 
-def _titled(text: str) -> str:
-    return _quoted(script.shortened(" ".join(text.split()), MAX_TITLE_CHARS))
+def _titled(text: str, most: int) -> str:
+    return _quoted(script.shortened(" ".join(text.split()), most))
 
 
 def _listed(texts: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.context import hydrate, script
 from orchestrator.context.hydrate import CHAR_LIMIT, TOKEN_LIMIT, delta, hydrated, meta
 from orchestrator.context.models import Context, Memory, Message
-from orchestrator.context.tokens import EncodingCounter
+from orchestrator.context.tokens import EncodingCounter, ScaledCounter
 from orchestrator.context.window import KEEP_TOKENS, trimmed
 from orchestrator.context.workflow import Plan, Status, Task, Workflow, bootstrap
 from tests.fakes.dialogues import MINUTE, NOW, answer, context, question
@@ -101,6 +101,39 @@ def test_what_a_resumed_session_lost_is_as_its_golden_file():
 
     assert matches("delta.txt", told.text)
     assert told.message_ids == ("t17.a", "t18.u")
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.0, 1.6])
+@pytest.mark.parametrize(
+    "text", ["<" * 200, "\x01" * 200, "가" * 200, "👩\u200d👩\u200d👧\u200d👦" * 28, '"\\' * 100]
+)
+def test_whatever_stands_everywhere_the_bounds_hold(text: str, factor: float):
+    tasks = tuple(Task(id=f"task_{number:03d}", title=text) for number in range(500))
+    plan = Plan(id="plan_001", title=text, objective=text * 10, tasks=tasks)
+    plans = Workflow(project_name=text, current_plan_id="plan_001", plans=(plan,))
+    memory = Memory(
+        active_plan_id="plan_001",
+        active_task_id="task_000",
+        last_decisions=tuple(f"{number}{text}"[:200] for number in range(20)),
+        open_files=tuple(f"{number}{text}"[:300] for number in range(20)),
+        working_directory=text,
+        note=text,
+    )
+    said = context(
+        question(1, text * 20), question(2, text * 20), summary=script.within(text * 50), memory=memory
+    )
+    counter = ScaledCounter(COUNTER, factor)
+
+    told = hydrated(said, plans, counter, now_ms=LATER)
+
+    assert told.tokens <= TOKEN_LIMIT
+    assert len(told.text) <= CHAR_LIMIT
+    assert told.message_ids == ("t2.u",)
+    assert told.summary_chars > 0
+    assert "ACTIVE PLAN: plan_001" in told.text
+    assert "ACTIVE TASK: task_000" in told.text
+    assert told.lines[-1] == hydrate.CLOSE
+    assert counter.count(meta(said, plans, counter).partition("PLAN DETAIL:")[0]) <= hydrate.META_TOKENS
 
 
 def test_c_13_the_order_is_fixed():
