@@ -88,12 +88,13 @@ class Ending:
         level = log.info if ended.kind is outcome.Kind.CLOSED else log.warning
         level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
         if settled is not None:
+            turn, state = settled.turn, settled.state
             self._around.bus.publish(
-                f"turn.{word_of(settled.state)}",
+                f"turn.{word_of(state)}",
                 group=run.folder,
-                turn=settled.turn.id,
+                turn=turn.id,
                 run=run.id,
-                attempt=settled.turn.attempt,
+                attempt=turn.attempt,
                 reason=ended.reason,
             )
             self._around.hints.outbox.give()
