@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_runner.ans.event import Event, Level
+from agent_runner.ans.notices import Notices
 from agent_runner.ans.subscriber import Subscriber, parse_subscriber
 
 BEGIN = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
@@ -93,3 +95,10 @@ def subscriber() -> MakeSubscriber:
 @pytest.fixture
 def as_toml() -> Callable[..., str]:
     return toml
+
+
+@pytest.fixture
+def notices(tmp_path: Path, clock) -> Notices:
+    made = Notices(tmp_path, now=clock)
+    made.begin_turn()
+    return made
