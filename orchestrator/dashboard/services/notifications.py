@@ -269,15 +269,7 @@ async def _create(work: Work, intent: Intent) -> Notification:
 async def _check_about(work: Work, intent: Intent) -> None:
     """The task and the question there are, and what is to be done is not done yet."""
     if intent.task_id is not None:
-        task = await dashboard_tasks.get(work.tx, work.folder, intent.task_id)
-        if task is None:
-            raise Refused("UNKNOWN_TASK", f"There is no task '{intent.task_id[:80]}' on this dashboard.")
-        if task.status.is_terminal:
-            raise Refused(
-                "TASK_TERMINAL",
-                f"Task {task.id} is {task.status.value}: nothing was scheduled.",
-                row=told.task(task, work.zone),
-            )
+        await work.check_open_task(intent.task_id, why_not="nothing was scheduled")
     if intent.question_id is not None:
         question = await dashboard_questions.get(work.tx, work.folder, intent.question_id)
         if question is None:

@@ -11,7 +11,7 @@ from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.services.work import Work, new_id
 from orchestrator.dashboard.views import told
 from orchestrator.dashboard.words import texts, when
-from orchestrator.store import dashboard_questions, dashboard_tasks
+from orchestrator.store import dashboard_questions
 
 MAX_QUESTION = 1_000
 MAX_COOLDOWN_H = 8_760
@@ -30,7 +30,7 @@ async def create(
     question = texts.text("question", question, limit=MAX_QUESTION, is_needed=True)
     context = texts.text("context", context)
     if related_task_id is not None:
-        await _check_task(work, related_task_id)
+        await work.check_open_task(related_task_id, why_not="there is nothing to ask")
     await _check_alike(work, question, related_task_id, type)
     if await dashboard_questions.count_open(work.tx, work.folder) >= work.limits.questions:
         raise Refused("CAP", f"{work.limits.questions} questions are open already.")
@@ -127,18 +127,6 @@ async def close_of_task(work: Work, task_id: str, reason: str) -> int:
 async def _close(work: Work, one: Question, reason: str) -> Question:
     await notifications.cancel_of_question(work, one.id)
     return await _put(work, replace(one, closed_ms=work.now_ms, closed_reason=reason), was=one.version)
-
-
-async def _check_task(work: Work, task_id: str) -> None:
-    task = await dashboard_tasks.get(work.tx, work.folder, task_id)
-    if task is None:
-        raise Refused("UNKNOWN_TASK", f"There is no task '{task_id[:80]}' on this dashboard.")
-    if task.status.is_terminal:
-        raise Refused(
-            "TASK_TERMINAL",
-            f"Task {task.id} is {task.status.value}: there is nothing to ask.",
-            row=told.task(task, work.zone),
-        )
 
 
 async def _check_alike(work: Work, text: str, task_id: str | None, kind: QuestionType) -> None:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.models import Hand, Notification, Question, Task
 from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.views import told
 from orchestrator.models import Folder
 from orchestrator.store import (
     dashboard_notifications,
@@ -73,6 +74,18 @@ class Work:
         if found is None:
             raise Refused("NOT_FOUND", f"There is no task '{task_id[:80]}' on this dashboard.")
         return found
+
+    async def check_open_task(self, task_id: str, *, why_not: str) -> None:
+        """Raises `Refused` UNKNOWN_TASK, or TASK_TERMINAL of one that is over, with `why_not` in its text."""
+        task = await dashboard_tasks.get(self.tx, self.folder, task_id)
+        if task is None:
+            raise Refused("UNKNOWN_TASK", f"There is no task '{task_id[:80]}' on this dashboard.")
+        if task.status.is_terminal:
+            raise Refused(
+                "TASK_TERMINAL",
+                f"Task {task.id} is {task.status.value}: {why_not}.",
+                row=told.task(task, self.zone),
+            )
 
     async def question(self, question_id: str) -> Question:
         """Raises `Refused` NOT_FOUND."""
