@@ -60,6 +60,8 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
 
 async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
     """Run an orchestrator until SIGINT or SIGTERM; a second one ends it at once."""
+    home = home_of(given)
+    settings = settings_of(home, **overrides)
     with lean.without("rich"):  # 5 MiB, which both would load, and which the host never uses
         import httpx  # noqa: F401
         import structlog  # noqa: F401
@@ -69,8 +71,6 @@ async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
     from orchestrator.credentials.secrets import CredentialSource
     from orchestrator.kept_log import KeptLog
 
-    home = home_of(given)
-    settings = settings_of(home, **overrides)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
