@@ -74,7 +74,7 @@ async def test_bt_19_fifty_threads_that_want_a_cycle_get_few(due, database_path,
     """Each thread is a process of its own to the database; the clock of the loop goes on meanwhile."""
     monkeypatch.setattr(databases, "BUSY_MS", PATIENT_MS)
     await due.house.database._connection.execute(f"PRAGMA busy_timeout = {PATIENT_MS}")
-    barrier = threading.Barrier(51)
+    barrier = threading.Barrier(51, timeout=300)  # one that fails to come keeps nobody for ever
 
     async def emit(number: int) -> None:
         database = await Database.open(database_path)
