@@ -73,7 +73,7 @@ def _over(seen: Snapshot) -> str:
         for task in seen.tasks
         if task.status is not Status.ACTIVE
     ]
-    return "\n".join(["## Other Tasks", "", *lines]) if lines else ""
+    return _section("Other Tasks", lines)
 
 
 def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
@@ -82,7 +82,7 @@ def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
         f"  Answer ({when.shown(one.answered_ms or 0, zone)}): {summary.one_line(one.answer or '')}"
         for one in questions
     ]
-    return "\n".join(["## Answered Questions", "", *lines]) if lines else ""
+    return _section("Answered Questions", lines)
 
 
 def _delivered(told: Sequence[Notification], zone: ZoneInfo) -> str:
@@ -91,7 +91,11 @@ def _delivered(told: Sequence[Notification], zone: ZoneInfo) -> str:
         f"{summary.one_line(one.message)}"
         for one in told
     ]
-    return "\n".join(["## Delivered in the Last 48 Hours", "", *lines]) if lines else ""
+    return _section("Delivered in the Last 48 Hours", lines)
+
+
+def _section(heading: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"## {heading}", "", *lines]) if lines else ""
 
 
 def _figures(hours: Hours, cap: int) -> dict[str, object]:
