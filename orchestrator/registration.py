@@ -178,15 +178,7 @@ async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
 async def _fail(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=GONE, now_ms=now_ms)
     if turn.kind is TurnKind.CHAT:
-        await outbox.add(
-            tx,
-            chat_jid=turn.chat_jid,
-            folder=turn.folder,
-            text=f"⚠️ I will not answer this: {GONE}",
-            dedupe_key=f"failed:{turn.id}",
-            turn_id=turn.id,
-            now_ms=now_ms,
-        )
+        await outbox.add_failure(tx, turn, f"⚠️ I will not answer this: {GONE}", now_ms=now_ms)
 
 
 async def configure(tx: Tx, folder: str, changes: Mapping[str, Any], *, now_ms: int) -> Group:

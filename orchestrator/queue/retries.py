@@ -49,14 +49,7 @@ async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
     """End a turn as failed; who asked is told once, in plain words."""
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms)
     if turn.kind is TurnKind.CHAT:
-        await outbox.add(
-            tx,
-            chat_jid=turn.chat_jid,
-            folder=turn.folder,
-            text=f"⚠️ I could not answer this: {reason} Your next message tries again.",
-            dedupe_key=f"failed:{turn.id}",
-            turn_id=turn.id,
-            now_ms=now_ms,
-        )
+        text = f"⚠️ I could not answer this: {reason} Your next message tries again."
+        await outbox.add_failure(tx, turn, text, now_ms=now_ms)
     elif turn.kind is TurnKind.TASK:
         await errands.note_failure(tx, turn, reason=reason, now_ms=now_ms)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.models import Attachment, ChatJid, Folder, MessageId, OutboxState, Outgoing, TurnId
+from orchestrator.models import Attachment, ChatJid, Folder, MessageId, OutboxState, Outgoing, Turn, TurnId
 from orchestrator.store.database import Tx, returned
 
 
@@ -50,6 +50,19 @@ async def add(
         ),
     )
     return cursor.rowcount == 1
+
+
+async def add_failure(tx: Tx, turn: Turn, text: str, *, now_ms: int) -> None:
+    """Tell whoever asked that a turn failed: once, however often it is said."""
+    await add(
+        tx,
+        chat_jid=turn.chat_jid,
+        folder=turn.folder,
+        text=text,
+        dedupe_key=f"failed:{turn.id}",
+        turn_id=turn.id,
+        now_ms=now_ms,
+    )
 
 
 def _new_message_id() -> MessageId:
