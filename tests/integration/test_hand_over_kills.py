@@ -60,8 +60,10 @@ class Home:
         )
 
     def kept(self) -> str:
-        """The words that are in the context now."""
+        """The words that are in the context now; none before the host has come to write it."""
         path = self.chronicle.manager(FAMILY).brain.path / "context.json"
+        if not path.exists():
+            return ""
         return json.dumps(json.loads(path.read_bytes())["conversation"]["recent_window"])
 
     def given(self) -> list[int]:
