@@ -157,6 +157,8 @@ def up(
     port
         The port of the HTTP door on 127.0.0.1. [ANDY_PORT, else 8700]
     """
+    # What it needs takes a moment to load, and on a busy machine many.
+    print("Andy starts …", file=sys.stderr, flush=True)
     from orchestrator.cli import terminal
 
     asyncio.run(terminal.serve(home, {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}))
