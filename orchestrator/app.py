@@ -26,6 +26,7 @@ from orchestrator.container import choice, reaper
 from orchestrator.container.run_log import RunLogs
 from orchestrator.container.runner import RunPool, Ties
 from orchestrator.credentials import tokens
+from orchestrator.credentials.known import KnownSecrets
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.doors import Doors
 from orchestrator.errors import AndyError, SettingError
@@ -48,6 +49,7 @@ from orchestrator.outbound.typing import TypingSigns
 from orchestrator.provision import Provision
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
+from orchestrator.redaction import Redactor
 from orchestrator.remembering import Remembering
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
@@ -257,6 +259,7 @@ class Orchestrator:
             bus=bus,
             ask_model=self._doors.ask_model,
             asked=self._provision.asked,
+            redactor=Redactor(KnownSecrets(self._credentials, own=[self._token])),
         )
         self._pool = RunPool(
             self._database,

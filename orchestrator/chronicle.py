@@ -21,14 +21,15 @@ from orchestrator.clock import Clock
 from orchestrator.context import tools
 from orchestrator.context.copies import Copies
 from orchestrator.context.desk import ContextManager
-from orchestrator.context.dialogue import Registered, Spoken
+from orchestrator.context.dialogue import Registered
 from orchestrator.context.files import CONTEXT, Trouble
 from orchestrator.context.gitignore import keep_out_of_git
-from orchestrator.context.models import answer_id, question_id
+from orchestrator.context.models import question_id
 from orchestrator.context.tokens import TokenCounter
 from orchestrator.errors import ContextBusy
 from orchestrator.events import Bus, Event
 from orchestrator.models import Folder, Group, SessionCommand
+from orchestrator.redaction import BY_SHAPE, Redactor
 from orchestrator.store import exchanges, groups
 from orchestrator.store.database import Database
 from orchestrator.store.exchanges import Exchange
@@ -74,6 +75,7 @@ class Chronicle:
         name: str,
         on_told: Callable[[], None],
         on_fold: OnFold = fold_nothing,
+        redactor: Redactor = BY_SHAPE,
     ) -> None:
         """`contexts` is `data/context`, `env` is `data/env`; `name` that of the assistant.
 
@@ -87,7 +89,8 @@ class Chronicle:
         self._name = name
         self._on_told = on_told
         self._on_fold = on_fold
-        self._copies = Copies(env)
+        self._redactor = redactor
+        self._copies = Copies(env, redactor)
         self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._at_work: dict[Folder, asyncio.Future[Any]] = {}
         self._marks: dict[Folder, int] = {}
@@ -103,6 +106,7 @@ class Chronicle:
             counter=self._counter,
             project_name=project_name,
             report=self._troubles.append,
+            redactor=self._redactor,
         )
 
     # Following what is said
@@ -223,23 +227,12 @@ class Chronicle:
     def _register(
         self, manager: ContextManager, group: Group, found: Sequence[Exchange], now_ms: int
     ) -> Registered:
-        spoken = [one for exchange in found for one in self._spoken(exchange, group)]
-        done = manager.register_messages(spoken, now_ms=now_ms)
+        spoken = [one for exchange in found for one in retelling.spoken_in(exchange, group, name=self._name)]
+        done = manager.register_message(*spoken, now_ms=now_ms)
         silent = {question_id(one.turn) for one in found if one.is_settled}
         if done.context.pending_user in silent:
             manager.settle(str(done.context.pending_user), now_ms=now_ms)
         return done
-
-    def _spoken(self, exchange: Exchange, group: Group) -> Iterator[Spoken]:
-        if not retelling.is_worth_keeping(exchange):
-            return
-        asked = retelling.asked_in_words(exchange, group, name=self._name)
-        said = retelling.said_in_words(exchange)
-        if asked:
-            yield Spoken(id=question_id(exchange.turn), role="user", content=asked, at_ms=exchange.asked_ms)
-        if exchange.is_settled and said:
-            at_ms = exchange.ended_ms or exchange.asked_ms
-            yield Spoken(id=answer_id(exchange.turn), role="assistant", content=said, at_ms=at_ms)
 
     # Before a model is asked
 

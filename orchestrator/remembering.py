@@ -17,6 +17,7 @@ from orchestrator.events import Bus
 from orchestrator.forgetting import Forgetting
 from orchestrator.hints import Hints
 from orchestrator.models import Folder, Group, TurnKind
+from orchestrator.redaction import Redactor
 from orchestrator.restoring import Asked, Restoring
 from orchestrator.store.database import Database
 from orchestrator.summaries import Summaries
@@ -45,8 +46,9 @@ class Remembering:
         bus: Bus,
         ask_model: AskModel,
         asked: Callable[[Group, TurnKind], Asked],
+        redactor: Redactor,
     ) -> None:
-        """`data` is the home's; `asked` tells who answers in a group."""
+        """`data` is the home's; `asked` tells who answers in a group; `redactor` sees all that is kept."""
         self._counter = EncodingCounter()
         self._ask_model = ask_model
         self._model = settings.andy_context_model
@@ -64,6 +66,7 @@ class Remembering:
             name=settings.assistant_name,
             on_told=hints.outbox.give,
             on_fold=self._summaries.note if self._has_model else fold_nothing,
+            redactor=redactor,
         )
         self._forgetting = Forgetting(
             database,

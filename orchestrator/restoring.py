@@ -21,9 +21,9 @@ from orchestrator.container.ties import Restoration
 from orchestrator.context import hydrate, transcript
 from orchestrator.context.desk import ContextManager
 from orchestrator.context.hydrate import Hydrated
-from orchestrator.context.models import Context, answer_id, question_id
+from orchestrator.context.models import Checkpoint, Context, answer_id, question_id
 from orchestrator.context.planner import Decision, Known, anew, plan_restore
-from orchestrator.context.tokens import ScaledCounter, TokenFactors
+from orchestrator.context.tokens import TokenFactors
 from orchestrator.errors import AndyError
 from orchestrator.events import Bus
 from orchestrator.models import OFFLINE, Folder, Group, Turn, TurnKind
@@ -222,11 +222,11 @@ class _Found:
 
 def _look(manager: ContextManager, known: Known, *, factors: TokenFactors) -> _Found:
     """Read what was kept, and decide. Blocks."""
-    counter = ScaledCounter(manager.counter, factors.of(known.model))
+    manager = manager.counting_as(factors.of(known.model))
     kept = manager.load(now_ms=known.now_ms)
     context = kept.context
     again = {one for turn in known.again for one in (question_id(turn), answer_id(turn))}
-    whole = hydrate.hydrated(context, kept.workflow, counter, now_ms=known.now_ms, exclude=again)
+    whole = manager.hydrate_prompt(now_ms=known.now_ms, exclude=again, kept=kept)
     window = [message for message in context.conversation.recent_window if message.turn is not None]
     known = replace(
         known,
@@ -241,7 +241,7 @@ def _look(manager: ContextManager, known: Known, *, factors: TokenFactors) -> _F
     elif decision.mode == "resume_plus_delta" and not part:
         # They were turns in which nothing was said.
         decision = replace(decision, mode="resume", missing=())
-    meta = hydrate.meta(context, kept.workflow, counter)
+    meta = manager.meta(now_ms=known.now_ms, kept=kept)
     return _Found(
         decision=decision,
         whole=whole,
@@ -278,16 +278,15 @@ def _with_transcript(known: Known, session_files: Path, folder: str) -> Known:
 def _note_session(
     manager: ContextManager, answered: checkpoints.Answered, marks: Sequence[checkpoints.Mark]
 ) -> None:
+    held = (Checkpoint(turn=one.turn, uuid=one.uuid) for one in reversed(marks) if one.uuid is not None)
     manager.note_session(
         session_id=answered.session_id,
         model=answered.model,
         provider=answered.provider,
         context_tokens=answered.context_tokens,
+        checkpoint=next(held, None),
         now_ms=answered.at_ms,
     )
-    newest = next((mark for mark in reversed(marks) if mark.uuid is not None), None)
-    if newest is not None and newest.uuid is not None:
-        manager.note_checkpoint(newest.turn, newest.uuid, now_ms=answered.at_ms)
 
 
 def _text(told: Hydrated) -> str | None:

@@ -16,7 +16,7 @@ from orchestrator.context import dialogue, hydrate, memory, merging, models, ret
 from orchestrator.context.dialogue import Registered, Spoken
 from orchestrator.context.files import Brain, Draft, Report
 from orchestrator.context.hydrate import Hydrated
-from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, Message, Role
+from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, Message
 from orchestrator.context.refusals import UnknownPlanTask
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import Kept, Snapshot
@@ -92,13 +92,9 @@ class ContextManager:
 
     # The dialogue
 
-    def register_message(self, role: Role, content: str, *, message_id: str, now_ms: int) -> Registered:
-        """Keep one message (C-12): a user's before the model is asked, the assistant's after its answer."""
-        spoken = Spoken(id=message_id, role=role, content=content, at_ms=now_ms)
-        return self.register_messages([spoken], now_ms=now_ms)
-
-    def register_messages(self, spoken: Iterable[Spoken], *, now_ms: int) -> Registered:
-        """Keep messages, each id once however often it comes; writes nothing when all were known.
+    def register_message(self, *spoken: Spoken, now_ms: int) -> Registered:
+        """Keep one message or several (C-12): a user's before the model is asked, the assistant's after its
+        answer. Each id once however often it comes; writes nothing when all were known.
 
         The result names the new ids and what left the window, for a model to summarise better later.
         """
@@ -223,12 +219,6 @@ class ContextManager:
             sdk = memory.with_checkpoint(sdk, checkpoint.turn, checkpoint.uuid)
         if sdk != base.sdk:
             self.save(base.model_copy(update={"sdk": sdk}), base=base, now_ms=now_ms)
-
-    def note_checkpoint(self, turn: int, uuid: str, *, now_ms: int) -> None:
-        """Note the uuid of the last message of a turn in the SDK's transcript; the newest 20 are kept."""
-        with self.brain.changed(now_ms) as draft:
-            sdk = memory.with_checkpoint(draft.context.sdk, turn, uuid)
-            draft.context = draft.context.model_copy(update={"sdk": sdk})
 
     # What is in hand
 

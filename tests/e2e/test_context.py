@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -180,3 +181,41 @@ def test_a_model_sums_up_what_left_the_window_where_the_owner_wants_it(
             )
             apart = "SELECT model FROM usage WHERE run_id LIKE 'host-%'"
             assert {row["model"] for row in until(lambda: andy.rows(apart))} == {"claude-haiku-4-5"}
+
+
+@pytest.mark.parametrize("runtime", ["process"], indirect=True)
+def test_what_the_host_knows_to_be_secret_is_kept_by_nobody_whatever_it_looks_like(
+    tmp_path: Path, runtime: str, model: Watching
+) -> None:
+    secret = "velvet tiger 49"
+    (model.home).mkdir()
+    (model.home / ".env").write_text(f"MAIL_PASSWORD='{secret}'\n")
+    model.steps = [
+        UseTool("create_plan", {"title": f"Mail with {secret}", "tasks": [secret]}),
+        UseTool("record_decision", {"decision": f"{'So ' * 60}it is {secret}."}),
+        Say(f"I keep {secret}, and {quote(secret)}."),
+        *(Say(f"answer {number}") for number in range(2)),
+    ]
+
+    def sum_up(request: Recorded) -> Step:
+        return Say(f"It is {secret}.") if "running summary" in system_text(request) else model(request)
+
+    with ScriptedMessagesApi(sum_up) as api:
+        environment = {
+            "ANTHROPIC_API_KEY": CANARY,
+            "ANTHROPIC_BASE_URL": api.url,
+            "ANDY_CONTEXT_SUMMARY": "model",
+        }
+        with AndyProcess(model.home, runtime=runtime, agent="auto", environment=environment) as andy:
+            andy.say(f"the mail's word is {secret}")
+            for number in range(2):
+                assert andy.say(f"{number} {'trains and buses ' * 200}")["reply"] == f"answer {number}"
+            until(lambda: summary_of(andy.home) == "It is [redacted].", what="the model's summary is there")
+            assert andy.cli("context", "reset", "main", "--yes").returncode == 0
+    held = {
+        **contents(model.home / "data" / "context", "**/*.json"),
+        **contents(model.home / "data" / "env", "**/*.json"),
+    }
+    assert any(b"Mail with [redacted]" in body for body in held.values())
+    assert any(path.parent.name == "snapshots" for path in held)
+    assert [path.name for path, body in held.items() if b"velvet" in body or b"tiger" in body] == []

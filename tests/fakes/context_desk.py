@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.context.desk import ContextManager
+from orchestrator.context.dialogue import Spoken
 from orchestrator.context.tokens import EncodingCounter
 from tests.fakes.dialogues import MINUTE, NOW
 
@@ -23,9 +24,15 @@ SECRETS = (
 
 def converse(desk: ContextManager, turns: int, text: str = FIFTY, *, since: int = 1) -> None:
     for turn in range(since, since + turns):
-        desk.register_message("user", f"{turn}? {text}", message_id=f"t{turn}.u", now_ms=NOW + turn * MINUTE)
         desk.register_message(
-            "assistant", f"{turn}! {text}", message_id=f"t{turn}.a", now_ms=NOW + turn * MINUTE + 1
+            Spoken(id=f"t{turn}.u", role="user", content=f"{turn}? {text}", at_ms=NOW + turn * MINUTE),
+            now_ms=NOW + turn * MINUTE,
+        )
+        desk.register_message(
+            Spoken(
+                id=f"t{turn}.a", role="assistant", content=f"{turn}! {text}", at_ms=NOW + turn * MINUTE + 1
+            ),
+            now_ms=NOW + turn * MINUTE + 1,
         )
 
 

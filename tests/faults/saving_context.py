@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from orchestrator.context.desk import ContextManager
+from orchestrator.context.dialogue import Spoken
 from orchestrator.context.tokens import EstimatingCounter
 
 NOW = 1_795_339_800_000
@@ -18,12 +19,13 @@ def main(contexts: Path, first: int, turns: int) -> None:
     desk = ContextManager.of(contexts, "family", counter=EstimatingCounter(), lock_seconds=240)
     for turn in range(first, first + turns):
         for who, role in (("u", "user"), ("a", "assistant")):
-            desk.register_message(
-                role,  # type: ignore[arg-type]
-                f"Message {who} of turn {turn}. We decided on it. " * 3,
-                message_id=f"t{turn}.{who}",
-                now_ms=NOW + turn,
+            message = Spoken(
+                id=f"t{turn}.{who}",
+                role=role,  # type: ignore[arg-type]
+                content=f"Message {who} of turn {turn}. We decided on it. " * 3,
+                at_ms=NOW + turn,
             )
+            desk.register_message(message, now_ms=NOW + turn)
             print(f"t{turn}.{who}", flush=True)
         if turn % 10 == 0:
             desk.create_plan(f"Plan {turn}", tasks=["One"], now_ms=NOW + turn)

@@ -51,7 +51,7 @@ def saver(contexts: Path, first: int, turns: int) -> subprocess.Popen[str]:
 
 def converse(desk: ContextManager, turns: int = 2) -> None:
     for turn in range(1, turns + 1):
-        desk.register_messages([asks(turn, f"Q{turn}"), answers(turn, f"A{turn}")], now_ms=NOW + turn)
+        desk.register_message(asks(turn, f"Q{turn}"), answers(turn, f"A{turn}"), now_ms=NOW + turn)
 
 
 # Writers
@@ -73,8 +73,8 @@ def test_two_processes_of_200_messages_each_lose_none(tmp_path: Path):
 
 def test_threads_of_one_process_lose_none_either(tmp_path: Path):
     def register(turn: int) -> None:
-        manager(tmp_path, [], lock_seconds=60).register_messages(
-            [asks(turn, "?"), answers(turn, "!")], now_ms=NOW
+        manager(tmp_path, [], lock_seconds=60).register_message(
+            asks(turn, "?"), answers(turn, "!"), now_ms=NOW
         )
 
     with ThreadPoolExecutor(8) as threads:

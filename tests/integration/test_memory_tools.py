@@ -15,6 +15,7 @@ from agent_runner.wire.mailbox import Reply
 from orchestrator.chronicle import Chronicle
 from orchestrator.context import script, tools
 from orchestrator.context.desk import ContextManager
+from orchestrator.context.dialogue import Spoken
 from orchestrator.context.files import LOCK
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.ipc.reception import Reception
@@ -205,7 +206,7 @@ async def test_c_18_a_switch_of_plans_begins_the_summary_anew_where_that_is_aske
 async def test_compacting_takes_a_snapshot_and_its_summary_joins_the_running_one(
     ask: Ask, family: ContextManager
 ) -> None:
-    family.register_message("user", "Jane: train or bus?", message_id="t1.u", now_ms=1)
+    family.register_message(Spoken(id="t1.u", role="user", content="Jane: train or bus?", at_ms=1), now_ms=1)
     family.record_decision("We go by train, not by car.", now_ms=2)
     compacting = await ask(wire.COMPACTING)
     assert compacting.ok

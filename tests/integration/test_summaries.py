@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.context.desk import ContextManager
+from orchestrator.context.dialogue import Spoken
 from orchestrator.context.model_summary import ModelSummariser, SummaryRefused
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.models import Folder, Group
@@ -54,7 +55,7 @@ class House:
     def speak(self, number: int) -> None:
         """Register what pushes the rest out of the window."""
         done = self.manager.register_message(
-            "user", f"{number} {LONG}", message_id=f"t{number}.u", now_ms=number
+            Spoken(id=f"t{number}.u", role="user", content=f"{number} {LONG}", at_ms=number), now_ms=number
         )
         if done.evicted:
             self.summaries.note(self.group, done)

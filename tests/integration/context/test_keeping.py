@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.context import script
 from orchestrator.context.desk import ContextManager
+from orchestrator.context.dialogue import Spoken
 from orchestrator.context.files import Trouble
 from orchestrator.context.models import Checkpoint, iso
 from orchestrator.context.refusals import PlanRefused
@@ -96,8 +97,10 @@ def test_c_2_titles_of_plans_are_not_in_context_json(desk: ContextManager):
 
 
 def test_c_12_a_message_is_kept_and_told_to_the_next_session(desk: ContextManager):
-    desk.register_message("user", "Where do we eat?", message_id="t1.u", now_ms=NOW)
-    desk.register_message("assistant", "At the harbour.", message_id="t1.a", now_ms=NOW + 1)
+    desk.register_message(Spoken(id="t1.u", role="user", content="Where do we eat?", at_ms=NOW), now_ms=NOW)
+    desk.register_message(
+        Spoken(id="t1.a", role="assistant", content="At the harbour.", at_ms=NOW + 1), now_ms=NOW + 1
+    )
 
     told = desk.hydrate_prompt(now_ms=NOW + 60_000)
 
@@ -132,7 +135,7 @@ def test_c_11_every_save_has_a_revision_a_writer_and_a_time_and_what_changes_not
     converse(desk, 1)
     before = desk.load(now_ms=NOW).context
 
-    desk.register_messages([asks(1, f"1? {FIFTY}")], now_ms=NOW + 5)
+    desk.register_message(asks(1, f"1? {FIFTY}"), now_ms=NOW + 5)
     desk.record_decision(" ", now_ms=NOW + 5)
     desk.settle("t9.u", now_ms=NOW + 5)
     assert desk.load(now_ms=NOW).context == before
@@ -147,7 +150,7 @@ def test_c_11_every_save_has_a_revision_a_writer_and_a_time_and_what_changes_not
 
 
 def test_a_question_that_gets_no_answer_any_more_is_not_pending(desk: ContextManager):
-    desk.register_messages([asks(1, "?")], now_ms=NOW)
+    desk.register_message(asks(1, "?"), now_ms=NOW)
     assert desk.load(now_ms=NOW).context.pending_user == "t1.u"
 
     desk.settle("t1.u", now_ms=NOW)
@@ -157,8 +160,8 @@ def test_a_question_that_gets_no_answer_any_more_is_not_pending(desk: ContextMan
 
 
 def test_a_better_summary_takes_the_place_of_the_one_it_was_made_of(desk: ContextManager):
-    desk.register_messages([asks(1, "x " * 700), answers(1, "y")], now_ms=NOW)
-    done = desk.register_messages([asks(2, "z " * 700)], now_ms=NOW)
+    desk.register_message(asks(1, "x " * 700), answers(1, "y"), now_ms=NOW)
+    done = desk.register_message(asks(2, "z " * 700), now_ms=NOW)
     made = done.context.conversation.running_summary
 
     assert done.evicted
@@ -174,7 +177,7 @@ def test_c_20_what_the_sdk_told_overwrites_nobody(desk: ContextManager, monkeypa
         kept = load(self, now_ms=now_ms)
         monkeypatch.undo()
         desk.record_decision("Meanwhile", now_ms=NOW)
-        desk.register_messages([asks(1, "?")], now_ms=NOW)
+        desk.register_message(asks(1, "?"), now_ms=NOW)
         return kept
 
     monkeypatch.setattr(ContextManager, "load", then_somebody_else)
@@ -200,7 +203,7 @@ def test_what_a_model_is_told_is_measured_as_it_counts(desk: ContextManager):
 
 def test_what_the_sdk_told_is_kept(desk: ContextManager):
     desk.note_session(session_id="one", model="opus", provider="anthropic", context_tokens=1_000, now_ms=NOW)
-    desk.note_checkpoint(1, "uuid-1", now_ms=NOW)
+    desk.note_session(checkpoint=Checkpoint(turn=1, uuid="uuid-1"), now_ms=NOW)
     desk.note_session(context_tokens=2_000, now_ms=NOW + 1)
     sdk = desk.load(now_ms=NOW).context.sdk
 
@@ -291,11 +294,11 @@ def test_whatever_is_kept_can_be_read_again(
             desk.create_plan(text, objective=text, tasks=[text], request_id=text, now_ms=NOW)
 
     acts: list[Callable[[str], object]] = [
-        lambda text: desk.register_message("user", text, message_id=text, now_ms=NOW),
+        lambda text: desk.register_message(Spoken(id=text, role="user", content=text, at_ms=NOW), now_ms=NOW),
         lambda text: desk.note_session(
             session_id=text, model=text, provider=text, context_tokens=1, now_ms=NOW
         ),
-        lambda text: desk.note_checkpoint(1, text, now_ms=NOW),
+        lambda text: desk.note_session(checkpoint=Checkpoint(turn=1, uuid=text), now_ms=NOW),
         plan,
         lambda text: desk.record_decision(text, now_ms=NOW),
         lambda text: desk.note_open_file(text, now_ms=NOW),

@@ -8,6 +8,8 @@ from urllib.parse import quote
 
 from orchestrator.context.copies import Copies
 from orchestrator.context.desk import ContextManager
+from orchestrator.context.dialogue import Spoken
+from orchestrator.context.models import Checkpoint
 from orchestrator.credentials.known import forms_of
 from orchestrator.redaction import Redactor
 from tests.fakes.context_desk import CANARY, COUNTER, SECRETS, kept_files
@@ -17,7 +19,7 @@ from tests.fakes.dialogues import MINUTE, NOW, answers, asks
 def test_c_21_canary_secrets_are_in_no_file(desk: ContextManager):
     for turn, secret in enumerate(SECRETS, 1):
         long = f"{'word ' * 150} {secret} {'word ' * 150}"
-        desk.register_messages([asks(turn, long), answers(turn, f"We decided on {secret}.")], now_ms=NOW)
+        desk.register_message(asks(turn, long), answers(turn, f"We decided on {secret}."), now_ms=NOW)
         plan = desk.create_plan(secret, objective=secret, tasks=[secret], now_ms=NOW)
         desk.update_plan_task(
             "task_001", plan_id=plan.id, title=secret, description=secret, outputs=[secret], now_ms=NOW
@@ -27,7 +29,7 @@ def test_c_21_canary_secrets_are_in_no_file(desk: ContextManager):
         summary = desk.load(now_ms=NOW).context.conversation.running_summary
         desk.put_summary(f"{secret} {summary}", instead_of=summary, now_ms=NOW)
         desk.note_session(session_id=secret[:200], model=secret[:200], now_ms=NOW)
-        desk.note_checkpoint(turn, secret[:200], now_ms=NOW)
+        desk.note_session(checkpoint=Checkpoint(turn=turn, uuid=secret[:200]), now_ms=NOW)
         desk.snapshot(now_ms=NOW + turn * MINUTE)
     desk.close_conversation(now_ms=NOW + 60 * MINUTE)
 
@@ -44,8 +46,10 @@ def test_c_21_what_the_host_knows_by_its_value_is_in_no_file_in_no_form(tmp_path
     quoted = [value, quote(value, safe=""), base64.b64encode(f"jane:{value}!".encode()).decode()]
     for turn, secret in enumerate(quoted, 1):
         long = f"{'word ' * 150} {secret} {'word ' * 150}"
-        desk.register_messages([asks(turn, long), answers(turn, f"We decided on {secret}.")], now_ms=NOW)
-        desk.register_message("user", f"It is {secret}", message_id=f"t{turn + 9}.u", now_ms=NOW)
+        desk.register_message(asks(turn, long), answers(turn, f"We decided on {secret}."), now_ms=NOW)
+        desk.register_message(
+            Spoken(id=f"t{turn + 9}.u", role="user", content=f"It is {secret}", at_ms=NOW), now_ms=NOW
+        )
         plan = desk.create_plan(secret, objective=secret, tasks=[secret], now_ms=NOW)
         desk.update_plan_task(
             "task_001", plan_id=plan.id, title=secret, description=secret, outputs=[secret], now_ms=NOW
