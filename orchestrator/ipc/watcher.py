@@ -17,12 +17,11 @@ from watchdog.events import (
     FileClosedEvent,
     FileCreatedEvent,
     FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
 )
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
+from orchestrator.disk_signals import Signalling
 from orchestrator.hints import Hint
 from orchestrator.models import Folder
 
@@ -146,7 +145,7 @@ class _Watch:
 
     def __init__(self, directories: Iterable[Path], signal: Callable[[], None]) -> None:
         self._directories = tuple(directories)
-        self._handler = _Handler(signal)
+        self._handler = Signalling(signal)
         self._observer: BaseObserver | None = None
         self._is_stopped = False
         self._lock = threading.Lock()
@@ -189,16 +188,6 @@ class _Watch:
             observer.stop()
             if observer.is_alive():
                 observer.join()
-
-
-class _Handler(FileSystemEventHandler):
-    def __init__(self, signal: Callable[[], None]) -> None:
-        self._signal = signal
-
-    def dispatch(self, event: FileSystemEvent) -> None:
-        """Runs in the observer's thread, for each change that the filter lets through."""
-        del event
-        self._signal()
 
 
 def _stop_all(watches: Iterable[_Watch]) -> None:

@@ -14,13 +14,12 @@ from watchdog.events import (
     FileClosedEvent,
     FileDeletedEvent,
     FileMovedEvent,
-    FileSystemEvent,
-    FileSystemEventHandler,
 )
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from orchestrator.clock import Clock
+from orchestrator.disk_signals import Signalling
 from orchestrator.events import Bus, Event
 from orchestrator.hints import Hint
 from orchestrator.models import Folder, Turn, TurnState
@@ -250,7 +249,7 @@ class Workspaces:
             return
         try:
             self._watches[folder] = self._started().schedule(
-                _Handler(signal),
+                Signalling(signal),
                 os.fspath(self._root / folder),
                 event_filter=[FileClosedEvent, FileMovedEvent, FileDeletedEvent],
             )
@@ -282,13 +281,3 @@ class Workspaces:
         if observer is not None:
             observer.stop()
             observer.join()
-
-
-class _Handler(FileSystemEventHandler):
-    def __init__(self, signal: Callable[[], None]) -> None:
-        self._signal = signal
-
-    def dispatch(self, event: FileSystemEvent) -> None:
-        """Runs in the observer's thread, for each change that the filter lets through."""
-        del event
-        self._signal()

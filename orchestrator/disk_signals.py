@@ -1,0 +1,18 @@
+"""A change on disk as a bare signal: which change it was is for whoever looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+
+
+class Signalling(FileSystemEventHandler):
+    """Calls `signal` at each change that a watch's filter lets through, in the observer's thread."""
+
+    def __init__(self, signal: Callable[[], None]) -> None:
+        self._signal = signal
+
+    def dispatch(self, event: FileSystemEvent) -> None:
+        del event
+        self._signal()
