@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -24,6 +25,7 @@ from tests.fakes.messages_api import (
 DAY_MS = 24 * 3_600_000
 SAID = (("The first bee is blue.", "Noted blue."), ("The second bee is red.", "Noted red."))
 NEW = "Which colours have my bees?"
+NAMED = re.compile(r'loaded - last: \\"[^"]*\\"')
 
 
 @pytest.fixture
@@ -94,8 +96,11 @@ def talk(tmp_path: Path, runtime: str, api: ScriptedMessagesApi) -> Iterator[Tal
 
 
 def counts(request: Recorded) -> dict[str, int]:
-    """How often each text is in what the model was asked, whether as a message or as something put before."""
-    asked = json.dumps(request.body["messages"], ensure_ascii=False)
+    """How often each text is in what the model was asked, whether as a message or as something put before.
+
+    The notice that a conversation goes on names its last question: that is no copy of what was said.
+    """
+    asked = NAMED.sub("", json.dumps(request.body["messages"], ensure_ascii=False))
     return {text: asked.count(text) for text in (*[one for pair in SAID for one in pair], NEW)}
 
 
