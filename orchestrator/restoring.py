@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 15.0
 TRANSCRIPT_SECONDS = 5.0
 """How long it waits for the transcript of a session. A disk may give it late, or never."""
 UNREAD = "what was kept of it could not be read in time"
-NO_SESSIONS = "this agent has no sessions, and reads what was kept"
+NO_SESSIONS = "this agent keeps no sessions of its own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""The round of the mailboxes: wake on a hint, read a bounded batch a group, handle, answer, remove."""
+"""The rounds of the mailboxes: wake on a hint, read a bounded batch a group, handle, answer, remove.
+
+Groups are looked at beside each other, each by one round at a time: a request that takes long, such as a file
+to be copied, keeps only its own group waiting.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ REFUSAL_COST = 5
 """A batch with something to refuse costs a group as many letters."""
 MAX_REASON_CHARS = 300
 BATCH = 20
-"""How many letters of one directory are handled before the other groups have their turn."""
+"""How many letters of one directory are handled in one round."""
 DIRECTORIES = ("messages", "tasks")
 DAY_MS = 24 * 3_600_000
 
@@ -59,18 +63,39 @@ class Post:
         self._swept_ms: int | None = None
         self._paces: dict[Folder, Pace] = {}
         self._resting: set[Folder] = set()
+        self._going: set[Folder] = set()
+        self._again: set[Folder] = set()
 
     async def run(self) -> None:
         async with self._database.reading() as tx:
             for group in await groups.every(tx):
                 self._watcher.hint(group.folder)  # what came while the host was down
-        while True:
-            await self._sweep()
-            for folder in await self._watcher.hinted() - self._resting:
-                await self._round(folder)
+        async with asyncio.TaskGroup() as rounds:
+            while True:
+                if not self._going:
+                    await self._sweep()
+                for folder in await self._watcher.hinted() - self._resting:
+                    self._begin(folder, rounds)
+
+    def _begin(self, folder: Folder, rounds: asyncio.TaskGroup) -> None:
+        """Have a round of a group; what hints while it has one is looked at after that."""
+        if folder in self._going:
+            self._again.add(folder)
+        else:
+            self._going.add(folder)
+            rounds.create_task(self._go_round(folder), name=f"mailbox:{folder}")
+
+    async def _go_round(self, folder: Folder) -> None:
+        try:
+            await self._round(folder)
+        finally:
+            self._going.discard(folder)
+            if folder in self._again:
+                self._again.discard(folder)
+                self._watcher.hint(folder)
 
     async def _sweep(self) -> None:
-        """Once a day, between two rounds: nothing is being copied then."""
+        """Once a day, while no group has a round: nothing is being copied then."""
         now_ms = self._clock.steady_ms()
         if self._sweep_files is None or (self._swept_ms is not None and now_ms - self._swept_ms < DAY_MS):
             return

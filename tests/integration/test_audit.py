@@ -7,22 +7,17 @@ import json
 import os
 import sqlite3
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from orchestrator import registration
 from orchestrator.ipc.post import Post
-from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.models import Folder, RunId, TurnId
-from orchestrator.scheduler.timing import times_for
-from orchestrator.scheduler.when import point_ms
 from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.fakes.household import Household
-
-ZONE = ZoneInfo("Asia/Seoul")
+from tests.fakes.reception import reception_of
 
 
 async def fill(database: Database, rows: int = 5) -> None:
@@ -139,18 +134,6 @@ async def test_rows_are_found_by_group_and_time(database: Database) -> None:
     async with database.reading() as tx:
         rows = await audit.newest(tx, limit=10, folder=Folder("family"), since_ms=1002)
     assert [row["turn"] for row in rows] == [3]
-
-
-def reception_of(household: Household) -> Reception:
-    return Reception(
-        household.database,
-        clock=household.clock,
-        read_time=point_ms,
-        times=times_for(lambda _: ZONE),
-        zone_of=lambda _: ZONE,
-        hints=household.hints,
-        bus=household.bus,
-    )
 
 
 async def test_a_command_is_written_down_once_with_its_outcome(household: Household) -> None:

@@ -1,0 +1,111 @@
+"""The rounds of the mailboxes, with real directories, signals and rows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent_runner.wire.files import write_whole
+from agent_runner.wire.mailbox import Reply
+from orchestrator.ipc.post import Post
+from orchestrator.ipc.reception import Reception
+from orchestrator.ipc.watcher import MailboxWatcher
+from orchestrator.models import Group
+from tests.fakes.household import Household
+from tests.fakes.reception import reception_of
+from tests.fakes.until import until
+
+
+@dataclass
+class SlowReception:
+    """The real one, which takes its time for some groups: as for a file to be copied from a slow disk."""
+
+    real: Reception
+    slow: frozenset[str]
+    may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[str] = field(default_factory=list)
+
+    async def handle(self, group: Group, name: str, body: bytes) -> Reply:
+        self.asked.append(json.loads(body)["requestId"])
+        if group.folder in self.slow:
+            await self.may_go_on.wait()
+        return await self.real.handle(group, name, body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    root: Path
+    reception: SlowReception
+    watcher: MailboxWatcher
+
+    def has_been_hinted(self) -> bool:
+        """Whether nothing more comes of what was written, and all that came was taken."""
+        return not self.watcher._repeats and not self.watcher._hints
+
+    def ask(self, folder: str, request_id: str) -> None:
+        body = {"type": "message", "text": f"of {folder}", "requestId": request_id}
+        write_whole(self.root / folder / "messages" / f"1000000000000-{request_id}.json", json.dumps(body))
+
+    def is_answered(self, folder: str, request_id: str) -> bool:
+        return (self.root / folder / "replies" / f"{request_id}.json").exists()
+
+
+@asynccontextmanager
+async def round_of(post: Post, watcher: MailboxWatcher) -> AsyncIterator[None]:
+    async with watcher:
+        task = asyncio.create_task(post.run(), name="post")
+        yield
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.fixture
+async def mail(household: Household, tmp_path: Path) -> AsyncIterator[Mail]:
+    """Of two groups, of which `family` is slow."""
+    root = tmp_path / "ipc"
+    reception = SlowReception(reception_of(household), frozenset({"family"}))
+    watcher = MailboxWatcher(root)
+    for folder in ("family", "work"):
+        group = await household.add_group(folder)
+        for name in ("messages", "tasks", "input", "replies"):
+            (root / folder / name).mkdir(parents=True)
+        await watcher.watch(group.folder)
+    post = Post(
+        root,
+        database=household.database,
+        reception=reception,  # type: ignore[arg-type]
+        watcher=watcher,
+        owner_uids=lambda: frozenset({os.getuid()}),
+    )
+    async with round_of(post, watcher):
+        yield Mail(root=root, reception=reception, watcher=watcher)
+
+
+async def test_a_request_that_takes_long_keeps_only_its_own_group_waiting(mail: Mail) -> None:
+    mail.ask("family", "slow")
+    await until(lambda: mail.reception.asked == ["slow"], "the slow one is being handled")
+    mail.ask("work", "quick")
+    await until(lambda: mail.is_answered("work", "quick"), "the other group is answered")
+    assert not mail.is_answered("family", "slow")
+    mail.reception.may_go_on.set()
+    await until(lambda: mail.is_answered("family", "slow"), "the slow one is answered")
+
+
+async def test_what_a_group_asks_during_its_round_is_handled_after_that_and_once(mail: Mail) -> None:
+    mail.ask("family", "first")
+    await until(lambda: mail.reception.asked == ["first"], "the first is being handled")
+    mail.ask("family", "second")
+    mail.ask("work", "barrier")
+    await until(lambda: mail.is_answered("work", "barrier"), "a hint has come since")
+    await until(mail.has_been_hinted, "no other comes")
+    assert mail.reception.asked == ["first", "barrier"], "one at a time"
+    mail.reception.may_go_on.set()
+    await until(lambda: mail.is_answered("family", "second"), "the second is answered")
+    assert mail.reception.asked == ["first", "barrier", "second"]
