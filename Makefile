@@ -35,7 +35,8 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(BIN)/lint-imports --no-cache
 	$(PYTEST)
 
-soak: $(READY) ## Kill host, containers and engine SOAK_KILLS times (1000), for hours
+soak: $(READY) ## Random examples by the hundred, then SOAK_KILLS (1000) kills of host, containers and engine, for hours
+	$(PYTEST) --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py
 
 format: $(READY) ## Format and mend what can be mended

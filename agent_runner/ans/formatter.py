@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_BLANKS = " \t\n"
+"""What a template leaves around its text. Wider ones, such as a space that does not break, are somebody's."""
 MAX_CELL_CHARS = 200
 MAX_LINE_CHARS = 2_400
 """The longest message there is, and its beginning of line."""
@@ -86,7 +88,7 @@ class Formatter:
         if source is None:
             return ""
         try:
-            return _cut(self._template(source).render(_variables(notification, shown)).strip())
+            return _cut(self._template(source).render(_variables(notification, shown)).strip(_BLANKS))
         except Exception as error:  # noqa: BLE001  # whatever a template does, its notice is told
             self._say_once(notification, error)
             return ""

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 import toon_format
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_runner.ans.accumulator import Accumulator
@@ -248,6 +248,7 @@ def _has_tag(line: str) -> bool:
 
 
 @given(rows=st.lists(st.tuples(nasty, nasty), min_size=2, max_size=4))
+@example(rows=[("", ""), ("", "\xa0")])
 def test_no_payload_begins_a_row(rows):
     """N-31, N-34, and B.12-13: commas and line ends broke the table."""
     events = [event(a=first, b=second) for first, second in rows]
