@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import regex
 
-WIDE_LIMIT, NARROW_LIMIT = 400, 700
+WIDE_WEIGHT, NARROW_WEIGHT = 7, 4
 FULL = 2_800
-"""The weight that just fits: 400 wide characters of 7, or 700 others of 4."""
+"""The weight that just fits: 400 wide characters, or 700 others."""
 ELLIPSIS = "…"
 MAX_GRAPHEME = 64
 """A cluster of more code points is made to choke; it may be cut."""
@@ -19,7 +19,7 @@ _SENTENCE_END = regex.compile(r"[.!?…。！？](?=\s|$)|\n")
 def weight(text: str) -> int:
     """What a text weighs: 7 for each Hangul, Han or Kana character, 4 for any other. `FULL` just fits."""
     wide = len(_WIDE.findall(text))
-    return wide * 7 + (len(text) - wide) * 4
+    return wide * WIDE_WEIGHT + (len(text) - wide) * NARROW_WEIGHT
 
 
 def prefix(text: str, most: int) -> str:

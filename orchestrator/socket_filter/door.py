@@ -23,7 +23,6 @@ from orchestrator.socket_filter.requests import Asked, Deed, Refused, read
 log = structlog.get_logger(__name__)
 
 MAX_HEAD_BYTES, MAX_BODY_BYTES = 16 * 1024, 256 * 1024
-MAX_ANSWER_HEAD = 64 * 1024
 READ_SECONDS = 15.0
 MAX_CONNECTIONS = 256
 CHUNK_BYTES = 64 * 1024
