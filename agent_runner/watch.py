@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -42,9 +43,9 @@ class Watch(FileSystemEventHandler):
             logger.warning("no change signals from %s: %s", self._directory.name, error.strerror)
 
     def stop(self) -> None:
-        """End the threads without waiting for them: they are daemons."""
+        """End the threads without waiting for them: they may sleep for half a second between two events."""
         if self._observer is not None:
-            self._observer.stop()
+            threading.Thread(target=self._observer.stop, name="watch:stop", daemon=True).start()
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """Runs in the observer's thread."""

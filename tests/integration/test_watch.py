@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from watchdog.events import FileCreatedEvent
+from watchdog.observers import Observer
 from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 
 from agent_runner import watch as watch_module
@@ -58,6 +60,25 @@ async def test_a_hint_is_followed_by_looks_for_as_long_as_a_rename_may_be_held_b
             await next_look(looks)
         watch.on_any_event(FileCreatedEvent("turn.json.partial"))
     assert sum(watch_module.SETTLE_SECONDS) > held_back_seconds
+
+
+async def test_nobody_waits_for_a_watch_to_end(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread may sleep between the halves of a rename: a turn that was just read waited with it."""
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    class Asleep(Observer):  # type: ignore[misc, valid-type]
+        def stop(self) -> None:
+            may_end.wait(DEADLINE_SECONDS)
+            super().stop()
+            has_ended.set()
+
+    monkeypatch.setattr(watch_module, "Observer", Asleep)
+    watch = Watch(directory)
+    watch.start()
+    watch.stop()
+    assert not has_ended.is_set()
+    may_end.set()
+    assert await asyncio.to_thread(has_ended.wait, DEADLINE_SECONDS)
 
 
 async def test_a_missing_directory_leaves_the_sweep(tmp_path: Path) -> None:
