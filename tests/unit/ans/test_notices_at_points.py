@@ -139,9 +139,8 @@ async def test_where_little_is_left_it_waits_for_a_point_with_more(notices):
     assert notices.pending == 0
 
 
-async def test_who_is_cancelled_has_told_nothing(notices):
-    """A hook that took too long tells what it would have told the next time."""
-    fail(notices)
+def formatting_slowly(notices):
+    """Have its next text wait: an event that tells of its begin, and one that lets it end."""
     entered, leave = asyncio.Event(), threading.Event()
     loop, write = asyncio.get_running_loop(), notices._formatter.text
 
@@ -151,6 +150,13 @@ async def test_who_is_cancelled_has_told_nothing(notices):
         return write(notification)
 
     notices._formatter.text = slow
+    return entered, leave
+
+
+async def test_who_is_cancelled_has_told_nothing(notices):
+    """A hook that took too long tells what it would have told the next time."""
+    fail(notices)
+    entered, leave = formatting_slowly(notices)
     drain = asyncio.create_task(notices.drain("after_tool"), name="drain")
     await entered.wait()
     drain.cancel()
@@ -165,15 +171,7 @@ async def test_who_is_cancelled_has_told_nothing(notices):
 
 async def test_a_drain_that_outlives_its_turn_tells_nothing(notices):
     notices.begin_turn([kept(7)])
-    entered, leave = asyncio.Event(), threading.Event()
-    loop, write = asyncio.get_running_loop(), notices._formatter.text
-
-    def slow(notification):
-        loop.call_soon_threadsafe(entered.set)
-        leave.wait(10)
-        return write(notification)
-
-    notices._formatter.text = slow
+    entered, leave = formatting_slowly(notices)
     drain = asyncio.create_task(notices.drain("turn_start"), name="drain")
     await entered.wait()
     assert notices.end_turn().returned == (7,)
