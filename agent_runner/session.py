@@ -11,7 +11,15 @@ from agent_runner.faults import log_fault, one_line
 from agent_runner.inbox import Inbox
 from agent_runner.interfaces import Agent, Outcome, TokenUsage
 from agent_runner.outlet import Outlet
-from agent_runner.wire.frames import Ack, ErrorCode, Heartbeat, Result, TurnEnd, Usage
+from agent_runner.wire.frames import (
+    Ack,
+    ErrorCode,
+    Heartbeat,
+    Result,
+    TurnEnd,
+    Usage,
+    time_limit_reason,
+)
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RunOrder, TurnOrder
 
@@ -78,8 +86,7 @@ class Session:
             await self._noticing.warm()
         except Exception as error:  # noqa: BLE001  # whatever an agent raises ends its turn, told
             if budget.expired():
-                reason = f"The turn took longer than {limit:g} s and was stopped."
-                self._end(turn, Outcome(error=reason, code="agent"))
+                self._end(turn, Outcome(error=time_limit_reason(limit), code="timeout"))
                 return TURN_CUT_OFF
             log_fault(f"the agent broke in turn {turn.turn}", error)
             self._end(turn, Outcome(error=one_line(error), code="agent"))

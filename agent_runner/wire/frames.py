@@ -22,7 +22,16 @@ END = "---NANOCLAW_OUTPUT_END---"
 UNBROKEN = r"\u002d\u002d\u002d"
 MAX_LINE_CHARS = 4 * 1024 * 1024
 
-ErrorCode = Literal["agent", "session_gone", "order", "check", "internal"]
+ErrorCode = Literal["agent", "session_gone", "order", "check", "timeout", "internal"]
+NOT_RETRIED: frozenset[ErrorCode | None] = frozenset({"check", "timeout"})
+"""Errors that end a turn at once. A check comes again at its task's next time; a turn over its time limit
+would only do once more what its tools have done already.
+"""
+
+
+def time_limit_reason(seconds: float) -> str:
+    """Finish the sentence that tells a person why a turn was stopped at its limit."""
+    return f"it took longer than {f'{seconds / 60:g} minutes' if seconds >= 120 else f'{seconds:g} seconds'}."
 
 
 def _without_halves(text: str) -> str:

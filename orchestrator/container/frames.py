@@ -6,7 +6,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from agent_runner.wire.frames import Ack, Failure, Frame, Heartbeat, Ready, Result, TurnEnd, Usage
+from agent_runner.wire.frames import (
+    NOT_RETRIED,
+    Ack,
+    Failure,
+    Frame,
+    Heartbeat,
+    Ready,
+    Result,
+    TurnEnd,
+    Usage,
+)
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RestoreMode
 from orchestrator.models import OFFLINE, OutboxState, Run, Turn, TurnKind, TurnState
@@ -22,8 +32,6 @@ Hear = Callable[[Tx, Turn], Awaitable[None]]
 
 LOST_SESSION = "session_gone"
 SESSION_GONE = "its session was gone when it was to be resumed"
-FAILED_CHECK = "check"
-"""Comes again at its task's next time; tried at once it would say the same."""
 MAX_RESULTS, MAX_RESULT_CHARS = 100, 1_000_000
 """How much an attempt at a turn may say. What goes beyond is left out."""
 
@@ -146,8 +154,9 @@ async def _end(
         if frame.code == LOST_SESSION and not run.is_isolated:
             await sessions.lose(tx, turn.folder)
         reason = plain_reason(frame.error)
-        is_retryable = frame.code != FAILED_CHECK
-        return await give_back(tx, turn, reason=reason, is_retryable=is_retryable, now_ms=now_ms)
+        return await give_back(
+            tx, turn, reason=reason, is_retryable=frame.code not in NOT_RETRIED, now_ms=now_ms
+        )
     spoken = await outbox.release(tx, turn.id, now_ms=now_ms)
     silence = plain_reason(frame.note) if frame.note else "nothing to say"
     await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=None if spoken else silence, now_ms=now_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent_runner.wire.frames import time_limit_reason
 from orchestrator.models import RunState
 
 SILENT_MS = 60_000
@@ -58,8 +59,8 @@ def judge(vitals: Vitals, limits: Limits, *, now_ms: int) -> Verdict | None:
         return Verdict(kill=True, reason="the container gave no sign of life for a minute.")
     match vitals.state:
         case RunState.BUSY if in_state_ms > limits.turn_ms + TURN_GRACE_MS:
-            minutes = limits.turn_ms / 60_000
-            return Verdict(kill=True, reason=f"it took longer than {minutes:g} minutes.", is_retryable=False)
+            reason = time_limit_reason(limits.turn_ms / 1000)
+            return Verdict(kill=True, reason=reason, is_retryable=False)
         case RunState.CLOSING if in_state_ms > CLOSE_GRACE_MS:
             return Verdict(kill=True, reason="it did not close when asked.")
         case RunState.IDLE if in_state_ms > (TASK_IDLE_MS if vitals.is_isolated else limits.idle_ms):

@@ -23,6 +23,8 @@ from agent_runner.wire.frames import Frame, FrameDecoder, FrameLine, Heartbeat, 
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import Limits, RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
+from orchestrator.models import TurnState
+from tests.fakes.household import Household
 from tests.fakes.runner_process import RUN, RunnerProcess, make_workspace, order_of
 
 Answer = Callable[[TurnOrder, Say], Awaitable[Outcome]]
@@ -133,7 +135,34 @@ async def test_a_turn_is_cut_off_at_its_limit(workspace: Workspace) -> None:
 
     code, frames, _ = await live(workspace, thinks, order=order_of("hi", limits=Limits(turn_seconds=0.05)))
     assert code == TURN_CUT_OFF
-    assert frames[-1].error == "The turn took longer than 0.05 s and was stopped."
+    assert frames[-1].error == "it took longer than 0.05 seconds."
+
+
+async def test_a_turn_over_its_time_limit_is_not_tried_again_and_told_once(
+    workspace: Workspace, household: Household
+) -> None:
+    await household.add_group()
+    await household.hear("@Andy hi")
+    turn, run, _ = await household.start_next()
+    tools_used = []
+
+    async def uses_a_tool_and_hangs(turn: TurnOrder, say: Say) -> Outcome:
+        tools_used.append(turn.turn)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    limits = Limits(turn_seconds=0.05)
+    _, said, _ = await live(workspace, uses_a_tool_and_hangs, order=order_of("hi", limits=limits))
+    for frame in said:
+        await household.take(run, frame)
+
+    failed = await household.turn(turn.id)
+    assert (failed.state, failed.attempt) == (TurnState.FAILED, 1)
+    assert await household.deliver_all() == [
+        "⚠️ I could not answer this: it took longer than 0.05 seconds. Your next message tries again."
+    ]
+    assert await household.queued() == []
+    assert tools_used == [turn.id]
 
 
 async def test_text_that_no_frame_can_hold_is_made_to_fit(workspace: Workspace) -> None:
