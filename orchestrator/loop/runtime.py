@@ -28,6 +28,8 @@ PRUNE_EVERY = 1_000
 """After so many events the oldest are forgotten."""
 STAGGER_MS = 5_000
 """Between the groups that have missed something."""
+CLOCK_SLACK_MS = 60_000
+"""A clock that is put right by less than this shortens no sleep: time servers do it all day."""
 TRIGGER = "trigger:"
 FILES = "workspace"
 """The trigger that an agent may set off itself, unseen."""
@@ -109,8 +111,8 @@ class GroupLoops:
 
     async def wake_up(self) -> None:
         """Find what was missed while no host ran: one cycle each after a warm-up, group after group."""
-        now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
+            now_ms = self._clock.now_ms()
             if self._told_seq is None:
                 self._told_seq = await events.last_seq(tx)
             await wakes.prune(tx, now_ms=now_ms)
@@ -123,7 +125,6 @@ class GroupLoops:
 
     async def look(self) -> float:
         """Do all that is due now; tells in how many seconds to look again."""
-        now_ms = self._clock.now_ms()
         async with self._database.reading() as tx:
             self._alive = frozenset(loop.folder for loop in await loops.alive(tx))
             if not self._alive and not await cycles.open_ones(tx):
@@ -131,6 +132,9 @@ class GroupLoops:
         done = _Done()
         times: list[int] = []
         async with self._database.transaction() as tx:
+            # Read only now that nobody else writes: what was committed while this waited for the store has
+            # later times than any that was read before, and would look like a clock that was set back.
+            now_ms = self._clock.now_ms()
             ended = await self._book.settle(tx, touched=self.touched)
             self.touched.difference_update(ended)
             for loop in await loops.alive(tx):
@@ -173,7 +177,8 @@ class GroupLoops:
     async def _follow_clock(self, tx: Tx, loop: Loop, now_ms: int) -> Loop:
         """Bring closer what a clock that was set back has put further off than it ever is."""
         next_ms, last_ms = loop.next_wake_ms, loop.last_start_ms
-        is_far = next_ms is not None and next_ms > now_ms + self._book.rules.max_ms
+        furthest_ms = now_ms + self._book.rules.max_ms + CLOCK_SLACK_MS
+        is_far = next_ms is not None and next_ms > furthest_ms
         if not is_far and (last_ms is None or last_ms <= now_ms):
             return loop
         next_ms = now_ms + loop.auto_ms if is_far else next_ms

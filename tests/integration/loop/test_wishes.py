@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from agent_runner.wire.frames import Result, TurnEnd
 from orchestrator.loop import desk
 from orchestrator.loop.desk import BadWake, LoopOff
 from orchestrator.models import Folder
@@ -252,3 +255,29 @@ async def test_a_chat_answer_may_set_the_next_wake_too(idle):
     await idle.house.hear("come back in an hour")
     await idle.cycle('I will. [SCHEDULE next="1h"]')
     assert await idle.next_wake() == "11:00:00"
+
+
+async def test_a_sleep_of_four_hours_is_kept_when_its_turn_ends_while_a_look_waits_for_the_store(due):
+    """The store is held until both wait for it, the look first; the lock lets them in by their order."""
+    await due.look()
+    turn = await due.start()
+    await due.take(turn, Result(n=2, turn=turn.id, result='[SCHEDULE next="4h"]'))
+    async with due.house.database.transaction():
+        looking = asyncio.create_task(due.loops.look(), name="look")
+        await asyncio.sleep(0)
+        due.set("10:00:03")
+        ending = asyncio.create_task(due.take(turn, TurnEnd(n=3, turn=turn.id)), name="end")
+        await asyncio.sleep(0)
+    await asyncio.gather(looking, ending)
+
+    assert await due.next_wake() == "14:00:03"
+    (event,) = await due.events("schedule")
+    assert event["applied_ms"] == 4 * HOUR
+
+
+async def test_a_clock_that_is_put_right_by_seconds_shortens_no_sleep(due):
+    await due.look()
+    await due.cycle('[SCHEDULE next="4h"]', ends="10:00:03")
+    await due.look("10:00:01")
+
+    assert await due.next_wake() == "14:00:03"
