@@ -16,7 +16,7 @@ from orchestrator.boards import Boards
 from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
 from orchestrator.clock import SystemClock
-from orchestrator.dashboard.files import export, importing
+from orchestrator.dashboard.files import export
 from orchestrator.dashboard.models import Actor, Hand, Snapshot
 from orchestrator.dashboard.upkeep import cycle
 from orchestrator.dashboard.views.board import snapshot
@@ -168,18 +168,12 @@ def write_files(home: Path | None, folder: str | None, directory: Path) -> list[
 
 def take_files(home: Path | None, folder: str | None, directory: Path, *, replaces: bool) -> dict[str, int]:
     """Import, all or nothing. Raises `ImportRefused`."""
-    documents = importing.read(directory)
 
     async def act() -> dict[str, int]:
-        async with opened(home) as (database, boards), database.transaction() as tx:
-            group = await groups.known(tx, folder or MAIN)
-            now_ms = SystemClock().now_ms()
-            zone = boards.hours_of(group).zone
-            rows = importing.rows_of(documents, group.folder, zone=zone, now_ms=now_ms)
-            hand = Hand(actor=Actor.USER, now_ms=now_ms, is_person=True)
-            await importing.put(boards.desk.work(tx, group, hand), rows, replaces=replaces)
-            for note in rows.notes:
-                terminal.say_aside(note)
+        async with opened(home) as (_, boards):
+            rows = await boards.desk.take(folder or MAIN, directory, replaces=replaces)
+        for note in rows.notes:
+            terminal.say_aside(note)
         return rows.counts()
 
     return asyncio.run(act())

@@ -209,14 +209,14 @@ def import_files(
     replace: Annotated[bool, Parameter(negative="", help="In the place of all that is there.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Take a dashboard from JSON files: all of it, or nothing and every row that does not fit is named.
+    """Add from JSON files what a dashboard has not, by id; all of it, or nothing if a row does not fit.
 
     Example: `andy dashboard import ~/board --group family`
     """
     from orchestrator.cli import boards
 
     counts = boards.take_files(home, group, directory, replaces=replace)
-    print(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "Nothing was in them.")
+    print(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "Nothing new was in them.")
 
 
 def _table(names: tuple[str, ...], nothing: str, found: list[dict[str, Any]]) -> list[str]:

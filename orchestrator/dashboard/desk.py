@@ -149,7 +149,9 @@ class Desk:
         return list(found.contents)
 
     async def take(self, folder: str, directory: Path, *, replaces: bool = False) -> importing.Rows:
-        """Import a dashboard's files, in the place of what is there if `replaces`: all or nothing.
+        """Import a dashboard's files beside what is there, or in its place if `replaces`: all or nothing.
+
+        Returns the rows that were written, and notes of what was left out.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -161,7 +163,7 @@ class Desk:
             group = await groups.known(tx, folder)
             rows = importing.rows_of(documents, group.folder, zone=self._zone_of(group), now_ms=now_ms)
             hand = Hand(actor=Actor.USER, now_ms=now_ms, is_person=True)
-            await importing.put(self.work(tx, group, hand), rows, replaces=replaces)
+            rows = await importing.put(self.work(tx, group, hand), rows, replaces=replaces)
             detail = {"type": "dashboard.import", "by": Actor.USER.value, **rows.counts()}
             await audit.append(
                 tx, audit.Event(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)

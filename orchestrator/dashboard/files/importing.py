@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from orchestrator.store import (
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 Row = TypeVar("Row")
-_Named = Task | Question | Notification | Insight | Person | Project
+Named = TypeVar("Named", Task, Question, Notification, Insight, Person, Project)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +113,17 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     return _without_repeated(rows)
 
 
-async def put(work: Work, rows: Rows, *, replaces: bool = False) -> None:
-    """Write the rows, in the place of all that is there if `replaces`.
+async def put(work: Work, rows: Rows, *, replaces: bool = False) -> Rows:
+    """Write the rows beside what is there, or in its place if `replaces`; return those that were written.
 
-    Raises:
-        ImportRefused: a row's id is on the dashboard already.
+    A row whose id is on the dashboard already is left out: the dashboard is newer than any file of it.
     """
     if replaces:
         await dashboards.clear(work.tx, work.folder)
-    elif taken := [one async for one in _taken(work, rows)]:
-        raise ImportRefused([f"{row_id}: is on the dashboard already" for row_id in taken])
+    else:
+        rows = await _new_ones(work, rows)
+        if not any(rows.counts().values()):
+            return rows
     version = await work.version()
     for task in rows.tasks:
         await dashboard_tasks.put(work.tx, replace(task, version=version), was=None)
@@ -136,6 +137,7 @@ async def put(work: Work, rows: Rows, *, replaces: bool = False) -> None:
         await dashboard_knowledge.put_person(work.tx, person)
     for project in rows.projects:
         await dashboard_knowledge.put_project(work.tx, project)
+    return rows
 
 
 class _Reading:
@@ -205,18 +207,49 @@ def _without_repeated(rows: Rows) -> Rows:
     return replace(rows, insights=list(kept.values()), notes=notes)
 
 
-async def _taken(work: Work, rows: Rows) -> AsyncIterator[str]:
-    """The ids that are there already."""
-    tables: dict[str, Sequence[_Named]] = {
-        "dashboard_tasks": rows.tasks,
-        "questions": rows.questions,
-        "notifications": rows.notifications,
-        "insights": rows.insights,
-        "people": rows.people,
-        "projects": rows.projects,
+async def _new_ones(work: Work, rows: Rows) -> Rows:
+    """The rows that the dashboard has not; what is left out of the others is noted."""
+    known = {table: await dashboards.ids_in(work.tx, work.folder, table) for table in dashboards.TABLES}
+    new = replace(
+        rows,
+        tasks=_unknown(rows.tasks, known["dashboard_tasks"]),
+        questions=_unknown(rows.questions, known["questions"]),
+        notifications=_unknown(rows.notifications, known["notifications"]),
+        insights=_unknown(rows.insights, known["insights"]),
+        people=_unknown(rows.people, known["people"]),
+        projects=_unknown(rows.projects, known["projects"]),
+    )
+    there = sum(rows.counts().values()) - sum(new.counts().values())
+    notes = list(rows.notes)
+    if there:
+        notes.append(
+            f"{there} rows are on the dashboard already and stay as they are there:"
+            " give --replace to put the files in the place of all that is there."
+        )
+    return await _without_doubles(work, replace(new, notes=notes))
+
+
+def _unknown(rows: Sequence[Named], known: set[str]) -> list[Named]:
+    return [one for one in rows if one.id not in known]
+
+
+async def _without_doubles(work: Work, rows: Rows) -> Rows:
+    """Leave out what the dashboard holds under another id: it may stand there only once."""
+    to_come = {
+        (one.task_id, one.question_id, one.cause): one.id
+        for one in await dashboard_notifications.to_come(work.tx, work.folder)
     }
-    for table, new in tables.items():
-        known = await dashboards.ids_in(work.tx, work.folder, table)
-        for one in new:
-            if one.id in known:
-                yield one.id
+    notifications, insights, notes = [], [], []
+    for told in rows.notifications:
+        twin = to_come.get((told.task_id, told.question_id, told.cause))
+        if twin is None or told.cause is None or not told.status.is_open:
+            notifications.append(told)
+        else:
+            notes.append(f"{told.id}: {twin} is to come for the same cause, {told.cause}")
+    for one in rows.insights:
+        same = await dashboard_knowledge.insight_of(work.tx, work.folder, one.content_hash)
+        if same is None:
+            insights.append(one)
+        else:
+            notes.append(f"{one.id}: says the same as {same.id}")
+    return replace(rows, notifications=notifications, insights=insights, notes=notes + rows.notes)

@@ -94,6 +94,10 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
     said(andy, "dashboard", "export", str(tmp_path / "out"))
     exported = json.loads((tmp_path / "out" / "tasks.json").read_text())
     assert exported["tasks"][0]["title"] == "blog"
+    again = andy.cli("dashboard", "import", str(tmp_path / "out"))
+    assert (again.returncode, again.stdout.strip()) == (0, "Nothing new was in them.")
+    assert "stay as they are" in again.stderr
+    assert said(andy, "dashboard", "import", str(tmp_path / "out"), "--replace").startswith("1 tasks")
     assert said(andy, "dashboard", "history").strip() == "The history is empty."
 
 

@@ -268,16 +268,41 @@ async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHou
     assert await home.task("task_001") == before
 
 
-async def test_what_is_there_already_is_only_replaced_on_request(
+async def test_an_export_comes_back_beside_what_is_there_and_replaces_it_only_on_request(
     home: DashboardHouse, tmp_path: Path
 ) -> None:
     await furnish(home)
     await home.desk.export("family", tmp_path)
-    with pytest.raises(ImportRefused, match="task_001: is on the dashboard already"):
-        await home.desk.take("family", tmp_path)
     await home.use("update_task", task_id="task_001", progress=99)
+    async with home.house.database.transaction() as tx:
+        await tx.execute("DELETE FROM dashboard_tasks WHERE id = 'task_002'")
+    taken = await home.desk.take("family", tmp_path)
+    assert {name: count for name, count in taken.counts().items() if count} == {"tasks": 1}
+    assert taken.notes == [
+        "13 rows are on the dashboard already and stay as they are there:"
+        " give --replace to put the files in the place of all that is there."
+    ]
+    assert (await home.task("task_001")).pct == 99
+    assert (await home.task("task_002")).deadline == Deadline(
+        at_ms=at("2026-02-12T18:00"), text="thursday evening"
+    )
     await home.desk.take("family", tmp_path, replaces=True)
     assert (await home.task("task_001")).pct == 70
+
+
+async def test_what_a_dashboard_has_under_another_id_is_left_out_and_told(
+    home: DashboardHouse, tmp_path: Path
+) -> None:
+    await furnish(home)
+    await home.desk.export("family", tmp_path)
+    async with home.house.database.transaction() as tx:
+        await tx.execute("UPDATE notifications SET id = 'n_live' WHERE id = 'n_001'")
+        await tx.execute("UPDATE insights SET id = 'i_live'")
+    before = await home.house.rows("SELECT id FROM notifications ORDER BY id")
+    taken = await home.desk.take("family", tmp_path)
+    assert taken.notes[0] == "n_001: n_live is to come for the same cause, deadline:24h"
+    assert taken.notes[1].endswith(": says the same as i_live")
+    assert await home.house.rows("SELECT id FROM notifications ORDER BY id") == before
 
 
 async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
