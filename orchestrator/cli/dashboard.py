@@ -216,7 +216,9 @@ def import_files(
     from orchestrator.cli import boards
 
     counts = boards.take_files(home, group, directory, replaces=replace)
-    print(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "Nothing new was in them.")
+    print(
+        ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "Nothing new was in them."
+    )
 
 
 def _table(names: tuple[str, ...], nothing: str, found: list[dict[str, Any]]) -> list[str]:
