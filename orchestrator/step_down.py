@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.home import home_directory
 
 ROOT, ORDINARY = 0, 1000
-OWN = ("groups", "data", "store")
+OWN = ("groups", "data", "store", "backups")
 NO_HOME = "/home/andy"
 
 
@@ -52,7 +52,8 @@ def owner_of(home: Path) -> User:
 def take_over(home: Path, user: User) -> None:
     """Give the user what is root's in a home, and nothing else: also what `sudo andy restore` left there."""
     for name in OWN:
-        _give(home / name, user)
+        if (home / name).is_dir():
+            _give(home / name, user)
 
 
 def become(user: User) -> None:

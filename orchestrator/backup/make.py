@@ -24,6 +24,7 @@ from orchestrator.home import Home
 from orchestrator.store import database
 
 COMPRESSION = 6
+SCRATCH = ".andy-backup-"
 HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
 """A file that is larger, and so many times larger than what it fills, is a hole: made to choke a backup."""
 
@@ -32,8 +33,9 @@ HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
 class Made:
     """What became of it."""
 
-    path: Path
-    bytes: int
+    path: Path | None
+    """None, and so is `bytes`, when it went into a pipe."""
+    bytes: int | None
     contents: Contents
     left_out: tuple[str, ...]
     """Files of agents that no backup can hold: sockets, holes, links that lead out of their group."""
@@ -56,36 +58,61 @@ def back_up(
     """
     target = _checked(home, target, replaces=replaces)
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".andy-backup-") as made_in:
-            snapshot, kept = Path(made_in, "messages.db"), Path(made_in, "outgoing")
-            outgoing.hold(home, kept)
-            version = _snapshot(home.database, snapshot)
-            outgoing.hold(home, kept)
-            outgoing.drop_strays(kept, snapshot)
-            manifest = Manifest(
-                andy=__version__, store_version=version, created_ms=clock.now_ms(), has_env=with_env
-            )
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=SCRATCH) as made_in:
             whole = Path(made_in, "whole")
             with open(whole, "xb", opener=_private) as file:
-                writer = _write(file, home, Path(made_in), manifest, Progress(say, clock=clock))
+                writer = _gather(file, home, Path(made_in), with_env=with_env, clock=clock, say=say)
                 os.fsync(file.fileno())
             whole.replace(target)
     except (OSError, tarfile.TarError) as error:
         raise BackupError(
             f"The backup {target} cannot be written ({error}): nothing is left of it."
         ) from error
-    return Made(
-        path=target,
-        bytes=target.stat().st_size,
-        contents=writer.contents,
-        left_out=tuple(writer.left_out),
-    )
+    return writer.made(target, target.stat().st_size)
+
+
+def stream(home: Home, out: BinaryIO, *, with_env: bool, clock: Clock, say: Callable[[str], None]) -> Made:
+    """Write the backup into a pipe and close it. Blocks; works with Andy up and down.
+
+    What was copied at one moment lies in the home meanwhile: where the home is in a container, its `/tmp`
+    is memory.
+
+    Raises:
+        BackupError: there is nothing to back up, or the stream cannot be written; what was written by then
+            is no whole backup, and `andy restore` refuses it.
+        StoreCorrupt: the database is damaged.
+    """
+    _check_source(home)
+    try:
+        with tempfile.TemporaryDirectory(dir=home.data, prefix=SCRATCH) as made_in:
+            writer = _gather(out, home, Path(made_in), with_env=with_env, clock=clock, say=say)
+        out.close()
+    except (OSError, tarfile.TarError) as error:
+        raise BackupError(f"The backup broke off ({error}): what was written is none.") from error
+    return writer.made(None, None)
+
+
+def _gather(
+    file: BinaryIO, home: Home, held: Path, *, with_env: bool, clock: Clock, say: Callable[[str], None]
+) -> _Writer:
+    """Copy into `held` what has to be of one moment, and write all of the backup to `file`."""
+    snapshot, kept = held / "messages.db", held / "outgoing"
+    outgoing.hold(home, kept)
+    version = _snapshot(home.database, snapshot)
+    outgoing.hold(home, kept)
+    outgoing.drop_strays(kept, snapshot)
+    manifest = Manifest(andy=__version__, store_version=version, created_ms=clock.now_ms(), has_env=with_env)
+    return _write(file, home, held, manifest, Progress(say, clock=clock))
+
+
+def _check_source(home: Home) -> None:
+    if not home.database.is_file():
+        raise BackupError(f"There is nothing to back up in {home.root}: it has no {archive.DATABASE}.")
 
 
 def _checked(home: Home, target: Path, *, replaces: bool) -> Path:
     target = target.expanduser().absolute()
-    if not home.database.is_file():
-        raise BackupError(f"There is nothing to back up in {home.root}: it has no {archive.DATABASE}.")
+    _check_source(home)
     if target.is_dir() or not target.parent.is_dir():
         raise BackupError(f"{target} cannot be written: name a file in a directory that is there.")
     if target.exists() and not replaces:
@@ -141,6 +168,9 @@ class _Writer:
         self.contents = Contents()
         self.left_out: list[str] = []
         self._folders: set[str] = set()
+
+    def made(self, path: Path | None, size: int | None) -> Made:
+        return Made(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
 
     def add_text(self, name: str, text: str) -> None:
         """Add a member of our own, which the sums do not count."""
@@ -245,7 +275,8 @@ def _is_hollow(seen: os.stat_result) -> bool:
 
 def summary_lines(made: Made) -> list[str]:
     """What a person is told."""
-    lines = [f"{made.path}: {made.contents.files:,} files, {made.bytes / 2**20:,.1f} MiB packed."]
+    packed = f", {made.bytes / 2**20:,.1f} MiB packed" if made.bytes is not None else ""
+    lines = [f"{made.path or 'The backup'}: {made.contents.files:,} files{packed}."]
     if made.left_out:
         named = ", ".join(made.left_out[:5]) + (" …" if len(made.left_out) > 5 else "")
         lines.append(f"Left out, for no backup can hold them: {len(made.left_out)} ({printable(named)})")

@@ -10,8 +10,20 @@ from cyclopts import Parameter
 from orchestrator.cli.options import HomeOption
 
 
+def _check_no_option(_: object, file: Path) -> None:
+    if str(file).startswith("-") and str(file) != "-":
+        raise ValueError(f"there is no option {file}.")
+
+
 def backup(
-    file: Annotated[Path, Parameter(help="The file to write: FILE.tar.gz, outside groups/ data/ store/.")],
+    file: Annotated[
+        Path,
+        Parameter(
+            help="The file to write: FILE.tar.gz, outside groups/ data/ store/; - for the standard output.",
+            allow_leading_hyphen=True,  # or "-" would be an unknown option
+            validator=_check_no_option,
+        ),
+    ],
     /,
     *,
     with_env: Annotated[

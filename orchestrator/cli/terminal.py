@@ -375,14 +375,25 @@ async def set_budget(
 
 
 def back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) -> list[str]:
-    """Back a home up, telling how far it is when it takes long; gives what to tell. Blocks."""
+    """Back a home up, telling how far it is when it takes long; gives what to tell. Blocks.
+
+    `-` is the standard output, which has nothing else in it.
+    """
     from orchestrator.backup import make as backup
     from orchestrator.clock import SystemClock
 
-    made = backup.back_up(
-        home_of(given), target, with_env=with_env, replaces=force, clock=SystemClock(), say=say_aside
-    )
-    return backup.summary_lines(made)
+    home, clock = home_of(given), SystemClock()
+    if str(target) != "-":
+        made = backup.back_up(home, target, with_env=with_env, replaces=force, clock=clock, say=say_aside)
+        return backup.summary_lines(made)
+    if sys.stdout.isatty():
+        raise BadRequest("A backup is no text for a terminal: send it to a file, 'andy backup - > FILE'.")
+    # A file of its own: what a broken pipe did not take, Python would try to write again at its end.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    made = backup.stream(home, out, with_env=with_env, clock=clock, say=say_aside)
+    for line in backup.summary_lines(made):
+        say_aside(line)
+    return []
 
 
 def restore(given: Path | None, source: Path, *, force: bool) -> list[str]:

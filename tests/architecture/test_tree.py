@@ -66,10 +66,18 @@ def test_gitignore_hides_no_source():
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no git checkout")
 def test_gitignore_hides_what_is_the_users_own():
-    own = ["store/messages.db", "data/token", "groups/main/note.md", ".env", "andy.toml", ".venv/bin/python"]
+    own = [
+        "store/messages.db",
+        "data/token",
+        "backups/b.tar.gz",
+        "groups/main/note.md",
+        ".env",
+        "andy.toml",
+        ".venv/bin/python",
+    ]
 
     assert sorted(ignored(*own)) == sorted(own)
-    assert ignored("store/.gitkeep", "data/.gitkeep", "groups/.gitkeep") == []
+    assert ignored("store/.gitkeep", "data/.gitkeep", "groups/.gitkeep", "backups/.gitkeep") == []
 
 
 @pytest.mark.parametrize("path", modules(*PACKAGES), ids=shown)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -214,6 +216,34 @@ def test_a_new_container_of_the_orchestrator_adopts_the_agents_of_the_one_that_w
 
     assert "water the plants" in answer["reply"]
     assert ids_of(stack.agents("main")) == agents
+
+
+def test_the_documented_backup_and_restore_bring_back_what_was(stack):
+    stack.say("add backed up milk to the shopping list")
+    make_backups, put_back = documented("Backup and restore")
+
+    stack.type(make_backups)
+    stack.say("add later bread to the shopping list")
+    stack.type(put_back)
+    stack.until_up()
+    said = stack.say("show the shopping list")["reply"]
+
+    assert ("backed up milk" in said, "later bread" in said) == (True, False), said
+    first, second = stack.root / "backups" / "monday.tar.gz", stack.root / "elsewhere.tar.gz"
+    assert names_in(first) == names_in(second)
+    assert first.stat().st_uid == (stack.root / "data").stat().st_uid
+
+
+def documented(heading: str) -> list[str]:
+    """The blocks of shell lines that the deployment page has under a heading."""
+    text = (PROJECT / "docs" / "deployment.md").read_text()
+    (section,) = (part for part in text.split("\n## ") if part.startswith(heading))
+    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+
+
+def names_in(archive: Path) -> set[str]:
+    with tarfile.open(archive) as tar:
+        return {member.name for member in tar if "/" not in member.name}
 
 
 def test_the_doctor_finds_nothing_wrong_inside_and_tells_where_the_home_is(stack):

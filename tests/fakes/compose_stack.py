@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +26,12 @@ SOURCES = (
     "Dockerfile", "docker-compose.yml", ".dockerignore", "requirements.lock", "pyproject.toml",
     "README.md", "CHANGELOG.md", "Makefile",
 )  # fmt: skip
+# What differs on the machine of a reader: Compose as a plugin, `sudo`, and that nothing is set up yet.
+AT_HOME = f"""
+docker() {{ [ "$1" = compose ] && shift && docker-compose "$@"; }}
+sudo() {{ "$@"; }}
+make() {{ mkdir -p .venv/bin && ln -sf {sys.prefix}/bin/andy .venv/bin/andy; }}
+"""
 BUILD_SECONDS, UP_SECONDS, DOWN_SECONDS = 1800, 400, 400
 FOLDER, FILE = 0o755, 0o644
 KEPT = ("PATH", "HOME", "DOCKER_HOST", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
@@ -76,6 +84,21 @@ class ComposeStack:
             f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}\n{self.told()}"
         )
         return done
+
+    def type(self, lines: str) -> None:
+        """Have a shell at a terminal run lines of the documentation, with what is installed here."""
+        script = f"{AT_HOME}\n{lines}"
+        done = subprocess.run(
+            ["script", "--quiet", "--return", "--command", f"bash -ec {shlex.quote(script)}", "/dev/null"],
+            cwd=self.root,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=UP_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout[-3000:]}\n{self.told()}"
 
     def up(self) -> None:
         """As a user does: what is not built is built."""
@@ -169,7 +192,7 @@ def _copy_checkout(project: Path, root: Path) -> None:
             shutil.copytree(project / name, root / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
         else:
             (root / name).write_bytes((project / name).read_bytes())
-    for name in ("groups", "data", "store"):
+    for name in ("groups", "data", "store", "backups"):
         (root / name).mkdir()
     for path in HOST_AUTHORITIES.rglob("*.crt"):
         target = root / CERTIFICATES / "host" / path.relative_to(HOST_AUTHORITIES)

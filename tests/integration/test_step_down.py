@@ -30,7 +30,7 @@ except PermissionError:
 
 @pytest.fixture
 def home(tmp_path) -> Path:
-    for name in ("groups/family", "data/ipc", "store"):
+    for name in ("groups/family", "data/ipc", "store", "backups"):
         (tmp_path / "home" / name).mkdir(parents=True)
     return tmp_path / "home"
 
@@ -52,7 +52,7 @@ def test_a_home_of_root_is_given_to_an_ordinary_user(home):
     (home / "store" / "messages.db").touch()
 
     assert who(home) == "(1000, 1000, 1000) (1000, 1000, 1000) /home/andy"
-    for path in (home / "store" / "messages.db", home / "groups" / "family", home / "data"):
+    for path in (home / "store" / "messages.db", home / "groups" / "family", home / "data", home / "backups"):
         assert path.stat().st_uid == ORDINARY
 
 

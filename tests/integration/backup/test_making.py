@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -46,6 +48,51 @@ def test_a_backup_holds_what_cannot_be_made_anew_and_no_secret(home, tmp_path):
     assert home.token().encode() not in held
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
     assert list(tmp_path.glob(".andy-backup-*")) == []
+
+
+def andy(home, *arguments, **streams):
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *arguments, "--home", str(home.root)], check=False, **streams
+    )
+
+
+def test_a_backup_into_a_pipe_is_the_same_and_tells_of_itself_aside(home, tmp_path):
+    with (tmp_path / "b.tar.gz").open("wb") as file:
+        done = andy(home, "backup", "-", stdout=file, stderr=subprocess.PIPE, text=True)
+
+    assert (done.returncode, "The backup: " in done.stderr) == (0, True), done.stderr
+    new = Home(tmp_path / "new")
+    put_back(new, tmp_path / "b.tar.gz")
+    assert names_in(new) == ["first"]
+    assert set(members(tmp_path / "b.tar.gz")) == set(members(make(home, tmp_path / "file.tar.gz").path))
+    assert list(home.data.glob(".andy-backup-*")) == []
+
+
+def test_a_backup_whose_reader_goes_away_is_told_as_broken(home):
+    (home.groups / "main" / "large").write_bytes(os.urandom(2**20))
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        done = andy(home, "backup", "-", stdout=gone, stderr=subprocess.PIPE, text=True)
+
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "The backup broke off" in done.stderr
+
+
+def test_no_terminal_is_filled_with_a_backup(home):
+    leader, follower = os.openpty()
+    with os.fdopen(leader, "rb", 0), os.fdopen(follower, "wb", 0) as terminal:
+        done = andy(home, "backup", "-", stdout=terminal, stderr=subprocess.PIPE, text=True)
+
+    assert (done.returncode, "'andy backup - > FILE'" in done.stderr) == (1, True), done.stderr
+
+
+def test_an_option_that_is_none_is_no_file(home):
+    done = andy(
+        home, "backup", "--with-everything", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+    assert (done.returncode, "option --with-everything" in done.stderr) == (2, True)
 
 
 def test_the_key_is_in_it_only_when_asked_for(home, tmp_path):
