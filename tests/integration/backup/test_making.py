@@ -92,7 +92,7 @@ def test_an_option_that_is_none_is_no_file(home):
         home, "backup", "--with-everything", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
-    assert (done.returncode, "option --with-everything" in done.stderr) == (2, True)
+    assert (done.returncode, "--with-everything" in done.stderr) == (2, True)
 
 
 def test_the_key_is_in_it_only_when_asked_for(home, tmp_path):
