@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from orchestrator import group_config
 from orchestrator.models import Group, TurnId
@@ -86,11 +87,11 @@ async def _outcome(tx: Tx, turn_id: TurnId | None, ignored_reason: str | None) -
     return f"{turn.state.value}{again}: {turn.reason}" if turn.reason else turn.state.value
 
 
-def message_lines(rows: Rows) -> list[str]:
+def message_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
     if not rows:
         return ["No messages yet."]
     return [
-        f"{row['seq']:>5}  {moment(row['at_ms'])}  "
+        f"{row['seq']:>5}  {moment(row['at_ms'], zone)}  "
         f"{row['sender']}: {short(row['text'], 70)}  [{row['outcome']}]"
         for row in rows
     ]
@@ -117,7 +118,7 @@ async def turns(tx: Tx, folder: str | None, *, limit: int) -> Rows:
     ]
 
 
-def turn_lines(rows: Rows) -> list[str]:
+def turn_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
     if not rows:
         return ["No turns yet."]
     return table(
@@ -129,7 +130,7 @@ def turn_lines(rows: Rows) -> list[str]:
                 row["kind"],
                 row["state"],
                 row["attempt"],
-                moment(row["queued_ms"]),
+                moment(row["queued_ms"], zone),
                 _took(row),
                 row["reason"] or "",
             )
@@ -178,9 +179,9 @@ def _took(row: dict[str, Any]) -> str:
     return f"{(row['ended_ms'] - row['started_ms']) / 1000:.1f} s"
 
 
-def moment(at_ms: int) -> str:
-    """`11-22 09:30:01`, as this machine's clock shows it."""
-    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%m-%d %H:%M:%S")
+def moment(at_ms: int, zone: ZoneInfo) -> str:
+    """`11-22 09:30:01`."""
+    return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%m-%d %H:%M:%S")
 
 
 def short(text: str, width: int) -> str:

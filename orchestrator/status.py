@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from orchestrator import group_config, notice_reports
 from orchestrator.models import LiveRun, Run, RunId, RunState, TaskStatus, Turn, TurnState
@@ -182,8 +183,8 @@ def _seconds(milliseconds: int) -> float:
 # For people
 
 
-def lines(found: dict[str, Any]) -> list[str]:
-    """`andy status`."""
+def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
+    """`andy status`; without a zone, by this machine's clock."""
     isolation = "isolated" if found["isolated"] else "NOT isolated"
     image = f", image {found['image']}" if found["image"] else ""
     stopping = " and is stopping" if found["stopping"] else ""
@@ -199,17 +200,17 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"containers  {held} of {found['slots']}",
         *(f"  {_container_told(one)}" for one in found["containers"]),
         *(["last starts"] if found["conversations"] else []),
-        *(f"  {_conversation_told(one)}" for one in found["conversations"]),
+        *(f"  {_conversation_told(one, zone)}" for one in found["conversations"]),
         f"waiting     {len(found['waiting']) or 'nothing'}",
         *(f"  {_waiting_told(one)}" for one in found["waiting"]),
-        f"reminders   {_coming_told(found['reminders']['pending'], found['reminders']['next'])}",
-        f"tasks       {_coming_told(found['tasks']['active'], found['tasks']['next'])}",
+        f"reminders   {_coming_told(found['reminders']['pending'], found['reminders']['next'], zone)}",
+        f"tasks       {_coming_told(found['tasks']['active'], found['tasks']['next'], zone)}",
         f"turns       {_counts_told(found['turns'])}",
         f"outbox      {_outbox_told(found['outbox'])}",
         f"errors      {'of the last 24 hours:' if found['errors'] else 'none in 24 hours'}",
-        *(f"  {_error_told(one)}" for one in found["errors"]),
+        *(f"  {_error_told(one, zone)}" for one in found["errors"]),
         *(["notices     urgent, told in the last 24 hours:"] if found["notices"] else []),
-        *(f"  {_notice_told(one)}" for one in found["notices"]),
+        *(f"  {_notice_told(one, zone)}" for one in found["notices"]),
     ]
 
 
@@ -241,9 +242,9 @@ def _container_told(one: dict[str, Any]) -> str:
     return f"{one['group']}: {state}{doing}; run {one['run']}, {_span(one['age_seconds'])} old"
 
 
-def _conversation_told(one: dict[str, Any]) -> str:
+def _conversation_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
     reason = f": {short(one['reason'], 90)}" if one["reason"] else ""
-    return f"{one['group']}: {_at(one['started_ms'])}, {one['mode'].replace('_', ' ')}{reason}"
+    return f"{one['group']}: {_at(one['started_ms'], zone)}, {one['mode'].replace('_', ' ')}{reason}"
 
 
 def _waiting_told(one: dict[str, Any]) -> str:
@@ -254,8 +255,8 @@ def _waiting_told(one: dict[str, Any]) -> str:
     return f"{one['place']}. {one['group']}: {what}, waits {_span(one['waited_seconds'])}{reason}"
 
 
-def _coming_told(count: int, coming: Sequence[dict[str, Any]]) -> str:
-    told = ", ".join(f"{one['group']} {_at(one['due_ms'])}" for one in coming)
+def _coming_told(count: int, coming: Sequence[dict[str, Any]], zone: ZoneInfo | None) -> str:
+    told = ", ".join(f"{one['group']} {_at(one['due_ms'], zone)}" for one in coming)
     return f"{count}, next: {told}" if told else "none"
 
 
@@ -268,19 +269,19 @@ def _outbox_told(counts: dict[str, int]) -> str:
     return f"{waiting} waiting, {dead} dead" + (": see 'andy outbox list'" if dead else "")
 
 
-def _error_told(one: dict[str, Any]) -> str:
-    last = f"last {_at(one['last_ms'])} in {one['group']}"
+def _error_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+    last = f"last {_at(one['last_ms'], zone)} in {one['group']}"
     return f"{one['count']} × {one['kind']}, {last}: {short(one['reason'] or 'no reason', 70)}"
 
 
-def _notice_told(one: dict[str, Any]) -> str:
+def _notice_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
     number = f" {one['id']}" if one["id"] is not None else ""
-    where = f"{_at(one['at_ms'])} {one['group']}, turn {one['turn']}"
+    where = f"{_at(one['at_ms'], zone)} {one['group']}, turn {one['turn']}"
     return f"{where}: {one['priority']}{number} {one['event_type']}: {short(one['text'], 80)}"
 
 
-def _at(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%m-%d %H:%M")
+def _at(at_ms: int, zone: ZoneInfo | None) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%m-%d %H:%M")
 
 
 def _span(seconds: float) -> str:

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
@@ -305,12 +306,12 @@ def _place_beside(root: Path, now_ms: int) -> Path:
     return place
 
 
-def summary_lines(done: Restored) -> list[str]:
-    """What a person is told."""
+def summary_lines(done: Restored, *, zone: ZoneInfo | None) -> list[str]:
+    """What a person is told; without a zone, by this machine's clock."""
     if done.manifest is None:
         lines = ["The database is restored; groups/ and sessions are as they were."]
     else:
-        at = datetime.fromtimestamp(done.manifest.created_ms / 1000).astimezone()
+        at = datetime.fromtimestamp(done.manifest.created_ms / 1000, zone)
         lines = [f"Restored as it was on {at:%Y-%m-%d %H:%M}: {done.contents.files:,} files."]
     if done.aside is not None:
         lines.append(f"What was there before is in {done.aside}")

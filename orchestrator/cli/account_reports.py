@@ -14,7 +14,7 @@ from orchestrator.credentials import budgets as rules
 from orchestrator.credentials.prices import AS_OF
 from orchestrator.errors import BadRequest, BadTime
 from orchestrator.models import Folder
-from orchestrator.reports import Rows, table
+from orchestrator.reports import Rows, moment, table
 from orchestrator.store import audit as audit_store
 from orchestrator.store import budgets as budget_store
 from orchestrator.store import groups
@@ -188,7 +188,7 @@ def _budget_row(row: dict[str, Any]) -> tuple[str, ...]:
         _amount(row["unit"], row["amount"]),
         _amount(row["unit"], row["used"]) + unpriced,
         state,
-        row["ends"],
+        f"{datetime.fromisoformat(row['ends']):%a %Y-%m-%d %H:%M}",
     )
 
 
@@ -237,14 +237,14 @@ async def audit(tx: Tx, folder: str | None, *, since: int, limit: int) -> Rows:
     return await audit_store.newest(tx, limit=limit, folder=known, since_ms=since)
 
 
-def audit_lines(rows: Rows) -> list[str]:
+def audit_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
     if not rows:
         return ["Nothing is recorded."]
     head = ("row", "time", "group", "what", "how")
     return table(
         head,
         [
-            (str(row["id"]), _time(row["at_ms"]), row["group"] or "", row["kind"], _how(row["detail"]))
+            (str(row["id"]), moment(row["at_ms"], zone), row["group"] or "", row["kind"], _how(row["detail"]))
             for row in rows
         ],
     )
@@ -253,10 +253,6 @@ def audit_lines(rows: Rows) -> list[str]:
 def _how(detail: dict[str, Any]) -> str:
     told = (f"{name}={value}" for name, value in detail.items() if value not in (None, "", 0))
     return " ".join(" ".join(told).split())[:160]
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("%m-%d %H:%M:%S")
 
 
 async def verify_audit(tx: Tx) -> dict[str, Any]:

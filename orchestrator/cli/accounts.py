@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -14,8 +15,8 @@ audit_app = App(name="audit", help="What was asked, refused and reached, as it w
 
 
 def usage(
-    *,
     group: GroupOption = None,
+    *,
     by: Annotated[
         Literal["day", "group", "task", "kind", "model"], Parameter(help="What a line is.")
     ] = "day",
@@ -58,9 +59,9 @@ def list_budgets(*, as_json: JsonOption = False, home: HomeOption = None) -> Non
 def set_budget(
     amount: Annotated[str, Parameter(help="Tokens as 200000, 200k or 2M, all kinds added; money as 5usd.")],
     /,
+    group: GroupOption = None,
     *,
     per: Annotated[Literal["day", "month"], Parameter(help="Of the time zone in TZ.")],
-    group: GroupOption = None,
     background: Annotated[
         bool, Parameter(negative="", help="Bound only what nobody waits for: tasks, the worker, free cycles.")
     ] = False,
@@ -99,8 +100,8 @@ def remove_budget(
 
 @audit_app.default
 def audit(
-    *,
     group: GroupOption = None,
+    *,
     since: Annotated[
         str | None, Parameter(help="A time, or how long ago: 2026-11-22T09:00, 30m, 2h, 7d. [the beginning]")
     ] = None,
@@ -110,7 +111,7 @@ def audit(
 ) -> None:
     """List the newest requests to the model, refusals, connections and commands. Works with Andy down.
 
-    Example: `andy audit --group family --since 2h`
+    Example: `andy audit family --since 2h`
     """
     from orchestrator.cli import account_reports, terminal
 
@@ -119,7 +120,7 @@ def audit(
     read(
         home,
         lambda tx: account_reports.audit(tx, group, since=begin, limit=limit),
-        account_reports.audit_lines,
+        partial(account_reports.audit_lines, zone=at.zone),
         as_json=as_json,
     )
 

@@ -13,8 +13,8 @@ cron_app = App(name="cron", help="Everything that is to happen at a time.")
 
 @cron_app.command(name="list")
 def list_cron(
-    *,
     group: GroupOption = None,
+    *,
     with_over: Annotated[
         bool,
         Parameter(name="--all", negative="", help="Also what is over: paused tasks, sent notifications."),
@@ -24,8 +24,15 @@ def list_cron(
 ) -> None:
     """List scheduled tasks, notifications and reminders in one timetable, the next first.
 
-    Example: `andy cron list --group family`
+    Example: `andy cron list family`
     """
     from orchestrator import timetable
+    from orchestrator.cli import terminal
 
-    read(home, lambda tx: timetable.rows(tx, group, with_over=with_over), timetable.lines, as_json=as_json)
+    zone = terminal.zone_of(home)
+    read(
+        home,
+        lambda tx: timetable.rows(tx, group, with_over=with_over, zone=zone),
+        timetable.lines,
+        as_json=as_json,
+    )

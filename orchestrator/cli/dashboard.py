@@ -20,10 +20,10 @@ NO_DASHBOARD = "There is no dashboard yet: it is made with the first task."
 
 
 @dashboard_app.command(name="show")
-def show_board(*, group: GroupOption = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+def show_board(group: GroupOption = None, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Show a group's dashboard as its agent reads it. Works with Andy down, as all but 'worker --llm' do.
 
-    Example: `andy dashboard show --group family`
+    Example: `andy dashboard show family`
     """
     from orchestrator.cli import boards
     from orchestrator.clock import SystemClock
@@ -44,8 +44,8 @@ def show_board(*, group: GroupOption = None, as_json: JsonOption = False, home: 
 
 @dashboard_app.command
 def tasks(
-    *,
     group: GroupOption = None,
+    *,
     with_all: Annotated[
         bool, Parameter(name="--all", negative="", help="Parked and ended ones too.")
     ] = False,
@@ -72,10 +72,10 @@ def tasks(
 
 
 @dashboard_app.command
-def questions(*, group: GroupOption = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+def questions(group: GroupOption = None, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List open questions.
 
-    Example: `andy dashboard questions --group family`
+    Example: `andy dashboard questions family`
     """
     from orchestrator.cli import boards
     from orchestrator.dashboard.views import told
@@ -94,8 +94,8 @@ def questions(*, group: GroupOption = None, as_json: JsonOption = False, home: H
 
 @dashboard_app.command
 def notifications(
-    *,
     group: GroupOption = None,
+    *,
     status: Annotated[Status | None, Parameter(help="Only these.")] = None,
     task: Annotated[str | None, Parameter(help="Only those of this task.")] = None,
     limit: LimitOption = 200,
@@ -121,8 +121,8 @@ def notifications(
 
 @dashboard_app.command
 def history(
-    *,
     group: GroupOption = None,
+    *,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -146,8 +146,8 @@ def answer(
     question: Annotated[str, Parameter(help="Its id, or the beginning of it.")],
     text: Annotated[str, Parameter(help="The answer; at most 10,000 characters.")],
     /,
-    *,
     group: GroupOption = None,
+    *,
     home: HomeOption = None,
 ) -> None:
     """Answer an open question.
@@ -161,8 +161,8 @@ def answer(
 
 @dashboard_app.command
 def worker(
-    *,
     group: GroupOption = None,
+    *,
     llm: Annotated[bool, Parameter(negative="", help="Have the model look; needs a running Andy.")] = False,
     rules: Annotated[bool, Parameter(negative="", help="Have the rules look. This is the default.")] = False,
     dry_run: Annotated[bool, Parameter(negative="", help="Only tell what the rules would do.")] = False,
@@ -174,11 +174,11 @@ def worker(
 
     Example: `andy dashboard worker --dry-run`
     """
-    from orchestrator.cli import boards
+    from orchestrator.cli import boards, terminal
 
     if limit:
         found = boards.look(home, group, partial(boards.cycles, limit=limit))
-        show(found, _cycle_lines, as_json=as_json)
+        show(found, partial(_cycle_lines, zone=terminal.zone_of(home)), as_json=as_json)
     elif llm and not rules:
         show(
             boards.ask_model(home, group),
@@ -190,10 +190,10 @@ def worker(
 
 
 @dashboard_app.command(name="export")
-def export_files(directory: Path, /, *, group: GroupOption = None, home: HomeOption = None) -> None:
+def export_files(directory: Path, /, group: GroupOption = None, *, home: HomeOption = None) -> None:
     """Write a dashboard as JSON files into a directory.
 
-    Example: `andy dashboard export ~/board --group family`
+    Example: `andy dashboard export ~/board family`
     """
     from orchestrator.cli import boards
 
@@ -204,14 +204,14 @@ def export_files(directory: Path, /, *, group: GroupOption = None, home: HomeOpt
 def import_files(
     directory: Path,
     /,
-    *,
     group: GroupOption = None,
+    *,
     replace: Annotated[bool, Parameter(negative="", help="In the place of all that is there.")] = False,
     home: HomeOption = None,
 ) -> None:
     """Add from JSON files what a dashboard has not, by id; all of it, or nothing if a row does not fit.
 
-    Example: `andy dashboard import ~/board --group family`
+    Example: `andy dashboard import ~/board family`
     """
     from orchestrator.cli import boards
 
@@ -246,15 +246,21 @@ def _said(step: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in step.items() if value is not None)
 
 
-def _cycle_lines(found: list[dict[str, Any]]) -> list[str]:
+def _cycle_lines(found: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
     from orchestrator.reports import table
 
     rows = [
-        (str(one["id"]), _time(one["started_ms"]), one["kind"], one["outcome"] or "runs", one["error"] or "")
+        (
+            str(one["id"]),
+            _time(one["started_ms"], zone),
+            one["kind"],
+            one["outcome"] or "runs",
+            one["error"] or "",
+        )
         for one in found
     ]
     return table(("cycle", "began", "kind", "outcome", "error"), rows) if rows else ["There were no cycles."]
 
 
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, ZoneInfo("UTC")).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+def _time(at_ms: int, zone: ZoneInfo) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%Y-%m-%d %H:%M:%S")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
@@ -199,7 +200,11 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     from orchestrator import status as telling
     from orchestrator.cli import terminal
 
-    show(asyncio.run(terminal.status(home)), telling.lines, as_json=as_json)
+    show(
+        asyncio.run(terminal.status(home)),
+        partial(telling.lines, zone=terminal.zone_of(home)),
+        as_json=as_json,
+    )
 
 
 @app.command
@@ -221,11 +226,17 @@ def messages(
     from orchestrator import reports
     from orchestrator.cli import terminal, trace
 
+    zone = terminal.zone_of(home)
     if message_id is not None:
         found = asyncio.run(terminal.follow_message(home, group, message_id))
-        show(found, trace.lines, as_json=as_json)
+        show(found, partial(trace.lines, zone=zone), as_json=as_json)
         return
-    read(home, lambda tx: reports.messages(tx, group, limit=limit), reports.message_lines, as_json=as_json)
+    read(
+        home,
+        lambda tx: reports.messages(tx, group, limit=limit),
+        partial(reports.message_lines, zone=zone),
+        as_json=as_json,
+    )
 
 
 @app.command
@@ -242,8 +253,10 @@ def turns(
     Example: `andy turns family`
     """
     from orchestrator import reports
+    from orchestrator.cli import terminal
 
-    read(home, lambda tx: reports.turns(tx, group, limit=limit), reports.turn_lines, as_json=as_json)
+    lines = partial(reports.turn_lines, zone=terminal.zone_of(home))
+    read(home, lambda tx: reports.turns(tx, group, limit=limit), lines, as_json=as_json)
 
 
 @app.command

@@ -18,6 +18,7 @@ HomeOption = Annotated[
 JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for machines.")]
 LimitOption = Annotated[int, Parameter(help="List at most so many.")]
 GroupArgument = Annotated[str, Parameter(help="A group, by its folder name: see 'andy groups list'.")]
+# Before the `*` of a command and after the `/`, so that both GROUP and --group GROUP reach it.
 GroupOption = Annotated[str | None, Parameter(help="Only this group, by its folder name.")]
 NewFolderArgument = Annotated[str, Parameter(help="A new folder name: up to 64 letters, digits and dashes.")]
 

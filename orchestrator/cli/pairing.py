@@ -11,11 +11,12 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
+from zoneinfo import ZoneInfo
 
 import structlog
 
 from orchestrator.cli.client import Client
-from orchestrator.cli.terminal import home_of
+from orchestrator.cli.terminal import home_of, zone_of
 from orchestrator.errors import AndyError, NotRunning
 from orchestrator.home import Home
 
@@ -31,7 +32,7 @@ async def pair(given: Path | None, *, phone: str, anew: bool) -> int:
     """Show codes until a phone takes one. Raises `NotPaired` with the reason when none does."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     home = home_of(given)
-    screen = Screen(sys.stdout)
+    screen = Screen(sys.stdout, zone_of(given))
     is_up = await _is_up(home)
     async with aclosing(_attempt(home, phone=phone, anew=anew, is_up=is_up)) as attempt:
         async for told in attempt:
@@ -111,15 +112,16 @@ def _put_aside(store: Path) -> None:
 class Screen:
     """Shows how pairing goes: on a terminal each code in the place of the one before."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, zone: ZoneInfo) -> None:
         self._out = out
+        self._zone = zone
         self._lines = 0
         self._last = ""
 
     def show(self, told: Told) -> None:
         if told["state"] in ("expired", "failed"):
             return  # said as an error
-        text = lines_of(told)
+        text = lines_of(told, self._zone)
         if text == self._last:
             return
         if self._lines and self._out.isatty():
@@ -129,11 +131,11 @@ class Screen:
         self._out.flush()
 
 
-def lines_of(told: Told) -> str:
+def lines_of(told: Told, zone: ZoneInfo) -> str:
     """What a person at a terminal is shown. Pure."""
     if told["state"] != "showing":
         return str(told["text"])
-    until = datetime.fromtimestamp(told["until_ms"] / 1000).astimezone()
+    until = datetime.fromtimestamp(told["until_ms"] / 1000, zone)
     code = f"    {told['letters']}\n" if told["letters"] else qr_text(told["qr"])
     later = "" if told["letters"] else "; a new one follows"
     return f"{told['text']}\n\n{code}\nIt holds until {until:%H:%M:%S}{later}. Ctrl-C ends."
@@ -174,18 +176,18 @@ async def status(given: Path | None) -> Told:
     return {**found, **told, "is_running": True}
 
 
-def status_lines(found: Told) -> list[str]:
-    """For people. Pure but for the zone."""
+def status_lines(found: Told, *, zone: ZoneInfo) -> list[str]:
+    """For people. Pure."""
     return [
         f"account            {found['account'] or 'none: pair one with andy whatsapp pair'}",
         f"state              {_state(found)}",
         *([f"to do              {found['advice']}"] if found["advice"] else []),
-        f"connected since    {_at(found['connected_since_ms'])}",
-        f"last receipt       {_at(found['last_receipt_ms'])}",
-        f"last message in    {_at(found['last_message_ms'])}",
-        f"last disconnect    {_with_reason(found['last_disconnect_ms'], found['last_disconnect'])}",
+        f"connected since    {_at(found['connected_since_ms'], zone)}",
+        f"last receipt       {_at(found['last_receipt_ms'], zone)}",
+        f"last message in    {_at(found['last_message_ms'], zone)}",
+        f"last disconnect    {_with_reason(found['last_disconnect_ms'], found['last_disconnect'], zone)}",
         f"last error         {found['last_error'] or '—'}",
-        *([f"next try           {_at(found['next_try_ms'])}"] if found["next_try_ms"] else []),
+        *([f"next try           {_at(found['next_try_ms'], zone)}"] if found["next_try_ms"] else []),
     ]
 
 
@@ -194,11 +196,12 @@ def _state(found: Told) -> str:
     return words if found["is_running"] else f"{words} (Andy is not running)"
 
 
-def _at(at_ms: int | None) -> str:
+def _at(at_ms: int | None, zone: ZoneInfo) -> str:
     if at_ms is None:
         return "—"
-    return f"{datetime.fromtimestamp(at_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{datetime.fromtimestamp(at_ms / 1000, zone):%Y-%m-%d %H:%M:%S}"
 
 
-def _with_reason(at_ms: int | None, reason: str) -> str:
-    return f"{_at(at_ms)}: {reason}" if at_ms and reason else _at(at_ms)
+def _with_reason(at_ms: int | None, reason: str, zone: ZoneInfo) -> str:
+    at = _at(at_ms, zone)
+    return f"{at}: {reason}" if at_ms and reason else at

@@ -24,8 +24,8 @@ DONE = {
 
 @tasks_app.command(name="list")
 def list_tasks(
-    *,
     group: GroupOption = None,
+    *,
     with_over: Annotated[
         bool, Parameter(name="--all", negative="", help="Completed and cancelled ones too.")
     ] = False,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator import lean
-from orchestrator.errors import AndyError, BadRequest, NotRunning
+from orchestrator.errors import AndyError, BadRequest, NotRunning, SettingError
 from orchestrator.home import Home, home_directory
 
 if TYPE_CHECKING:
@@ -387,7 +387,7 @@ def back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) ->
         made = backup.back_up(home, target, with_env=with_env, replaces=force, clock=clock, say=say_aside)
         return backup.summary_lines(made)
     if sys.stdout.isatty():
-        raise BadRequest("A backup is no text for a terminal: send it to a file, 'andy backup - > FILE'.")
+        raise BadRequest("A backup is no text for a terminal: put '> FILE' after 'andy backup -'.")
     # A file of its own: what a broken pipe did not take, Python would try to write again at its end.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     made = backup.stream(home, out, with_env=with_env, clock=clock, say=say_aside)
@@ -402,7 +402,11 @@ def restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
     from orchestrator.clock import SystemClock
 
     done = restoring.restore(home_of(given), source, force=force, clock=SystemClock(), say=say_aside)
-    return restoring.summary_lines(done)
+    try:
+        zone = zone_of(given)
+    except SettingError:  # in the settings that were restored: the next start names it
+        zone = None
+    return restoring.summary_lines(done, zone=zone)
 
 
 def build_image(given: Path | None, *, base: str, tag: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from orchestrator.container import log_files
 from orchestrator.container.log_files import Told
@@ -193,10 +194,10 @@ def _last_attempt(turn: dict[str, Any]) -> dict[str, Any] | None:
 # For people
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
     """What befell a message, line by line, and what it waits for."""
     told = [*_arrival_lines(found), *_turn_lines(found), *_reply_lines(found)]
-    return [f"{moment(at_ms)}  {text}" if at_ms else f"{'':14}  {text}" for at_ms, text in told]
+    return [f"{moment(at_ms, zone)}  {text}" if at_ms else f"{'':14}  {text}" for at_ms, text in told]
 
 
 def _arrival_lines(found: dict[str, Any]) -> Iterator[tuple[int | None, str]]:

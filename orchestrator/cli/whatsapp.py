@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -38,6 +39,7 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 
     Example: `andy whatsapp status`
     """
-    from orchestrator.cli import pairing
+    from orchestrator.cli import pairing, terminal
 
-    show(asyncio.run(pairing.status(home)), pairing.status_lines, as_json=as_json)
+    lines = partial(pairing.status_lines, zone=terminal.zone_of(home))
+    show(asyncio.run(pairing.status(home)), lines, as_json=as_json)

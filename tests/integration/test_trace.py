@@ -13,7 +13,7 @@ from orchestrator.cli.trace import NoMessage
 from orchestrator.container import log_files
 from orchestrator.models import OutboxState, Run
 from orchestrator.store import outbox
-from tests.fakes.household import Household
+from tests.fakes.household import SEOUL, Household
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def logged(household: Household, logs: Path, run: Run, kind: str, **facts: objec
 
 
 def told(found: dict[str, Any]) -> str:
-    return "\n".join(line[16:] for line in trace.lines(found))
+    return "\n".join(line[16:] for line in trace.lines(found, zone=SEOUL))
 
 
 async def test_an_answered_message_is_followed_to_its_reply(household, clock, logs):

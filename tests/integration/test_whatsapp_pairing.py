@@ -7,6 +7,7 @@ import inspect
 import io
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -177,7 +178,7 @@ def test_a_code_at_a_terminal_takes_the_place_of_the_one_before():
             return True
 
     out = Terminal()
-    shown = screen.Screen(out)
+    shown = screen.Screen(out, ZoneInfo("Asia/Seoul"))
     shown.show(a_code(qr="2@one"))
     shown.show(a_code(qr="2@one"))
     shown.show(a_code(qr="2@two"))
@@ -189,7 +190,7 @@ def test_a_code_at_a_terminal_takes_the_place_of_the_one_before():
 
 def test_a_code_in_a_file_has_no_marks_of_a_terminal():
     out = io.StringIO()
-    shown = screen.Screen(out)
+    shown = screen.Screen(out, ZoneInfo("Asia/Seoul"))
     shown.show(a_code(qr="2@one"))
     shown.show(a_code(letters="ABCD-EFGH"))
 

@@ -1,0 +1,128 @@
+"""What all commands have in common for people: the times of their home, and where a group is named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from cyclopts import App
+from cyclopts.exceptions import UnusedCliTokensError
+
+from orchestrator import registration
+from orchestrator.cli import account_reports, pairing
+from orchestrator.cli.main import app
+from orchestrator.models import Folder
+from orchestrator.store import audit, dashboard_cycles, groups, reminders
+from orchestrator.store.budgets import Period
+from orchestrator.store.database import Database
+from tests.fakes.clock import FakeClock
+from tests.fakes.household import Household, a_message
+
+HOME_ZONE = ZoneInfo("Asia/Seoul")
+AT_MS = 1_795_372_200_000
+"""2026-11-22 18:30 in UTC, 13:30 in New York, and 03:30 of the next day in Seoul."""
+FAMILY = Folder("family")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Something of each kind that has a time, in a home whose zone is not that of the machine."""
+    (tmp_path / ".env").write_text("TZ=Asia/Seoul\n")
+    (tmp_path / "groups").mkdir()
+    monkeypatch.delenv("TZ", raising=False)
+    monkeypatch.setattr("orchestrator.clock.SystemClock.now_ms", lambda _: AT_MS)
+    asyncio.run(_fill(tmp_path))
+    return tmp_path
+
+
+async def _fill(root: Path) -> None:
+    database = await Database.open(root / "store" / "messages.db")
+    house = Household(database, clock=FakeClock(wall_ms=AT_MS))
+    await house.add_group("family", requires_trigger=False)
+    await house.intake.accept(a_message("what is new?", sent_ms=AT_MS))
+    async with database.transaction() as tx:
+        await registration.ensure_main(tx, now_ms=AT_MS)
+        family = await groups.known(tx, "family")
+        await reminders.add(tx, family, text="stretch", due_ms=AT_MS, now_ms=AT_MS)
+        await dashboard_cycles.begin(tx, FAMILY, "rules", trigger={}, now_ms=AT_MS)
+        await audit.append(tx, audit.Event(at_ms=AT_MS, kind="model.asked", folder=FAMILY))
+        await account_reports.set_budget(
+            tx,
+            account_reports.parse_amount("5usd"),
+            period=Period.DAY,
+            folder=None,
+            is_background=False,
+            now_ms=AT_MS,
+        )
+    await database.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("messages family", "11-23 03:30:00"),
+        ("messages family --id 1", "11-23 03:30:00"),
+        ("turns", "11-23 03:30:00"),
+        ("cron list", "Mon 2026-11-23 03:30 "),
+        ("audit", "11-23 03:30:00"),
+        ("budget list", "Tue 2026-11-24 00:00"),
+        ("usage", "Tue 2026-11-24 00:00"),
+        ("dashboard worker --limit 5 family", "2026-11-23 03:30:00"),
+    ],
+)
+def test_people_are_told_the_time_of_their_home(home, capsys, line, told):
+    app([*line.split(), "--home", str(home)], result_action="return_value")
+
+    said = capsys.readouterr().out
+    assert told in said
+    assert [other for other in ("18:30", "13:30", "+09:00", "15:00") if other in said] == []
+
+
+def test_the_connection_of_whatsapp_is_told_in_that_time_too():
+    found = dict.fromkeys(("account", "advice", "last_disconnect", "last_error"), "")
+    times = ("connected_since_ms", "last_receipt_ms", "last_message_ms", "last_disconnect_ms", "next_try_ms")
+    rows = {**found, "state": "connected", "is_running": True, **dict.fromkeys(times, AT_MS)}
+
+    said = "\n".join(pairing.status_lines(rows, zone=HOME_ZONE))
+
+    assert said.count("2026-11-23 03:30:00") == len(times)
+
+
+def commands(found: App = app, *path: str) -> Iterator[tuple[str, App]]:
+    """Every command that can be given, with its words."""
+    if found.default_command is not None and path:
+        yield " ".join(path), found
+    for name in found:
+        if not name.startswith("-"):
+            yield from commands(found[name], *path, name)
+
+
+OF_A_GROUP = {
+    words: [one.name for one in found.assemble_argument_collection() if one.required]
+    for words, found in commands()
+    if any("--group" in one.names for one in found.assemble_argument_collection())
+}
+
+
+@pytest.mark.parametrize("command", OF_A_GROUP)
+def test_a_group_is_named_with_or_without_its_option(command):
+    """It stands after what else has a place."""
+    needed = [
+        word for name in OF_A_GROUP[command] for word in (("--per", "day") if name == "--per" else ("x",))
+    ]
+    parse = partial(app.parse_args, exit_on_error=False, print_error=False)
+
+    _, plain, _ = parse([*command.split(), *needed, "family"])
+    _, named, _ = parse([*command.split(), *needed, "--group", "family"])
+
+    assert plain.arguments["group"] == named.arguments["group"] == "family"
+    with pytest.raises(UnusedCliTokensError):
+        parse([*command.split(), *needed, "family", "--group", "family"])
+
+
+def test_the_commands_of_one_group_are_found():
+    assert {"cron list", "dashboard answer", "events", "audit", "budget set"} <= set(OF_A_GROUP)
