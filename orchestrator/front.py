@@ -18,9 +18,12 @@ from orchestrator.hints import Hints
 from orchestrator.inbound.intake import Intake
 from orchestrator.models import Group, LiveRun
 from orchestrator.scheduler.timing import times_for
-from orchestrator.serve import Server
+from orchestrator.serve import BoundedConfig, Server
 from orchestrator.store.database import Database
 from orchestrator.waking import Waking
+
+HEAD_SECONDS = 10.0
+"""From the first byte of a request, or the connection, to the end of its headers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +48,11 @@ class Front:
 
     async def serve(self, listeners: Sequence[socket.socket]) -> None:
         """Serve until cancelled."""
-        import uvicorn
-
+        from orchestrator.web.connections import WebProtocol
         from orchestrator.web.refusals import Refusals
 
         refused = Refusals(self.database, clock=self.clock)
-        config = uvicorn.Config(
-            self._app(refused.note),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=2,
-            ws="none",
-        )
+        config = BoundedConfig(self._app(refused.note), http=WebProtocol, head_seconds=HEAD_SECONDS)
         async with asyncio.TaskGroup() as beside:
             noting = beside.create_task(refused.run(), name="web:refusals")
             await Server(config).serve_on(*listeners)

@@ -8,6 +8,10 @@ import sys
 import structlog
 
 from orchestrator.kept_log import KeptLog
+from orchestrator.throttle import ThrottledLogger
+
+_NOISY = ("asyncio", "uvicorn.error")
+"""Loggers that say a line, or a traceback, for whatever a stranger at a socket does."""
 
 
 def configure(level: str, *, kept: KeptLog | None = None) -> None:
@@ -36,5 +40,7 @@ def configure(level: str, *, kept: KeptLog | None = None) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    for name in _NOISY:
+        logging.getLogger(name).addFilter(ThrottledLogger())
     if kept is not None:
         logging.getLogger().addHandler(kept.handler)

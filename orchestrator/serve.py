@@ -1,15 +1,42 @@
-"""Serve an ASGI app on a socket that is bound beforehand, and leave signals to the app."""
+"""Serve an ASGI app on a socket that is bound beforehand, and leave signals to the app.
+
+Whoever connects may be hostile, so both servers of the host bound what uvicorn leaves open: how many
+connections are accepted at once, how many are held, and how long the head of a request may take.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import resource
 import socket
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 CUT_SECONDS = 1.0
+ACCEPTED_AT_ONCE = 32
+"""In one turn of the event loop. asyncio accepts all of them before a protocol can refuse the first, so
+this is how far the open files may exceed the bounds of a server."""
+QUEUE = 256
+"""Connections that the kernel keeps until they are accepted."""
+
+MAX_OPEN_FILES = 8192
+"""More than all servers together take: their connections are bounded."""
+
+
+def allow_open_files() -> None:
+    """Raise this process's limit of open files, where the system lets it: the usual 1024 are soon used."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # macOS refuses what it told to be allowed
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -20,7 +47,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(256)
+        listener.listen(QUEUE)
     except BaseException:
         listener.close()
         raise
@@ -37,6 +64,83 @@ def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[sock
         yield (listener, front)
 
 
+class BoundedConfig(uvicorn.Config):
+    """Settings of a server whose connections are a `BoundedProtocol`."""
+
+    def __init__(
+        self, app: Callable[..., Any], *, http: type[BoundedProtocol], head_seconds: float, **options: Any
+    ) -> None:
+        super().__init__(
+            app,
+            http=http,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            backlog=ACCEPTED_AT_ONCE,
+            timeout_graceful_shutdown=2,
+            **options,
+        )
+        self.head_seconds = head_seconds
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection: a head has to end in time, and `surplus` decides what goes when there are too many."""
+
+    _numbers = itertools.count()
+
+    def __init__(
+        self,
+        config: BoundedConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.number = next(self._numbers)
+        """Counts up with each connection: a smaller number is an older connection."""
+        self._head_seconds = config.head_seconds
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def surplus(self) -> Collection[BoundedProtocol]:
+        """Return the connections to drop now that this one has been made."""
+        return ()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._arm_head_timer()
+        for one in self.surplus():
+            one.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm_head_timer()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch_head()
+
+    def _watch_head(self) -> None:
+        is_head_begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        if not is_head_begun:
+            self._disarm_head_timer()
+        elif self._head_timer is None:
+            self._arm_head_timer()
+
+    def _arm_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self._head_seconds, self.transport.abort)
+
+    def _disarm_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
 class Server(uvicorn.Server):
     """Uvicorn without its signal handlers and without its tick ten times a second."""
 
@@ -46,6 +150,11 @@ class Server(uvicorn.Server):
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        for one in sockets or ():
+            one.listen(QUEUE)  # asyncio takes the kernel's queue and what it accepts at once for one number
 
     async def main_loop(self) -> None:
         await self._stopping.wait()

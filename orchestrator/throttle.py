@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Hashable
+
+MAX_KEYS = 1_000
+"""Of those who err choose their keys themselves, as with their addresses, none may fill the memory."""
 
 
 class Throttle:
@@ -20,9 +24,29 @@ class Throttle:
         if now < self._next.get(key, now):
             self._held[key] = self._held.get(key, 0) + 1
             return False
+        if len(self._next) >= MAX_KEYS:
+            self._next = {one: due for one, due in self._next.items() if now < due}
+            self._held = {one: held for one, held in self._held.items() if one in self._next}
         self._next[key] = now + self._seconds
         return True
 
     def take_held(self, key: Hashable) -> int:
         """Return how many were held back since the last that passed, and forget them."""
         return self._held.pop(key, 0)
+
+
+class ThrottledLogger(logging.Filter):
+    """Throttles the lines of one logger, and says with the next of a kind how many were left out."""
+
+    def __init__(self, throttle: Throttle | None = None) -> None:
+        super().__init__()
+        self._throttle = throttle or Throttle()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        # What follows the first line differs with each event: a socket's number, a traceback.
+        key = str(record.msg).partition("\n")[0]
+        if not self._throttle.passes(key):
+            return False
+        if held := self._throttle.take_held(key):
+            record.msg = f"(and {held} more like this were not logged) {record.msg}"
+        return True

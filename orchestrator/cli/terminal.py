@@ -70,7 +70,9 @@ async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
     from orchestrator.app import Orchestrator
     from orchestrator.credentials.secrets import CredentialSource
     from orchestrator.kept_log import KeptLog
+    from orchestrator.serve import allow_open_files
 
+    allow_open_files()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)

@@ -1,7 +1,8 @@
 """HTTP as the proxy takes it: uvicorn's own protocol, stricter in what it reads and how long it waits.
 
-Containers are hostile here. What uvicorn leaves open and this closes: a head that never ends, a client
-that never reads, one that opens every connection, and messages that two parsers could read differently.
+Containers are hostile here. What uvicorn leaves open and this closes, beside what every server of the host
+bounds: a client that never reads, one that opens every connection, and messages that two parsers could read
+differently.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, cast
 
 import h11
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from orchestrator.credentials import refusals
 from orchestrator.credentials.limits import Limits
+from orchestrator.serve import BoundedConfig, BoundedProtocol
 
 MAX_HEAD_BYTES = 16 * 1024
 
@@ -53,33 +53,29 @@ def _peer(transport: asyncio.BaseTransport) -> str:
     return str(address[0]) if address else ""
 
 
-class ProxyConfig(uvicorn.Config):
+class ProxyConfig(BoundedConfig):
     """Uvicorn's settings and the proxy's limits, which its protocol reads."""
 
     def __init__(self, app: Callable[..., Any], limits: Limits) -> None:
         super().__init__(
             app,
             http=ProxyProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
+            head_seconds=limits.head_seconds,
             date_header=False,
             server_header=False,
             proxy_headers=False,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_keep_alive=limits.keep_alive_seconds,
-            timeout_graceful_shutdown=2,
         )
         self.limits = limits
 
 
-class ProxyProtocol(H11Protocol):
+class ProxyProtocol(BoundedProtocol):
     """One connection of a container."""
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        config: BoundedConfig,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
@@ -89,29 +85,17 @@ class ProxyProtocol(H11Protocol):
         # The proxy logs for itself; a container could fill the log with uvicorn's complaints.
         self.logger = logging.Logger("credential-proxy", logging.CRITICAL)  # noqa: LOG001 - silent, here alone
         self._limits = cast("ProxyConfig", config).limits
-        self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if self._is_crowded():
-            transport.abort()
-        else:
-            self._arm_head_timer()
+    def surplus(self) -> Collection[BoundedProtocol]:
+        """Return this connection when its container, or all of them together, have too many."""
+        peers = [_peer(connection.transport) for connection in self.connections]
+        is_peer_greedy = peers.count(_peer(self.transport)) > self._limits.connections_a_peer
+        return (self,) if is_peer_greedy or len(peers) > self._limits.connections else ()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm_head_timer()
         self._disarm_stall_timer()
-        self._unset_keepalive_if_required()
         super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch_head()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._watch_head()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -141,26 +125,6 @@ class ProxyProtocol(H11Protocol):
         head = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
         for event in (head, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
-
-    def _is_crowded(self) -> bool:
-        peers = [_peer(connection.transport) for connection in self.connections]
-        is_peer_greedy = peers.count(_peer(self.transport)) > self._limits.connections_a_peer
-        return is_peer_greedy or len(peers) > self._limits.connections
-
-    def _watch_head(self) -> None:
-        is_head_begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        if not is_head_begun:
-            self._disarm_head_timer()
-        elif self._head_timer is None:
-            self._arm_head_timer()
-
-    def _arm_head_timer(self) -> None:
-        self._head_timer = self.loop.call_later(self._limits.head_seconds, self.transport.abort)
-
-    def _disarm_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
 
     def _disarm_stall_timer(self) -> None:
         if self._stall_timer is not None:

@@ -10,10 +10,10 @@ import asyncio
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -30,6 +30,8 @@ from orchestrator.throttle import Throttle
 
 log = structlog.get_logger(__name__)
 
+Counted = TypeVar("Counted", str, Folder)
+
 LINGER_SECONDS = 2.0
 _REASONS = {
     400: "Bad Request",
@@ -43,8 +45,12 @@ _REASONS = {
 class Limits:
     """Bounds of the proxy. Times are seconds."""
 
+    connections_a_peer: int = 96
+    """Of one container, whatever it has sent on them."""
     connections_a_group: int = 64
+    """With a token of the group, from the moment it is known: those that are being made count, too."""
     connections: int = 512
+    """Over all: more than five containers may have."""
     head_seconds: float = 10.0
     connect_seconds: float = 10.0
     idle_seconds: float = 600.0
@@ -86,7 +92,7 @@ class EgressProxy:
         self._internet = internet or Internet()
         self._limits = limits or Limits()
         self._open: Counter[Folder] = Counter()
-        self._served = 0
+        self._connected: Counter[str] = Counter()
         self._throttle = Throttle()
         self._peers = Peers()
 
@@ -114,19 +120,30 @@ class EgressProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One job: whatever goes wrong in it ends this connection alone."""
-        self._served += 1
-        try:
-            if self._served <= self._limits.connections:
-                await self._answer(reader, writer)
-        except (Gone, OSError, TimeoutError):
-            log.debug("egress.broke_off")
-        except Exception:
-            log.exception("egress.failed")
-        finally:
-            self._served -= 1
-            await _hang_up(writer)
+        peer = _peer(writer)
+        if (crowd := self._crowd(peer)) is not None:
+            self._refused(None, None, peer, crowd)
+            writer.transport.abort()  # who opens many gets neither an answer nor time for it
+            return
+        with _counted(self._connected, peer):
+            try:
+                await self._answer(reader, writer, peer)
+            except (Gone, OSError, TimeoutError):
+                log.debug("egress.broke_off")
+            except Exception:
+                log.exception("egress.failed")
+            finally:
+                await _hang_up(writer)
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _crowd(self, peer: str) -> str | None:
+        """Say why there is no room for one more connection, if there is none."""
+        if self._connected[peer] >= self._limits.connections_a_peer:
+            return "this container has too many connections open"
+        if self._connected.total() >= self._limits.connections:
+            return "too many connections are open"
+        return None
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
         caller: Caller | None = None
         target: Target | None = None
         try:
@@ -134,16 +151,17 @@ class EgressProxy:
                 asked = await read_connect(reader)
             target = asked.target
             caller = await self._identify(asked.token)
-            line = await self._reach(caller, target, _peer(writer))
+            self._check(caller, target, peer)
+            assert caller is not None
+            with _counted(self._open, caller.folder):
+                line = await self._reach(target)
+                await self._carry(caller, asked, (reader, writer), line)
         except (BadHead, Unreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
-            self._refused(caller, target, _peer(writer), str(error))
+            self._refused(caller, target, peer, str(error))
             await _refuse(writer, status, str(error))
-            return
-        assert caller is not None
-        await self._carry(caller, asked, (reader, writer), line)
 
-    async def _reach(self, caller: Caller | None, target: Target, peer: str) -> Line:
+    def _check(self, caller: Caller | None, target: Target, peer: str) -> None:
         if caller is None:
             raise BadHead(407, "this token belongs to no run that is alive")
         if not self._peers.owns(caller.run_id, peer):
@@ -152,6 +170,8 @@ class EgressProxy:
             raise Unreachable("it is not on the list of this group")
         if self._open[caller.folder] >= self._limits.connections_a_group:
             raise Unreachable("this group has too many connections open")
+
+    async def _reach(self, target: Target) -> Line:
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
                 return await names.connect(self._internet, target)
@@ -167,13 +187,10 @@ class EgressProxy:
     ) -> None:
         tunnel = Tunnel(idle_seconds=self._limits.idle_seconds)
         began = time.monotonic()
-        self._open[caller.folder] += 1
         try:
             inside[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await tunnel.carry(inside, (line.reader, line.writer), asked.early)
         finally:
-            self._open[caller.folder] -= 1
-            self._open += Counter()  # forgets groups that have none
             line.writer.transport.abort()
             self._ended(caller, asked.target, line.address, tunnel.carried, time.monotonic() - began)
 
@@ -210,6 +227,18 @@ class EgressProxy:
             turn_id=caller.turn_id if caller else None,
             detail=detail,
         )
+
+
+@contextmanager
+def _counted(counter: Counter[Counted], key: Counted) -> Iterator[None]:
+    """Count one more under `key` until it is left."""
+    counter[key] += 1
+    try:
+        yield
+    finally:
+        counter[key] -= 1
+        if not counter[key]:
+            del counter[key]
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:

@@ -11,10 +11,13 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from orchestrator.web.connections import mark_admitted
 from orchestrator.web.refusals import Knock, OnRefusal
 
 OPEN_PATHS = frozenset({"/healthz"})
 OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+MAX_REQUESTS = 256
+"""Under way with the token, such as those that wait for a reply or for events."""
 
 
 class Guard:
@@ -24,15 +27,22 @@ class Guard:
         self._app = app
         self._token = token.encode()
         self._on_refusal = on_refusal
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             refusal = self._refusal(scope["path"], Headers(scope=scope))
+            if refusal is None and scope["path"] not in OPEN_PATHS:
+                mark_admitted(scope)
             if refusal is not None:
                 self._on_refusal(_knock(scope, refusal))
                 await refusal.response(scope, receive, send)
                 return
-        await self._app(scope, receive, send)
+        self._under_way += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._under_way -= 1
 
     def _refusal(self, path: str, headers: Headers) -> _Refusal | None:
         # A page that has its name resolve to 127.0.0.1 still sends its own name.
@@ -53,6 +63,8 @@ class Guard:
             if "text/html" in headers.get("accept", ""):
                 refusal.response.headers["WWW-Authenticate"] = 'Basic realm="Andy: the token is the password"'
             return refusal
+        if self._under_way >= MAX_REQUESTS:
+            return _refused(503, "busy", f"{MAX_REQUESTS} requests are under way: end some, then try again.")
         return None
 
 

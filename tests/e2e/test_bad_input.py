@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
+from tests.fakes.andy_process import PATIENCE_SECONDS, AndyProcess, until
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +157,37 @@ def test_a_group_that_cannot_be_registered_is_refused(andy: AndyProcess) -> None
         assert refused.returncode == 1
         assert named in _one_line(refused.stderr)
     assert "main group cannot be removed" in andy.cli("groups", "remove", "main").stderr
+
+
+def test_a_thousand_half_sent_requests_freeze_nobody(andy: AndyProcess) -> None:
+    host, _, port = andy.address.removeprefix("http://").partition(":")
+    resource.prlimit(andy.pid, resource.RLIMIT_NOFILE, (512, 20_000))
+    logged = andy.log.stat().st_size
+    with ExitStack() as stack:
+        silent = [stack.enter_context(_half_sent(host, int(port))) for _ in range(800)]
+        assert andy.cli("status").returncode == 0
+        assert andy.say("help")["outcome"] == "answered"
+        with andy.http(Authorization="") as http:
+            assert http.get("/healthz").json()["ok"] is True
+        until(lambda: all(_is_cut(one) for one in silent), what="each half-sent request is cut off")
+    assert andy.log.stat().st_size - logged < 64 * 1024
+
+
+def _half_sent(host: str, port: int) -> socket.socket:
+    connection = socket.create_connection((host, port), timeout=PATIENCE_SECONDS)
+    with suppress(OSError):  # it may be cut off already
+        connection.sendall(b"GET /heal")
+    connection.setblocking(False)
+    return connection
+
+
+def _is_cut(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _one_line(text: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -44,8 +44,10 @@ class Served:
         return self.events
 
     @asynccontextmanager
-    async def socket(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def socket(
+        self, *, peer: str = "127.0.0.1"
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(peer, 0))
         try:
             async with asyncio.timeout(60):
                 yield reader, writer
@@ -308,6 +310,36 @@ async def test_all_together_have_a_bounded_number_of_connections() -> None:
         await reader.readuntil(b"\r\n\r\n")
         async with served.socket() as (second, _):
             assert await second.read() == b""
+
+
+async def test_half_sent_requests_of_one_container_leave_room_for_the_others() -> None:
+    async with serving() as served, AsyncExitStack() as stack:
+        for _ in range(700):
+            _, writer = await stack.enter_async_context(served.socket(peer="127.0.0.2"))
+            writer.write(b"CONNECT good.example:443 HTTP/1.1\r\n")
+        (event,) = await served.until_noted()
+        assert await served.status("good.example:443") == 200
+    assert (event.detail["peer"], event.detail["reason"]) == (
+        "127.0.0.2",
+        "this container has too many connections open",
+    )
+
+
+async def test_connections_that_are_being_made_count_for_their_group() -> None:
+    async with serving(limits=Limits(connections_a_group=1)) as served, AsyncExitStack() as stack:
+        asked = asyncio.Event()
+
+        async def never(target: Target) -> list[str]:
+            asked.set()
+            return await asyncio.get_running_loop().create_future()
+
+        served.internet.resolve = never  # type: ignore[method-assign, assignment]
+        _, writer = await stack.enter_async_context(served.socket())
+        writer.write(connect("good.example:443"))
+        await asked.wait()
+        assert await served.status("good.example:443") == 403
+        (event,) = await served.until_noted()
+    assert event.detail["reason"] == "this group has too many connections open"
 
 
 async def test_a_place_that_breaks_off_ends_the_tunnel() -> None:
