@@ -35,9 +35,7 @@ class WebProtocol(BoundedProtocol):
         return not self.cycle.scope.get("state", {}).get(_ADMITTED)
 
     def surplus(self) -> Collection[BoundedProtocol]:
-        strangers = [
-            one for one in self.connections if isinstance(one, WebProtocol) and one.is_stranger
-        ]
+        strangers = [one for one in self.connections if isinstance(one, WebProtocol) and one.is_stranger]
         if len(strangers) <= MAX_STRANGERS:
             return ()
         strangers.sort(key=lambda one: one.number)
