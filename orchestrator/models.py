@@ -137,6 +137,10 @@ class Inbound:
     """The message that its sender took back; there is no text then."""
     ignored: str | None = None
     """Why it asks for nothing, whatever its text: a reaction, for one."""
+    file: str | None = None
+    """The words that stand for its file: the file's path, or why there is none."""
+    file_until_ms: int | None = None
+    """Its file is being fetched: the same message comes again with it, or its turn goes on at this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +169,10 @@ class Message:
     quote: Quote | None
     turn_id: TurnId | None
     ignored_reason: str | None
+    file: str | None = None
+    """The words in its text that stand for its file."""
+    file_until_ms: int | None = None
+    """Until when the file is being fetched; None of a message without one and when that is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

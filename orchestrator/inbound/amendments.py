@@ -19,6 +19,7 @@ UNKNOWN = "of a message that is not known"
 DELETED = "deleted by its sender"
 WITHDRAWN = "withdrawn: every message that asked was deleted"
 EDIT_OF_READ = "edit of a message that was read"
+FILE_CAME = "its file came, or never will"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> A
     if turn is None and not await _is_read(tx, target, group):
         if is_request:
             await messages.blank(tx, target)
-            return message
+            return replace(message, file=target.file)
         await messages.rewrite(tx, target.seq, message.text, is_request=False)
         return Amended(reason="edited", message=target)
     return _note(message, target, asked=turn is not None)

@@ -111,6 +111,11 @@ class Intake:
         if group is None:
             return Accepted(outcome="unregistered", reason="the chat is not registered")
         known = await messages.find(tx, message.chat_jid, message.id)
+        if known is not None and known.file_until_ms is not None and message.file_until_ms is None:
+            await messages.complete(tx, known, message)
+            return Accepted(
+                outcome="amended", seq=known.seq, turn_id=known.turn_id, reason=amendments.FILE_CAME
+            )
         if known is not None:
             return Accepted(
                 outcome="duplicate", seq=known.seq, turn_id=known.turn_id, reason=known.ignored_reason
@@ -205,7 +210,7 @@ class Intake:
 
     async def _why_ignored(self, tx: Tx, message: Inbound, group: Group) -> str | None:
         return triggers.ignored_reason(
-            message.text,
+            message.text or message.file or "",
             group,
             name=self._name,
             conversation=await _conversation(tx, message, group),
@@ -258,7 +263,7 @@ class Intake:
         self._bus.publish(
             f"message.{accepted.outcome}", message=message.id, turn=accepted.turn_id, detail=accepted.reason
         )
-        if accepted.turn_id is not None:
+        if accepted.turn_id is not None or accepted.reason == amendments.FILE_CAME:
             self._hints.lanes.give()
 
 
@@ -271,7 +276,7 @@ def _amended(amended: Amended) -> Accepted:
 
 
 def _check(message: Inbound) -> None:
-    if not message.text.strip() and message.deletes is None:
+    if not (message.text.strip() or message.file) and message.deletes is None:
         raise TextEmpty
     if len(message.text) > MAX_TEXT_CHARS:
         raise TextTooLong(len(message.text), MAX_TEXT_CHARS)

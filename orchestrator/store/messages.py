@@ -23,15 +23,16 @@ async def add(
     cursor = await tx.execute(
         """
         INSERT INTO messages (chat_jid, id, sender, sender_name, content, sent_ms, received_ms, is_from_me,
-                              is_request, quoted_id, quoted_sender, quoted_content, turn_id, ignored_reason)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq
+                              is_request, quoted_id, quoted_sender, quoted_content, turn_id, ignored_reason,
+                              file_words, file_until_ms)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq
         """,
         (
             message.chat_jid,
             message.id,
             message.sender,
             message.sender_name,
-            message.text,
+            with_file(message.text, message.file),
             message.sent_ms,
             received_ms,
             message.is_from_me,
@@ -41,9 +42,49 @@ async def add(
             message.quote.text if message.quote else None,
             turn_id,
             ignored_reason,
+            message.file,
+            message.file_until_ms,
         ),
     )
     return Seq((await returned(cursor))["seq"])
+
+
+def with_file(text: str, file: str | None) -> str:
+    """Return the text of a message with the words for its file on a line of their own."""
+    return "\n".join(part for part in (text, file) if part)
+
+
+async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
+    """Put the file of a message, or why there is none, in the place of the words that said it was to come.
+
+    An edit or a deletion that came meanwhile is left as it is. Who quoted the message sees the file too.
+    """
+    await tx.execute(
+        """
+        UPDATE messages SET file_until_ms = NULL, file_words = CASE WHEN content = '' THEN NULL ELSE :new END,
+            content = CASE WHEN :old = '' THEN content ELSE replace(content, :old, :new) END,
+            quoted_content = CASE WHEN coalesce(quoted_content, '') = '' THEN quoted_content ELSE :quoted END
+        WHERE seq = :seq
+        """,
+        {
+            "seq": message.seq,
+            "old": message.file or "",
+            "new": whole.file,
+            "quoted": whole.quote.text if whole.quote else None,
+        },
+    )
+    await tx.execute(
+        """
+        UPDATE messages SET quoted_content = replace(quoted_content, :old, :new)
+        WHERE chat_jid = :jid AND quoted_id = :id AND :old <> ''
+        """,
+        {
+            "jid": message.chat_jid,
+            "id": message.id,
+            "old": message.file or "",
+            "new": whole.file,
+        },
+    )
 
 
 async def add_own(tx: Tx, sent: Outgoing, *, text: str, name: str, now_ms: int) -> None:
@@ -59,17 +100,20 @@ async def add_own(tx: Tx, sent: Outgoing, *, text: str, name: str, now_ms: int) 
 
 
 async def rewrite(tx: Tx, seq: Seq, text: str, *, is_request: bool) -> None:
-    """Give a message other words; one that asked before still asks."""
+    """Give a message other words; its file stays, and one that asked before still asks."""
     await tx.execute(
-        "UPDATE messages SET content = ?, is_request = max(is_request, ? AND turn_id IS NOT NULL)"
-        " WHERE seq = ?",
-        (text, is_request, seq),
+        """
+        UPDATE messages SET content = :text || coalesce(char(10) || file_words, ''),
+                            is_request = max(is_request, :is_request AND turn_id IS NOT NULL)
+        WHERE seq = :seq
+        """,
+        {"text": text, "is_request": is_request, "seq": seq},
     )
 
 
 async def blank(tx: Tx, message: Message) -> None:
     """Take a message's words out of the store, also where others quote them. The row and its outcome stay."""
-    await tx.execute("UPDATE messages SET content = '' WHERE seq = ?", (message.seq,))
+    await tx.execute("UPDATE messages SET content = '', file_words = NULL WHERE seq = ?", (message.seq,))
     await tx.execute(
         "UPDATE messages SET quoted_content = '' WHERE chat_jid = ? AND quoted_id = ?",
         (message.chat_jid, message.id),
@@ -213,4 +257,6 @@ def _from_row(row: sqlite3.Row) -> Message:
         quote=quote,
         turn_id=row["turn_id"],
         ignored_reason=row["ignored_reason"],
+        file=row["file_words"],
+        file_until_ms=row["file_until_ms"],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.models import (
@@ -21,6 +22,9 @@ from orchestrator.models import (
 )
 from orchestrator.store import task_runs
 from orchestrator.store.database import Tx, returned
+
+LONGEST_WAIT_FOR_FILES_MS = 180_000
+"""However many files come one after another."""
 
 
 async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
@@ -125,9 +129,26 @@ async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
 
 
 async def unsettled(tx: Tx) -> list[Turn]:
-    """All turns that are queued or running, oldest first."""
-    rows = await tx.execute_fetchall("SELECT * FROM turns WHERE state IN ('queued', 'running') ORDER BY id")
-    return [_from_row(row) for row in rows]
+    """All turns that are queued or running, oldest first.
+
+    What is asked in a chat waits for files of that chat which are still being fetched, but not for ever.
+    """
+    rows = await tx.execute_fetchall(
+        """
+        SELECT t.*, (SELECT max(m.file_until_ms) FROM messages m
+                     WHERE m.chat_jid = t.chat_jid AND m.seq <= t.last_seq AND m.file_until_ms IS NOT NULL
+                    ) AS files_until_ms
+        FROM turns t WHERE t.state IN ('queued', 'running') ORDER BY t.id
+        """
+    )
+    return [_waiting_for_files(_from_row(row), row["files_until_ms"]) for row in rows]
+
+
+def _waiting_for_files(turn: Turn, until_ms: int | None) -> Turn:
+    if until_ms is None or turn.kind is not TurnKind.CHAT:
+        return turn
+    until_ms = min(until_ms, turn.queued_ms + LONGEST_WAIT_FOR_FILES_MS)
+    return replace(turn, not_before_ms=max(turn.not_before_ms, until_ms))
 
 
 async def unsettled_of(tx: Tx, folder: Folder) -> list[Turn]:

@@ -94,6 +94,31 @@ def test_killing_the_host_at_any_point_answers_each_message_once(andy, phone):
     assert {row["n"] for row in rows} == {1}
 
 
+def test_a_kill_while_a_picture_is_fetched_loses_neither_its_message_nor_its_turn(andy, phone):
+    register(andy)
+    phone.pair()
+    phone.hanging.add(b"k")
+    part = e2e.ImageMessage(
+        mediaKey=b"k", directPath="/v", mimetype="image/png", fileLength=1, caption="@Andy help"
+    )
+    phone.write(wa.heard(Message(imageMessage=part), message_id="3A1"))
+    until(
+        lambda: andy.rows("SELECT 1 FROM messages WHERE file_until_ms IS NOT NULL"), what="the message alone"
+    )
+    andy.kill()
+    phone.hanging.clear()
+    phone.files[b"k"] = b"x"
+    andy.start()
+
+    until(lambda: phone.texts(FAMILY), what="an answer")
+    (message,) = andy.rows("SELECT content, turn_id FROM messages WHERE is_bot_message = 0")
+    assert "[image attachments/" in message["content"]
+    assert [(one["id"], one["attempt"]) for one in andy.rows("SELECT * FROM turns")] == [
+        (message["turn_id"], 1)
+    ]
+    assert len(phone.shown) == 1
+
+
 def test_the_host_starts_and_other_chats_work_while_whatsapp_is_down(andy, phone):
     phone.refusal = "no such host"
     phone.pair()

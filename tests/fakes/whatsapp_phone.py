@@ -53,6 +53,8 @@ class Phone:
         self.signs: list[tuple[str, bool]] = []
         self.groups: list[GroupInfo] = []
         self.files: dict[bytes, bytes] = {}
+        self.hanging: set[bytes] = set()
+        """Media keys whose download never ends."""
         self.logins = 0
         self.codes = ["2@one"]
         """The QR codes that whoever pairs is shown at once."""
@@ -199,8 +201,10 @@ class Phone:
     def _on_groups(self, _: dict[str, Any]) -> dict[str, Any]:
         return {"groups": [b64encode(wa.complete(one).SerializeToString()).decode() for one in self.groups]}
 
-    def _on_download(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _on_download(self, asked: dict[str, Any]) -> dict[str, Any] | None:
         key = b64decode(asked["key"])
+        if key in self.hanging:
+            return None
         if key not in self.files:
             raise RuntimeError("download failed with status code 404")
         return {"body": b64encode(self.files[key]).decode()}

@@ -20,7 +20,7 @@ from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.whatsapp import channel as channel_module
-from orchestrator.channels.whatsapp import condition, patience
+from orchestrator.channels.whatsapp import condition, incoming, patience
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.pacing import Pace
 from orchestrator.clock import SystemClock
@@ -28,9 +28,9 @@ from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.inbound.intake import Intake
-from orchestrator.models import Attachment, ChatJid, MessageId
+from orchestrator.models import Attachment, ChatJid, Inbound, MessageId
 from orchestrator.outbound import splitting
-from orchestrator.store import chats, members, outbox
+from orchestrator.store import chats, members, outbox, turns
 from orchestrator.store.database import Database
 from tests.fakes import whatsapp_events as wa
 from tests.fakes import whatsapp_store
@@ -187,7 +187,7 @@ async def test_a_photo_lies_in_the_groups_folder_and_is_named_in_the_text(house,
     )
     phone.write(wa.heard(Message(audioMessage=voice), message_id="3A2"))
 
-    await until(lambda: _has(house, 2), "both")
+    await until(lambda: _has_files(house, 2), "both")
     photo, note = await house.texts()
     assert photo == "@Andy what is this\n[image attachments/20260528-2026-image.jpg]"
     assert note == "[voice note attachments/20260528-2026-voice_note.ogg, 9 s]"
@@ -195,14 +195,101 @@ async def test_a_photo_lies_in_the_groups_folder_and_is_named_in_the_text(house,
     assert list((house.home / "data/whatsapp").glob("in-*")) == []
 
 
-async def test_a_file_that_is_too_large_or_gone_is_told_in_words(house, phone, monkeypatch):
+async def test_a_file_that_does_not_come_holds_up_no_message_and_its_turn_only_for_a_while(
+    house, phone, monkeypatch
+):
+    monkeypatch.setattr(incoming, "FETCH_PAUSE_SECONDS", 0)
+    phone.hanging.add(b"k")
+    phone.write(wa.heard(Message(imageMessage=a_photo("@Andy what is this")), message_id="3A1"))
+    phone.write(wa.heard("and this?", message_id="3A2"))
+
+    await until(lambda: _has(house, 2), "both, though the file hangs")
+    assert await house.texts() == ["@Andy what is this\n[image: not fetched yet]", "and this?"]
+    async with house.database.reading() as tx:
+        (turn,) = await turns.unsettled(tx)
+    now_ms = SystemClock().now_ms()
+    assert now_ms < turn.not_before_ms <= now_ms + 60_000
+
+    phone.hanging.clear()
+    monkeypatch.setattr(incoming, "FETCH_SECONDS", 0.05)
+    phone.hanging.add(b"other")
+    phone.write(wa.heard(Message(imageMessage=a_photo(key=b"other")), message_id="3A3"))
+    await until(lambda: _has_file(house, "3A3"), "given up")
+    assert (await house.texts())[-1] == "[image: it could not be fetched]"
+
+
+async def test_a_file_that_hangs_when_the_host_dies_is_fetched_by_the_next_for_the_same_turn(phone, build):
+    phone.pair()
+    phone.hanging.add(b"k")
+    async with living(build()) as first:
+        await first.until_state("connected")
+        phone.write(wa.heard(Message(imageMessage=a_photo("@Andy what is this")), message_id="3A1"))
+        await until(lambda: _has(first, 1), "the message")
+    await until(lambda: not phone.is_connected, "gone")
+    phone.hanging.clear()
+    phone.files[b"k"] = b"picture"
+
+    async with living(build()) as second:
+        await until(lambda: _has_files(second, 1), "the file")
+        assert await second.texts() == ["@Andy what is this\n[image attachments/20260528-2026-image.jpg]"]
+        async with second.database.reading() as tx:
+            (turn,) = await turns.unsettled(tx)
+        assert (turn.attempt, turn.not_before_ms) == (1, turn.queued_ms)
+        assert second.hints.lanes._event.is_set()
+
+
+async def test_an_edit_leaves_a_message_its_file_whenever_that_comes(house, phone):
+    phone.hanging.add(b"k")
+    phone.write(wa.heard(Message(imageMessage=a_photo("the cat")), message_id="3A1"))
+    await until(lambda: _has(house, 1), "the message")
+    new = Message(imageMessage=e2e.ImageMessage(caption="the dog"))
+    phone.write(wa.heard(wa.edit("3A1", new), message_id="3A2"))
+    await until(lambda: _says(house, "the dog\n[image: not fetched yet]"), "the edit")
+
+    await house.intake.receive(a_whole("3A1", file="[image attachments/cat.jpg]"))
+
+    assert await house.texts() == ["the dog\n[image attachments/cat.jpg]"]
+
+
+def a_photo(caption: str = "", key: bytes = b"k") -> e2e.ImageMessage:
+    return e2e.ImageMessage(
+        mediaKey=key, directPath="/v", mimetype="image/jpeg", fileLength=7, caption=caption
+    )
+
+
+def a_whole(message_id: str, *, file: str) -> Inbound:
+    """A message again, with its file."""
+    return Inbound(
+        chat_jid=FAMILY,
+        id=MessageId(message_id),
+        sender=f"{wa.JANE}@s.whatsapp.net",
+        sender_name="Jane",
+        text="the cat",
+        sent_ms=1,
+        file=file,
+    )
+
+
+async def _has_files(house: House, count: int) -> bool:
+    rows = await house.rows("SELECT file_until_ms FROM messages")
+    return len(rows) >= count and all(row["file_until_ms"] is None for row in rows)
+
+
+async def _has_file(house: House, message_id: str) -> bool:
+    return bool(await house.rows("SELECT 1 FROM messages WHERE id = ? AND file_until_ms IS NULL", message_id))
+
+
+async def _says(house: House, text: str) -> bool:
+    return text in await house.texts()
+
+
+async def test_a_file_that_is_too_large_or_gone_is_told_in_words(house, phone):
     big = e2e.DocumentMessage(mediaKey=b"k", directPath="/v", fileName="../../x.pdf", fileLength=5_000_000)
     phone.write(wa.heard(Message(documentMessage=big), message_id="3A1"))
-    monkeypatch.setattr("orchestrator.channels.whatsapp.incoming.FETCH_PAUSE_SECONDS", 0)
     gone = e2e.ImageMessage(mediaKey=b"?", directPath="/v", fileLength=5)
     phone.write(wa.heard(Message(imageMessage=gone), message_id="3A2"))
 
-    await until(lambda: _has(house, 2), "both")
+    await until(lambda: _has_files(house, 2), "both")
     assert await house.texts() == [
         "[document, 4.8 MB: too large to fetch, at most 0.0 MB]",
         "[image: it could not be fetched]",
@@ -216,7 +303,7 @@ async def test_a_container_that_plants_a_link_gets_no_file_written_through_it(ho
     part = e2e.ImageMessage(mediaKey=b"k", directPath="/v", fileLength=7)
     phone.write(wa.heard(Message(imageMessage=part)))
 
-    await until(lambda: _has(house, 1), "the message")
+    await until(lambda: _has_files(house, 1), "the message")
     assert await house.texts() == ["[image: it could not be fetched]"]
     assert list((house.home / "elsewhere").iterdir()) == []
 

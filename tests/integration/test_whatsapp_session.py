@@ -225,6 +225,22 @@ async def test_what_has_a_receipt_has_arrived_and_is_left_alone(bridge, whatsapp
     whatsapp.client.revoke_message.assert_not_called()
 
 
+@pytest.mark.parametrize("kind", ["RETRY", "SERVER_ERROR", "PEER_MSG", "HISTORY_SYNC"])
+async def test_a_receipt_of_another_kind_proves_no_arrival(bridge, whatsapp, monkeypatch, kind):
+    monkeypatch.setattr(sending, "PROOF_SECONDS", 0.01)
+    whatsapp.shown.append((FAMILY, "3EBOLD", Message(conversation="hello")))
+    number = events.ReceiptEv.ReceiptType.Value(kind)
+    await whatsapp.tell(events.ReceiptEv(MessageIDs=["3EBOLD"], Timestamp=1, Type=number))
+    await whatsapp.tell(wa.heard("after it"))
+    await until(bridge.texts, "what came after the receipt")
+
+    answer = await bridge.ask(a_send(earlier=("3EBOLD",)))
+
+    assert answer.text != "3EBOLD"
+    assert whatsapp.texts() == ["hello"]
+    assert bridge.heard(Receipt) == []
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -298,7 +314,7 @@ async def test_a_file_is_fetched_to_where_the_host_says(bridge, whatsapp, tmp_pa
     await until(lambda: bridge.heard(Delivered), "the message")
     media = bridge.heard(Delivered)[0].message.media
 
-    answer = await bridge.ask(Download(id=1, ref=media.ref, to=str(tmp_path / "f"), limit=10))
+    answer = await bridge.ask(Download(id=1, ref=media.ref, to=str(tmp_path / "f"), limit=10, seconds=60))
 
     assert answer.ok
     assert (tmp_path / "f").read_bytes() == b"picture"
@@ -309,7 +325,7 @@ async def test_a_file_larger_than_it_said_is_not_kept(bridge, whatsapp, tmp_path
     whatsapp.files[b"k"] = b"x" * 100
     ref = contents.media_of(Message(imageMessage=e2e.ImageMessage(mediaKey=b"k", directPath="/v"))).ref
 
-    answer = await bridge.ask(Download(id=1, ref=ref, to=str(tmp_path / "f"), limit=10))
+    answer = await bridge.ask(Download(id=1, ref=ref, to=str(tmp_path / "f"), limit=10, seconds=60))
 
     assert (answer.ok, answer.code) == (False, "refused")
     assert not (tmp_path / "f").exists()
@@ -318,7 +334,7 @@ async def test_a_file_larger_than_it_said_is_not_kept(bridge, whatsapp, tmp_path
 async def test_a_file_that_is_gone_from_whatsapp_is_an_answer(bridge, tmp_path):
     ref = contents.media_of(Message(imageMessage=e2e.ImageMessage(mediaKey=b"?", directPath="/v"))).ref
 
-    answer = await bridge.ask(Download(id=1, ref=ref, to=str(tmp_path / "f"), limit=10))
+    answer = await bridge.ask(Download(id=1, ref=ref, to=str(tmp_path / "f"), limit=10, seconds=60))
 
     assert not answer.ok
     assert "404" in answer.text

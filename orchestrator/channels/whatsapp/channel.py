@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from orchestrator.channels.whatsapp.protocol import (
     Delivered,
     FromBridge,
     GroupsTold,
+    Heard,
     Receipt,
     Send,
     StateTold,
@@ -34,7 +36,7 @@ from orchestrator.channels.whatsapp.protocol import (
 from orchestrator.errors import BadRequest, ChannelDown, ChannelError, StoreError
 from orchestrator.hints import Hint
 from orchestrator.interfaces import Receive
-from orchestrator.models import Attachment, ChatJid, ChatMember, MessageId
+from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, MessageId
 from orchestrator.store import chats, members, outbox
 
 log = structlog.get_logger(__name__)
@@ -52,6 +54,13 @@ OWN_LINE = ("```", "- ", "> ", "* ", "1. ")
 """What means something only at the start of a line."""
 
 Command = Callable[..., Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HandedIn:
+    """A message that needs no further try; there is no `inbound` of one that the host need not know."""
+
+    inbound: Inbound | None
 
 
 class WhatsAppChannel:
@@ -286,28 +295,55 @@ class WhatsAppChannel:
     # Coming in
 
     async def _take(self, bridge: Bridge, receive: Receive, delivered: Delivered) -> None:
-        """Hand a message in and say so; one that cannot be comes again with the next login."""
+        """Hand a message in and say so; one that cannot be comes again with the next login.
+
+        A message whose file is to come is let go when the file is there: until then a crash brings it again.
+        """
         heard = delivered.message
+        handed = await self._hand_in(bridge, receive, heard, partial(self._incoming.read, heard))
+        if handed is None:
+            return
+        if handed.inbound is not None and handed.inbound.file_until_ms is not None:
+            assert self._lanes is not None
+            self._lanes.start_beside(
+                self._take_file(bridge, receive, delivered, handed.inbound), name=f"whatsapp:file:{heard.id}"
+            )
+        else:
+            await self._let_go(bridge, delivered)
+
+    async def _take_file(
+        self, bridge: Bridge, receive: Receive, delivered: Delivered, inbound: Inbound
+    ) -> None:
+        """Hand a message in again, with its file."""
+        heard = delivered.message
+        fetch = partial(self._incoming.completed, heard, inbound, bridge)
+        handed = await self._hand_in(bridge, receive, heard, fetch)
+        if handed is not None:
+            await self._let_go(bridge, delivered)
+
+    async def _hand_in(
+        self, bridge: Bridge, receive: Receive, heard: Heard, read: Callable[[], Awaitable[Inbound | None]]
+    ) -> _HandedIn | None:
+        """Read a message and hand it in, as often as it takes; None when that did not come to an end."""
         tries = 0
         while tries < TAKE_TRIES and self._bridge is bridge:
             try:
-                inbound = await self._incoming.read(heard, bridge)
+                inbound = await read()
                 if inbound is not None:
                     await receive(inbound)
+                return _HandedIn(inbound=inbound)
             except BadRequest as refused:
                 log.warning("whatsapp.message_refused", message=heard.id, reason=str(refused))
+                return _HandedIn(inbound=None)
             except (ChannelDown, StoreError) as error:
                 # Not the message's fault: its chat waits with it.
                 log.warning("whatsapp.message_waits", message=heard.id, reason=str(error))
                 await asyncio.sleep(TAKE_PAUSE_SECONDS)
-                continue
             except Exception:
                 tries += 1
                 log.exception("whatsapp.message_not_taken", message=heard.id, attempt=tries)
                 await asyncio.sleep(TAKE_PAUSE_SECONDS)
-                continue
-            await self._let_go(bridge, delivered)
-            return
+        return None
 
     async def _let_go(self, bridge: Bridge, delivered: Delivered) -> None:
         now_ms = self._context.clock.now_ms()

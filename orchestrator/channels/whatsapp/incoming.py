@@ -1,10 +1,14 @@
-"""From a bridge's message to the host's: own ones left out, files fetched, words found for them."""
+"""From a bridge's message to the host's: own ones left out, files fetched, words found for them.
+
+A message with a file is handed in at once; its file is fetched beside it, and completes it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import mimetypes
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,9 +25,12 @@ from orchestrator.store import groups, messages
 
 log = structlog.get_logger(__name__)
 
-FETCH_SECONDS = 120.0
-FETCH_TRIES = 3
+FETCH_SECONDS = 30.0
+"""How long a file may take, and a second more for each MB of it."""
 FETCH_PAUSE_SECONDS = 5.0
+MAX_FETCHES = 4
+"""So many files are fetched at once."""
+TO_COME = "not fetched yet"
 ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "image/webp": ".webp"}
 """What the system's own table does not know, or knows differently on each system."""
 
@@ -34,27 +41,30 @@ class Incoming:
     def __init__(self, context: ChannelContext, ledger: Ledger) -> None:
         self._context = context
         self._ledger = ledger
+        self._fetches = asyncio.Semaphore(MAX_FETCHES)
 
-    async def read(self, heard: Heard, bridge: Bridge) -> Inbound | None:
-        """Raises `ChannelDown` when the login's store cannot be read now."""
+    async def read(self, heard: Heard) -> Inbound | None:
+        """Read a message without its file; `file_until_ms` tells whether there is one to fetch.
+
+        Raises `ChannelDown` when the login's store cannot be read now.
+        """
         if heard.is_from_me and await self._mark(heard.id) is not None:
             return None
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, ChatJid(heard.chat))
-            is_known = await messages.find(tx, ChatJid(heard.chat), MessageId(heard.id)) is not None
+            known = await messages.find(tx, ChatJid(heard.chat), MessageId(heard.id))
         if group is None and heard.deletes:
             return None
-        text = heard.text
-        if heard.media is not None:
-            fetches = group is not None and not is_known
-            told = await self._fetch(heard, heard.media, group, bridge) if fetches and group else None
-            text = "\n".join(part for part in (text, told or f"[{heard.media.kind}]") if part)
+        if known is not None:
+            file_until_ms = known.file_until_ms  # no longer than was said before
+        else:
+            file_until_ms = self._file_until_ms(heard) if group is not None else None
         return Inbound(
             chat_jid=ChatJid(heard.chat),
             id=MessageId(heard.id),
             sender=heard.sender,
             sender_name=heard.sender_name,
-            text=text,
+            text=heard.text,
             sent_ms=heard.sent_ms,
             is_from_me=heard.is_from_me,
             # A chat between two is called as the other one is.
@@ -65,7 +75,24 @@ class Incoming:
             edits=MessageId(heard.edits) if heard.edits else None,
             deletes=MessageId(heard.deletes) if heard.deletes else None,
             ignored=heard.ignored,
+            file=self._words_before(heard.media, is_to_come=file_until_ms is not None),
+            file_until_ms=file_until_ms,
         )
+
+    def _file_until_ms(self, heard: Heard) -> int | None:
+        """How long the turn of a message waits for its file; None when there is nothing to fetch."""
+        if heard.media is None or heard.media.size > self._context.attachment_bytes:
+            return None
+        return self._context.clock.now_ms() + int((fetch_seconds(heard.media) + FETCH_PAUSE_SECONDS) * 1000)
+
+    def _words_before(self, media: Media | None, *, is_to_come: bool) -> str | None:
+        """What stands for a file before it is there, or because it never will be."""
+        if media is None:
+            return None
+        limit = self._context.attachment_bytes
+        if media.size > limit:
+            return f"[{media.kind}, {_size(media.size)}: too large to fetch, at most {_size(limit)}]"
+        return f"[{media.kind}: {TO_COME}]" if is_to_come else f"[{media.kind}]"
 
     async def _mark(self, message_id: str) -> str | None:
         return await asyncio.to_thread(self._ledger.mark_of, message_id)
@@ -78,15 +105,23 @@ class Incoming:
 
     # Files
 
+    async def completed(self, heard: Heard, inbound: Inbound, bridge: Bridge) -> Inbound | None:
+        """Fetch the file of a message that was handed in; None when the bridge ends before that."""
+        async with self._context.database.reading() as tx:
+            group = await groups.by_jid(tx, inbound.chat_jid)
+        words = f"[{heard.media.kind}]" if heard.media else None
+        if heard.media is not None and group is not None:
+            async with self._fetches:
+                words = await self._fetch(heard, heard.media, group, bridge)
+        # The next life gets the message again, and tries again.
+        return replace(inbound, file=words, file_until_ms=None) if bridge.is_alive else None
+
     async def _fetch(self, heard: Heard, media: Media, group: Group, bridge: Bridge) -> str:
         """Put the file into the group's folder; gives the words that stand for it in the text."""
-        limit = self._context.attachment_bytes
-        if media.size > limit:
-            return f"[{media.kind}, {_size(media.size)}: too large to fetch, at most {_size(limit)}]"
         body = self._context.home / "data" / "whatsapp" / f"in-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(lambda: body.parent.mkdir(mode=0o700, parents=True, exist_ok=True))
-            await _download(bridge, media, body, limit)
+            await _download(bridge, media, body, limit=self._context.attachment_bytes)
             path = await asyncio.to_thread(
                 attachments.keep, self._context.home, group.folder, file_name(heard, media), body
             )
@@ -98,18 +133,29 @@ class Incoming:
         return words_of(media, path)
 
 
-async def _download(bridge: Bridge, media: Media, body: Path, limit: int) -> None:
-    for last in (*([False] * (FETCH_TRIES - 1)), True):
-        try:
-            async with asyncio.timeout(FETCH_SECONDS):
-                await bridge.ask(lambda number: Download(id=number, ref=media.ref, to=str(body), limit=limit))
-        except ChannelDown:
-            if last:
-                raise
-            await asyncio.to_thread(body.unlink, missing_ok=True)
-            await asyncio.sleep(FETCH_PAUSE_SECONDS)
-        else:
-            return
+def fetch_seconds(media: Media) -> float:
+    """How long a file may take in all. Pure."""
+    return FETCH_SECONDS + media.size / 1_000_000
+
+
+async def _download(bridge: Bridge, media: Media, body: Path, *, limit: int) -> None:
+    """Try until it is there, is refused, or its time is over. Raises `TimeoutError` then."""
+    seconds = fetch_seconds(media)
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                await bridge.ask(
+                    lambda number: Download(
+                        id=number, ref=media.ref, to=str(body), limit=limit, seconds=seconds
+                    )
+                )
+            except ChannelDown:
+                if not bridge.is_alive:
+                    raise
+                await asyncio.to_thread(body.unlink, missing_ok=True)
+                await asyncio.sleep(FETCH_PAUSE_SECONDS)
+            else:
+                return
 
 
 def words_of(media: Media, path: str) -> str:

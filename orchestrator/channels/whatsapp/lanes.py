@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from orchestrator.channels.whatsapp.protocol import Delivered
 
@@ -24,9 +25,13 @@ class ChatLanes:
         is_idle = chat not in self._waiting
         self._waiting[chat].append(delivered)
         if is_idle:
-            task = self._tasks.create_task(self._work(chat), name=f"whatsapp:{chat}")
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self.start_beside(self._work(chat), name=f"whatsapp:{chat}")
+
+    def start_beside(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Do what holds no chat up; it ends with the lanes. `work` must not raise."""
+        task = self._tasks.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     async def _work(self, chat: str) -> None:
         waiting = self._waiting[chat]

@@ -77,6 +77,12 @@ class Bridge:
             await asyncio.shield(self._end(self._process, errors))
         return self._process.returncode or 0
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be asked something."""
+        stdin = self._process.stdin if self._process is not None else None
+        return stdin is not None and not stdin.is_closing()
+
     def obituary(self) -> StateTold:
         """How it ended when it did not say so itself: the Go side may take the whole process with it."""
         code = self._process.returncode if self._process is not None else None
@@ -146,8 +152,10 @@ class Bridge:
 
     async def tell(self, said: FromHost) -> None:
         """Say something that has no answer. Raises `ChannelDown`."""
-        if self._process is None or self._process.stdin is None or self._process.stdin.is_closing():
+        if not self.is_alive:
             raise ChannelDown(GONE)
+        assert self._process is not None
+        assert self._process.stdin is not None
         try:
             self._process.stdin.write(protocol.line_of(said))
             await self._process.stdin.drain()

@@ -159,11 +159,14 @@ class Typing(_Said):
 
 
 class Download(_Said):
+    """Fetch a file to `to`. The answer is `down` when it has not come within `seconds`."""
+
     kind: Literal["download"] = "download"
     id: int
     ref: str
     to: str
     limit: int
+    seconds: float
 
 
 class Taken(_Said):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from base64 import b64decode
@@ -47,6 +48,10 @@ log = logging.getLogger(__name__)
 Emit = Callable[[FromBridge], None]
 
 CALL_SECONDS = 60.0
+MAX_DOWNLOADS = 8
+"""A call of the library cannot be ended: one that hangs keeps its thread, and the rest needs some too."""
+_GONE = ("status code 403", "status code 404", "status code 410")
+"""How the library says that WhatsApp does not have a file any more."""
 RECEIPT_EVERY_SECONDS = 10.0
 DOWN = "WhatsApp is not connected"
 
@@ -65,6 +70,7 @@ class Session:
         self._sender = Sender(client, spool, own=own)
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._downloads: set[asyncio.Task[bytes]] = set()
         self._is_connected = False
         self._told_receipt = 0.0
         self.dropped: Counter[str] = Counter()
@@ -182,6 +188,8 @@ class Session:
         self._emit(StateTold(state=state, reason=reason, until_ms=until_ms))
 
     async def _on_receipt(self, event: Any) -> None:
+        if event.Type not in _arrival_types():
+            return
         self._sender.note_receipts(list(event.MessageIDs))
         if time.monotonic() - self._told_receipt > RECEIPT_EVERY_SECONDS:
             self._told_receipt = time.monotonic()
@@ -232,7 +240,7 @@ class Session:
             return Answer(id=ask.id, ok=False, code="down", text=DOWN)
         if isinstance(ask, Send):
             return await self._sender.send(ask)
-        async with asyncio.timeout(CALL_SECONDS):
+        async with asyncio.timeout(ask.seconds if isinstance(ask, Download) else CALL_SECONDS):
             match ask:
                 case Typing():
                     await self._type(ask)
@@ -257,11 +265,28 @@ class Session:
     async def _download(self, ask: Download) -> Answer:
         from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-        body = await self._client.download_any(Message.FromString(b64decode(ask.ref)))
+        if len(self._downloads) >= MAX_DOWNLOADS:
+            return Answer(id=ask.id, ok=False, code="down", text="too many files are being fetched")
+        fetching = asyncio.create_task(
+            self._client.download_any(Message.FromString(b64decode(ask.ref))), name="whatsapp:download"
+        )
+        self._downloads.add(fetching)
+        fetching.add_done_callback(self._note_download_ended)
+        try:
+            body = await asyncio.shield(fetching)
+        except Exception as error:
+            if any(sign in str(error) for sign in _GONE):
+                return Answer(id=ask.id, ok=False, code="refused", text=str(error)[:300])
+            raise
         if len(body) > ask.limit:
             return Answer(id=ask.id, ok=False, code="refused", text="it is larger than it said")
         await asyncio.to_thread(_write_new, Path(ask.to), body)
         return Answer(id=ask.id)
+
+    def _note_download_ended(self, fetching: asyncio.Task[bytes]) -> None:
+        self._downloads.discard(fetching)
+        if not fetching.cancelled():
+            fetching.exception()  # nobody may wait for it any more
 
     async def stop(self) -> None:
         """Leave WhatsApp, as far as the library lets go."""
@@ -271,6 +296,19 @@ class Session:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(5):
                 await self._client.stop()
+
+
+@functools.cache
+def _arrival_types() -> frozenset[int]:
+    """The types of receipts that prove that a message reached a device.
+
+    A retry says that a device could not read it, a server error that its file is gone; the rest is talk
+    between devices.
+    """
+    from neonize.proto.Neonize_pb2 import Receipt as ReceiptEvent
+
+    names = ("DELIVERED", "SENDER", "INACTIVE", "READ", "READ_SELF", "PLAYED", "PLAYED_SELF")
+    return frozenset(ReceiptEvent.ReceiptType.Value(name) for name in names)
 
 
 def _reason(event: Any, field: str) -> str:
