@@ -31,7 +31,7 @@ from orchestrator.dashboard.views import board
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.models import Group, Turn, TurnKind
-from orchestrator.store import audit, groups
+from orchestrator.store import audit, dashboards, groups
 from orchestrator.store.database import Database, Tx
 
 _ENUMS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
@@ -164,6 +164,7 @@ class Desk:
             rows = importing.rows_of(documents, group.folder, zone=self._zone_of(group), now_ms=now_ms)
             hand = Hand(actor=Actor.USER, now_ms=now_ms, is_person=True)
             rows = await importing.put(self.work(tx, group, hand), rows, replaces=replaces)
+            await dashboards.wake_rules(tx, group.folder, now_ms=now_ms)
             detail = {"type": "dashboard.import", "by": Actor.USER.value, **rows.counts()}
             await audit.append(
                 tx, audit.Event(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)

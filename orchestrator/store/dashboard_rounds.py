@@ -31,19 +31,23 @@ async def next_ms(tx: Tx) -> int | None:
 
 
 async def hasten(tx: Tx) -> None:
-    """Have the rules look as soon as a deadline is a day away or, of a moment, two hours, once."""
+    """Have the rules look at the minute at which a deadline calls for something new, once.
+
+    That is a day before it and at its time; of a moment also two hours before. A day is over 23 to 25 hours
+    after it began, and what is said of that is said in the morning after.
+    """
     await tx.execute(
         """
         UPDATE dashboards SET rules_next_ms = near.at FROM (
-            SELECT d.group_folder, min(bound.at) AS at FROM dashboards d JOIN (
-                SELECT group_folder, deadline_ms - 86400000 AS at FROM dashboard_tasks
-                WHERE archived_ms IS NULL AND deadline_ms IS NOT NULL AND status IN ('active', 'someday')
-                UNION ALL
-                SELECT group_folder, deadline_ms - 7200000 FROM dashboard_tasks
-                WHERE archived_ms IS NULL AND deadline_ms IS NOT NULL AND status IN ('active', 'someday')
-                  AND deadline_date IS NULL
-            ) AS bound ON bound.group_folder = d.group_folder
-            WHERE d.rules_last_ms IS NOT NULL AND bound.at > d.rules_last_ms AND bound.at < d.rules_next_ms
+            SELECT d.group_folder, min(t.deadline_ms + lead.ms) AS at
+            FROM dashboards d
+            JOIN dashboard_tasks t ON t.group_folder = d.group_folder AND t.archived_ms IS NULL
+                AND t.status IN ('active', 'someday')
+                AND t.deadline_ms BETWEEN d.rules_last_ms - 90000000 AND d.rules_next_ms + 86400000
+            JOIN (SELECT -86400000 AS ms, NULL AS is_timed UNION ALL SELECT 0, NULL
+                  UNION ALL SELECT -7200000, TRUE UNION ALL SELECT 90000000, FALSE) AS lead
+                ON lead.is_timed IS NULL OR lead.is_timed = (t.deadline_date IS NULL)
+            WHERE t.deadline_ms + lead.ms > d.rules_last_ms AND t.deadline_ms + lead.ms < d.rules_next_ms
             GROUP BY d.group_folder
         ) AS near WHERE near.group_folder = dashboards.group_folder
         """

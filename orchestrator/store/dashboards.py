@@ -54,6 +54,13 @@ async def note_rules(tx: Tx, folder: Folder, *, now_ms: int, next_ms: int) -> No
     )
 
 
+async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
+    """Have the rules look now instead of at the next beat."""
+    await tx.execute(
+        "UPDATE dashboards SET rules_next_ms = min(rules_next_ms, ?) WHERE group_folder = ?", (now_ms, folder)
+    )
+
+
 async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, digest: str) -> None:
     """Note what a model was shown last."""
     await tx.execute(

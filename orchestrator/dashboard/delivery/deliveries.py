@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from orchestrator.dashboard.models import Actor, Notification, NotificationType, Priority, Question, Task
-from orchestrator.dashboard.rules import asking
+from orchestrator.dashboard.rules import alerts, slots
 from orchestrator.dashboard.rules.slots import Hours
 
 PROMPT_MS = 5 * 60_000
@@ -91,8 +91,9 @@ def _void(one: Notification, around: Circumstances) -> str | None:
 
 def _latest_ms(one: Notification, around: Circumstances) -> int:
     """Until when it is still worth telling."""
-    if one.type is NotificationType.DEADLINE_ALERT and around.task is not None and around.task.deadline:
-        return asking.end_ms(around.task.deadline, around.hours)
+    is_before = one.type is NotificationType.DEADLINE_ALERT and one.cause != alerts.OVERDUE
+    if is_before and around.task is not None and around.task.deadline:
+        return slots.end_ms(around.task.deadline, around.hours)
     return one.due_ms + (REMINDER_GRACE_MS if one.type is NotificationType.REMINDER else GRACE_MS)
 
 

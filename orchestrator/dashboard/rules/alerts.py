@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
@@ -35,6 +35,11 @@ SAME_CAUSE = {
 }
 """Nobody is asked and told the same at once."""
 MORNING = time(9)
+DAY_BEFORE, HOURS_BEFORE = "deadline:24h", "deadline:2h"
+TODAY, OVERDUE = "deadline:today", "deadline:over"
+"""Causes of alerts: a day before a deadline, two hours before a moment, on the day itself, and after it."""
+OVERDUE_NEWS_MS = 7 * DAY_MS
+"""What is overdue for longer is no news: a store of an earlier version may hold years of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,27 +100,65 @@ def of_task(task: Task, scene: Scene) -> list[Step]:
 
 def _deadline(task: Task, scene: Scene) -> Iterator[Step]:
     deadline = task.deadline
-    if deadline is None or deadline.at_ms <= scene.now_ms:
+    if deadline is None:
         return
     left_ms = deadline.at_ms - scene.now_ms
-    if deadline.is_timed and left_ms <= HOURS_BEFORE_MS:
-        yield from _alert(task, deadline, scene, "deadline:2h", HOURS_BEFORE_MS)
+    if scene.now_ms >= slots.end_ms(deadline, scene.hours):
+        yield from _overdue(task, deadline, scene)
+    elif left_ms <= 0:
+        yield from _today(task, deadline, scene)
+    elif deadline.is_timed and left_ms <= HOURS_BEFORE_MS:
+        yield from _before(task, deadline, scene, HOURS_BEFORE, HOURS_BEFORE_MS)
     elif left_ms <= DAY_BEFORE_MS:
-        yield from _alert(task, deadline, scene, "deadline:24h", DAY_BEFORE_MS)
+        yield from _before(task, deadline, scene, DAY_BEFORE, DAY_BEFORE_MS)
 
 
-def _alert(task: Task, deadline: Deadline, scene: Scene, cause: str, before_ms: int) -> Iterator[Step]:
-    began_ms = deadline.at_ms - before_ms
-    if _was_told(task.id, cause, scene, since_ms=began_ms):
+def _before(task: Task, deadline: Deadline, scene: Scene, cause: str, before_ms: int) -> Iterator[Step]:
+    if _was_told(task.id, (cause,), scene, since_ms=deadline.at_ms - before_ms):
         return
-    words = wording.words_for(task.title)
-    text = words.deadline if before_ms == DAY_BEFORE_MS else words.deadline_soon
     due_ms = slots.settled(
         _ideal_ms(deadline, before_ms, scene.hours),
         scene.hours,
         now_ms=scene.now_ms,
         deadline_ms=deadline.at_ms,
     )
+    yield from _alert(task, deadline, scene, cause, due_ms)
+
+
+def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
+    if deadline.date is None:
+        return deadline.at_ms - before_ms
+    return hours.moment(date.fromisoformat(deadline.date) - timedelta(days=1), MORNING)
+
+
+def _today(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
+    """In the morning of the day itself, or at once if that is past; not beside one that comes late today."""
+    if _was_told(task.id, (DAY_BEFORE, TODAY), scene, since_ms=deadline.at_ms):
+        return
+    morning_ms = scene.hours.moment(scene.hours.day_of(scene.now_ms), MORNING)
+    yield from _alert(task, deadline, scene, TODAY, max(morning_ms, scene.now_ms))
+
+
+def _overdue(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
+    """Tell once that it is over: at the moment, or in the morning after the day; not who was asked since."""
+    over_ms = slots.end_ms(deadline, scene.hours)
+    if scene.now_ms - over_ms > OVERDUE_NEWS_MS or _was_told(task.id, (OVERDUE,), scene, since_ms=over_ms):
+        return
+    if (scene.last_asked(task.id, QuestionType.DEADLINE_CHECK) or 0) >= over_ms:
+        yield Skip(row_id=task.id, what=OVERDUE, why="asked since")
+        return
+    ideal_ms = over_ms if deadline.is_timed else scene.hours.moment(scene.hours.day_of(over_ms), MORNING)
+    yield from _alert(task, deadline, scene, OVERDUE, _by_day(max(ideal_ms, scene.now_ms), scene))
+
+
+def _alert(task: Task, deadline: Deadline, scene: Scene, cause: str, due_ms: int) -> Iterator[Step]:
+    words = wording.words_for(task.title)
+    text = {
+        DAY_BEFORE: words.deadline,
+        HOURS_BEFORE: words.deadline_soon,
+        TODAY: words.deadline_today,
+        OVERDUE: words.overdue,
+    }[cause]
     yield from _told(
         task,
         scene,
@@ -132,16 +175,10 @@ def _alert(task: Task, deadline: Deadline, scene: Scene, cause: str, before_ms: 
     )
 
 
-def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
-    if deadline.date is None:
-        return deadline.at_ms - before_ms
-    return hours.moment(date.fromisoformat(deadline.date) - timedelta(days=1), MORNING)
-
-
-def _was_told(row_id: str, cause: str, scene: Scene, *, since_ms: int) -> bool:
+def _was_told(row_id: str, causes: Collection[str], scene: Scene, *, since_ms: int) -> bool:
     """Whether it was told, or a person cancelled it, since then: earlier means another deadline."""
     return any(
-        row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
+        row.cause in causes and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
         for row in scene.past.told.get(row_id, ())
     )
 
@@ -226,6 +263,8 @@ def _told(task: Task, scene: Scene, intent: Intent) -> Iterator[Step]:
         yield Skip(row_id=task.id, what=str(intent.cause), why=f"duplicate of {standing[0].id}")
         return
     yield Notify(intent=intent)
+    if intent.cause == OVERDUE:
+        return  # the question when it will be done is for whoever does not answer the alert
     for question in scene.open.get(task.id, ()):
         if question.type in SAME_CAUSE[intent.type] and question.asked_count == 0:
             yield CloseQuestion(question_id=question.id, reason="a notification says it")
@@ -234,8 +273,11 @@ def _told(task: Task, scene: Scene, intent: Intent) -> Iterator[Step]:
 def _is_ours(row: Notification, intent: Intent) -> bool:
     """Whether a row that is to come says what is wanted: a nudge is one nudge, a deadline has two alerts."""
     if intent.type is NotificationType.DEADLINE_ALERT:
-        return row.cause == intent.cause or (
-            row.cause is None and abs(row.due_ms - intent.due_ms) < cooldowns.WINDOW_MS
+        is_late = intent.cause == TODAY and row.cause == DAY_BEFORE
+        return (
+            is_late
+            or row.cause == intent.cause
+            or (row.cause is None and abs(row.due_ms - intent.due_ms) < cooldowns.WINDOW_MS)
         )
     return True
 

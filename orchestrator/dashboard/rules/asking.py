@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
 
 from orchestrator.dashboard.models import (
     Deadline,
@@ -14,7 +13,7 @@ from orchestrator.dashboard.models import (
     Status,
     Task,
 )
-from orchestrator.dashboard.rules import alerts, cooldowns
+from orchestrator.dashboard.rules import alerts, cooldowns, slots
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS, Ask, Notify, Skip, Step
 from orchestrator.dashboard.words import wording
@@ -53,7 +52,7 @@ def of_task(task: Task, scene: alerts.Scene, told: Sequence[Step]) -> list[Step]
     wanted = choose(task, scene.hours, now_ms=scene.now_ms)
     if wanted is None:
         return []
-    why_not = _why_not(task, wanted.type, scene, told)
+    why_not = _why_not(task, wanted, scene, told)
     if why_not is not None:
         return [Skip(row_id=task.id, what=wanted.type.value, why=why_not)]
     text = _worded(task, wanted.phrase, scene.hours)
@@ -71,7 +70,7 @@ def _worded(task: Task, phrase: str, hours: Hours) -> str:
 def choose(task: Task, hours: Hours, *, now_ms: int) -> Wanted | None:
     """The question for a task: overdue, blocked, very stale, stale, then by its deadline."""
     silent_ms = now_ms - task.last_update_ms
-    if task.deadline is not None and now_ms >= end_ms(task.deadline, hours):
+    if task.deadline is not None and now_ms >= slots.end_ms(task.deadline, hours):
         return OVERDUE
     if task.is_blocked:
         return None  # a notification asks for it
@@ -108,16 +107,9 @@ def _computed(left_ms: int, gap: float) -> Priority:
     return Priority.MEDIUM if left_ms <= WEEK_MS and gap > MUCH_BEHIND else Priority.LOW
 
 
-def end_ms(deadline: Deadline, hours: Hours) -> int:
-    """When a task is overdue: from its moment on, or when its day is over."""
-    if deadline.date is None:
-        return deadline.at_ms
-    return hours.start_of(date.fromisoformat(deadline.date) + timedelta(days=1))
-
-
-def _why_not(task: Task, kind: QuestionType, scene: alerts.Scene, told: Sequence[Step]) -> str | None:
-    cause = CAUSE_OF.get(kind)
-    kinds = alerts.SAME_CAUSE[cause] if cause else (kind,)
+def _why_not(task: Task, wanted: Wanted, scene: alerts.Scene, told: Sequence[Step]) -> str | None:
+    cause = CAUSE_OF.get(wanted.type)
+    kinds = alerts.SAME_CAUSE[cause] if cause else (wanted.type,)
     for question in scene.open.get(task.id, ()):
         if question.type in kinds:
             return f"{question.id} is open"
@@ -125,6 +117,8 @@ def _why_not(task: Task, kind: QuestionType, scene: alerts.Scene, told: Sequence
         last = scene.last_asked(task.id, one)
         if last is not None and scene.now_ms - last < cooldowns.question_ms(one):
             return "asked lately"
+    if wanted is OVERDUE:
+        return None  # the alert that says so is not answered by its deadline: the question stays
     return _why_told(task, cause, scene, told) if cause else None
 
 

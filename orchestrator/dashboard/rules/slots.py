@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
+from orchestrator.dashboard.models import Deadline
+
 DAY = timedelta(days=1)
 JUST_NOW_MS = 60_000
 """Whoever looks at the very moment looks a little later."""
@@ -71,3 +73,10 @@ def settled(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None
         return ideal_ms
     slot = hours.next_slot(now_ms)
     return slot if deadline_ms is None or slot < deadline_ms else now_ms
+
+
+def end_ms(deadline: Deadline, hours: Hours) -> int:
+    """When a task is overdue: from its moment on, or when its day is over."""
+    if deadline.date is None:
+        return deadline.at_ms
+    return hours.start_of(date.fromisoformat(deadline.date) + DAY)

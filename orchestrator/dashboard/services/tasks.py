@@ -8,11 +8,12 @@ from typing import Any
 
 from orchestrator.dashboard.models import MAX_TITLE_CHARS, Deadline, Priority, Status, Task
 from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.services import notifications, questions
 from orchestrator.dashboard.services.work import Work, new_id
 from orchestrator.dashboard.views import told
 from orchestrator.dashboard.words import texts, when
-from orchestrator.store import dashboard_tasks
+from orchestrator.store import dashboard_tasks, dashboards
 
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
 
@@ -64,6 +65,7 @@ async def create(
     )
     given = [name for name, value in (("deadline", deadline), ("context", context), ("tags", tags)) if value]
     task = await _put(work, _stamped(work, task, ["title", "priority", *given]), was=None)
+    await _have_alerted(work, task)
     return Result(
         text=f"Task {task.id} is made: {task.title}{_until(work, task)}.", data=told.task(task, work.zone)
     )
@@ -213,12 +215,21 @@ class _Followed:
 async def _follow(work: Work, before: Task, after: Task) -> _Followed:
     if after.status.is_terminal:
         return await _ended(work, after)
+    if before.status.is_terminal:
+        await _have_alerted(work, after)
     if _moment(before.deadline) != _moment(after.deadline):
+        await _have_alerted(work, after)
         shown = told.deadline(after.deadline, work.zone) or "none"
         cancelled = await notifications.forget_deadline(work, after, shown=shown)
         text = f" {_counted(cancelled)} of the old deadline cancelled." if cancelled else ""
         return _Followed(text=text, data={"cancelled_notifications": cancelled})
     return _Followed(data={"cancelled_notifications": 0})
+
+
+async def _have_alerted(work: Work, task: Task) -> None:
+    """Have the rules look now at a deadline so near that the next beat may come too late for its alerts."""
+    if task.deadline is not None and task.deadline.at_ms - work.now_ms <= alerts.DAY_BEFORE_MS:
+        await dashboards.wake_rules(work.tx, work.folder, now_ms=work.now_ms)
 
 
 async def _ended(work: Work, task: Task) -> _Followed:

@@ -15,6 +15,7 @@ class Words:
 
     deadline: str
     deadline_soon: str
+    deadline_today: str
     progress: str
     stagnant: str
     blocker: str
@@ -32,6 +33,7 @@ class Words:
 ENGLISH = Words(
     deadline="⏰ “{title}” is due {when} ({pct}% done).",
     deadline_soon="⏰ “{title}” is due at {when} ({pct}% done).",
+    deadline_today="⏰ “{title}” is due today ({pct}% done).",
     progress="How is “{title}” going? No news for {days} days ({pct}%).",
     stagnant="“{title}” has not moved for {days} days ({pct}%). Is it still on?",
     blocker="Is “{title}” still blocked{note}?",
@@ -48,6 +50,7 @@ ENGLISH = Words(
 KOREAN = Words(
     deadline="⏰ “{title}” 마감이 {when}입니다 (진행률 {pct}%).",
     deadline_soon="⏰ “{title}” 마감이 {when}입니다 (진행률 {pct}%).",
+    deadline_today="⏰ “{title}” 마감이 오늘입니다 (진행률 {pct}%).",
     progress="“{title}” 어떻게 되어 가나요? {days}일째 소식이 없습니다 ({pct}%).",
     stagnant="“{title}” 작업이 {days}일째 멈춰 있습니다 ({pct}%). 계속하나요?",
     blocker="“{title}” 아직 막혀 있나요{note}?",

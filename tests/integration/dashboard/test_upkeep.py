@@ -9,7 +9,10 @@ import pytest
 from orchestrator.dashboard.models import Actor, NotificationType, Priority, QuestionType, Status
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.upkeep import worker
+from orchestrator.store import dashboards
 from tests.fakes.dashboards import (
+    FOLDER,
+    HOUR,
     MINUTE,
     SEOUL,
     a_notification,
@@ -217,6 +220,66 @@ async def test_a_deadline_that_is_set_between_two_beats_is_not_missed(house):
     await house.rounds.beat()
     (row,) = await house.notifications()
     assert (row["cause"], row["due_ms"]) == ("deadline:24h", at("2026-02-09 09:05"))
+
+
+@pytest.mark.parametrize(
+    ("deadline", "cause"), [("2026-02-09T10:25", "deadline:2h"), ("2026-02-09", "deadline:today")]
+)
+@pytest.mark.parametrize("way", ["made", "moved", "taken up again"])
+async def test_a_deadline_before_the_next_beat_is_told_at_once(house, deadline, cause, way):
+    house.is_now("2026-02-09 10:00")
+    await house.put(
+        a_task("task_0"),
+        a_task("task_1", deadline="2026-02-20"),
+        a_task("task_2", deadline=deadline.replace("T", " "), status=Status.CANCELLED),
+    )
+    await house.rounds.beat()
+    house.is_now("2026-02-09 10:05")
+    tool, given = {
+        "made": ("create_task", {"title": "exam", "deadline": deadline}),
+        "moved": ("update_task", {"task_id": "task_1", "deadline": deadline}),
+        "taken up again": ("update_task", {"task_id": "task_2", "status": "active"}),
+    }[way]
+    assert (await house.use(tool, **given)).ok
+    await house.rounds.beat()
+    (row,) = await house.notifications()
+    assert (row["cause"], row["due_ms"]) == (cause, at("2026-02-09 10:05"))
+    async with house.delivering():
+        await house.look()
+        await house.until_status(row["id"], "delivered")
+
+
+@pytest.mark.parametrize(
+    ("deadline", "over", "told"),
+    [
+        ("2026-02-09T10:25", "2026-02-09 10:25", "2026-02-09 10:25"),
+        ("2026-02-09", "2026-02-10 01:00", "2026-02-10 09:00"),
+    ],
+)
+async def test_what_is_overdue_is_told_in_the_chat_at_its_time_and_once(house, deadline, over, told):
+    house.is_now("2026-02-09 10:05")
+    await house.use("create_task", title="exam", deadline=deadline)
+    await house.rounds.beat()
+    async with house.house.database.transaction() as tx:  # beats that come seldom
+        await dashboards.note_rules(tx, FOLDER, now_ms=at("2026-02-09 10:05"), next_ms=at("2026-02-11 00:00"))
+    async with house.delivering():
+        await house.look()
+        await house.until_quiet()
+        house.is_now("2026-02-09 10:06")
+        await house.rounds.beat()
+        house.is_now(over)
+        await house.rounds.beat()
+        await house.look(told)
+        (row,) = [row for row in await house.notifications() if row["cause"] == "deadline:over"]
+        await house.until_status(row["id"], "delivered")
+        house.house.clock.pass_ms(HOUR)
+        await house.rounds.look_after(FOLDER)
+        await house.look()
+        await house.until_quiet()
+    assert [text for text in house.channel.texts() if "was due" in text] == [
+        f"“exam” was due {deadline.replace('T', ' ')} and is at 0%. Is it done, or when will it be?"
+    ]
+    assert [row["type"] for row in await house.questions()] == ["deadline_check"]
 
 
 # Who keeps it up

@@ -90,7 +90,63 @@ def test_at_03_an_alert_that_a_model_made_counts_too():
     ],
 )
 def test_a_day_is_near_from_24_hours_before_it_begins_until_it_does(now, count):
-    assert len(notified(planned(now, tasks=[a_task(deadline="2026-02-10")]))) == count
+    intents = notified(planned(now, tasks=[a_task(deadline="2026-02-10")]))
+    assert [one.cause for one in intents if one.cause == "deadline:24h"] == ["deadline:24h"] * count
+
+
+@pytest.mark.parametrize(
+    ("now", "due"),
+    [
+        ("2026-02-10 00:00:00", "2026-02-10 09:00:00"),
+        ("2026-02-10 08:59:59", "2026-02-10 09:00:00"),
+        ("2026-02-10 10:05:00", "2026-02-10 10:05:00"),
+        ("2026-02-10 23:59:59", "2026-02-10 23:59:59"),
+    ],
+)
+def test_a_task_due_today_is_told_at_nine_or_at_once(now, due):
+    plan = planned(now, tasks=[a_task(deadline="2026-02-10", pct=70)])
+    assert [(one.cause, one.due_ms) for one in notified(plan)] == [("deadline:today", at(due))]
+    assert notified(plan)[0].message == "⏰ “blog” is due today (70% done)."
+
+
+def test_an_alert_of_the_day_before_that_comes_today_is_the_one_of_today():
+    task = a_task(deadline="2026-02-10")
+    waiting = a_notification(cause="deadline:24h")
+    assert notified(planned("2026-02-10 10:00", tasks=[task], notifications=[waiting])) == []
+    late = Past(told={"task_001": (delivered("2026-02-10 10:00", cause="deadline:24h"),)})
+    assert notified(planned("2026-02-10 10:30", tasks=[task], past=late)) == []
+    in_time = Past(told={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
+    assert len(notified(planned("2026-02-10 08:00", tasks=[task], past=in_time))) == 1
+
+
+@pytest.mark.parametrize(
+    ("deadline", "now", "due"),
+    [
+        ("2026-02-09 10:25", "2026-02-09 10:25", "2026-02-09 10:25"),
+        ("2026-02-09 10:25", "2026-02-09 12:00", "2026-02-09 12:00"),
+        ("2026-02-09 02:00", "2026-02-09 02:00", "2026-02-09 08:00"),  # nobody is woken up for it
+        ("2026-02-09", "2026-02-10 00:00", "2026-02-10 09:00"),
+        ("2026-02-09", "2026-02-10 11:00", "2026-02-10 11:00"),
+    ],
+)
+def test_what_is_overdue_is_told_and_stays_a_question(deadline, now, due):
+    task = a_task(deadline=deadline, pct=60)
+    plan = planned(now, tasks=[task])
+    assert [(one.cause, one.due_ms) for one in notified(plan)] == [("deadline:over", at(due))]
+    assert [one.type for one in asked(plan)] == [QuestionType.DEADLINE_CHECK]
+    told_before = Past(told={"task_001": (delivered(due, cause="deadline:over"),)})
+    assert notified(planned(due, tasks=[task], past=told_before)) == []
+
+
+def test_what_has_been_overdue_for_long_is_no_news():
+    task = a_task(deadline="2026-01-10")
+    assert notified(planned("2026-02-09 09:00", tasks=[task])) == []
+
+
+def test_who_was_asked_about_an_overdue_task_is_not_told_of_it():
+    task = a_task(deadline="2026-02-09 10:25")
+    past = Past(asked={("task_001", QuestionType.DEADLINE_CHECK): at("2026-02-09 10:26")})
+    assert notified(planned("2026-02-09 10:30", tasks=[task], past=past)) == []
 
 
 def test_at_13_the_second_alert_is_due_two_hours_before_a_moment_whatever_the_first_did():
