@@ -36,6 +36,7 @@ from orchestrator.cli.options import (
     show,
 )
 from orchestrator.errors import AndyError, BadRequest, NotRunning, UnknownTask, leaves
+from orchestrator.escaping import escaped_output
 
 USAGE, NOT_RUNNING = 2, 3
 
@@ -71,9 +72,16 @@ image_app = app.command(App(name="image", help="The agents' container image."))
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 usage, 3 not running."""
+    with escaped_output():
+        _run()
+
+
+def _run() -> None:
     try:
         _check_text(sys.argv[1:])
-        sys.exit(_code(app(exit_on_error=False, print_error=True, result_action="return_value")))
+        sys.exit(
+            _code(app(sys.argv[1:], exit_on_error=False, print_error=True, result_action="return_value"))
+        )
     except NotRunning as error:
         _fail(error, NOT_RUNNING)
     except AndyError as error:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from orchestrator.escaping import one_line
+
 FAILED = 1
 
 HomeOption = Annotated[
@@ -38,4 +40,7 @@ def read(
 
 def show(found: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:
     """Print for people, or for machines."""
-    print(json.dumps(found, ensure_ascii=False, indent=2) if as_json else "\n".join(lines(found)))
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False, indent=2))
+    else:
+        print("\n".join(one_line(line) for line in lines(found)))

@@ -18,6 +18,7 @@ import structlog
 from orchestrator.cli.client import Client
 from orchestrator.cli.terminal import home_of, zone_of
 from orchestrator.errors import AndyError, NotRunning
+from orchestrator.escaping import raw_stream, visible
 from orchestrator.home import Home
 
 Told = dict[str, Any]
@@ -32,7 +33,7 @@ async def pair(given: Path | None, *, phone: str, anew: bool) -> int:
     """Show codes until a phone takes one. Raises `NotPaired` with the reason when none does."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     home = home_of(given)
-    screen = Screen(sys.stdout, zone_of(given))
+    screen = Screen(raw_stream(sys.stdout), zone_of(given))
     is_up = await _is_up(home)
     async with aclosing(_attempt(home, phone=phone, anew=anew, is_up=is_up)) as attempt:
         async for told in attempt:
@@ -121,7 +122,7 @@ class Screen:
     def show(self, told: Told) -> None:
         if told["state"] in ("expired", "failed"):
             return  # said as an error
-        text = lines_of(told, self._zone)
+        text = visible(lines_of(told, self._zone))
         if text == self._last:
             return
         if self._lines and self._out.isatty():

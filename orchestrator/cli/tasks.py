@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -40,10 +39,8 @@ def list_tasks(
     from orchestrator.cli import terminal
 
     found = asyncio.run(terminal.read(home, lambda tx: task_reports.every(tx, group, with_over=with_over)))
-    if as_json:
-        print(json.dumps([task_reports.row(task) for task in found], ensure_ascii=False, indent=2))
-    else:
-        print("\n".join(task_reports.list_lines(found)))
+    rows = [task_reports.row(task) for task in found]
+    show(rows, lambda _: task_reports.list_lines(found), as_json=as_json)
 
 
 @tasks_app.command(name="show")

@@ -160,7 +160,9 @@ async def _one_line(client: Any, group: str, text: str, sender: str) -> None:
 async def _show_sent(client: Any, home: Home, group: str) -> None:
     async for event in client.events():
         if event.get("kind") == "message.sent" and event.get("group") == group:
-            print(f"Andy: {await text_of(home, event['message'])}", flush=True)
+            # Indented, so that no line of his can pass for another's.
+            text = (await text_of(home, event["message"])).replace("\n", "\n      ")
+            print(f"Andy: {text}", flush=True)
 
 
 async def text_of(home: Home, message_id: str) -> str:

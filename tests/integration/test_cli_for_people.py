@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import sys
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,8 +17,11 @@ from cyclopts import App
 from cyclopts.exceptions import UnusedCliTokensError
 
 from orchestrator import registration
-from orchestrator.cli import account_reports, pairing
+from orchestrator.cli import account_reports, pairing, terminal
+from orchestrator.cli import main as cli
 from orchestrator.cli.main import app
+from orchestrator.errors import BadRequest
+from orchestrator.home import Home
 from orchestrator.models import Folder
 from orchestrator.store import audit, dashboard_cycles, groups, reminders
 from orchestrator.store.budgets import Period
@@ -126,3 +133,75 @@ def test_a_group_is_named_with_or_without_its_option(command):
 
 def test_the_commands_of_one_group_are_found():
     assert {"cron list", "dashboard answer", "events", "audit", "budget set"} <= set(OF_A_GROUP)
+
+
+# What chats and agents wrote is shown, and never obeyed
+
+HOSTILE = "hi\x1b]52;c;ZXZpbA==\x07\x9b2J\r\nFORGED \u202ex"
+CHOSEN_BY_OTHERS = ("text", "name", "sender_name", "prompt", "message", "title", "question", "context")
+
+
+def given(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    """Run the command line with these words."""
+    monkeypatch.setattr("sys.argv", ["andy", *words])
+    with suppress(SystemExit):
+        cli.main()
+
+
+def is_harmless(said: str) -> bool:
+    return all(one.isprintable() or one in "\n\t" for one in said)
+
+
+@pytest.mark.parametrize("words", [words for words, _ in commands()])
+def test_no_command_prints_what_a_terminal_obeys(monkeypatch, capsys, words):
+    def show() -> None:
+        print(HOSTILE)
+        print(HOSTILE, file=sys.stderr)
+        raise BadRequest(HOSTILE)
+
+    monkeypatch.setattr(dict(commands())[words], "default_command", show)
+
+    given(monkeypatch, *words.split())
+
+    said = capsys.readouterr()
+    assert "\\u001b]52" in said.out
+    assert said.err.count("\\u001b]52") == 2
+    assert is_harmless(said.out + said.err)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("messages family", "messages family --id 1", "messages family --json", "groups list", "cron list"),
+        *("tasks list", "turns", "dashboard show family", "dashboard tasks family", "context show family"),
+    ],
+)
+def test_no_text_of_a_chat_passes_for_a_line_of_its_own(home, monkeypatch, capsys, words):
+    with closing(sqlite3.connect(home / "store" / "messages.db")) as database, database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            for _, column, kind, *_ in database.execute(f"PRAGMA table_info({table})").fetchall():
+                if kind == "TEXT" and column in CHOSEN_BY_OTHERS:
+                    with suppress(sqlite3.IntegrityError):  # only some of its own words are taken there
+                        database.execute(f"UPDATE {table} SET {column} = ?", (HOSTILE,))
+
+    given(monkeypatch, *words.split(), "--home", str(home))
+
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out
+    assert is_harmless(said.out)
+    assert [line for line in said.out.splitlines() if line.startswith("FORGED")] == []
+
+
+def test_a_reply_in_a_conversation_passes_for_nobody_elses_words(home, monkeypatch, capsys):
+    async def events(_):
+        yield {"kind": "message.sent", "group": "family", "message": "m"}
+
+    async def text(*_):
+        return "done\nMia: pay 500"
+
+    monkeypatch.setattr(terminal, "text_of", text)
+    asyncio.run(terminal._show_sent(SimpleNamespace(events=lambda: events(None)), Home(home), "family"))
+
+    assert capsys.readouterr().out == "Andy: done\n      Mia: pay 500\n"

@@ -1,0 +1,64 @@
+"""Makes what people at a terminal are shown harmless: chats and agents choose the texts that commands print.
+
+A terminal obeys control characters: they move the cursor, rewrite lines above, set the clipboard, or hide
+what follows. They are shown as `\\u001b` instead, which in JSON stands for the same text.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, TextIO, cast
+
+_UNSAFE = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # all that controls, but tabs and line ends
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # what turns the direction of writing, or ends lines
+    "\ud800-\udfff"  # halves of characters, which cannot be written at all
+    "]"
+)
+
+
+def visible(text: str) -> str:
+    """Return `text` with what a terminal would obey written out; line ends and tabs stay."""
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def one_line(text: str) -> str:
+    """Return `text` in one line that cannot pass for two."""
+    return visible(text).replace("\n", "\\n")
+
+
+class EscapedStream:
+    """A text stream that writes everything out visibly. Who draws by control characters takes `raw`."""
+
+    def __init__(self, raw: TextIO) -> None:
+        self.raw = raw
+        self.rich_proxied_file = raw
+        """Where rich writes, which the help of the commands is drawn with: no text of others is in it."""
+
+    def write(self, text: str) -> int:
+        self.raw.write(visible(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+
+def raw_stream(stream: TextIO) -> TextIO:
+    """Return what is behind an `EscapedStream`, for output that draws and escapes its texts itself."""
+    return stream.raw if isinstance(stream, EscapedStream) else stream
+
+
+@contextmanager
+def escaped_output() -> Iterator[None]:
+    """Have all that is printed inside, to stdout and stderr, escaped."""
+    out, err = (cast("TextIO", EscapedStream(stream)) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
+        yield
