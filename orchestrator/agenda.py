@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol, TypeVar
+from zoneinfo import ZoneInfo
 
 from orchestrator import errands
-from orchestrator.errors import BadRequest, BadSchedule, TaskRefused, UnknownTask
+from orchestrator.errors import BadRequest, BadSchedule, TaskRefused, TextEmpty, UnknownTask
 from orchestrator.models import (
     CatchUp,
     Cause,
@@ -29,6 +30,12 @@ from orchestrator.store.database import Tx
 MAX_OPEN = 200
 """Tasks of one group that are neither completed nor cancelled."""
 Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class ReadTime(Protocol):
+    """Read a time as people write it, in a group's zone, as epoch milliseconds. Raises `BadTime`."""
+
+    def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
 
 
 class PlanFor(Protocol):
@@ -228,6 +235,16 @@ async def _put(tx: Tx, task: Task) -> Task:
     return task
 
 
+async def add(tx: Tx, folder: str, wish: Wish, times: Times, *, now_ms: int) -> Task:
+    """Make a task that the owner asks for, audited. Raises what `schedule` raises, and `UnknownGroup`."""
+    group = await groups.known(tx, folder)
+    if not (wish.prompt or "").strip():
+        raise TextEmpty
+    task = await schedule(tx, group, wish, times, now_ms=now_ms)
+    await _record(tx, task, "add", now_ms=now_ms)
+    return task
+
+
 async def act(tx: Tx, task_id: str, action: str, times: Times, *, now_ms: int) -> Task:
     """Do what the owner says by a word, audited: `pause`, `resume`, `cancel` or `run`.
 
@@ -236,9 +253,13 @@ async def act(tx: Tx, task_id: str, action: str, times: Times, *, now_ms: int) -
         BadRequest: there is no such action.
     """
     task = await _act(tx, await find(tx, task_id), action, times, now_ms=now_ms)
+    await _record(tx, task, action, now_ms=now_ms)
+    return task
+
+
+async def _record(tx: Tx, task: Task, action: str, *, now_ms: int) -> None:
     event = audit.Event(at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id})
     await audit.append(tx, event)
-    return task
 
 
 async def _act(tx: Tx, task: Task, action: str, times: Times, *, now_ms: int) -> Task:

@@ -21,12 +21,15 @@ from orchestrator.dashboard.delivery.ledger import Ledger
 from orchestrator.dashboard.desk import Desk
 from orchestrator.dashboard.files.exporter import Exporter
 from orchestrator.dashboard.models import Actor, Hand
+from orchestrator.dashboard.results import Refused
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services.work import Limits
 from orchestrator.dashboard.upkeep import worker
 from orchestrator.dashboard.upkeep.mode import mode_of
 from orchestrator.dashboard.upkeep.rounds import Rounds, Ties
 from orchestrator.dashboard.views import board, brief
+from orchestrator.dashboard.words import when
+from orchestrator.errors import BadTime
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.models import Group, Quote, RunId, Turn
@@ -37,6 +40,14 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 OWN_PART_SECONDS = 1.0
+
+
+def read_time(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
+    """Read a time to come as people write it: `in 2 hours`, `tomorrow 9am`, ISO. Raises `BadTime`."""
+    try:
+        return when.due_ms(text, now_ms=now_ms, zone=zone).at_ms
+    except Refused as error:
+        raise BadTime(str(error)) from error
 
 
 class Boards:

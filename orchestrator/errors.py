@@ -18,6 +18,8 @@ AndyError                    a person reads the text: it names the mend
 │   ├── UnknownTask
 │   ├── NoDashboard
 │   ├── TaskRefused
+│   ├── UnknownReminder
+│   ├── ReminderRefused
 │   └── ImportRefused        the files of a dashboard cannot be taken, and why, row by row
 ├── ContainerError           a runtime cannot do what was asked
 │   ├── EngineGone           no engine answers
@@ -145,6 +147,24 @@ class UnknownTask(BadRequest):
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id
         super().__init__(f"There is no task '{task_id}' here.")
+
+
+class UnknownReminder(BadRequest):
+    """There is no such reminder."""
+
+    code = "unknown_reminder"
+    http_status = 404
+
+    def __init__(self, number: int | str) -> None:
+        self.number = number
+        super().__init__(f"There is no reminder {number}: see 'andy reminders list'.")
+
+
+class ReminderRefused(BadRequest):
+    """The reminder cannot be set or changed."""
+
+    code = "reminder_refused"
+    http_status = 409
 
 
 class NoDashboard(BadRequest):

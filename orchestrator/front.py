@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.boards import Boards
+from orchestrator.boards import Boards, read_time
 from orchestrator.channels.local import written
 from orchestrator.channels.registry import Channels
 from orchestrator.clock import Clock
@@ -17,6 +17,7 @@ from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.inbound.intake import Intake
 from orchestrator.models import Group, LiveRun
+from orchestrator.reminder_service import ReminderService
 from orchestrator.scheduler.timing import times_for
 from orchestrator.serve import BoundedConfig, Server
 from orchestrator.store.database import Database
@@ -65,6 +66,7 @@ class Front:
         from orchestrator.web.groups import GroupDesk
         from orchestrator.web.loops import LoopDesk
         from orchestrator.web.metrics import Metrics
+        from orchestrator.web.reminders import ReminderHandler
         from orchestrator.web.tasks import TaskDesk
 
         return web_app(
@@ -78,7 +80,14 @@ class Front:
             desk=GroupDesk(self.database, clock=self.clock, hints=self.hints, bus=self.bus),
             tasks=TaskDesk(
                 self.database,
-                times=times_for(self.zone_of),
+                times=times_for(self.zone_of, read_time=read_time),
+                clock=self.clock,
+                hints=self.hints,
+                bus=self.bus,
+            ),
+            reminders=ReminderHandler(
+                self.database,
+                service=ReminderService(read_time=read_time, zone_of=self.zone_of),
                 clock=self.clock,
                 hints=self.hints,
                 bus=self.bus,

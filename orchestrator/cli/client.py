@@ -60,6 +60,23 @@ class Client:
         """Say that a group's configuration has changed in the store."""
         return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/configured"))
 
+    async def say_as_andy(self, folder: str, text: str) -> dict[str, Any]:
+        """Have Andy send a text to a group's chat, word for word."""
+        return _content(await self._http.post(f"/groups/{quote(folder, safe='')}/say", json={"text": text}))
+
+    async def add_reminder(self, folder: str, text: str, at: str) -> dict[str, Any]:
+        body = {"group": folder, "text": text, "at": at}
+        return _content(await self._http.post("/reminders", json=body))
+
+    async def move_reminder(self, number: int, at: str) -> dict[str, Any]:
+        return _content(await self._http.post(f"/reminders/{number}/move", json={"at": at}))
+
+    async def cancel_reminder(self, number: int) -> dict[str, Any]:
+        return _content(await self._http.post(f"/reminders/{number}/cancel"))
+
+    async def add_task(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _content(await self._http.post("/tasks", json=asked))
+
     async def act_on_task(self, task_id: str, action: str) -> dict[str, Any]:
         """`pause`, `resume`, `cancel` or `run` a task."""
         path = f"/tasks/{quote(task_id, safe='')}/{quote(action, safe='')}"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, show
+
+if TYPE_CHECKING:
+    from orchestrator.cli.client import Client
+    from orchestrator.store.database import Tx
 
 loop_app = App(name="loop", help="Agents that wake by themselves.")
 DONE = {
@@ -101,8 +105,15 @@ def status(
 
 def _act(home: Path | None, group: str, action: str, *, as_json: bool, reason: str = "") -> None:
     from orchestrator.cli import terminal
+    from orchestrator.loop import desk
 
-    asyncio.run(terminal.act_on_loop(home, group, action, reason))
+    async def ask(client: Client) -> None:
+        await client.act_on_loop(group, action, reason)
+
+    async def act(tx: Tx, now_ms: int) -> None:
+        await desk.act(tx, group, action, reason=reason, now_ms=now_ms)
+
+    asyncio.run(terminal.ask_or_change(home, ask, act))
     if as_json:
         status(group, as_json=True, home=home)
         return

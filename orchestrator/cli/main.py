@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -19,8 +18,10 @@ from orchestrator.cli import (
     dashboard,
     doctor,
     events,
+    groups,
     loop,
     notices,
+    reminders,
     setup,
     tasks,
     whatsapp,
@@ -31,7 +32,6 @@ from orchestrator.cli.options import (
     HomeOption,
     JsonOption,
     LimitOption,
-    NewFolderArgument,
     read,
     show,
 )
@@ -50,7 +50,7 @@ app = App(
     version_flags=["--version", "-V"],
     help_format="plaintext",  # to load and render Markdown is a quarter of the time of --help
 )
-groups_app = app.command(App(name="groups", help="The chats that have an agent."))
+app.command(groups.groups_app)
 outbox_app = app.command(App(name="outbox", help="What is on its way to a chat."))
 app.command(accounts.usage)
 app.command(accounts.budget_app)
@@ -59,6 +59,7 @@ app.command(events.events)
 app.command(backup.backup)
 app.command(backup.restore)
 app.command(tasks.tasks_app)
+app.command(reminders.reminders_app)
 app.command(dashboard.dashboard_app)
 app.command(cron.cron_app)
 app.command(loop.loop_app)
@@ -199,6 +200,25 @@ def chat(
     return asyncio.run(terminal.say(home, group, message, sender=sender, wait_seconds=wait, as_json=as_json))
 
 
+@app.command(name="say")
+def say_as_andy(
+    group: GroupArgument,
+    text: Annotated[str, Parameter(help="What Andy is to say, word for word.")],
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Speak in a group as Andy; its agent reads it as what Andy said. To speak to Andy, use 'andy chat'.
+
+    Example: `andy say family "Dinner is at seven today."`
+    """
+    from orchestrator.cli import terminal
+
+    done = asyncio.run(terminal.say_as_andy(home, group, text))
+    show(done, lambda found: [f"It is on its way to '{found['group']}'."], as_json=as_json)
+
+
 @app.command
 def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Tell what runs, waits and is stuck.
@@ -291,106 +311,6 @@ def logs(
     if follow:
         for line in view.later:
             print(line, flush=True)
-
-
-@groups_app.command(name="list")
-def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
-    """List the registered groups.
-
-    Example: `andy groups list`
-    """
-    from orchestrator import reports
-
-    read(home, reports.groups, reports.group_lines, as_json=as_json)
-
-
-@groups_app.command
-def register(
-    folder: NewFolderArgument,
-    /,
-    *,
-    jid: Annotated[
-        str | None, Parameter(help="The chat's address. [local:FOLDER, a chat of this machine]")
-    ] = None,
-    name: Annotated[str | None, Parameter(help="What people call it. [FOLDER]")] = None,
-    trigger: Annotated[str | None, Parameter(help="A call besides @Andy.")] = None,
-    requires_trigger: Annotated[
-        bool, Parameter(negative="--no-trigger", help="Whether a message must call Andy to be answered.")
-    ] = True,
-    settings: Annotated[
-        str | None,
-        Parameter(name="--config", help="Its configuration, a JSON object: see 'andy groups config --help'."),
-    ] = None,
-    home: HomeOption = None,
-) -> None:
-    """Give a chat an agent of its own.
-
-    Example: `andy groups register family --name Family --config '{"memory_mb": 1024}'`
-    """
-    from orchestrator.cli import terminal
-    from orchestrator.registration import Registration
-
-    wish = Registration(
-        folder=folder,
-        jid=jid,
-        name=name,
-        trigger=trigger,
-        requires_trigger=requires_trigger,
-        config=_object(settings or "{}"),
-    )
-    asyncio.run(terminal.register(home, wish))
-    print(f"'{folder}' is registered.")
-
-
-@groups_app.command
-def config(
-    folder: GroupArgument,
-    /,
-    *,
-    changes: Annotated[
-        str | None,
-        Parameter(
-            name="--set",
-            help="Keys to change, as a JSON object; null takes one away. Known: mounts (a list of"
-            " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, timezone,"
-            ' egress (none, open, or {"allowlist": ["host:port"]}).',
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-) -> None:
-    """Show or change what a group's containers may use. Counts from the group's next container on.
-
-    Example: `andy groups config family --set '{"memory_mb": 1024, "mounts": [{"path": "~/photos"}]}'`
-    """
-    from orchestrator import reports
-    from orchestrator.cli import terminal
-
-    if changes is not None:
-        asyncio.run(terminal.configure(home, folder, _object(changes)))
-    found = asyncio.run(terminal.read(home, lambda tx: reports.config(tx, folder)))
-    show(found, reports.config_lines, as_json=as_json)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise BadRequest(f"This is no JSON ({error}): {text}") from error
-    if not isinstance(found, dict):
-        raise BadRequest(f"""This is no JSON object, such as '{{"memory_mb": 1024}}': {text}""")
-    return found
-
-
-@groups_app.command
-def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
-    """Take a chat's agent away. Its files and history stay.
-
-    Example: `andy groups remove family`
-    """
-    from orchestrator.cli import terminal
-
-    print(asyncio.run(terminal.unregister(home, folder)))
 
 
 @outbox_app.command(name="list")

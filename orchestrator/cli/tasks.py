@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, show
+from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, JsonOption, show
+from orchestrator.errors import BadRequest
+
+if TYPE_CHECKING:
+    from orchestrator.cli.client import Client
+    from orchestrator.store.database import Tx
 
 tasks_app = App(name="tasks", help="What agents are asked at a time, or again and again.")
 
@@ -57,6 +62,58 @@ def show_task(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeO
 
 
 @tasks_app.command
+def add(
+    group: GroupArgument,
+    prompt: Annotated[str, Parameter(help="What the group's agent is asked.")],
+    /,
+    *,
+    cron: Annotated[
+        str | None, Parameter(help="Five fields, in the group's time zone: '0 9 * * mon-fri'.")
+    ] = None,
+    every: Annotated[str | None, Parameter(help="A duration: 30m, 2h, 1d.")] = None,
+    at: Annotated[
+        str | None, Parameter(help="Once, at a time: 'tomorrow 9am', 'in 2 hours', 2026-11-23T09:00.")
+    ] = None,
+    context: Annotated[
+        Literal["isolated", "group"], Parameter(help="By itself, or as a part of the group's conversation.")
+    ] = "isolated",
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Have an agent asked at a time, or again and again: say one of --cron, --every and --at.
+
+    Example: `andy tasks add family "What is on today?" --cron "0 8 * * *"`
+    """
+    from orchestrator import agenda, task_reports
+    from orchestrator.cli import terminal
+
+    given = {"cron": cron, "interval": every, "once": at}
+    chosen = [(kind, value) for kind, value in given.items() if value is not None]
+    if len(chosen) != 1:
+        raise BadRequest("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
+    ((kind, value),) = chosen
+    times = terminal.task_times(home)
+    wish = agenda.Wish(prompt=prompt, kind=kind, value=value, context_mode=context)
+
+    async def act(tx: Tx, now_ms: int) -> dict[str, Any]:
+        return task_reports.row(await agenda.add(tx, group, wish, times, now_ms=now_ms))
+
+    asked = {
+        "group": group,
+        "prompt": prompt,
+        "schedule_type": kind,
+        "schedule_value": value,
+        "context_mode": context,
+    }
+    made = asyncio.run(terminal.ask_or_change(home, lambda client: client.add_task(asked), act))
+    if as_json:
+        show_task(made["id"], as_json=True, home=home)
+        return
+    found = asyncio.run(terminal.read(home, lambda tx: task_reports.one(tx, made["id"])))
+    print(f"Task {made['id']} of '{group}' is made: {found['when']}.")
+
+
+@tasks_app.command
 def pause(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Let a task rest until it is resumed. Works with Andy down, as the next three do.
 
@@ -93,11 +150,21 @@ def run(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption 
 
 
 def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
+    from orchestrator import agenda
     from orchestrator.cli import terminal
 
-    is_running = asyncio.run(terminal.act_on_task(home, task, action))
+    times = terminal.task_times(home)
+
+    async def ask(client: Client) -> str:
+        await client.act_on_task(task, action)
+        return ""
+
+    async def act(tx: Tx, now_ms: int) -> str:
+        await agenda.act(tx, task, action, times, now_ms=now_ms)
+        return " when Andy starts" if action == "run" else ""
+
+    later = asyncio.run(terminal.ask_or_change(home, ask, act))
     if as_json:
         show_task(task, as_json=True, home=home)
         return
-    later = " when Andy starts" if action == "run" and not is_running else ""
     print(f"{task} {DONE[action]}{later}.")

@@ -20,6 +20,8 @@ from orchestrator.errors import AndyError, BadRequest, NotRunning, SettingError
 from orchestrator.home import Home, home_directory
 
 if TYPE_CHECKING:
+    from orchestrator.agenda import Times
+    from orchestrator.cli.client import Client
     from orchestrator.config import Settings
     from orchestrator.models import Group
     from orchestrator.registration import Registration
@@ -157,6 +159,14 @@ async def _one_line(client: Any, group: str, text: str, sender: str) -> None:
         say_aside(_told(place))
 
 
+async def say_as_andy(given: Path | None, group: str, text: str) -> dict[str, Any]:
+    """Have the running Andy send a text of the owner's. Raises `NotRunning`."""
+    from orchestrator.cli.client import Client
+
+    async with Client.of(home_of(given)) as client:
+        return await client.say_as_andy(group, text)
+
+
 async def _show_sent(client: Any, home: Home, group: str) -> None:
     async for event in client.events():
         if event.get("kind") == "message.sent" and event.get("group") == group:
@@ -211,6 +221,21 @@ async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> 
         await database.close()
 
 
+async def ask_or_change(
+    given: Path | None,
+    ask: Callable[[Client], Awaitable[T]],
+    act: Callable[[Tx, int], Awaitable[T]],
+) -> T:
+    """Have the running Andy do it, or change the store where none runs."""
+    from orchestrator.cli.client import Client
+
+    try:
+        async with Client.of(home_of(given)) as client:
+            return await ask(client)
+    except NotRunning:
+        return await change(given, act)
+
+
 async def register(given: Path | None, wish: Registration) -> None:
     """Register a chat, through the running Andy where there is one."""
     from orchestrator.cli.client import Client
@@ -239,43 +264,23 @@ async def _register_here(home: Home, wish: Registration) -> None:
 async def unregister(given: Path | None, folder: str) -> str:
     """Forget a group; tells what became of what it had."""
     from orchestrator import registration
-    from orchestrator.cli.client import Client
 
-    try:
-        async with Client.of(home_of(given)) as client:
-            return str((await client.unregister(folder))["text"])
-    except NotRunning:
-        departure = await change(given, lambda tx, now_ms: registration.unregister(tx, folder, now_ms=now_ms))
-        return departure.told()
+    async def ask(client: Client) -> str:
+        return str((await client.unregister(folder))["text"])
+
+    async def act(tx: Tx, now_ms: int) -> str:
+        return (await registration.unregister(tx, folder, now_ms=now_ms)).told()
+
+    return await ask_or_change(given, ask, act)
 
 
-async def act_on_task(given: Path | None, task_id: str, action: str) -> bool:
-    """Pause, resume, cancel or run a task; tells whether a running Andy did it."""
-    from orchestrator import agenda, group_config
-    from orchestrator.cli.client import Client
+def task_times(given: Path | None) -> Times:
+    """How the schedules of a home's tasks are read."""
+    from orchestrator import group_config
+    from orchestrator.boards import read_time
     from orchestrator.scheduler.timing import times_for
 
-    try:
-        async with Client.of(home_of(given)) as client:
-            await client.act_on_task(task_id, action)
-            return True
-    except NotRunning:
-        zone = zone_of(given)
-        times = times_for(partial(group_config.zone_of, default=zone))
-        await change(given, lambda tx, now_ms: agenda.act(tx, task_id, action, times, now_ms=now_ms))
-        return False
-
-
-async def act_on_loop(given: Path | None, folder: str, action: str, reason: str) -> None:
-    """Switch, rest or wake a group's loop, whether Andy runs or not."""
-    from orchestrator.cli.client import Client
-    from orchestrator.loop import desk
-
-    try:
-        async with Client.of(home_of(given)) as client:
-            await client.act_on_loop(folder, action, reason)
-    except NotRunning:
-        await change(given, lambda tx, now_ms: desk.act(tx, folder, action, reason=reason, now_ms=now_ms))
+    return times_for(partial(group_config.zone_of, default=zone_of(given)), read_time=read_time)
 
 
 def zone_of(given: Path | None) -> ZoneInfo:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from zoneinfo import ZoneInfo
 
-from orchestrator.agenda import Times
+from orchestrator.agenda import ReadTime, Times
 from orchestrator.clock import local_iso
 from orchestrator.errors import BadSchedule
 from orchestrator.models import Dst, Group, Planned, Schedule, ScheduleKind
@@ -23,11 +23,17 @@ _FIRST_LOOK_BACK_MS = 3_600_000
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 
-def times_for(zone_of: Callable[[Group], ZoneInfo]) -> Times:
-    """Tell the agenda how schedules are read, each in the zone that its group is in."""
+def times_for(zone_of: Callable[[Group], ZoneInfo], *, read_time: ReadTime | None = None) -> Times:
+    """Tell the agenda how schedules are read, each in the zone that its group is in.
+
+    `read_time` reads the one time of a task that runs once, where more is understood than agents write.
+    """
 
     def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> Planned:
-        return plan(kind, value, dst=dst, now_ms=now_ms, zone=zone_of(group))
+        zone = zone_of(group)
+        if kind == ScheduleKind.ONCE and read_time is not None:
+            value = local_iso(read_time(value, now_ms=now_ms, zone=zone), zone)
+        return plan(kind, value, dst=dst, now_ms=now_ms, zone=zone)
 
     def following(schedule: Schedule, due_ms: int, after_ms: int) -> int | None:
         return following_ms(schedule, due_ms, after_ms=after_ms)

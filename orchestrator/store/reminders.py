@@ -47,6 +47,10 @@ async def close(tx: Tx, reminder_id: int, state: ReminderState) -> None:
     await tx.execute("UPDATE reminders SET state = ? WHERE id = ?", (state, reminder_id))
 
 
+async def set_due(tx: Tx, reminder_id: int, due_ms: int) -> None:
+    await tx.execute("UPDATE reminders SET due_ms = ? WHERE id = ?", (due_ms, reminder_id))
+
+
 async def move(tx: Tx, folder: Folder, jid: ChatJid) -> None:
     """Have what is still to come of a group said in another chat."""
     await tx.execute(

@@ -16,7 +16,6 @@ from orchestrator import __version__
 from orchestrator.errors import AndyError, BadRequest
 from orchestrator.events import Bus
 from orchestrator.models import Group, Inbound
-from orchestrator.registration import Registration
 from orchestrator.web.dashboards import DashboardDesk, dashboard_routes
 from orchestrator.web.door import Door
 from orchestrator.web.groups import GroupDesk, group_routes
@@ -25,6 +24,7 @@ from orchestrator.web.loops import LoopDesk, loop_routes
 from orchestrator.web.metrics import Metrics, metrics_route
 from orchestrator.web.pairing import PairingDesk, pairing_routes
 from orchestrator.web.refusals import OnRefusal
+from orchestrator.web.reminders import ReminderHandler, reminder_routes
 from orchestrator.web.stream import event_route
 from orchestrator.web.tasks import TaskDesk, task_routes
 
@@ -65,6 +65,7 @@ def web_app(
     *,
     desk: GroupDesk,
     tasks: TaskDesk,
+    reminders: ReminderHandler,
     loops: LoopDesk,
     pairing: PairingDesk,
     dashboards: DashboardDesk,
@@ -90,8 +91,8 @@ def web_app(
         place = await door.find(request.path_params["id"])
         return JSONResponse(place.to_json_dict())
 
-    async def registration_in(request: Request) -> Registration:
-        return _parsed(Registration, await _body(request))
+    async def parse(request: Request, model: type[Body]) -> Body:
+        return _parsed(model, await _body(request))
 
     async def tell_status(_: Request) -> Response:
         return JSONResponse(await status())
@@ -107,8 +108,9 @@ def web_app(
             Route("/status", tell_status),
             metrics_route(metrics),
             Route("/healthz", healthz),
-            *group_routes(desk, registration_in),
-            *task_routes(tasks),
+            *group_routes(desk, parse),
+            *task_routes(tasks, parse),
+            *reminder_routes(reminders, parse),
             *loop_routes(loops),
             *pairing_routes(pairing),
             *dashboard_routes(dashboards, _body),

@@ -1,10 +1,12 @@
-"""`/groups`: list, register, unregister, by the rules of `registration`; hear that one was configured."""
+"""`/groups`: list, register, unregister, by the rules of `registration`; configure; speak as Andy."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -14,7 +16,8 @@ from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.registration import Registration
-from orchestrator.store import groups
+from orchestrator.reminder_service import check_text
+from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
 
 
@@ -60,15 +63,45 @@ class GroupDesk:
         self._hints.outbox.give()
         return reports.group_row(group)
 
+    async def say(self, folder: str, text: str) -> dict[str, Any]:
+        """Send a text to a group's chat as Andy, word for word.
 
-def group_routes(desk: GroupDesk, read: Callable[[Request], Awaitable[Registration]]) -> list[Route]:
-    """`read` gives the body of a registration; it raises `BadRequest` for one that does not fit."""
+        Raises:
+            UnknownGroup, TextEmpty, TextTooLong
+        """
+        check_text(text)
+        now_ms, key = self._clock.now_ms(), f"owner:{secrets.token_hex(8)}"
+        async with self._database.transaction() as tx:
+            group = await groups.known(tx, folder)
+            await outbox.add(
+                tx, chat_jid=group.jid, folder=group.folder, text=text, dedupe_key=key, now_ms=now_ms
+            )
+            queued = await outbox.by_key(tx, key)
+            assert queued is not None
+            event = audit.Event(
+                at_ms=now_ms, kind="message.say", folder=group.folder, detail={"outbox": queued.id}
+            )
+            await audit.append(tx, event)
+        self._hints.outbox.give()
+        return {"group": group.folder, "id": queued.message_id, "outbox": queued.id}
+
+
+class Speech(BaseModel):
+    """The body of `POST /groups/{folder}/say`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+
+
+def group_routes(desk: GroupDesk, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:
+    """`parse` reads a body as a model; it raises `BadRequest` for one that does not fit."""
 
     async def every(_: Request) -> Response:
         return JSONResponse({"groups": await desk.every()})
 
     async def register(request: Request) -> Response:
-        return JSONResponse(await desk.register(await read(request)), status_code=201)
+        return JSONResponse(await desk.register(await parse(request, Registration)), status_code=201)
 
     async def unregister(request: Request) -> Response:
         return JSONResponse(await desk.unregister(request.path_params["folder"]))
@@ -76,9 +109,14 @@ def group_routes(desk: GroupDesk, read: Callable[[Request], Awaitable[Registrati
     async def configured(request: Request) -> Response:
         return JSONResponse(await desk.configured(request.path_params["folder"]))
 
+    async def say(request: Request) -> Response:
+        asked: Speech = await parse(request, Speech)
+        return JSONResponse(await desk.say(request.path_params["folder"], asked.text), status_code=202)
+
     return [
         Route("/groups", every),
         Route("/groups", register, methods=["POST"]),
         Route("/groups/{folder}", unregister, methods=["DELETE"]),
         Route("/groups/{folder}/configured", configured, methods=["POST"]),
+        Route("/groups/{folder}/say", say, methods=["POST"]),
     ]

@@ -1,9 +1,11 @@
-"""`POST /tasks/{id}/{action}`: pause, resume, cancel, run, by the rules of `agenda`."""
+"""`POST /tasks` makes one, `POST /tasks/{id}/{action}` pauses, resumes, cancels or runs it: see `agenda`."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -12,7 +14,30 @@ from orchestrator import agenda, task_reports
 from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.store.database import Database
+from orchestrator.models import Task
+from orchestrator.store.database import Database, Tx
+
+MAX_PROMPT_CHARS = 100_000
+
+
+class NewTask(BaseModel):
+    """The body of `POST /tasks`: the fields of the tool `schedule_task`; `once` takes words, too."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    group: str = Field(min_length=1, max_length=64)
+    prompt: str = Field(max_length=MAX_PROMPT_CHARS)
+    schedule_type: Literal["cron", "interval", "once"]
+    schedule_value: str = Field(min_length=1, max_length=200)
+    context_mode: Literal["group", "isolated"] = "isolated"
+
+    def to_wish(self) -> agenda.Wish:
+        return agenda.Wish(
+            prompt=self.prompt,
+            kind=self.schedule_type,
+            value=self.schedule_value,
+            context_mode=self.context_mode,
+        )
 
 
 class TaskDesk:
@@ -27,18 +52,35 @@ class TaskDesk:
         self._hints = hints
         self._bus = bus
 
+    async def add(self, asked: NewTask) -> dict[str, Any]:
+        """Raises what `agenda.add` raises."""
+        return await self._change(
+            lambda tx, now_ms: agenda.add(tx, asked.group, asked.to_wish(), self._times, now_ms=now_ms)
+        )
+
     async def act(self, task_id: str, action: str) -> dict[str, Any]:
-        """Raises what the functions of `agenda` raise."""
+        """Raises what `agenda.act` raises."""
+        return await self._change(
+            lambda tx, now_ms: agenda.act(tx, task_id, action, self._times, now_ms=now_ms)
+        )
+
+    async def _change(self, act: Callable[[Tx, int], Awaitable[Task]]) -> dict[str, Any]:
         async with self._database.transaction() as tx:
-            task = await agenda.act(tx, task_id, action, self._times, now_ms=self._clock.now_ms())
+            task = await act(tx, self._clock.now_ms())
         self._bus.publish("task.changed", group=task.folder, detail=task.id)
         self._hints.scheduler.give()
         self._hints.lanes.give()
         return task_reports.row(task)
 
 
-def task_routes(desk: TaskDesk) -> list[Route]:
+def task_routes(desk: TaskDesk, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:
+    async def add(request: Request) -> Response:
+        return JSONResponse(await desk.add(await parse(request, NewTask)), status_code=201)
+
     async def act(request: Request) -> Response:
         return JSONResponse(await desk.act(request.path_params["id"], request.path_params["action"]))
 
-    return [Route("/tasks/{id}/{action}", act, methods=["POST"])]
+    return [
+        Route("/tasks", add, methods=["POST"]),
+        Route("/tasks/{id}/{action}", act, methods=["POST"]),
+    ]

@@ -137,7 +137,19 @@ def published(path: Path) -> Iterator[str]:
 
 def test_every_route_is_documented():
     parts = dict.fromkeys(
-        ("desk", "tasks", "loops", "pairing", "dashboards", "write", "status", "metrics", "bus", "on_refusal")
+        (
+            "desk",
+            "tasks",
+            "reminders",
+            "loops",
+            "pairing",
+            "dashboards",
+            "write",
+            "status",
+            "metrics",
+            "bus",
+            "on_refusal",
+        )
     )
     app = web_app(None, token="", **parts)  # type: ignore[arg-type]
     routes = [f"{min(route.methods - {'HEAD'})} {route.path}" for route in app.routes]

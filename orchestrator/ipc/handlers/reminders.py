@@ -9,10 +9,9 @@ from orchestrator.clock import local_iso, local_minute
 from orchestrator.errors import BadTime
 from orchestrator.ipc.handlers import Answer, Caller, refused
 from orchestrator.models import Reminder, ReminderState
+from orchestrator.reminder_service import MAX_PENDING
 from orchestrator.store import reminders
 from orchestrator.store.database import Tx
-
-MAX_PENDING = 500
 
 
 async def set_reminder(tx: Tx, caller: Caller, command: SetReminder) -> Answer:

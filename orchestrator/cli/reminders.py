@@ -1,0 +1,125 @@
+"""`andy reminders`."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, JsonOption, read, show
+
+if TYPE_CHECKING:
+    from orchestrator.reminder_service import ReminderService
+
+reminders_app = App(name="reminders", help="Texts that Andy sends to a chat at a time, word for word.")
+
+NumberArgument = Annotated[int, Parameter(help="Its id in 'andy reminders list'.")]
+AtOption = Annotated[
+    str,
+    Parameter(help="When: 'in 2 hours', 30m, 'tomorrow 9am', 2026-11-23T09:00, in the group's time zone."),
+]
+
+
+@reminders_app.command(name="list")
+def list_reminders(
+    group: GroupOption = None, *, as_json: JsonOption = False, home: HomeOption = None
+) -> None:
+    """List what is still to come, the next first. Works with Andy down, as the others do.
+
+    Example: `andy reminders list family`
+    """
+    from orchestrator import reminder_service
+
+    service = _service(home)
+    read(home, lambda tx: service.rows(tx, group), reminder_service.lines, as_json=as_json)
+
+
+@reminders_app.command
+def add(
+    group: GroupArgument,
+    text: Annotated[str, Parameter(help="What is to be sent.")],
+    /,
+    *,
+    at: AtOption,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Have a text sent to a group's chat at a time.
+
+    Example: `andy reminders add family "Bring the cake" --at "tomorrow 9am"`
+    """
+    from orchestrator.cli import terminal
+
+    service = _service(home)
+    row = asyncio.run(
+        terminal.ask_or_change(
+            home,
+            lambda client: client.add_reminder(group, text, at),
+            lambda tx, now_ms: service.add(tx, group, text, at, now_ms=now_ms),
+        )
+    )
+    show(row, partial(_told, "is set for"), as_json=as_json)
+
+
+@reminders_app.command
+def move(
+    number: NumberArgument,
+    /,
+    *,
+    at: AtOption,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Have one sent at another time.
+
+    Example: `andy reminders move 7 --at "in 2 hours"`
+    """
+    from orchestrator.cli import terminal
+
+    service = _service(home)
+    row = asyncio.run(
+        terminal.ask_or_change(
+            home,
+            lambda client: client.move_reminder(number, at),
+            lambda tx, now_ms: service.move(tx, number, at, now_ms=now_ms),
+        )
+    )
+    show(row, partial(_told, "is moved to"), as_json=as_json)
+
+
+@reminders_app.command
+def cancel(number: NumberArgument, /, *, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Let one be sent no more.
+
+    Example: `andy reminders cancel 7`
+    """
+    from orchestrator.cli import terminal
+
+    service = _service(home)
+    row = asyncio.run(
+        terminal.ask_or_change(
+            home,
+            lambda client: client.cancel_reminder(number),
+            lambda tx, now_ms: service.cancel(tx, number, now_ms=now_ms),
+        )
+    )
+    show(row, partial(_told, "is cancelled; it was due"), as_json=as_json)
+
+
+def _service(home: Path | None) -> ReminderService:
+    from orchestrator import group_config
+    from orchestrator.boards import read_time
+    from orchestrator.cli import terminal
+    from orchestrator.reminder_service import ReminderService
+
+    zone_of = partial(group_config.zone_of, default=terminal.zone_of(home))
+    return ReminderService(read_time=read_time, zone_of=zone_of)
+
+
+def _told(what: str, row: dict[str, Any]) -> list[str]:
+    from orchestrator.reminder_service import shown_due
+
+    return [f"Reminder {row['id']} of '{row['group']}' {what} {shown_due(row)}."]

@@ -1,0 +1,103 @@
+"""`/reminders`: list, add, move and cancel them, by the rules of `reminder_service`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator.clock import Clock
+from orchestrator.errors import UnknownReminder
+from orchestrator.events import Bus
+from orchestrator.hints import Hints
+from orchestrator.reminder_service import ReminderService
+from orchestrator.store.database import Database, Tx
+
+Parse = Callable[[Request, type[Any]], Awaitable[Any]]
+"""Read the body of a request as a model. Raises `BadRequest`."""
+
+
+class NewReminder(BaseModel):
+    """The body of `POST /reminders`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    group: str = Field(min_length=1, max_length=64)
+    text: str
+    at: str = Field(min_length=1, max_length=100)
+
+
+class NewTime(BaseModel):
+    """The body of `POST /reminders/{id}/move`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at: str = Field(min_length=1, max_length=100)
+
+
+class ReminderHandler:
+    """Changes a reminder in a transaction, then wakes the scheduler."""
+
+    def __init__(
+        self, database: Database, *, service: ReminderService, clock: Clock, hints: Hints, bus: Bus
+    ) -> None:
+        self._database = database
+        self._service = service
+        self._clock = clock
+        self._hints = hints
+        self._bus = bus
+
+    async def every(self, folder: str | None) -> list[dict[str, Any]]:
+        async with self._database.reading() as tx:
+            return await self._service.rows(tx, folder)
+
+    async def add(self, asked: NewReminder) -> dict[str, Any]:
+        return await self._change(
+            lambda tx, now_ms: self._service.add(tx, asked.group, asked.text, asked.at, now_ms=now_ms)
+        )
+
+    async def move(self, number: int, at: str) -> dict[str, Any]:
+        return await self._change(lambda tx, now_ms: self._service.move(tx, number, at, now_ms=now_ms))
+
+    async def cancel(self, number: int) -> dict[str, Any]:
+        return await self._change(lambda tx, now_ms: self._service.cancel(tx, number, now_ms=now_ms))
+
+    async def _change(self, act: Callable[[Tx, int], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        async with self._database.transaction() as tx:
+            row = await act(tx, self._clock.now_ms())
+        self._bus.publish("reminder.changed", group=row["group"], detail=str(row["id"]))
+        self._hints.scheduler.give()
+        return row
+
+
+def reminder_routes(handler: ReminderHandler, parse: Parse) -> list[Route]:
+    async def every(request: Request) -> Response:
+        return JSONResponse({"reminders": await handler.every(request.query_params.get("group"))})
+
+    async def add(request: Request) -> Response:
+        return JSONResponse(await handler.add(await parse(request, NewReminder)), status_code=201)
+
+    async def move(request: Request) -> Response:
+        asked: NewTime = await parse(request, NewTime)
+        return JSONResponse(await handler.move(_number(request), asked.at))
+
+    async def cancel(request: Request) -> Response:
+        return JSONResponse(await handler.cancel(_number(request)))
+
+    return [
+        Route("/reminders", every),
+        Route("/reminders", add, methods=["POST"]),
+        Route("/reminders/{id}/move", move, methods=["POST"]),
+        Route("/reminders/{id}/cancel", cancel, methods=["POST"]),
+    ]
+
+
+def _number(request: Request) -> int:
+    text = request.path_params["id"]
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise UnknownReminder(text)
+    return int(text)

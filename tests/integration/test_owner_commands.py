@@ -1,0 +1,155 @@
+"""What the owner sets from the command line with Andy down: reminders and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import registration
+from orchestrator.cli.main import app
+from orchestrator.errors import AndyError, NotRunning
+from orchestrator.store import audit
+from orchestrator.store.database import Database
+from tests.fakes.household import a_group
+
+NOW_MS = 1_795_372_200_000
+"""2026-11-23 03:30 in Seoul."""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A group in the home's zone, and one in a zone of its own."""
+    (tmp_path / ".env").write_text("TZ=Asia/Seoul\n")
+    monkeypatch.delenv("TZ", raising=False)
+    monkeypatch.setattr("orchestrator.clock.SystemClock.now_ms", lambda _: NOW_MS)
+
+    async def fill() -> None:
+        database = await Database.open(tmp_path / "store" / "messages.db")
+        async with database.transaction() as tx:
+            await registration.register(tx, a_group("family"))
+            await registration.register(tx, a_group("away", container_config={"timezone": "Europe/Berlin"}))
+        await database.close()
+
+    (tmp_path / "store").mkdir()
+    asyncio.run(fill())
+    return tmp_path
+
+
+@pytest.fixture
+def andy(home, capsys):
+    def give(*words: str) -> str:
+        app([*words, "--home", str(home)], result_action="return_value")
+        return capsys.readouterr().out.strip()
+
+    return give
+
+
+def rows(said: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(said)
+    return found
+
+
+def test_a_reminder_is_set_listed_moved_and_cancelled(andy, home):
+    assert andy("reminders", "add", "family", "Bring the cake", "--at", "tomorrow 9am") == (
+        "Reminder 1 of 'family' is set for Tue 2026-11-24 09:00."
+    )
+    andy("reminders", "add", "away", "Call home", "--at", "2026-11-23T09:00")
+    assert [(one["id"], one["due"]) for one in rows(andy("reminders", "list", "--json"))] == [
+        (2, "2026-11-23T09:00:00+01:00"),
+        (1, "2026-11-24T09:00:00+09:00"),
+    ]
+    assert "Tue 2026-11-24 09:00  Bring the cake" in andy("reminders", "list", "family")
+
+    assert andy("reminders", "move", "1", "--at", "in 30 minutes").endswith(
+        "is moved to Mon 2026-11-23 04:00."
+    )
+    assert rows(andy("reminders", "list", "family", "--json"))[0]["due_ms"] == NOW_MS + 30 * 60_000
+    assert andy("reminders", "cancel", "1").startswith("Reminder 1 of 'family' is cancelled")
+    assert andy("reminders", "list", "family") == "There are no reminders."
+    assert [kind for kind in recorded(home) if kind.startswith("reminder.")] == [
+        "reminder.add",
+        "reminder.add",
+        "reminder.move",
+        "reminder.cancel",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("add", "family", "x", "--at", "yesterday"), "no time I can read"),
+        (("add", "family", "x", "--at", "2026-11-22T09:00"), "is past"),
+        (("add", "family", " ", "--at", "1h"), "text is empty"),
+        (("add", "nowhere", "x", "--at", "1h"), "no group 'nowhere'"),
+        (("move", "7", "--at", "1h"), "no reminder 7: see 'andy reminders list'"),
+        (("cancel", "7"), "no reminder 7"),
+        (("list", "nowhere"), "no group 'nowhere'"),
+    ],
+)
+def test_a_reminder_that_cannot_be_is_refused_with_what_to_do(andy, words, told):
+    with pytest.raises(AndyError, match=told):
+        andy("reminders", *words)
+
+    assert rows(andy("reminders", "list", "--json")) == []
+
+
+def test_a_reminder_is_cancelled_once(andy):
+    andy("reminders", "add", "family", "x", "--at", "1h")
+    andy("reminders", "cancel", "1")
+
+    with pytest.raises(AndyError, match="Reminder 1 is cancelled already"):
+        andy("reminders", "move", "1", "--at", "2h")
+
+
+@pytest.mark.parametrize(
+    ("words", "next_run"),
+    [
+        (("--cron", "0 9 * * *"), "2026-11-23T09:00:00+09:00"),
+        (("--every", "2h"), "2026-11-23T05:30:00+09:00"),
+        (("--at", "tomorrow 9am"), "2026-11-24T09:00:00+09:00"),
+    ],
+)
+def test_a_task_is_added_in_the_words_of_people(andy, home, words, next_run):
+    said = andy("tasks", "add", "family", "What is new?", *words)
+
+    (task,) = rows(andy("tasks", "list", "family", "--json"))
+    assert (task["prompt"], task["next_run"], task["context_mode"]) == ("What is new?", next_run, "isolated")
+    assert said.startswith(f"Task {task['id']} of 'family' is made: active, ")
+    assert "task.add" in recorded(home)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "one of --cron, --every and --at"),
+        (("--every", "2h", "--at", "1h"), "one of --cron, --every and --at"),
+        (("--every", "2s"), "at least 60 s"),
+        (("--cron", "0 99 * * *"), "99"),
+        (("--at", "soon"), "no time I can read"),
+    ],
+)
+def test_a_task_that_can_never_be_due_is_refused(andy, words, told):
+    with pytest.raises(AndyError, match=told):
+        andy("tasks", "add", "family", "What is new?", *words)
+
+    assert rows(andy("tasks", "list", "--json")) == []
+
+
+def test_nobody_speaks_as_andy_while_he_is_down(andy):
+    with pytest.raises(NotRunning):
+        andy("say", "family", "hello")
+
+
+def recorded(home: Path) -> list[str]:
+    async def look() -> list[str]:
+        database = await Database.open_readonly(home / "store" / "messages.db")
+        async with database.reading() as tx:
+            found = [row["kind"] for row in await audit.newest(tx, limit=100)]
+        await database.close()
+        return found
+
+    return asyncio.run(look())
