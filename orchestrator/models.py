@@ -131,6 +131,8 @@ class Inbound:
     channel: str | None = None
     is_group: bool = False
     quote: Quote | None = None
+    is_call: bool = False
+    """It is for Andy, whatever its words: his account is mentioned in it, or it answers a message of his."""
     edits: MessageId | None = None
     """The message whose text this one is to replace."""
     deletes: MessageId | None = None

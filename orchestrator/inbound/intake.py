@@ -19,7 +19,7 @@ from orchestrator.inbound.amendments import Amended
 from orchestrator.inbound.senders import SenderRules, Verdict
 from orchestrator.models import Group, Inbound, Seq, SessionCommand, TurnId
 from orchestrator.owner import Found
-from orchestrator.store import chats, groups, messages, outbox, runs, turns, wakes
+from orchestrator.store import chats, groups, messages, outbox, turns, wakes
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -213,8 +213,7 @@ class Intake:
             message.text or message.file or "",
             group,
             name=self._name,
-            conversation=await _conversation(tx, message, group),
-            now_ms=self._clock.now_ms(),
+            is_addressed=await _is_addressed(tx, message),
         )
 
     async def _store(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
@@ -302,12 +301,9 @@ def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-async def _conversation(tx: Tx, message: Inbound, group: Group) -> triggers.Conversation:
-    if message.quote is None:
-        return triggers.Conversation()
+async def _is_addressed(tx: Tx, message: Inbound) -> bool:
+    """Tell whether a message is for Andy by what it is tied to, whatever its words."""
+    if message.is_call or message.quote is None:
+        return message.is_call
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
-    return triggers.Conversation(
-        is_container_alive=await runs.is_chat_live(tx, group.folder),
-        last_answer_ms=await messages.last_own_ms(tx, message.chat_jid),
-        quotes_andy=quoted is not None and quoted.is_bot_message,
-    )
+    return quoted.is_bot_message if quoted else await outbox.is_ours(tx, message.quote.message_id)

@@ -4,57 +4,47 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 
 from orchestrator.models import Group
 
-CONVERSATION_MS = 60_000
 NO_TRIGGER = "no trigger"
 EMPTY = "empty text"
 
 # What Korean speakers hang on a name they call: "@Andy야", "@앤디님".
 _VOCATIVE = r"(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
+# Not \b: it knows Hangul as letters, and "@Andy야" is a call. An address ("ask@andy.example") is none.
+_BEFORE = r"(?<![^\W_])(?<!\.)"
+_AFTER = r"(?![A-Za-z0-9_])"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """What of the running conversation lets a reply do without the trigger."""
+def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = False) -> str | None:
+    """Return None when the message is a request, else why it is not.
 
-    is_container_alive: bool = False
-    last_answer_ms: int | None = None
-    quotes_andy: bool = False
-
-
-def ignored_reason(
-    text: str, group: Group, *, name: str, conversation: Conversation, now_ms: int
-) -> str | None:
-    """None when the message is a request, else why it is not."""
+    `is_addressed`: the messenger says that it is for Andy, by a mention of his account or as a reply to
+    any message of his.
+    """
     if not text.strip():
         return EMPTY
     if group.is_main or not group.requires_trigger:
         return None
-    if is_called(text, group, name=name) or _goes_on(conversation, now_ms):
-        return None
-    return NO_TRIGGER
+    return None if is_addressed or is_called(text, group, name=name) else NO_TRIGGER
 
 
 def is_called(text: str, group: Group, *, name: str) -> bool:
-    """Whether the text starts with `@name` or the group's own trigger."""
-    return _pattern(group, name).match(_composed(text)) is not None
+    """Tell whether `@name` or the group's own trigger is in the text.
+
+    A trigger of the group that is an ordinary word calls only as the first one.
+    """
+    text = _composed(text)
+    if _at_start(group, name).match(text):
+        return True
+    signs = [call for call in _calls(group, name) if not call[:1].isalnum()]
+    return re.search(_BEFORE + _either(signs) + _AFTER, text, re.IGNORECASE) is not None
 
 
 def without_trigger(text: str, group: Group, *, name: str) -> str:
-    """The text less the trigger it starts with and what joins the two."""
-    return _pattern(group, name).sub("", _composed(text), count=1).lstrip(" \t\n,:").strip()
-
-
-def _goes_on(conversation: Conversation, now_ms: int) -> bool:
-    return (
-        conversation.quotes_andy
-        and conversation.is_container_alive
-        and conversation.last_answer_ms is not None
-        and now_ms - conversation.last_answer_ms <= CONVERSATION_MS
-    )
+    """Return the text without the trigger it starts with and what joins the two; elsewhere it stays."""
+    return _at_start(group, name).sub("", _composed(text), count=1).lstrip(" \t\n,:").strip()
 
 
 def _composed(text: str) -> str:
@@ -62,8 +52,14 @@ def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", text.strip())
 
 
-def _pattern(group: Group, name: str) -> re.Pattern[str]:
-    calls = [f"@{name}", *([group.trigger] if group.trigger else [])]
-    either = "|".join(re.escape(_composed(call)) for call in sorted(calls, key=len, reverse=True))
-    # Not \b: it knows Hangul as letters, and "@Andy야" is a call.
-    return re.compile(rf"^(?:{either})(?![A-Za-z0-9_]){_VOCATIVE}", re.IGNORECASE)
+def _calls(group: Group, name: str) -> list[str]:
+    calls = [_composed(call) for call in (f"@{name}", group.trigger or "")]
+    return sorted(filter(None, calls), key=len, reverse=True)
+
+
+def _either(calls: list[str]) -> str:
+    return f"(?:{'|'.join(re.escape(call) for call in calls)})"
+
+
+def _at_start(group: Group, name: str) -> re.Pattern[str]:
+    return re.compile(rf"^{_either(_calls(group, name))}{_AFTER}{_VOCATIVE}", re.IGNORECASE)

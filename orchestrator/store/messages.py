@@ -223,18 +223,6 @@ async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
     return [_from_row(row) for row in rows]
 
 
-async def last_own_ms(tx: Tx, chat_jid: ChatJid) -> int | None:
-    """When Andy last said something there."""
-    cursor = await tx.execute(
-        """
-        SELECT sent_ms FROM messages WHERE chat_jid = ? AND is_bot_message = 1 ORDER BY seq DESC LIMIT 1
-        """,
-        (chat_jid,),
-    )
-    row = await cursor.fetchone()
-    return row["sent_ms"] if row else None
-
-
 def _from_row(row: sqlite3.Row) -> Message:
     quote = None
     if row["quoted_id"] is not None:

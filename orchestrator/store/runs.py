@@ -109,14 +109,6 @@ async def live(tx: Tx) -> list[Run]:
     return [_from_row(row) for row in rows]
 
 
-async def is_chat_live(tx: Tx, folder: Folder) -> bool:
-    """Whether the group's own (not isolated) container lives."""
-    cursor = await tx.execute(
-        "SELECT 1 FROM runs WHERE group_folder = ? AND is_isolated = 0 AND ended_ms IS NULL", (folder,)
-    )
-    return await cursor.fetchone() is not None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
     """Whose token it is: a live run, the turn that it works on, if any, its group, and all budgets."""

@@ -10,7 +10,7 @@ from orchestrator.errors import TextEmpty, TextTooLong
 from orchestrator.inbound.intake import MAX_TEXT_CHARS
 from orchestrator.inbound.triggers import NO_TRIGGER
 from orchestrator.models import ChatJid, MessageId, Quote, TurnState
-from orchestrator.store import chats, outbox, turns
+from orchestrator.store import chats, outbox, runs, turns
 from tests.fakes.household import Household, a_message
 
 JANE = ChatJid("local:family")
@@ -207,25 +207,32 @@ async def test_the_echo_of_an_own_message_is_no_request(family):
     assert [one.is_bot_message for one in await family.messages("main")] == [False, True]
 
 
-async def test_a_reply_to_andy_soon_after_an_answer_needs_no_trigger(family):
+@pytest.mark.parametrize("pause_ms", [0, 60_001, 30 * 24 * 3_600_000])
+async def test_a_reply_to_any_message_of_andys_needs_no_trigger_however_late(family, pause_ms):
     await family.hear("@Andy hi")
-    await family.answer("which day?")
+    await family.answer("which day?", "and where?")
     await family.deliver_all()
-    said = (await family.messages())[-1]
-    quote = Quote(message_id=said.id, sender="Andy", text=said.text)
+    said = (await family.messages())[-2]
+    (run,) = await family.rows("SELECT id FROM runs")
+    async with family.database.transaction() as tx:
+        await runs.end(tx, run["id"], kind="closed", detail="", now_ms=2)
+    family.clock.pass_ms(pause_ms)
 
+    quote = Quote(message_id=said.id, sender="Andy", text=said.text)
     assert (await family.hear("monday", quote=quote)).outcome == "queued"
 
 
-async def test_a_reply_to_andy_needs_the_trigger_again_a_minute_later(family):
+async def test_a_reply_to_a_message_that_is_just_leaving_needs_no_trigger(family):
     await family.hear("@Andy hi")
     await family.answer("which day?")
-    await family.deliver_all()
-    said = (await family.messages())[-1]
-    quote = Quote(message_id=said.id, sender="Andy", text=said.text)
-    family.clock.pass_ms(60_001)
+    (outgoing,) = await family.outgoing()
 
-    assert (await family.hear("monday", quote=quote)).outcome == "ignored"
+    quote = Quote(message_id=outgoing.message_id, sender="Andy", text="which day?")
+    assert (await family.hear("monday", quote=quote)).outcome == "queued"
+
+
+async def test_a_mention_of_andys_account_needs_no_trigger(family):
+    assert (await family.hear("what do you think", is_call=True)).outcome == "queued"
 
 
 async def test_a_reply_to_somebody_else_needs_the_trigger(family):
@@ -237,20 +244,6 @@ async def test_a_reply_to_somebody_else_needs_the_trigger(family):
 
     assert other.seq
     assert (await family.hear("me too", quote=quote)).outcome == "ignored"
-
-
-async def test_a_reply_to_andy_needs_the_trigger_once_the_container_is_gone(family):
-    await family.hear("@Andy hi")
-    turn = await family.answer("which day?")
-    await family.deliver_all()
-    said = (await family.messages())[-1]
-    (run,) = await family.rows("SELECT id FROM runs")
-    async with family.database.transaction() as tx:
-        await tx.execute("UPDATE runs SET ended_ms = 1 WHERE id = ?", (run["id"],))
-    quote = Quote(message_id=said.id, sender="Andy", text=said.text)
-
-    assert turn.id
-    assert (await family.hear("monday", quote=quote)).outcome == "ignored"
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t"])

@@ -137,20 +137,12 @@ async def test_a_run_is_live_until_its_first_end_is_recorded(family):
     run = await family.begin_run()
     async with family.database.transaction() as tx:
         assert await runs.live(tx) == [run]
-        assert await runs.is_chat_live(tx, FAMILY)
         await runs.end(tx, run.id, kind="crashed", detail="first", now_ms=5)
         await runs.end(tx, run.id, kind="closed", detail="second", now_ms=9)
 
         (ended,) = await runs.recent(tx, limit=9, folder=FAMILY)
         assert (ended.exit_kind, ended.exit_detail, ended.ended_ms) == ("crashed", "first", 5)
         assert await runs.live(tx) == []
-        assert not await runs.is_chat_live(tx, FAMILY)
-
-
-async def test_an_isolated_run_is_no_conversation(family):
-    await family.begin_run(is_isolated=True)
-    async with family.database.reading() as tx:
-        assert not await runs.is_chat_live(tx, FAMILY)
 
 
 async def test_frame_numbers_are_taken_once_and_upwards(family):

@@ -383,6 +383,26 @@ async def test_andys_own_words_are_known_by_their_id_and_a_name_in_front_means_n
     assert (rows[1]["quoted_id"], rows[1]["quoted_sender"]) == ("3EB0AA", "Andy")
 
 
+async def test_a_mention_of_his_number_and_a_reply_to_what_an_earlier_login_sent_call_andy(phone, build):
+    phone.pair()
+    async with living(build(has_own_number=True)) as house:
+        await house.until_state("connected")
+        mention = wa.text("what do you think?", mentionedJID=[f"{wa.ANDY_LID}@lid"])
+        phone.write(wa.heard(mention, message_id="3A1"))
+        await until(lambda: _has(house, 1), "the mention")
+        assert (await house.rows("SELECT is_request FROM messages")) == [{"is_request": 1}]
+
+        reply = wa.text(
+            "monday",
+            stanzaID="3EB0FROMANEARLIERLOGIN",
+            participant=f"{wa.ANDY_LID}@lid",
+            quotedMessage=Message(conversation="Which day?"),
+        )
+        phone.write(wa.heard(reply, message_id="3A2"))
+        await until(lambda: _has(house, 2), "the reply")
+        assert (await house.rows("SELECT is_request FROM messages WHERE id = '3A2'")) == [{"is_request": 1}]
+
+
 async def test_a_send_whose_answer_never_came_is_not_shown_twice_by_the_next_life(phone, build):
     phone.pair()
     phone.trouble.append("swallow")

@@ -204,6 +204,24 @@ def test_who_mentions_the_assistants_own_number_calls_it():
     assert made(wa.heard(message)).text == f"@+{wa.ANDY} what's on?"
 
 
+@pytest.mark.parametrize(
+    ("mentioned", "name", "calls"),
+    [
+        (f"{wa.ANDY_LID}@lid", "Andy", True),
+        (f"{wa.ANDY}@s.whatsapp.net", "Andy", True),
+        (f"{wa.ANDY}@s.whatsapp.net", "", False),
+        (f"{wa.JANE}@s.whatsapp.net", "Andy", False),
+    ],
+)
+def test_a_mention_of_the_account_calls_the_assistant_whose_own_it_is(mentioned, name, calls):
+    message = wa.text("what do you think?", mentionedJID=[mentioned])
+    me = Me(phone=wa.ANDY, lid=wa.ANDY_LID, called=name)
+
+    found = made(wa.heard(message), people=Directory(), me=me)
+
+    assert found.calls_me is calls
+
+
 def test_a_mention_that_begins_like_another_number_is_left():
     message = wa.text("@123 and @1234", mentionedJID=["123@s.whatsapp.net"])
 

@@ -96,6 +96,7 @@ def _content(message: Message, *, people: Directory, me: Me) -> dict[str, Any]:
         "text": _cut(_named(contents.text_of(message), mentioned, people, me), MAX_TEXT_CHARS),
         "media": contents.media_of(message),
         "quote": _quote(context, people, me) if context is not None else None,
+        "calls_me": bool(me.called) and any(me.is_me(one) for one in mentioned),
         "mentions": tuple(dict.fromkeys(str(people.resolved(one)) for one in mentioned)),
     }
 

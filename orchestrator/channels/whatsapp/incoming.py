@@ -72,6 +72,7 @@ class Incoming:
             channel="whatsapp",
             is_group=heard.is_group,
             quote=await self._quote(heard.quote) if heard.quote is not None else None,
+            is_call=heard.calls_me or self._answers_assistant(heard.quote),
             edits=MessageId(heard.edits) if heard.edits else None,
             deletes=MessageId(heard.deletes) if heard.deletes else None,
             ignored=heard.ignored,
@@ -93,6 +94,10 @@ class Incoming:
         if media.size > limit:
             return f"[{media.kind}, {_size(media.size)}: too large to fetch, at most {_size(limit)}]"
         return f"[{media.kind}: {TO_COME}]" if is_to_come else f"[{media.kind}]"
+
+    def _answers_assistant(self, quoted: Quoted | None) -> bool:
+        """On an account of his own all that it said is the assistant's, also what an earlier login sent."""
+        return quoted is not None and quoted.is_mine and self._context.has_own_number
 
     async def _mark(self, message_id: str) -> str | None:
         return await asyncio.to_thread(self._ledger.mark_of, message_id)

@@ -56,6 +56,8 @@ class Heard(_Said):
     text: str = ""
     quote: Quoted | None = None
     mentions: tuple[str, ...] = ()
+    calls_me: bool = False
+    """The account is mentioned, and is the assistant's own."""
     media: Media | None = None
     edits: str | None = None
     deletes: str | None = None
