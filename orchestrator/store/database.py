@@ -24,9 +24,10 @@ BUSY_MS = 5_000
 class Database:
     """One connection. Every transaction is `BEGIN IMMEDIATE` behind one lock."""
 
-    def __init__(self, connection: aiosqlite.Connection, *, only_reads: bool = False) -> None:
+    def __init__(self, connection: aiosqlite.Connection, *, read_path: Path | None = None) -> None:
+        """`read_path` is where the database is, for a connection that only reads."""
         self._connection = connection
-        self._only_reads = only_reads
+        self._read_path = read_path
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -51,7 +52,7 @@ class Database:
         connection = await aiosqlite.connect(uri, uri=True, isolation_level=None)
         connection.row_factory = sqlite3.Row
         await connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        return cls(connection, only_reads=True)
+        return cls(connection, read_path=path)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Tx]:
@@ -69,9 +70,18 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Tx]:
-        """Look at committed rows only: waits for a transaction that is open, where there can be one."""
-        if self._only_reads:
-            yield self._connection
+        """Look at committed rows only: waits for a transaction that is open, where there can be one.
+
+        Raises:
+            StoreError: by a connection that only reads, when the database cannot be read or is damaged.
+        """
+        if self._read_path is not None:
+            try:
+                yield self._connection
+            except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+                raise  # these are bugs of ours
+            except sqlite3.Error as error:
+                raise unusable(self._read_path, error) from error
             return
         async with self._lock:
             yield self._connection
@@ -145,7 +155,7 @@ def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreError:
     """The error that tells an owner why a database cannot be used, and what to do."""
     if isinstance(error, sqlite3.Error) and _is_damage(error):
         return StoreCorrupt(_damaged(path, error))
-    return StoreError(f"The database {path} cannot be opened ({error}): check the disk and permissions.")
+    return StoreError(f"The database {path} cannot be used ({error}): check the disk and permissions.")
 
 
 def _is_damage(error: sqlite3.Error) -> bool:

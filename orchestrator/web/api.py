@@ -16,6 +16,7 @@ from orchestrator import __version__
 from orchestrator.errors import AndyError, BadRequest
 from orchestrator.events import Bus
 from orchestrator.models import Group, Inbound
+from orchestrator.web.bodies import BadBody, read_body
 from orchestrator.web.dashboards import DashboardDesk, dashboard_routes
 from orchestrator.web.door import Door
 from orchestrator.web.groups import GroupDesk, group_routes
@@ -28,7 +29,6 @@ from orchestrator.web.reminders import ReminderHandler, reminder_routes
 from orchestrator.web.stream import event_route
 from orchestrator.web.tasks import TaskDesk, task_routes
 
-MAX_BODY_BYTES = 512 * 1024
 MAX_WAIT_SECONDS = 600.0
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -45,19 +45,6 @@ class ChatRequest(BaseModel):
     text: str
     sender: str = Field("you", min_length=1, max_length=80)
     wait: float = Field(120.0, ge=0, le=MAX_WAIT_SECONDS)
-
-
-class BadBody(BadRequest):
-    """The body is no JSON object of this shape."""
-
-    code = "bad_body"
-
-
-class BodyTooLarge(BadRequest):
-    """The body is too large."""
-
-    code = "body_too_large"
-    http_status = 413
 
 
 def web_app(
@@ -79,7 +66,7 @@ def web_app(
     """Build the app; everything but `/healthz` needs the token. `on_refusal` hears of who is not let in."""
 
     async def chat(request: Request) -> Response:
-        asked = _parsed(ChatRequest, await _body(request))
+        asked = _parsed(ChatRequest, await read_body(request))
 
         def message(group: Group, now_ms: int) -> Inbound:
             return write(group.jid, asked.text, sender=asked.sender, now_ms=now_ms)
@@ -92,7 +79,7 @@ def web_app(
         return JSONResponse(place.to_json_dict())
 
     async def parse(request: Request, model: type[Body]) -> Body:
-        return _parsed(model, await _body(request))
+        return _parsed(model, await read_body(request))
 
     async def tell_status(_: Request) -> Response:
         return JSONResponse(await status())
@@ -113,20 +100,11 @@ def web_app(
             *reminder_routes(reminders, parse),
             *loop_routes(loops),
             *pairing_routes(pairing),
-            *dashboard_routes(dashboards, _body),
+            *dashboard_routes(dashboards),
         ],
         middleware=[Middleware(Guard, token=token, on_refusal=on_refusal)],
-        exception_handlers={AndyError: _explain},
+        exception_handlers={AndyError: _explain, RecursionError: _refuse_depth},
     )
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise BodyTooLarge(f"The body is over {MAX_BODY_BYTES // 1024} KiB: send less text.")
-    return bytes(body)
 
 
 def _parsed(model: type[Body], body: bytes) -> Body:
@@ -142,3 +120,8 @@ async def _explain(_: Request, error: Exception) -> Response:
     code = error.code if isinstance(error, BadRequest) else "unavailable"
     status = error.http_status if isinstance(error, BadRequest) else 503
     return JSONResponse({"error": {"code": code, "message": str(error)}}, status_code=status)
+
+
+async def _refuse_depth(request: Request, _: Exception) -> Response:
+    """Whatever a body holds so deeply nested that a part of the host cannot follow it is nothing it means."""
+    return await _explain(request, BadBody("The body is nested too deeply."))

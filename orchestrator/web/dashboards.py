@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator.errors import BadRequest
+from orchestrator.web.bodies import parse_object, read_body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,23 +23,12 @@ class DashboardDesk:
     ask_worker: Callable[[str], Awaitable[dict[str, Any]]]
 
 
-class BadArguments(BadRequest):
-    """The body is no JSON object."""
-
-    code = "bad_body"
-
-
-def dashboard_routes(desk: DashboardDesk, body: Callable[[Request], Awaitable[bytes]]) -> list[Route]:
+def dashboard_routes(desk: DashboardDesk) -> list[Route]:
     async def show(request: Request) -> Response:
         return JSONResponse(await desk.show(request.path_params["folder"]))
 
     async def use(request: Request) -> Response:
-        try:
-            arguments = json.loads(await body(request) or b"{}")
-        except ValueError as error:
-            raise BadArguments from error
-        if not isinstance(arguments, dict):
-            raise BadArguments
+        arguments = parse_object(await read_body(request))
         place = request.path_params
         told = await desk.use(place["folder"], place["tool"], arguments)
         return JSONResponse(told, status_code=200 if told["ok"] else 409)

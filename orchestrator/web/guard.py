@@ -16,6 +16,7 @@ from orchestrator.web.refusals import Knock, OnRefusal
 
 OPEN_PATHS = frozenset({"/healthz"})
 OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_PORTS = {"http": 80, "https": 443}
 MAX_REQUESTS = 256
 """Under way with the token, such as those that wait for a reply or for events."""
 
@@ -31,7 +32,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            refusal = self._refusal(scope["path"], Headers(scope=scope))
+            refusal = self._refusal(scope, Headers(scope=scope))
             if refusal is None and scope["path"] not in OPEN_PATHS:
                 mark_admitted(scope)
             if refusal is not None:
@@ -44,17 +45,18 @@ class Guard:
         finally:
             self._under_way -= 1
 
-    def _refusal(self, path: str, headers: Headers) -> _Refusal | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> _Refusal | None:
         # A page that has its name resolve to 127.0.0.1 still sends its own name.
         host = headers.get("host", "")
         if _host_of(host) not in OWN_HOSTS:
             return _refused(403, "bad_host", "Ask for 127.0.0.1 or localhost.", given=host)
         origin = headers.get("origin")
-        if origin is not None and not _is_own(origin):
+        if origin is not None and not _is_same_origin(origin, scope["scheme"], host):
             return _refused(403, "bad_origin", "Pages of other origins may not come in.", given=origin)
-        if headers.get("sec-fetch-site") == "cross-site":
+        # To a browser, another port of this machine is the same site.
+        if headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
             return _refused(403, "bad_origin", "Links and pictures of other pages may not come in.")
-        if path in OPEN_PATHS:
+        if scope["path"] in OPEN_PATHS:
             return None
         if not hmac.compare_digest(_token_in(headers.get("authorization", "")), self._token):
             refusal = _refused(
@@ -86,9 +88,15 @@ def _knock(scope: Scope, refusal: _Refusal) -> Knock:
     )
 
 
-def _is_own(origin: str) -> bool:
+def _is_same_origin(origin: str, scheme: str, host: str) -> bool:
+    """Whether a page is one that this server itself gave under the name it is asked by now."""
     try:
-        return urlsplit(origin).hostname in {"127.0.0.1", "localhost", "::1"}
+        page, own = urlsplit(origin), urlsplit(f"{scheme}://{host}")
+        return (page.scheme, page.hostname, page.port or _PORTS.get(page.scheme)) == (
+            own.scheme,
+            own.hostname,
+            own.port or _PORTS.get(scheme),
+        )
     except ValueError:
         return False
 

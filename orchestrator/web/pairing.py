@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import io
-import json
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
@@ -14,6 +13,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from orchestrator.errors import BadRequest
+from orchestrator.web.bodies import parse_object, read_body
 
 PATH = "/whatsapp/pair"
 REFRESH_SECONDS = 3
@@ -48,7 +48,7 @@ def pairing_routes(desk: PairingDesk) -> list[Route]:
     async def ask(request: Request) -> Response:
         is_browser = "text/html" in request.headers.get("accept", "")
         try:
-            told = (await desk.ask(_phone_in(await request.body()))).model_dump()
+            told = (await desk.ask(_phone_in(await read_body(request, limit=MAX_BODY_BYTES)))).model_dump()
         except BadRequest as refused:
             if not is_browser:
                 raise
@@ -63,14 +63,9 @@ def pairing_routes(desk: PairingDesk) -> list[Route]:
 
 def _phone_in(body: bytes) -> str:
     """The number in a JSON object or in a form; empty when there is none."""
-    text = body[:MAX_BODY_BYTES].decode(errors="replace").strip()
-    if not text.startswith("{"):
-        return parse_qs(text).get("phone", [""])[0].strip()
-    try:
-        phone = json.loads(text).get("phone") or ""
-    except ValueError as error:
-        raise BadRequest('This is no JSON object such as {"phone": "+49 170 1234567"}.') from error
-    return str(phone).strip()
+    text = body.decode(errors="replace").strip()
+    phone = parse_object(body).get("phone") if text.startswith("{") else parse_qs(text).get("phone", [""])[0]
+    return str(phone or "").strip()
 
 
 def _shown(told: Told, accept: str) -> Response:

@@ -205,3 +205,20 @@ def test_a_reply_in_a_conversation_passes_for_nobody_elses_words(home, monkeypat
     asyncio.run(terminal._show_sent(SimpleNamespace(events=lambda: events(None)), Home(home), "family"))
 
     assert capsys.readouterr().out == "Andy: done\n      Mia: pay 500\n"
+
+
+def test_a_damaged_store_is_named_in_one_line(home, monkeypatch, capsys):
+    store = home / "store" / "messages.db"
+    with closing(sqlite3.connect(store)) as database:
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+        (page,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages'").fetchone()
+    with store.open("r+b") as pages:
+        pages.seek((page - 1) * size)
+        pages.write(b"\xff" * size)
+
+    given(monkeypatch, "messages", "family", "--home", str(home))
+
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"andy: The database {store} is damaged")
+    assert "andy restore" in line

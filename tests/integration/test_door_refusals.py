@@ -72,6 +72,37 @@ async def test_each_kind_of_refusal_is_written_down_with_what_it_named_and_no_to
     assert "guessed" not in str(found)
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"Origin": "http://localhost:3000"},
+        {"Origin": "http://127.0.0.1:8700"},
+        {"Origin": "https://localhost:8700"},
+        {"Origin": "http://localhost"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+async def test_a_page_of_another_port_of_this_machine_may_not_come_in(
+    outside: httpx.AsyncClient, page: dict[str, str]
+) -> None:
+    assert await knock(outside, Host="localhost:8700", **page, **WITH_TOKEN) == 403
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"Host": "localhost:8700", "Origin": "http://localhost:8700", "Sec_Fetch_Site": "same-origin"},
+        {"Host": "[::1]:8700", "Origin": "http://[::1]:8700"},
+        {"Host": "127.0.0.1", "Origin": "http://127.0.0.1:80"},
+        {"Host": "localhost:8700", "Sec_Fetch_Site": "none"},
+    ],
+)
+async def test_andys_own_pages_may_come_in(outside: httpx.AsyncClient, page: dict[str, str]) -> None:
+    with pytest.raises(AssertionError, match="let in"):
+        await knock(outside, **page, **WITH_TOKEN)
+
+
 async def test_a_first_refusal_is_written_at_once_and_a_thousand_more_are_one_row(
     household: Household, refusals: Refusals, outside: httpx.AsyncClient
 ) -> None:

@@ -276,6 +276,34 @@ def test_a_program_asks_and_looks_in_json():
     assert client.post("/whatsapp/pair", content=b"{").status_code == 400
 
 
+def test_what_is_no_number_of_a_phone_is_read_no_further_and_refused():
+    desk = Desk(Told())
+    taken = []
+
+    def endless():
+        for _ in range(1000):
+            taken.append(1)
+            yield b"x" * 1024
+
+    client = browser(desk, **PROGRAM, Accept="application/json")
+    answers = [
+        client.post("/whatsapp/pair", content=content)
+        for content in (endless(), b"{", b'{"phone": "1"}' + b" " * 2000)
+    ]
+
+    assert [one.status_code for one in answers] == [413, 400, 413]
+    assert desk.asked == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/whatsapp/pair", "/dashboards/family/tools/task_create", "/groups", "/chat"]
+)
+def test_a_deeply_nested_body_is_refused(path):
+    answer = browser(Desk(Told()), **PROGRAM).post(path, content=b'{"phone": ' + b"[" * 100_000)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_body")
+
+
 def test_the_letters_and_the_sentences_are_readable_in_the_svg_too():
     told = Told(
         state="failed", text="WhatsApp & <co> cannot be reached from this machine, as far as it knows."

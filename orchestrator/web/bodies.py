@@ -1,0 +1,46 @@
+"""Bodies of requests: read within a bound, and refused where they are not what they should be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+
+from orchestrator.errors import BadRequest
+
+MAX_BODY_BYTES = 512 * 1024
+
+
+class BadBody(BadRequest):
+    """The body is no JSON object of this shape."""
+
+    code = "bad_body"
+
+
+class BodyTooLarge(BadRequest):
+    """The body is too large."""
+
+    code = "body_too_large"
+    http_status = 413
+
+
+async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
+    """Return the body of a request. Raises `BodyTooLarge` as soon as more than `limit` bytes have come."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise BodyTooLarge(f"The body is over {limit / 1024:.0f} KiB: send less text.")
+    return bytes(body)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body; an empty body is an empty one. Raises `BadBody`."""
+    try:
+        found = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise BadBody from error
+    if not isinstance(found, dict):
+        raise BadBody
+    return found
