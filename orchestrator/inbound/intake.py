@@ -28,6 +28,7 @@ ReadSenders = Callable[[], Found[SenderRules]]
 AtOnce = Callable[..., Awaitable[str | None]]
 """`(tx, group, text, quote, *, is_asked)`: do what needs no agent and give the reply; None of all else."""
 MAX_TEXT_CHARS = 65_536
+MAX_QUOTE_CHARS = 4_000
 DAY_MS = 24 * 3_600_000
 LOCAL = "chat"
 """How what comes through the local door is called among the triggers."""
@@ -110,6 +111,7 @@ class Intake:
         group = await groups.by_jid(tx, message.chat_jid)
         if group is None:
             return Accepted(outcome="unregistered", reason="the chat is not registered")
+        message = await _with_stored_quote(tx, message)
         known = await messages.find(tx, message.chat_jid, message.id)
         if known is not None and known.file_until_ms is not None and message.file_until_ms is None:
             await messages.complete(tx, known, message)
@@ -299,6 +301,17 @@ def _storable(message: Inbound, now_ms: int) -> Inbound:
 
 def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:
+    """Quote the words that the store has: with the path of a file, and as nobody can forge them."""
+    if message.quote is None:
+        return message
+    quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
+    if quoted is None or not quoted.text:
+        return message
+    text = quoted.text if len(quoted.text) <= MAX_QUOTE_CHARS else f"{quoted.text[:MAX_QUOTE_CHARS]}… [cut]"
+    return replace(message, quote=replace(message.quote, sender=quoted.sender_name, text=text))
 
 
 async def _is_addressed(tx: Tx, message: Inbound) -> bool:

@@ -15,9 +15,10 @@ from google.protobuf.message import Message as Protobuf
 from neonize.aioze import events as library_events
 from neonize.aioze.client import NewAClient
 from neonize.events import EVENT_TO_INT
-from neonize.exc import GetJIDFromStoreError, SendMessageError
+from neonize.exc import DecryptPollVoteError, GetJIDFromStoreError, SendMessageError
 from neonize.proto.Neonize_pb2 import JID, Device, GroupInfo, SendResponse, UploadResponse
-from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+from neonize.proto.Neonize_pb2 import Message as MessageEvent
+from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message, PollVoteMessage
 
 from tests.fakes import whatsapp_events as wa
 
@@ -30,6 +31,8 @@ class FakeWhatsApp:
     groups: list[GroupInfo] = field(default_factory=list)
     files: dict[bytes, bytes] = field(default_factory=dict)
     """By media key."""
+    votes: dict[str, list[bytes]] = field(default_factory=dict)
+    """By the message that votes: the hashes of the options it is for. Of others it cannot be read."""
     shown: list[tuple[str, str, Message]] = field(default_factory=list)
     """Chat, id, message: what people see, in order. What was taken back is not in it."""
     signs: list[tuple[str, bool]] = field(default_factory=list)
@@ -49,6 +52,7 @@ class FakeWhatsApp:
         for name in (
             "connect", "stop", "send_message", "revoke_message", "send_chat_presence", "send_presence",
             "get_pn_from_lid", "get_joined_groups", "get_group_info", "download_any", "upload", "PairPhone",
+            "decrypt_poll_vote",
         ):  # fmt: skip
             getattr(self.client, name).side_effect = getattr(self, f"_{name.lower()}")
 
@@ -109,6 +113,11 @@ class FakeWhatsApp:
         if jid.User not in self.numbers:
             raise GetJIDFromStoreError("no such LID")
         return wa.jid(self.numbers[jid.User])
+
+    async def _decrypt_poll_vote(self, message: MessageEvent) -> PollVoteMessage:
+        if message.Info.ID not in self.votes:
+            raise DecryptPollVoteError("failed to decrypt poll vote: message secret not found")
+        return PollVoteMessage(selectedOptions=self.votes[message.Info.ID])
 
     async def _get_joined_groups(self) -> list[GroupInfo]:
         return self.groups

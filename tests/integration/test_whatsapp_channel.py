@@ -15,6 +15,7 @@ pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
 
 from neonize.aioze import events
 from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
+from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
@@ -30,7 +31,7 @@ from orchestrator.hints import Hints
 from orchestrator.inbound.intake import Intake
 from orchestrator.models import Attachment, ChatJid, Inbound, MessageId
 from orchestrator.outbound import splitting
-from orchestrator.store import chats, members, outbox, turns
+from orchestrator.store import chats, members, messages, outbox, turns
 from orchestrator.store.database import Database
 from tests.fakes import whatsapp_events as wa
 from tests.fakes import whatsapp_store
@@ -236,6 +237,59 @@ async def test_a_file_that_hangs_when_the_host_dies_is_fetched_by_the_next_for_t
             (turn,) = await turns.unsettled(tx)
         assert (turn.attempt, turn.not_before_ms) == (1, turn.queued_ms)
         assert second.hints.lanes._event.is_set()
+
+
+async def test_a_quoted_picture_reaches_the_agent_with_its_path_known_before_or_not(house, phone):
+    phone.files[b"k"] = b"picture"
+    phone.write(wa.heard(Message(imageMessage=a_photo("our cat")), message_id="3A1"))
+    for number, quoted in (("3A2", "3A1"), ("3A3", "3ALONGAGO")):
+        reply = wa.text(
+            "@Andy what is this?",
+            stanzaID=quoted,
+            participant=f"{wa.JANE}@s.whatsapp.net",
+            quotedMessage=Message(imageMessage=a_photo("our dog")),
+        )
+        phone.write(wa.heard(reply, message_id=number))
+
+    await until(lambda: _has_files(house, 3), "all with their files")
+    rows = await house.rows("SELECT quoted_content FROM messages WHERE quoted_id IS NOT NULL ORDER BY seq")
+    assert [row["quoted_content"] for row in rows] == [
+        "our cat\n[image attachments/20260528-2026-image.jpg]",
+        "our dog\n[image attachments/20260528-2026-image-2.jpg]",
+    ]
+    assert len(list((house.home / "groups/family/attachments").iterdir())) == 2
+
+
+async def test_a_quoted_picture_that_is_just_being_fetched_is_in_the_quote_when_it_came(house, phone):
+    phone.hanging.add(b"k")
+    phone.write(wa.heard(Message(imageMessage=a_photo("our cat")), message_id="3A1"))
+    reply = wa.text("@Andy what is this?", stanzaID="3A1", participant=f"{wa.JANE}@s.whatsapp.net")
+    phone.write(wa.heard(reply, message_id="3A2"))
+    await until(lambda: _has(house, 2), "both")
+
+    await house.intake.receive(a_whole("3A1", file="[image attachments/cat.jpg]"))
+
+    rows = await house.rows("SELECT quoted_content FROM messages WHERE id = '3A2'")
+    assert rows == [{"quoted_content": "our cat\n[image attachments/cat.jpg]"}]
+
+
+async def test_a_reaction_comes_with_the_text_it_belongs_to(house, phone):
+    await house.channel.send(FAMILY, "Shall I book it?", MessageId("3EB0AA"))
+    async with house.database.transaction() as tx:
+        await outbox.add(tx, chat_jid=FAMILY, text="Shall I book it?", dedupe_key="k", now_ms=1)
+        await tx.execute("UPDATE outbox SET message_id = '3EB0AA'")
+        (sent,) = await outbox.unsent(tx, limit=1)
+        await messages.add_own(tx, sent, text=sent.text, name="Andy", now_ms=1)
+    key = MessageKey(ID=phone.shown[0].id, fromMe=True, remoteJID=FAMILY)
+    phone.write(wa.heard(Message(reactionMessage=e2e.ReactionMessage(key=key, text="👍")), message_id="3A1"))
+
+    await until(lambda: _has(house, 2), "the reaction")
+    (row,) = await house.rows("SELECT * FROM messages WHERE id = '3A1'")
+    assert (row["content"], row["quoted_sender"], row["quoted_content"]) == (
+        "[reacted 👍]",
+        "Andy",
+        "Shall I book it?",
+    )
 
 
 async def test_an_edit_leaves_a_message_its_file_whenever_that_comes(house, phone):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
 from neonize.aioze import events
 from neonize.exc import NeonizeError, SendMessageError
 from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
+from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
@@ -135,6 +137,20 @@ async def test_a_look_up_that_fails_holds_nothing_up(bridge, whatsapp):
 
     await until(lambda: bridge.texts() == ["hi"], "the message")
     assert bridge.heard(Delivered)[0].message.sender == "42@lid"
+
+
+async def test_a_vote_in_a_poll_is_told_by_the_names_of_its_options(bridge, whatsapp):
+    options = [e2e.PollCreationMessage.Option(optionName=name) for name in ("Friday", "Sunday")]
+    poll = e2e.PollCreationMessage(name="When?", options=options)
+    await whatsapp.tell(wa.heard(Message(pollCreationMessageV3=poll), message_id="POLL"))
+    whatsapp.votes["V1"] = [hashlib.sha256(b"Sunday").digest()]
+    for number in ("V1", "V2"):
+        vote = e2e.PollUpdateMessage(pollCreationMessageKey=MessageKey(ID="POLL"))
+        await whatsapp.tell(wa.heard(Message(pollUpdateMessage=vote), message_id=number))
+
+    await until(lambda: len(bridge.texts()) == 3, "the poll and both votes")
+    assert bridge.texts()[1:] == ["[voted for Sunday]", "[voted in a poll; what for cannot be read]"]
+    assert bridge.heard(Delivered)[1].message.quote.text == "[poll] When?"
 
 
 async def test_what_is_no_message_is_counted_with_its_reason(bridge, whatsapp):

@@ -228,6 +228,57 @@ def test_a_mention_that_begins_like_another_number_is_left():
     assert made(wa.heard(message)).text == "@+123 and @1234"
 
 
+def test_an_invitation_to_an_event_keeps_its_time_and_place():
+    part = e2e.EventMessage(
+        name="Picnic",
+        description="Bring cake",
+        startTime=1_780_000_000,
+        endTime=1_780_007_200,
+        location=e2e.LocationMessage(name="Volkspark", address="Berlin"),
+        joinLink="https://call.example/x",
+    )
+
+    assert made(wa.heard(Message(eventMessage=part))).text == (
+        "[event] Picnic\n2026-05-28T20:26Z to 2026-05-28T22:26Z\nat Volkspark, Berlin\n"
+        "https://call.example/x\nBring cake"
+    )
+    off = e2e.EventMessage(name="Picnic", isCanceled=True, startTime=10**18)
+    assert made(wa.heard(Message(eventMessage=off))).text == f"[event called off] Picnic\n{10**18}"
+
+
+def test_a_sticker_is_a_file_that_says_what_it_means():
+    part = e2e.StickerMessage(mediaKey=b"k", directPath="/v", mimetype="image/webp", fileLength=7)
+    found = made(wa.heard(Message(stickerMessage=part)))
+    assert (found.text, found.media.kind, found.media.mime) == ("", "sticker", "image/webp")
+
+    part.emojis = "😂"
+    assert made(wa.heard(Message(stickerMessage=part))).text == "[sticker: 😂]"
+    assert made(wa.heard(Message(stickerMessage=e2e.StickerMessage()))).text == "[sticker]"
+
+
+def a_vote(poll: str = "3BBB") -> MessageEvent:
+    return wa.heard(
+        Message(pollUpdateMessage=e2e.PollUpdateMessage(pollCreationMessageKey=MessageKey(ID=poll)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("vote", "text", "quoted"),
+    [
+        (convert.Vote(question="When?", chosen=("Fri", "Sun")), "[voted for Fri, Sun]", "[poll] When?"),
+        (convert.Vote(question="When?", chosen=()), "[took a vote back]", "[poll] When?"),
+        (convert.Vote(), "[voted in a poll; what for cannot be read]", ""),
+        (None, "[voted in a poll; what for cannot be read]", ""),
+    ],
+)  # fmt: skip
+def test_a_vote_is_told_with_its_poll(vote, text, quoted):
+    found = convert.convert(a_vote(), people=PEOPLE, me=ME, vote=vote)
+
+    assert isinstance(found, Heard)
+    assert (found.text, found.ignored) == (text, "poll vote")
+    assert (found.quote.id, found.quote.text) == ("3BBB", quoted)
+
+
 def test_a_reaction_is_told_with_the_reason_why_nobody_answers():
     part = e2e.ReactionMessage(key=MessageKey(ID="3BBB", fromMe=True), text="👍")
 
@@ -263,7 +314,7 @@ def test_a_deletion_names_its_message():
         (wa.heard(Message()), "nothing to read"),
         (wa.heard("x", message_id=""), "no id"),
         (wa.heard(Message(protocolMessage=e2e.ProtocolMessage(type=5))), "protocol message"),
-        (wa.heard(Message(pollUpdateMessage=e2e.PollUpdateMessage())), "pollUpdateMessage"),
+        (wa.heard(Message(pollUpdateMessage=e2e.PollUpdateMessage())), "a vote in no poll"),
         (
             wa.heard(Message(senderKeyDistributionMessage=e2e.SenderKeyDistributionMessage())),
             "nothing to read",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from base64 import b64encode
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.channels.whatsapp.protocol import Media, MediaKind
@@ -31,6 +34,7 @@ FILES: dict[str, MediaKind] = {
     "ptvMessage": "video",
     "audioMessage": "audio",
     "documentMessage": "document",
+    "stickerMessage": "sticker",
 }
 
 _PARTS = ("Message", "MessageV2", "MessageV3", "MessageV5", "MessageV6")
@@ -119,7 +123,41 @@ def _live_place(part: Any) -> str:
 
 
 def _event(part: Any) -> str:
-    return f"[event] {part.name}\n{part.description}"
+    place = ", ".join(one for one in (part.location.name, part.location.address) if one)
+    lines = (
+        f"[event{' called off' if part.isCanceled else ''}] {part.name}",
+        " to ".join(_minute(at) for at in (part.startTime, part.endTime) if at),
+        f"at {place}" if place else "",
+        part.joinLink,
+        part.description,
+    )
+    return "\n".join(line for line in lines if line)
+
+
+def _minute(seconds: int) -> str:
+    """`2026-11-28T18:00Z`; the number itself of a time that no calendar has."""
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%MZ}"
+    except (ValueError, OverflowError, OSError):
+        return str(seconds)
+
+
+def _sticker(part: Any) -> str:
+    label = part.accessibilityLabel or part.emojis
+    if label:
+        return f"[sticker: {label}]"
+    return "" if part.mediaKey else "[sticker]"
+
+
+def poll_of(message: Message) -> Any | None:
+    """The poll that a message opens; None of any other."""
+    return next((getattr(message, name) for name in POLLS if message.HasField(name)), None)
+
+
+def chosen(options: Iterable[str], votes: Iterable[bytes]) -> tuple[str, ...]:
+    """Which options of a poll were voted for: a vote names the hash of one."""
+    wanted = set(votes)
+    return tuple(one for one in options if hashlib.sha256(one.encode()).digest() in wanted)
 
 
 def _invite(part: Any) -> str:
@@ -139,7 +177,7 @@ _WORDS: tuple[tuple[str, Any], ...] = (
     ("liveLocationMessage", _live_place),
     ("eventMessage", _event),
     ("groupInviteMessage", _invite),
-    ("stickerMessage", lambda _: "[sticker]"),
+    ("stickerMessage", _sticker),
     ("buttonsResponseMessage", lambda part: str(part.selectedDisplayText)),
     ("templateButtonReplyMessage", lambda part: str(part.selectedDisplayText)),
     ("listResponseMessage", lambda part: str(part.title)),

@@ -24,8 +24,9 @@ MAX_TEXT_CHARS = 60_000
 MAX_QUOTE_CHARS = 4_000
 MAX_ID_CHARS = 128
 REACTION = "reaction"
-_SILENT = ("reactionMessage", "encReactionMessage", "pollUpdateMessage", "keepInChatMessage",
-           "pinInChatMessage", "encEventResponseMessage", "secretEncryptedMessage")  # fmt: skip
+VOTE = "poll vote"
+_SILENT = ("reactionMessage", "encReactionMessage", "keepInChatMessage", "pinInChatMessage",
+           "encEventResponseMessage", "secretEncryptedMessage")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +43,22 @@ class Me:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """How somebody voted in a poll, as far as that could be read."""
+
+    question: str = ""
+    chosen: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
     """Why nothing is made of a message."""
 
     reason: str
 
 
-def convert(event: MessageEvent, *, people: Directory, me: Me) -> Heard | Dropped:
-    """Make a message of an event, or say why it is none."""
+def convert(event: MessageEvent, *, people: Directory, me: Me, vote: Vote | None = None) -> Heard | Dropped:
+    """Make a message of an event, or say why it is none. `vote` is what was read of one in a poll."""
     source = event.Info.MessageSource
     chat, sender = chat_of(event), sender_of(event)
     if source.Chat.User == "status" or source.Chat.Server == "broadcast":
@@ -69,7 +78,11 @@ def convert(event: MessageEvent, *, people: Directory, me: Me) -> Heard | Droppe
         "sent_ms": _ms(event.Info.Timestamp),
         "is_from_me": source.IsFromMe,
     }
-    said = _said(message, people=people, me=me)
+    if message.HasField("pollUpdateMessage"):
+        key = message.pollUpdateMessage.pollCreationMessageKey
+        said: dict[str, Any] | Dropped = _vote(key, vote or Vote(), people=people, me=me)
+    else:
+        said = _said(message, people=people, me=me)
     return Heard(**given, **said) if isinstance(said, dict) else said
 
 
@@ -115,15 +128,30 @@ def _protocol(part: Any, *, people: Directory, me: Me) -> dict[str, Any] | Dropp
 def _reaction(part: Any, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
     if not part.text or not part.key.ID:
         return Dropped(reason="reaction taken back")
-    author = addresses.parse(part.key.participant)
-    is_mine = part.key.fromMe if author is None else me.is_me(people.resolved(author))
-    quote = Quoted(
-        id=part.key.ID[:MAX_ID_CHARS],
-        author=str(people.resolved(author)) if author else "",
-        is_mine=is_mine,
-        text="",
-    )
+    quote = _target(part.key, people=people, me=me)
     return {"text": f"[reacted {part.text[:20]}]", "quote": quote, "ignored": REACTION}
+
+
+def _target(key: Any, *, people: Directory, me: Me, text: str = "") -> Quoted:
+    """The message that a reaction or a vote belongs to; the host may know its words."""
+    author = addresses.parse(key.participant)
+    return Quoted(
+        id=key.ID[:MAX_ID_CHARS],
+        author=people.called(author) if author else "",
+        is_mine=key.fromMe if author is None else me.is_me(people.resolved(author)),
+        text=_cut(text, MAX_QUOTE_CHARS),
+    )
+
+
+def _vote(key: Any, vote: Vote, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
+    if not key.ID:
+        return Dropped(reason="a vote in no poll")
+    if vote.chosen is None:
+        text = "[voted in a poll; what for cannot be read]"
+    else:
+        text = f"[voted for {', '.join(vote.chosen)}]" if vote.chosen else "[took a vote back]"
+    quote = _target(key, people=people, me=me, text=f"[poll] {vote.question}" if vote.question else "")
+    return {"text": _cut(text, MAX_TEXT_CHARS), "quote": quote, "ignored": VOTE}
 
 
 def _quote(context: Any, people: Directory, me: Me) -> Quoted | None:
@@ -131,13 +159,12 @@ def _quote(context: Any, people: Directory, me: Me) -> Quoted | None:
         return None
     author = addresses.parse(context.participant)
     quoted = contents.unwrapped(context.quotedMessage)
-    media = contents.media_of(quoted)
-    text = contents.text_of(quoted) or (f"[{media.kind}]" if media else "")
     return Quoted(
         id=context.stanzaID[:MAX_ID_CHARS],
         author=people.called(author) if author else "",
         is_mine=author is not None and me.is_me(author),
-        text=_cut(text, MAX_QUOTE_CHARS),
+        text=_cut(contents.text_of(quoted), MAX_QUOTE_CHARS),
+        media=contents.media_of(quoted),
     )
 
 
@@ -200,6 +227,8 @@ def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
     message = contents.unwrapped(event.Message)
     if message.HasField("reactionMessage"):
         yield message.reactionMessage.key.participant
+    if message.HasField("pollUpdateMessage"):
+        yield message.pollUpdateMessage.pollCreationMessageKey.participant
     if message.HasField("protocolMessage"):
         yield message.protocolMessage.key.participant
         message = contents.unwrapped(message.protocolMessage.editedMessage)

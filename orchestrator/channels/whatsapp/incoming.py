@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from orchestrator.channels.whatsapp.protocol import Download, Heard, Media, Quot
 from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.models import ChatJid, Group, Inbound, MessageId, Quote
 from orchestrator.store import groups, messages
+from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
 
@@ -50,15 +52,17 @@ class Incoming:
         """
         if heard.is_from_me and await self._mark(heard.id) is not None:
             return None
+        quote = await self._quote(heard.quote) if heard.quote is not None else None
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, ChatJid(heard.chat))
             known = await messages.find(tx, ChatJid(heard.chat), MessageId(heard.id))
+            files = await _files_to_fetch(tx, heard, quote, limit=self._context.attachment_bytes)
         if group is None and heard.deletes:
             return None
         if known is not None:
             file_until_ms = known.file_until_ms  # no longer than was said before
         else:
-            file_until_ms = self._file_until_ms(heard) if group is not None else None
+            file_until_ms = self._file_until_ms(files) if group is not None else None
         return Inbound(
             chat_jid=ChatJid(heard.chat),
             id=MessageId(heard.id),
@@ -71,7 +75,7 @@ class Incoming:
             chat_name=None if heard.is_group or heard.is_from_me else heard.sender_name,
             channel="whatsapp",
             is_group=heard.is_group,
-            quote=await self._quote(heard.quote) if heard.quote is not None else None,
+            quote=quote,
             is_call=heard.calls_me or self._answers_assistant(heard.quote),
             edits=MessageId(heard.edits) if heard.edits else None,
             deletes=MessageId(heard.deletes) if heard.deletes else None,
@@ -80,11 +84,12 @@ class Incoming:
             file_until_ms=file_until_ms,
         )
 
-    def _file_until_ms(self, heard: Heard) -> int | None:
-        """How long the turn of a message waits for its file; None when there is nothing to fetch."""
-        if heard.media is None or heard.media.size > self._context.attachment_bytes:
+    def _file_until_ms(self, files: Sequence[Media]) -> int | None:
+        """How long the turn of a message waits for its files; None when there is nothing to fetch."""
+        if not files:
             return None
-        return self._context.clock.now_ms() + int((fetch_seconds(heard.media) + FETCH_PAUSE_SECONDS) * 1000)
+        seconds = FETCH_PAUSE_SECONDS + sum(fetch_seconds(one) for one in files)
+        return self._context.clock.now_ms() + int(seconds * 1000)
 
     def _words_before(self, media: Media | None, *, is_to_come: bool) -> str | None:
         """What stands for a file before it is there, or because it never will be."""
@@ -106,20 +111,31 @@ class Incoming:
         """A quote of Andy's own words under the id by which the host knows them."""
         mark = await self._mark(quoted.id) if quoted.is_mine else None
         author = self._context.assistant if mark is not None else quoted.author
-        return Quote(message_id=MessageId(mark or quoted.id), sender=author, text=quoted.text)
+        file = self._words_before(quoted.media, is_to_come=False)
+        text = messages.with_file(quoted.text, file)
+        return Quote(message_id=MessageId(mark or quoted.id), sender=author, text=text)
 
     # Files
 
     async def completed(self, heard: Heard, inbound: Inbound, bridge: Bridge) -> Inbound | None:
-        """Fetch the file of a message that was handed in; None when the bridge ends before that."""
+        """Fetch the files of a message that was handed in; None when the bridge ends before that."""
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, inbound.chat_jid)
-        words = f"[{heard.media.kind}]" if heard.media else None
-        if heard.media is not None and group is not None:
+            files = await _files_to_fetch(tx, heard, inbound.quote, limit=self._context.attachment_bytes)
+        words: dict[str, str] = {}
+        for media in files:
+            if group is None:
+                break
             async with self._fetches:
-                words = await self._fetch(heard, heard.media, group, bridge)
+                words[media.ref] = await self._fetch(heard, media, group, bridge)
+        file, quote = inbound.file, inbound.quote
+        if heard.media is not None:
+            file = words.get(heard.media.ref) or self._words_before(heard.media, is_to_come=False)
+        if quote is not None and heard.quote is not None and heard.quote.media is not None:
+            shown = words.get(heard.quote.media.ref)
+            quote = replace(quote, text=messages.with_file(heard.quote.text, shown)) if shown else quote
         # The next life gets the message again, and tries again.
-        return replace(inbound, file=words, file_until_ms=None) if bridge.is_alive else None
+        return replace(inbound, file=file, quote=quote, file_until_ms=None) if bridge.is_alive else None
 
     async def _fetch(self, heard: Heard, media: Media, group: Group, bridge: Bridge) -> str:
         """Put the file into the group's folder; gives the words that stand for it in the text."""
@@ -136,6 +152,15 @@ class Incoming:
         finally:
             await asyncio.to_thread(body.unlink, missing_ok=True)
         return words_of(media, path)
+
+
+async def _files_to_fetch(tx: Tx, heard: Heard, quote: Quote | None, *, limit: int) -> list[Media]:
+    """The file of a message, and that of a message it quotes which the store does not have."""
+    files = [heard.media]
+    if quote is not None and heard.quote is not None:
+        is_known = await messages.find(tx, ChatJid(heard.chat), quote.message_id) is not None
+        files.append(None if is_known else heard.quote.media)
+    return [one for one in files if one is not None and one.size <= limit]
 
 
 def fetch_seconds(media: Media) -> float:

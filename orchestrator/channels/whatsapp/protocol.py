@@ -10,7 +10,7 @@ from orchestrator.errors import ChannelError
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 
-MediaKind = Literal["image", "video", "voice note", "audio", "document"]
+MediaKind = Literal["image", "video", "voice note", "audio", "document", "sticker"]
 State = Literal[
     "starting", "connected", "disconnected", "logged_out", "banned", "replaced", "outdated", "unusable"
 ]
@@ -40,6 +40,7 @@ class Quoted(_Said):
     author: str
     is_mine: bool = False
     text: str
+    media: Media | None = None
 
 
 class Heard(_Said):

@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.channels.whatsapp import addresses, convert
+from orchestrator.channels.whatsapp import addresses, contents, convert
 from orchestrator.channels.whatsapp.addresses import Address
-from orchestrator.channels.whatsapp.convert import Dropped, Me
+from orchestrator.channels.whatsapp.convert import Dropped, Me, Vote
 from orchestrator.channels.whatsapp.people import People, jid_of
 from orchestrator.channels.whatsapp.protocol import (
     Answer,
@@ -52,6 +52,7 @@ MAX_DOWNLOADS = 8
 """A call of the library cannot be ended: one that hangs keeps its thread, and the rest needs some too."""
 _GONE = ("status code 403", "status code 404", "status code 410")
 """How the library says that WhatsApp does not have a file any more."""
+VOTE_SECONDS = 10.0
 RECEIPT_EVERY_SECONDS = 10.0
 DOWN = "WhatsApp is not connected"
 
@@ -142,12 +143,32 @@ class Session:
         await self._people.look_up(convert.people_in(event))
         if not event.Info.MessageSource.IsFromMe:
             self._people.learn_name(convert.sender_of(event), event.Info.Pushname)
-        found = convert.convert(event, people=self._people.directory, me=self._me)
+        vote = await self._read_vote(event)
+        found = convert.convert(event, people=self._people.directory, me=self._me, vote=vote)
         if isinstance(found, Dropped):
             self.dropped[found.reason] += 1
             log.info("a message was dropped: %s", found.reason)
             return
         self._emit(self._spool.put(found))
+
+    async def _read_vote(self, event: MessageEvent) -> Vote | None:
+        """What a message votes for; a poll that it opens is kept for the votes that follow."""
+        message = contents.unwrapped(event.Message)
+        poll = contents.poll_of(message)
+        if poll is not None:
+            self._spool.note_poll(event.Info.ID, poll.name, [one.optionName for one in poll.options])
+        if not message.HasField("pollUpdateMessage"):
+            return None
+        known = self._spool.poll(message.pollUpdateMessage.pollCreationMessageKey.ID)
+        if not known:
+            return Vote()
+        try:
+            async with asyncio.timeout(VOTE_SECONDS):
+                vote = await self._client.decrypt_poll_vote(event)
+        except Exception as error:  # noqa: BLE001 - of the library; that somebody voted is told all the same
+            log.warning("a vote could not be read: %s", error)
+            return Vote(question=known[0])
+        return Vote(question=known[0], chosen=contents.chosen(known[1:], vote.selectedOptions))
 
     async def _on_connected(self, _: Any) -> None:
         self._is_connected = True

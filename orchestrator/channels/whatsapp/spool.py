@@ -1,11 +1,12 @@
 """What the bridge must not forget, in a small database of its own: messages the host has not taken yet,
-what was sent under which id, and whose arrival was confirmed.
+what was sent under which id, whose arrival was confirmed, and what polls asked.
 
 Its calls block: the process has nothing else to do meanwhile.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS inbox (n INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS sent (n INTEGER PRIMARY KEY, mark TEXT NOT NULL UNIQUE, id TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS receipts (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE IF NOT EXISTS polls (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
 """
 
 
@@ -69,6 +71,19 @@ class Spool:
     def has_receipt(self, message_id: str) -> bool:
         row = self._connection.execute("SELECT 1 FROM receipts WHERE id = ?", (message_id,)).fetchone()
         return row is not None
+
+    def note_poll(self, message_id: str, question: str, options: Iterable[str]) -> None:
+        """Keep what a poll asks: a vote names its options by their hashes alone."""
+        self._connection.execute(
+            "INSERT INTO polls (id, body) VALUES (?, ?) ON CONFLICT (id) DO NOTHING",
+            (message_id, json.dumps([question, *options])),
+        )
+        self._prune("polls")
+
+    def poll(self, message_id: str) -> list[str]:
+        """The question of a poll and its options; nothing of one that is not known."""
+        row = self._connection.execute("SELECT body FROM polls WHERE id = ?", (message_id,)).fetchone()
+        return list(json.loads(row[0])) if row else []
 
     def close(self) -> None:
         self._connection.close()
