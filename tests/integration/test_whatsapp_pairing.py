@@ -295,9 +295,7 @@ def test_what_is_no_number_of_a_phone_is_read_no_further_and_refused():
     assert desk.asked == []
 
 
-@pytest.mark.parametrize(
-    "path", ["/whatsapp/pair", "/dashboards/family/tools/task_create", "/groups", "/chat"]
-)
+@pytest.mark.parametrize("path", ["/dashboards/family/tools/task_create", "/chat"])
 def test_a_deeply_nested_body_is_refused(path):
     answer = browser(Desk(Told()), **PROGRAM).post(path, content=b'{"phone": ' + b"[" * 100_000)
 
