@@ -45,6 +45,8 @@ class Exporter:
         self._zone_of = zone_of
         self._pause_seconds = pause_seconds
         self._written: dict[Folder, tuple[int, str]] = {}
+        self._texts: dict[Folder, tuple[str, export.Texts]] = {}
+        """What was encoded for the files of a group, and in which zone."""
 
     async def run(self) -> None:
         with self._bus.listening(*_HINTS) as events:
@@ -74,14 +76,22 @@ class Exporter:
         zone, directory = self._zone_of(group), self._root / group.folder
         if self._written.get(group.folder) == (revision, zone.key) or not directory.is_dir():
             return
+        key, known = self._texts.pop(group.folder, (zone.key, {}))
         try:
-            written = await asyncio.to_thread(
-                _export, await self._database.path(), group.folder, zone, directory / DIRECTORY
+            found = await asyncio.to_thread(
+                _export,
+                await self._database.path(),
+                group.folder,
+                zone,
+                directory / DIRECTORY,
+                known if key == zone.key else {},
             )
         except OSError as error:
             log.warning("dashboard.not_exported", group=group.folder, reason=error.strerror)
             return
-        self._written[group.folder] = (written, zone.key)
+        if found is not None:
+            self._texts[group.folder] = (zone.key, found.texts)
+            self._written[group.folder] = (found.revision, zone.key)
 
 
 async def _until_changed(events: asyncio.Queue[Event]) -> None:
@@ -92,10 +102,11 @@ async def _until_changed(events: asyncio.Queue[Event]) -> None:
         return
 
 
-def _export(database: Path, folder: Folder, zone: ZoneInfo, directory: Path) -> int:
-    """Write the files and return their revision: the host goes on meanwhile, its transactions do not wait."""
-    found = export.read(database, folder, zone)
-    if found is None:
-        return 0
-    export.write(directory, found.contents)
-    return found.revision
+def _export(
+    database: Path, folder: Folder, zone: ZoneInfo, directory: Path, known: export.Texts
+) -> export.Exported | None:
+    """Write the files of a dashboard: the host goes on meanwhile, its transactions do not wait."""
+    found = export.read(database, folder, zone, known)
+    if found is not None:
+        export.write(directory, found.contents)
+    return found

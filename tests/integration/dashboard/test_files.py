@@ -137,14 +137,26 @@ async def test_the_files_are_to_the_byte_what_they_always_were(home: DashboardHo
     assert contents(tmp_path) == contents(GOLDEN)
 
 
-async def test_a_list_of_many_batches_is_the_same_document(home: DashboardHouse) -> None:
-    many = 2 * export.BATCH + 1
-    await home.put(*(alert(id=f"n_{number:05}") for number in range(many)))
-    found = export.read(await home.house.database.path(), FOLDER, SEOUL)
-    assert found is not None
-    text = found.contents["notifications.json"]
-    assert text == json.dumps(json.loads(text), ensure_ascii=False, indent=2) + "\n"
-    assert [one["id"] for one in json.loads(text)["notifications"]] == [f"n_{n:05}" for n in range(many)]
+async def test_an_export_encodes_only_what_changed_since_the_last(
+    home: DashboardHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await furnish(home)
+    path = await home.house.database.path()
+    first = export.read(path, FOLDER, SEOUL)
+    assert first is not None
+    async with home.house.database.transaction() as tx:
+        await tx.execute("UPDATE questions SET asked_count = 7 WHERE id = 'q_001'")
+    encoded: list[Any] = []
+    encode = export._indented
+    monkeypatch.setattr(export, "_indented", lambda row: encoded.append(row["id"]) or encode(row))
+    second = export.read(path, FOLDER, SEOUL, first.texts)
+    assert second is not None
+    assert encoded == ["q_001"]
+    assert '"asked_count": 7' in second.contents["questions.json"]
+    fresh = export.read(path, FOLDER, SEOUL)
+    assert fresh is not None
+    assert fresh.contents == second.contents
+    assert fresh.contents["questions.json"] != first.contents["questions.json"]
 
 
 async def test_an_export_is_of_one_moment_and_waits_for_no_transaction(home: DashboardHouse) -> None:
