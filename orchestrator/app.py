@@ -51,6 +51,7 @@ from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
 from orchestrator.redaction import Redactor
 from orchestrator.remembering import Remembering
+from orchestrator.retention import Retention
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
@@ -307,6 +308,9 @@ class Orchestrator:
             "snapshots": self._snapshots.run,
             "reaper": self._pool.reap,
             "run-logs": self._run_logs.run,
+            "retention": Retention(
+                self._database, self._home.archive, days=settings.andy_retention, clock=clock
+            ).run,
             "upkeep": Upkeep(
                 self._database,
                 lay=self._provision.lay,

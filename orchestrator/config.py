@@ -70,7 +70,35 @@ def _from_json(value: Any) -> Any:
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise ValueError('use JSON such as {"model": {"input": 3, "output": 15}}') from error
+        raise ValueError(
+            'use JSON such as {"model": {"input": 3, "output": 15}}, or {"notifications": 90}'
+        ) from error
+
+
+RETENTION_DAYS = {
+    "commands": 90,
+    "cycles": 365,
+    "dashboard_tasks": 365,
+    "messages": 0,
+    "notifications": 180,
+    "outbox": 365,
+    "question_lists": 90,
+    "questions": 365,
+    "reminders": 365,
+    "runs": 365,
+    "scheduled_tasks": 365,
+    "task_run_logs": 365,
+    "turns": 365,
+    "usage": 730,
+}
+"""A table → how many days what is over stays in it, if the owner says nothing else; 0 is for ever."""
+
+
+def _beside_the_usual(days: dict[str, int]) -> dict[str, int]:
+    for table in days:
+        if table not in RETENTION_DAYS:
+            raise ValueError(f"'{table[:40]}' is none of {', '.join(RETENTION_DAYS)}")
+    return RETENTION_DAYS | days
 
 
 class Settings(BaseSettings):
@@ -126,6 +154,14 @@ class Settings(BaseSettings):
     ] = Field(
         default_factory=dict,
         description="What models cost, by name: dollars a million tokens. Goes before the list prices.",
+    )
+    andy_retention: Annotated[
+        dict[str, Annotated[int, Field(ge=0, le=36_500)]],
+        BeforeValidator(_from_json),
+        AfterValidator(_beside_the_usual),
+    ] = Field(
+        default_factory=lambda: RETENTION_DAYS,
+        description="Days that what is over stays in a table before it goes into the archive; 0 is for ever.",
     )
     andy_context_summary: Literal["extractive", "model"] = Field(
         "extractive",

@@ -51,6 +51,11 @@ class Home:
         return self.data / "context"
 
     @property
+    def archive(self) -> Path:
+        """One file a year: rows that left the database."""
+        return self.data / "archive"
+
+    @property
     def logs(self) -> Path:
         """One directory a group, one file a run; for the owner alone, and in no container."""
         return self.data / "logs"

@@ -15,7 +15,7 @@ FORMAT: Literal[1] = 1
 MANIFEST, CONTENTS = "manifest.json", "contents.json"
 DATABASE = "store/messages.db"
 OF_AGENTS = ("groups", "data/sessions")
-FOLDERS = (*OF_AGENTS, "data/context", "data/outgoing")
+FOLDERS = (*OF_AGENTS, "data/archive", "data/context", "data/outgoing")
 SETTINGS, SECRETS = "andy.toml", ".env"
 LEFT_OUT = frozenset(
     {

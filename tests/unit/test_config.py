@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import known_names, load
+from orchestrator.config import RETENTION_DAYS, known_names, load
 from orchestrator.errors import SettingError
 from orchestrator.home import home_directory
 
@@ -193,6 +193,14 @@ def test_every_setting_is_listed_and_described():
     assert all(field.description for field in Settings.model_fields.values())
 
 
+def test_how_long_what_is_over_is_kept_is_set_by_table_beside_the_usual(home: Path) -> None:
+    assert load(home, {}).andy_retention == RETENTION_DAYS
+    (home / "andy.toml").write_text("[andy_retention]\nnotifications = 90\n")
+    assert load(home, {}).andy_retention == RETENTION_DAYS | {"notifications": 90}
+    told = load(home, {"ANDY_RETENTION": '{"messages": 730}'})
+    assert told.andy_retention == RETENTION_DAYS | {"messages": 730}
+
+
 PRICES = '[andy_prices."glm-5"]\ninput = 0.6\noutput = 2.2\n'
 
 
@@ -213,10 +221,12 @@ def test_prices_are_read_from_a_table_and_from_json(home):
         (PRICES.replace("output = 2.2", ""), "ANDY_PRICES.glm-5.output"),
         (PRICES + "cached = 1", "ANDY_PRICES.glm-5.cached"),
         ("andy_prices = 3", "ANDY_PRICES"),
+        ("[andy_retention]\naudit = 3", "ANDY_RETENTION"),
+        ("[andy_retention]\nusage = -1", "ANDY_RETENTION.usage"),
         ("andy_prices = '{'", "ANDY_PRICES"),
     ],
 )
-def test_a_bad_price_is_told_by_its_place(home, toml, place):
+def test_a_bad_price_or_time_is_told_by_its_place(home, toml, place):
     write(home, toml=toml)
 
     assert f"{place}:" in refusal(home)

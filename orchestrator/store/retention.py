@@ -1,0 +1,177 @@
+"""Which rows are over and nobody needs any more, table by table, and their removal.
+
+Never among them: the audit, whose chain has no gaps, what was learned (insights, people, projects), budgets,
+groups, sessions. What has a bound of its own is not here either: events, wakes, notices, checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.store.database import Tx, readonly_uri
+
+ROWID, OVER_MS = "_rowid", "_over_ms"
+"""What is read of a row besides its columns."""
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How to tell which rows of a table may go."""
+
+    table: str
+    time: str
+    """SQL: when a row was over, in epoch ms."""
+    is_over: str
+    """SQL: whether nothing refers to a row, and nothing is still to be done with it."""
+    removed_with_it: tuple[str, ...] = ()
+    """Tables whose rows only say something of this one, by its `turn_id`: they go with it, unarchived."""
+
+
+_OPEN_TASK = """EXISTS (SELECT 1 FROM dashboard_tasks AS t WHERE t.group_folder = {0}.group_folder
+    AND t.id = {0}.task_id AND t.status IN ('active', 'someday'))"""
+_OPEN_QUESTION = """EXISTS (SELECT 1 FROM questions AS q WHERE q.group_folder = notifications.group_folder
+    AND q.id = notifications.question_id AND q.answered_ms IS NULL AND q.closed_ms IS NULL)"""
+_TO_COME_OF = """EXISTS (SELECT 1 FROM notifications AS n WHERE n.group_folder = {0}.group_folder
+    AND n.{1} = {0}.id AND n.status IN ('pending', 'sending'))"""
+_ASKED_OF_TASK = """EXISTS (SELECT 1 FROM questions AS q WHERE q.group_folder = dashboard_tasks.group_folder
+    AND q.task_id = dashboard_tasks.id AND q.answered_ms IS NULL AND q.closed_ms IS NULL)"""
+_LATER_ALIKE = """EXISTS (SELECT 1 FROM notifications AS n WHERE n.group_folder = notifications.group_folder
+    AND n.task_id IS notifications.task_id AND n.question_id IS notifications.question_id
+    AND n.type = notifications.type AND n.cause IS notifications.cause AND n.status = notifications.status
+    AND (n.due_ms, n.id) > (notifications.due_ms, notifications.id))"""
+
+POLICIES = (
+    Policy(
+        table="notifications",
+        time="coalesce(delivered_ms, cancelled_ms, due_ms)",
+        # The rules look up what an open task or question was told last, so as not to tell it twice.
+        is_over="status NOT IN ('pending', 'sending') AND (NOT ("
+        + _OPEN_TASK.format("notifications")
+        + f" OR {_OPEN_QUESTION}) OR {_LATER_ALIKE})",
+    ),
+    Policy(
+        table="questions",
+        time="coalesce(answered_ms, closed_ms)",
+        is_over="(answered_ms IS NOT NULL OR closed_ms IS NOT NULL) AND NOT "
+        + _OPEN_TASK.format("questions")
+        + " AND NOT "
+        + _TO_COME_OF.format("questions", "question_id"),
+    ),
+    Policy(
+        table="dashboard_tasks",
+        time="archived_ms",
+        is_over="archived_ms IS NOT NULL AND NOT "
+        + _TO_COME_OF.format("dashboard_tasks", "task_id")
+        + f" AND NOT {_ASKED_OF_TASK}",
+    ),
+    Policy(
+        table="question_lists",
+        time="told_ms",
+        is_over="id < (SELECT max(id) FROM question_lists AS l"
+        " WHERE l.group_folder = question_lists.group_folder)",
+    ),
+    Policy(
+        table="cycles",
+        time="ended_ms",
+        is_over="ended_ms IS NOT NULL"
+        " AND id < (SELECT max(id) FROM cycles AS c WHERE c.group_folder = cycles.group_folder)",
+    ),
+    Policy(table="reminders", time="due_ms", is_over="state <> 'pending'"),
+    # A request is answered once: its answer outlives by far the container that may send it again.
+    Policy(table="commands", time="at_ms", is_over="TRUE"),
+    Policy(table="usage", time="at_ms", is_over="TRUE"),
+    Policy(
+        table="messages",
+        time="received_ms",
+        # A prompt reaches back over what was not answered: the newest of a chat stay, however old they are.
+        is_over="seq < (SELECT m.seq FROM messages AS m WHERE m.chat_jid = messages.chat_jid"
+        " ORDER BY m.seq DESC LIMIT 1 OFFSET 500)"
+        " AND (turn_id IS NULL OR EXISTS (SELECT 1 FROM turns WHERE id = turn_id AND ended_ms IS NOT NULL))",
+    ),
+    # What failed for good stays: its owner may send it again.
+    Policy(
+        table="outbox",
+        time="coalesce(sent_ms, created_ms)",
+        is_over="state IN ('sent', 'skipped')"
+        " AND NOT EXISTS (SELECT 1 FROM outbox AS o WHERE o.part_of = outbox.id)",
+    ),
+    Policy(table="task_run_logs", time="run_at", is_over="status <> 'running'"),
+    Policy(
+        table="scheduled_tasks",
+        time="status_at",
+        is_over="status IN ('completed', 'cancelled')"
+        " AND NOT EXISTS (SELECT 1 FROM task_run_logs AS l WHERE l.task_id = scheduled_tasks.id)"
+        " AND NOT EXISTS (SELECT 1 FROM turns AS t WHERE t.task_id = scheduled_tasks.id"
+        " AND t.state IN ('queued', 'running'))",
+    ),
+    Policy(
+        table="turns",
+        time="ended_ms",
+        # A message names its turn for as long as it is kept; a command parts what was said from what follows.
+        is_over="ended_ms IS NOT NULL AND command IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM messages AS m WHERE m.turn_id = turns.id)"
+        " AND NOT EXISTS (SELECT 1 FROM outbox AS o WHERE o.turn_id = turns.id)"
+        " AND NOT EXISTS (SELECT 1 FROM task_run_logs AS l WHERE l.turn_id = turns.id)"
+        " AND NOT EXISTS (SELECT 1 FROM checkpoints AS c WHERE c.turn_id = turns.id)"
+        " AND NOT EXISTS (SELECT 1 FROM worker_cycles AS w WHERE w.turn_id = turns.id)"
+        " AND NOT EXISTS (SELECT 1 FROM cycles AS c WHERE c.turn_id = turns.id)",
+        removed_with_it=("dashboard_seen", "dashboard_views", "turn_stops"),
+    ),
+    Policy(
+        table="runs",
+        time="ended_ms",
+        is_over="ended_ms IS NOT NULL AND NOT EXISTS (SELECT 1 FROM turns AS t WHERE t.run_id = runs.id)"
+        " AND NOT EXISTS (SELECT 1 FROM answered_sessions AS s WHERE s.run_id = runs.id)"
+        " AND started_ms < (SELECT max(started_ms) FROM runs AS r WHERE r.group_folder = runs.group_folder)",
+    ),
+)
+"""In the order in which they are looked through: first what refers to others."""
+
+
+def over(database: Path, policy: Policy, *, before_ms: int, limit: int) -> Rows:
+    """The rows that were over before then, those made first, each with its rowid and that time. Blocks.
+
+    Raises:
+        StoreError: there is no database, or a newer Andy's.
+        sqlite3.Error: it cannot be read.
+    """
+    with closing(sqlite3.connect(readonly_uri(database), uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
+        found = connection.execute(
+            f"""
+            SELECT rowid AS {ROWID}, {policy.time} AS {OVER_MS}, * FROM {policy.table}
+            WHERE {policy.time} < ? AND {policy.is_over} ORDER BY rowid LIMIT ?
+            """,  # noqa: S608 - constants
+            (before_ms, limit),
+        )
+        return [dict(row) for row in found]
+
+
+async def remove(tx: Tx, policy: Policy, rows: Rows) -> int:
+    """Remove those rows that are still as they were read, and still over; tells how many."""
+    by_id = {row[ROWID]: row for row in rows}
+    found = await tx.execute_fetchall(
+        f"""
+        SELECT rowid AS {ROWID}, {policy.time} AS {OVER_MS}, * FROM {policy.table}
+        WHERE rowid IN (SELECT value FROM json_each(?)) AND {policy.is_over}
+        """,  # noqa: S608 - constants
+        (json.dumps(sorted(by_id)),),
+    )
+    same = json.dumps([row[ROWID] for row in found if dict(row) == by_id[row[ROWID]]])
+    for table in policy.removed_with_it:
+        await tx.execute(
+            f"DELETE FROM {table} WHERE turn_id IN (SELECT value FROM json_each(?))",  # noqa: S608 - ours
+            (same,),
+        )
+    cursor = await tx.execute(
+        f"DELETE FROM {policy.table} WHERE rowid IN (SELECT value FROM json_each(?))",  # noqa: S608 - ours
+        (same,),
+    )
+    return cursor.rowcount

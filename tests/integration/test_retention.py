@@ -1,0 +1,252 @@
+"""What is over for long leaves the database for a file a year; what is still needed never does."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runner.wire.mailbox import Reply
+from orchestrator.config import RETENTION_DAYS
+from orchestrator.dashboard.models import Deadline, NotificationStatus, Status
+from orchestrator.models import ChatJid, Folder
+from orchestrator.retention import BATCH, Archive, Retention
+from orchestrator.store import audit, commands, outbox, reminders, retention
+from orchestrator.store.database import Database
+from tests.fakes.dashboard_house import DAY_MS, FEB_9_0830, DashboardHouse, a_question, alert, at, blog
+from tests.fakes.household import Household
+from tests.fakes.task_house import TaskHouse
+
+YEAR = 366
+DOCS = Path(__file__).parents[2] / "docs/operations.md"
+
+
+@pytest.fixture
+async def home(household: Household) -> DashboardHouse:
+    await household.add_group("family")
+    return DashboardHouse(household)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def keeping(house: Household, directory: Path, **days: int) -> Retention:
+    return Retention(house.database, directory, days=RETENTION_DAYS | days, clock=house.clock)
+
+
+def archived(directory: Path) -> list[dict[str, Any]]:
+    lines = [line for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
+
+
+async def ids(house: Household, table: str) -> list[Any]:
+    return [row["id"] for row in await house.rows(f"SELECT id FROM {table} ORDER BY id")]
+
+
+async def furnish(home: DashboardHouse) -> None:
+    """A dashboard on which some is over and some is not."""
+    over = {"status": Status.COMPLETED, "pct": 100, "completed_ms": FEB_9_0830, "archived_ms": FEB_9_0830}
+    told = {"status": NotificationStatus.DELIVERED}
+    await home.put(
+        blog(deadline=Deadline(at_ms=at("2030-01-01T09:00"))),
+        blog(id="task_over", title="글", **over),
+        blog(id="task_asked", **over),
+        blog(id="task_told", **over),
+        blog(id="task_done", **(over | {"archived_ms": None})),
+        a_question(id="q_over", task_id=None, answer="80 %", answered_ms=FEB_9_0830),
+        a_question(id="q_of_open", answer="80 %", answered_ms=FEB_9_0830),
+        a_question(id="q_open", task_id="task_asked"),
+        alert(id="n_1_told", cause="deadline:24h", delivered_ms=FEB_9_0830, **told),
+        alert(
+            id="n_2_told",
+            cause="deadline:24h",
+            due_ms=at("2026-02-10T09:00"),
+            delivered_ms=FEB_9_0830,
+            **told,
+        ),
+        alert(id="n_over", task_id="task_over", delivered_ms=FEB_9_0830, **told),
+        alert(id="n_to_come", task_id="task_told", due_ms=at("2030-01-01T09:00")),
+    )
+
+
+async def test_what_is_over_is_archived_and_what_is_needed_stays(
+    home: DashboardHouse, directory: Path
+) -> None:
+    await furnish(home)
+    before = {row["id"]: row for row in await home.house.rows("SELECT * FROM dashboard_tasks")}
+    sweeper = keeping(home.house, directory)
+    assert await sweeper.sweep() == {}
+    home.clock.pass_ms(YEAR * DAY_MS)
+    assert await sweeper.sweep() == {"notifications": 2, "questions": 1, "dashboard_tasks": 1}
+    assert await ids(home.house, "dashboard_tasks") == ["task_001", "task_asked", "task_done", "task_told"]
+    assert await ids(home.house, "questions") == ["q_of_open", "q_open"]
+    assert await ids(home.house, "notifications") == ["n_2_told", "n_to_come"]
+    rows = archived(directory)
+    assert {row["id"] for row in rows} == {"n_1_told", "n_over", "q_over", "task_over"}
+    assert {"table": "dashboard_tasks", **before["task_over"]} in rows
+    assert modes(directory) == {"2026.jsonl": 0o600}
+
+
+async def test_a_crash_between_the_file_and_the_database_loses_and_doubles_nothing(
+    home: DashboardHouse, directory: Path
+) -> None:
+    await furnish(home)
+    home.clock.pass_ms(YEAR * DAY_MS)
+    refuse = "CREATE TRIGGER dying BEFORE DELETE ON notifications BEGIN SELECT RAISE(ABORT, 'killed'); END"
+    async with home.house.database.transaction() as tx:
+        await tx.execute(refuse)
+    sweeper = keeping(home.house, directory)
+    with pytest.raises(sqlite3.IntegrityError, match="killed"):
+        await sweeper.sweep()
+    assert len(archived(directory)) == 2
+    with (directory / "2026.jsonl").open("a") as file:
+        file.write('{"table": "notifications", "id": "n_ha')
+    async with home.house.database.transaction() as tx:
+        await tx.execute("DROP TRIGGER dying")
+    for again in (sweeper, keeping(home.house, directory)):
+        await again.sweep()
+    found = sorted(row["id"] for row in archived(directory))
+    assert found == ["n_1_told", "n_over", "q_over", "task_over"]
+
+
+async def test_a_row_that_was_taken_up_again_meanwhile_stays(
+    home: DashboardHouse, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await furnish(home)
+    home.clock.pass_ms(YEAR * DAY_MS)
+    add, path = Archive.add, await home.house.database.path()
+
+    def add_slowly(archive: Archive, table: str, rows: retention.Rows) -> None:
+        add(archive, table, rows)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            if table == "dashboard_tasks":
+                other.execute("UPDATE dashboard_tasks SET reflection = 'why' WHERE id = 'task_over'")
+
+    monkeypatch.setattr(Archive, "add", add_slowly)
+    await keeping(home.house, directory).sweep()
+    assert "task_over" in await ids(home.house, "dashboard_tasks")
+
+
+async def test_nothing_leaves_while_the_archive_cannot_be_written(
+    home: DashboardHouse, directory: Path
+) -> None:
+    await furnish(home)
+    home.clock.pass_ms(YEAR * DAY_MS)
+    in_the_way = await home.house.database.path()
+    assert await keeping(home.house, in_the_way).sweep() == {}
+    assert len(await ids(home.house, "notifications")) == 4
+
+
+async def test_many_rows_leave_in_batches(home: DashboardHouse, directory: Path) -> None:
+    many = 2 * BATCH + 1
+    told = {"status": NotificationStatus.DELIVERED, "delivered_ms": FEB_9_0830, "task_id": None}
+    await home.put(*(alert(id=f"n_{number:04}", **told) for number in range(many)))
+    home.clock.pass_ms(YEAR * DAY_MS)
+    assert await keeping(home.house, directory).sweep() == {"notifications": many}
+    assert [row["id"] for row in archived(directory)] == [f"n_{number:04}" for number in range(many)]
+
+
+async def lived(household: Household) -> TaskHouse:
+    """A group that was asked, asked itself, was reminded, and has a text that never arrived."""
+    await household.add_group("family")
+    home = TaskHouse(household)
+    for number in range(3):
+        await household.hear(f"@Andy question {number}")
+        await household.answer(f"answer {number}")
+        await household.deliver_all()
+    task_id = await home.schedule("once", "10m")
+    await home.after(600_000)
+    await home.run_through()
+    await household.deliver_all()
+    assert (await home.task(task_id)).status == "completed"
+    now_ms = household.clock.now_ms()
+    async with household.database.transaction() as tx:
+        jid, folder = ChatJid("local:family"), Folder("family")
+        await tx.execute(
+            "INSERT INTO reminders (group_folder, chat_jid, text, due_ms, state, created_ms)"
+            " VALUES ('family', ?, 'x', ?, 'sent', 1), ('family', ?, 'y', ?, 'pending', 1)",
+            (jid, now_ms, jid, now_ms),
+        )
+        await tx.execute("UPDATE runs SET ended_ms = started_ms, exit_kind = 'closed'")
+        await tx.execute(
+            "INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,"
+            " next_attempt_ms, created_ms) VALUES ('family', ?, 'lost', 'lost', 'lost', 'dead', 1, 1)",
+            (jid,),
+        )
+        reply = Reply(request_id="request-1", ok=True, code="OK", text="done", data={})
+        await commands.record(tx, folder, "remind", reply, now_ms=now_ms)
+        await audit.append(tx, audit.Event(at_ms=now_ms, kind="test"))
+    return home
+
+
+async def count(database: Database, *tables: str) -> dict[str, int]:
+    async with database.reading() as tx:
+        found = {}
+        for table in tables:
+            rows = await tx.execute_fetchall(f"SELECT count(*) AS n FROM {table}")
+            found[table] = next(iter(rows))["n"]
+    return found
+
+
+async def test_messages_stay_for_ever_and_with_them_the_turns_they_name(
+    household: Household, directory: Path
+) -> None:
+    home = await lived(household)
+    household.clock.pass_ms(3 * YEAR * DAY_MS)
+    left = await keeping(household, directory).sweep()
+    assert left["outbox"] == 4
+    assert (left["reminders"], left["commands"], left["task_run_logs"], left["turns"]) == (1, 2, 1, 1)
+    kept = await count(household.database, "messages", "turns", "outbox", "reminders")
+    assert kept == {"messages": 7, "turns": 3, "outbox": 1, "reminders": 1}
+    async with household.database.reading() as tx:
+        assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
+        assert (await audit.verify(tx)).fault is None
+        assert await reminders.next_due_ms(tx) is not None
+        assert [one.text for one in await outbox.unsent(tx, limit=9)] == ["lost"]
+    # The same chat goes on.
+    await household.hear("@Andy and now?")
+    await household.answer("now this")
+    assert await household.deliver_all() == ["now this"]
+    await home.schedule("interval", "1h")
+
+
+async def test_messages_leave_when_their_owner_says_so_and_turns_and_runs_after_them(
+    household: Household, directory: Path
+) -> None:
+    await lived(household)
+    for number in range(501):
+        await household.hear(f"talk {number}")
+    household.clock.pass_ms(3 * YEAR * DAY_MS)
+    left = await keeping(household, directory, messages=30).sweep()
+    assert (left["messages"], left["turns"]) == (7, 4)
+    assert left["runs"] >= 1
+    assert {row["table"] for row in archived(directory)} >= {"messages", "turns", "runs", "outbox"}
+    async with household.database.reading() as tx:
+        assert list(await tx.execute_fetchall("PRAGMA foreign_key_check")) == []
+    await household.hear("@Andy and now?")
+    await household.answer("now this")
+    assert await household.deliver_all() == ["now this"]
+
+
+async def test_zero_days_is_for_ever(home: DashboardHouse, directory: Path) -> None:
+    await furnish(home)
+    home.clock.pass_ms(9 * YEAR * DAY_MS)
+    assert await keeping(home.house, directory, **dict.fromkeys(RETENTION_DAYS, 0)).sweep() == {}
+    assert archived(directory) == []
+
+
+def test_each_table_has_its_days_and_the_docs_tell_them() -> None:
+    assert {policy.table for policy in retention.POLICIES} == set(RETENTION_DAYS)
+    text = DOCS.read_text()
+    for table, days in RETENTION_DAYS.items():
+        assert f"| `{table}` | {days or 'for ever'} |" in text
