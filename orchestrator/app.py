@@ -30,6 +30,7 @@ from orchestrator.credentials.known import KnownSecrets
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.doors import Doors
 from orchestrator.errors import AndyError, SettingError
+from orchestrator.event_recall import recall_events
 from orchestrator.events import Bus
 from orchestrator.front import Front
 from orchestrator.hints import Hints
@@ -124,6 +125,7 @@ class Orchestrator:
             async with self._database.transaction() as tx:
                 await registration.ensure_main(tx, now_ms=self._clock.now_ms())
                 left = any(run.runtime == "docker" for run in await runs.live(tx))
+                await recall_events(tx, self.bus)
             stack.push_async_callback(self._run_logs.close)
             await asyncio.to_thread(self._lay_shared)
             self._chosen = await choice.choose(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -64,6 +64,12 @@ class Bus:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(event)
+
+    def recall(self, events: Iterable[Event]) -> None:
+        """Put events of before this start in front of the ring; nobody hears them as if they were new."""
+        kept = [*events, *self.ring]
+        self.ring.clear()
+        self.ring.extend(kept)
 
     @contextmanager
     def listening(self, *kinds: str) -> Iterator[asyncio.Queue[Event]]:

@@ -74,6 +74,9 @@ class ListNotifications(Arguments):
     limit: int = Field(default=50, ge=1, le=200, description="At most so many.")
     from_time: Text | None = Field(default=None, description="Only those due then or later.")
     to_time: Text | None = Field(default=None, description="Only those due then or before.")
+    notification_id: Id | None = Field(
+        default=None, description="Only this one, with its history: made, moved, reworded, sent, by whom."
+    )
 
 
 class CreateQuestion(Arguments):

@@ -17,8 +17,9 @@ from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
 from orchestrator.clock import SystemClock
 from orchestrator.dashboard.files import export
-from orchestrator.dashboard.models import Actor, Hand, Snapshot
+from orchestrator.dashboard.models import Actor, Hand, Notification, Snapshot
 from orchestrator.dashboard.upkeep import cycle
+from orchestrator.dashboard.views import history as history_view
 from orchestrator.dashboard.views.board import snapshot
 from orchestrator.errors import BadRequest, NoDashboard
 from orchestrator.events import Bus
@@ -30,8 +31,10 @@ from orchestrator.store import (
     dashboard_questions,
     dashboard_tasks,
     groups,
+    notification_history,
 )
 from orchestrator.store.database import Database, Tx
+from orchestrator.store.notification_history import HistoryEntry
 
 T = TypeVar("T")
 MAIN = "main"
@@ -119,11 +122,11 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
     return asyncio.run(act())
 
 
-def _only(ids: list[str], prefix: str) -> str:
+def _only(ids: list[str], prefix: str, kind: str = "question") -> str:
     if len(ids) == 1 and prefix:
         return ids[0]
     if not ids:
-        raise BadRequest(f"There is no question '{prefix}': see 'andy dashboard questions'.")
+        raise BadRequest(f"There is no {kind} '{prefix}': see 'andy dashboard {kind}s'.")
     raise BadRequest(f"'{prefix}' begins several: {', '.join(ids)}.")
 
 
@@ -177,6 +180,18 @@ def take_files(home: Path | None, folder: str | None, directory: Path, *, replac
         return rows.counts()
 
     return asyncio.run(act())
+
+
+async def notification(tx: Tx, place: Place, prefix: str) -> tuple[Notification, list[HistoryEntry]]:
+    """Return one notification, named by its id or the beginning of it, and its history."""
+    folder = place.group.folder
+    ids = await dashboard_notifications.ids_like(tx, folder, prefix)
+    one = await dashboard_notifications.get(
+        tx, folder, prefix if prefix in ids else _only(ids, prefix, "notification")
+    )
+    assert one is not None
+    recorded = await notification_history.of_notification(tx, folder, one.id)
+    return one, history_view.whole(one, recorded)
 
 
 async def notifications(

@@ -120,6 +120,36 @@ def notifications(
 
 
 @dashboard_app.command
+def notification(
+    notification: Annotated[str, Parameter(help="Its id, or the beginning of it.")],
+    /,
+    group: GroupOption = None,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show one notification and all that became of it: made, moved, reworded, sent, when and by whom.
+
+    Example: `andy dashboard notification n_1a2b3c4d`
+    """
+    from orchestrator.cli import boards
+    from orchestrator.dashboard.views import history, told
+
+    async def found(tx: Any, place: Any) -> dict[str, Any]:
+        one, entries = await boards.notification(tx, place, notification)
+        return {
+            **told.notification(one, place.zone),
+            "history": [history.data(entry, place.zone) for entry in entries],
+            "lines": [history.line(entry, place.zone) for entry in entries],
+        }
+
+    shown = boards.look(home, group, found)
+    lines = shown.pop("lines")
+    heading = f"{shown['id']}: {shown['type']}, {shown['status']}: {_cell(shown['message'])}"
+    show(shown, lambda _: [heading, *lines], as_json=as_json)
+
+
+@dashboard_app.command
 def history(
     group: GroupOption = None,
     *,

@@ -48,8 +48,8 @@ class Origin:
     """`(tx, outgoing, *, now_ms)`."""
     note_failed: Callable[..., Awaitable[Retry]]
     """`(tx, outgoing, error, *, now_ms)`."""
-    note_ended: Callable[[Tx, Outgoing, str], Awaitable[None]]
-    """It will never be sent."""
+    note_ended: Callable[..., Awaitable[None]]
+    """`(tx, outgoing, error, *, now_ms)`: it will never be sent."""
 
 
 class Delivery:
@@ -212,7 +212,7 @@ class Delivery:
             if state is OutboxState.DEAD:
                 await host_facts.reply_undelivered(tx, head, error, now_ms=now_ms)
             if self._origin is not None:
-                await self._origin.note_ended(tx, head, error)
+                await self._origin.note_ended(tx, head, error, now_ms=now_ms)
         if state is OutboxState.DEAD:
             log.error("delivery.dead", outgoing=head.id, chat=head.chat_jid, reason=error)
         self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)

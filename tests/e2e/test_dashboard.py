@@ -130,6 +130,9 @@ def test_at_22_what_was_due_while_andy_was_down_is_told_at_the_start(
     row = until(lambda: notification(andy, message="Water!", status="delivered"), what="it is told")
     assert row["late_ms"] >= 1_000
     assert len(sent(andy, "Water!")) == 1
+    told = [json.loads(line) for line in andy.cli("events", "--json", "-n", "1000").stdout.splitlines()]
+    made = [one for one in told if one["kind"] == "notification.created"]
+    assert [(one["n"], one["data"]["by"]) for one in made] == [(0, "main_agent")], "of before the restart"
 
 
 def test_at_25_a_power_cut_around_the_time_doubles_nothing(

@@ -101,26 +101,25 @@ class NotificationDispatcher:
             return Done(notification=one, word="kept")
         group = await groups.by_folder(tx, one.folder)
         if group is None:
-            await write(
-                tx, one, status=NotificationStatus.CANCELLED, cancelled_ms=now_ms, cancel_reason=NO_GROUP
-            )
+            await _cancel(tx, one, NO_GROUP, now_ms=now_ms)
             return Done(notification=one, word="cancelled")
         around = await self._circumstances(tx, one, group, now_ms=now_ms)
         match deliveries.decide(one, around, now_ms=now_ms):
             case deliveries.Send():
                 return await _claim(tx, one, group, now_ms=now_ms)
             case deliveries.Postpone(at_ms=at_ms, reason=reason):
-                await write(tx, one, status=NotificationStatus.PENDING, due_ms=at_ms)
+                await write(
+                    tx, one, now_ms=now_ms, reason=reason, status=NotificationStatus.PENDING, due_ms=at_ms
+                )
                 log.info("notification.postponed", notification=one.id, group=one.folder, reason=reason)
                 word = "postponed"
             case deliveries.Expire():
-                await write(tx, one, status=NotificationStatus.EXPIRED, late_ms=now_ms - one.due_ms)
+                late_ms = now_ms - one.due_ms
+                await write(tx, one, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
                 await host_facts.notification_expired(tx, one.folder, one.message, now_ms=now_ms)
                 word = "expired"
             case deliveries.Void(reason=reason):
-                await write(
-                    tx, one, status=NotificationStatus.CANCELLED, cancelled_ms=now_ms, cancel_reason=reason
-                )
+                await _cancel(tx, one, reason, now_ms=now_ms)
                 word = "cancelled"
         return Done(notification=one, word=word, group=group)
 
@@ -153,6 +152,11 @@ class NotificationDispatcher:
                 self._bus.publish("notification.cancelled", group=one.folder, detail=one.id)
             case "postponed":
                 self._bus.publish("notification.postponed", group=one.folder, detail=one.id)
+
+
+async def _cancel(tx: Tx, one: Notification, reason: str, *, now_ms: int) -> None:
+    cancelled = NotificationStatus.CANCELLED
+    await write(tx, one, now_ms=now_ms, status=cancelled, cancelled_ms=now_ms, cancel_reason=reason)
 
 
 async def _claim(tx: Tx, one: Notification, group: Group, *, now_ms: int) -> Done:

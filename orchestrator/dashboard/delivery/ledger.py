@@ -10,6 +10,7 @@ import structlog
 from orchestrator import host_facts
 from orchestrator.dashboard.delivery import deliveries
 from orchestrator.dashboard.models import Notification, NotificationStatus
+from orchestrator.dashboard.services import history
 from orchestrator.events import Bus
 from orchestrator.hints import Hint
 from orchestrator.models import OutboxState, Outgoing, Retry
@@ -48,6 +49,7 @@ class Ledger:
         await write(
             tx,
             one,
+            now_ms=now_ms,
             status=NotificationStatus.DELIVERED,
             delivered_ms=now_ms,
             late_ms=max(0, now_ms - one.due_ms),
@@ -65,24 +67,30 @@ class Ledger:
             return Retry.NEVER
         pause_ms = deliveries.pause_ms(one.attempts)
         if pause_ms is None:
-            await self._fail(tx, one, error)
+            await self._fail(tx, one, error, now_ms=now_ms)
             await _apologise(tx, one, outgoing, now_ms=now_ms)
             return Retry.NEVER
         await dashboard_deliveries.hold(tx, outgoing, error=error)
+        again_ms = now_ms + pause_ms
         await write(
-            tx, one, status=NotificationStatus.PENDING, next_attempt_ms=now_ms + pause_ms, error=error
+            tx,
+            one,
+            now_ms=now_ms,
+            status=NotificationStatus.PENDING,
+            next_attempt_ms=again_ms,
+            error=error,
         )
         self._hint.give()
         return Retry.BY_THE_LEDGER
 
-    async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str) -> None:
+    async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
         """It will never be sent."""
         one = await dashboard_deliveries.of_outgoing(tx, outgoing)
         if one is not None and one.status.is_open:
-            await self._fail(tx, one, error)
+            await self._fail(tx, one, error, now_ms=now_ms)
 
-    async def _fail(self, tx: Tx, one: Notification, error: str) -> None:
-        await write(tx, one, status=NotificationStatus.FAILED, error=error)
+    async def _fail(self, tx: Tx, one: Notification, error: str, *, now_ms: int) -> None:
+        await write(tx, one, now_ms=now_ms, status=NotificationStatus.FAILED, error=error)
         log.error("notification.failed", notification=one.id, group=one.folder, reason=error)
         self._bus.publish("notification.failed", group=one.folder, detail=one.id)
 
@@ -99,9 +107,12 @@ async def _apologise(tx: Tx, one: Notification, outgoing: Outgoing, *, now_ms: i
     )
 
 
-async def write(tx: Tx, one: Notification, **changes: Any) -> Notification:
+async def write(
+    tx: Tx, one: Notification, *, now_ms: int, reason: str | None = None, **changes: Any
+) -> Notification:
     """Change a row that was read in this transaction; whoever had claimed it has it no more."""
     version = await dashboards.advance(tx, one.folder)
     changed = replace(one, claim_token=None, claim_until_ms=None, version=version, **changes)
     await dashboard_notifications.put(tx, changed, was=one.version)
+    await history.record(tx, one, changed, by=history.HOST, now_ms=now_ms, reason=reason)
     return changed

@@ -18,7 +18,9 @@ from orchestrator.dashboard.models import (
 )
 from orchestrator.dashboard.results import Refused, Result
 from orchestrator.dashboard.rules import dedupe
+from orchestrator.dashboard.services import history
 from orchestrator.dashboard.services.work import Work, new_id
+from orchestrator.dashboard.views import history as history_view
 from orchestrator.dashboard.views import told
 from orchestrator.dashboard.words import texts, when
 from orchestrator.store import (
@@ -26,6 +28,7 @@ from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
     dashboard_tasks,
+    notification_history,
 )
 
 log = structlog.get_logger(__name__)
@@ -126,7 +129,7 @@ async def update(
         raise Refused("NOTHING_TO_CHANGE", f"Nothing of notification {one.id} would be different.")
     if one.status is NotificationStatus.SENDING:
         changes = await _called_back(work, one) | changes
-    one = await _put(work, replace(one, **changes), was=one.version)
+    one = await _put(work, replace(one, **changes), was=one)
     return Result(
         text=f"Notification {one.id} is changed ({', '.join(changed)}): {_due(work, one)}, {one.message}",
         data=told.notification(one, work.zone) | {"changed": changed},
@@ -158,8 +161,11 @@ async def list_them(
     limit: int = 50,
     from_time: str | None = None,
     to_time: str | None = None,
+    notification_id: str | None = None,
 ) -> Result:
-    """List by due time; the newest `limit` of those that fit are left out last."""
+    """List by due time; the newest `limit` of those that fit are left out last. Of one, tell its history."""
+    if notification_id is not None:
+        return await _with_history(work, await work.notification(notification_id))
     bounds = [
         None if text is None else when.parse_datetime(text, now_ms=work.now_ms, zone=work.zone).at_ms
         for text in (from_time, to_time)
@@ -185,6 +191,20 @@ async def list_them(
     return Result(
         text="\n".join([f"{len(found)} notification{'s' if len(found) > 1 else ''}:", *lines]),
         data={"notifications": [told.notification(one, work.zone) for one in found]},
+    )
+
+
+async def _with_history(work: Work, one: Notification) -> Result:
+    recorded = await notification_history.of_notification(work.tx, work.folder, one.id)
+    entries = history_view.whole(one, recorded)
+    return Result(
+        text="\n".join(
+            [_line(work, one), *(f"  - {history_view.line(each, work.zone)}" for each in entries)]
+        ),
+        data={
+            "notifications": [told.notification(one, work.zone)],
+            "history": [history_view.data(each, work.zone) for each in entries],
+        },
     )
 
 
@@ -224,7 +244,7 @@ async def forget_deadline(work: Work, task: Task, *, shown: str) -> int:
             await _end(work, one, f"{DEADLINE_MOVED} to {shown}")
             cancelled += 1
         elif not one.status.is_open and one.cause != dedupe.SUPERSEDED:
-            await _put(work, replace(one, cause=dedupe.SUPERSEDED), was=one.version)
+            await _put(work, replace(one, cause=dedupe.SUPERSEDED), was=one)
     return cancelled
 
 
@@ -364,13 +384,15 @@ async def _end(work: Work, one: Notification, reason: str) -> Notification:
         claim_token=None,
         claim_until_ms=None,
     )
-    return await _put(work, ended, was=one.version)
+    return await _put(work, ended, was=one)
 
 
-async def _put(work: Work, one: Notification, *, was: int | None) -> Notification:
+async def _put(work: Work, one: Notification, *, was: Notification | None) -> Notification:
     one = replace(one, version=await work.version(), changed_turn=work.hand.turn_id)
-    if not await dashboard_notifications.put(work.tx, one, was=was):
+    if not await dashboard_notifications.put(work.tx, one, was=None if was is None else was.version):
         raise Refused("STALE", f"{one.id} was changed meanwhile.")
+    by, turn_id = work.hand.actor.value, work.hand.turn_id
+    await history.record(work.tx, was, one, by=by, turn_id=turn_id, now_ms=work.now_ms)
     return one
 
 

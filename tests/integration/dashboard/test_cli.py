@@ -79,6 +79,10 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
     assert [row["id"] for row in andy.listed("dashboard", "notifications", "--task", "task_001")] == ["n_001"]
     assert andy.listed("dashboard", "notifications", "--status", "delivered") == []
 
+    heading, made = said(andy, "dashboard", "notification", "n_0").splitlines()
+    assert heading.startswith("n_001: ")
+    assert " created by " in made
+
     (row,) = andy.listed("cron", "list")
     assert (row["kind"], row["id"], row["group"]) == ("notification", "n_001", "main")
 
@@ -107,6 +111,7 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
         (["answer", "q_none", "x"], "There is no question"),
         (["answer", "q_", "x"], "begins several"),
         (["answer", "q_abcd1234", " "], "EMPTY"),
+        (["notification", "n_9"], "There is no notification 'n_9': see 'andy dashboard notifications'."),
         (["show", "--group", "nowhere"], "There is no group 'nowhere'"),
         (["worker", "--llm"], "not running"),
         (["import", "/nowhere"], "There is no directory"),

@@ -14,8 +14,11 @@ from orchestrator.dashboard.delivery.deliveries import MAX_ATTEMPTS
 from orchestrator.dashboard.models import Actor, NotificationType, Priority, Status
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.errors import ChannelDown, ChannelRefused
+from orchestrator.event_recall import recall_events
+from orchestrator.events import Bus
+from orchestrator.store import notification_history
 from orchestrator.store.database import Database
-from tests.fakes.dashboards import HOUR, MINUTE, a_notification, a_question, a_task, at
+from tests.fakes.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
 from tests.fakes.notified import NotifiedHouse
 
 JID = "local:family"
@@ -312,3 +315,46 @@ async def test_what_was_told_is_a_message_that_the_agent_reads_next(house):
     await house.house.hear("@Andy ok, I went")
     _, _, order = await house.house.start_next()
     assert "Time to go" in order.prompt
+
+
+async def test_what_the_host_did_with_a_notification_is_recorded_and_recalled_after_a_restart(house):
+    house.hours = Hours(zone=house.hours.zone, quiet_start=23, quiet_end=8)
+    await house.put(
+        a_notification(
+            "n_night",
+            due="2026-02-09 23:30",
+            priority=Priority.MEDIUM,
+            type=NotificationType.PROGRESS_CHECK,
+            created_by=Actor.WORKER,
+        ),
+        a_notification("n_late", due="2026-01-10 09:00", task_id=None, **REMINDER),
+    )
+    async with house.delivering():
+        await house.look("2026-02-09 23:30:00")
+        await house.until_quiet()
+        house.channel.will(JID, ChannelDown("down"))
+        await house.look("2026-02-10 08:00:00")
+        await house.until_quiet()
+        await house.look("2026-02-10 08:00:30")
+        await house.until_status("n_night", "delivered")
+    async with house.house.database.reading() as tx:
+        night = await notification_history.of_notification(tx, FOLDER, "n_night")
+        late = await notification_history.of_notification(tx, FOLDER, "n_late")
+        after_restart = Bus(house.house.clock)
+        after_restart.publish("host.started")
+        await recall_events(tx, after_restart)
+    assert [(one.what, one.by) for one in night] == [
+        ("postponed", "host"),
+        ("not sent", "host"),
+        ("delivered", "host"),
+    ]
+    assert night[0].detail["reason"] == "quiet hours"
+    assert night[1].detail == {"error": "down", "again_ms": at("2026-02-10 08:00:30")}
+    assert [one.what for one in late] == ["expired"]
+    assert [(event.kind, event.detail) for event in after_restart.ring] == [
+        ("notification.expired", "n_late"),
+        ("notification.postponed", "n_night"),
+        ("notification.not_sent", "n_night"),
+        ("notification.delivered", "n_night"),
+        ("host.started", None),
+    ]

@@ -228,3 +228,39 @@ async def test_a_list_is_by_due_time_and_names_its_filters(home: DashboardHouse)
     assert empty.text == "There are no notifications with status cancelled, type reminder."
     some = await home.chat("list_notifications", from_time="2026-02-09T12:00", limit=1)
     assert [one["id"] for one in some.data["notifications"]] == ["n_002"]
+
+
+async def test_what_became_of_a_notification_is_told_step_by_step_and_by_whom(home: DashboardHouse) -> None:
+    made = await home.chat("schedule_notification", message="Call Bo", scheduled_at="2026-02-09T12:00")
+    one = made.data["id"]
+    home.clock.pass_ms(HOUR_MS)
+    assert (await home.chat("update_notification", notification_id=one, scheduled_at="2026-02-09T18:00")).ok
+    assert (await home.use("update_notification", notification_id=one, message="Call Bob")).ok
+    assert (await home.worker("update_notification", notification_id=one, priority="high")).ok
+    assert (await home.use("cancel_notification", notification_id=one, reason="he called")).ok
+
+    reply = await home.chat("list_notifications", notification_id=one)
+    assert [(each["what"], each["by"], each["at"][11:16]) for each in reply.data["history"]] == [
+        ("created", "main_agent", "08:30"),
+        ("moved", "main_agent", "09:30"),
+        ("reworded", "user", "09:30"),
+        ("reprioritised", "worker", "09:30"),
+        ("cancelled", "user", "09:30"),
+    ]
+    assert reply.data["history"][0]["turn"] < reply.data["history"][1]["turn"]
+    heading, *lines = reply.text.splitlines()
+    assert "Call Bob" in heading
+    assert [line.partition(": ")[2] for line in lines] == [
+        "for 2026-02-09 12:00; “Call Bo”",
+        "from 2026-02-09 12:00 to 2026-02-09 18:00",
+        "from “Call Bo” to “Call Bob”",
+        "from “medium” to “high”",
+        "he called",
+    ]
+
+
+async def test_the_history_of_one_that_was_there_before_begins_with_its_making(home: DashboardHouse) -> None:
+    await home.put(blog(), alert())
+    reply = await home.chat("list_notifications", notification_id="n_001")
+    assert [(each["what"], each["by"]) for each in reply.data["history"]] == [("created", "worker")]
+    assert (await home.chat("list_notifications", notification_id="n_none")).code == "NOT_FOUND"

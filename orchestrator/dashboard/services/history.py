@@ -1,0 +1,70 @@
+"""What became of a notification: each change is recorded in the transaction that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from orchestrator.dashboard.models import Notification, NotificationStatus
+from orchestrator.store import notification_history
+from orchestrator.store.database import Tx
+from orchestrator.store.notification_history import REWORDED, HistoryEntry
+
+HOST = "host"
+"""Who changes what nobody asked for: sends, postpones for the night, lets expire."""
+POSTPONED, MOVED = "postponed", "moved"
+
+
+async def record(
+    tx: Tx,
+    before: Notification | None,
+    after: Notification,
+    *,
+    by: str,
+    now_ms: int,
+    turn_id: int | None = None,
+    reason: str | None = None,
+) -> None:
+    """Record how a notification differs from what it was; `before` is None of a new one."""
+    for what, detail in _differences(before, after, by=by):
+        if reason is not None:
+            detail["reason"] = reason
+        entry = HistoryEntry(
+            folder=after.folder,
+            notification_id=after.id,
+            at_ms=now_ms,
+            what=what,
+            by=by,
+            turn_id=turn_id,
+            detail=detail,
+        )
+        await notification_history.add(tx, entry)
+
+
+def _differences(
+    before: Notification | None, after: Notification, *, by: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    if before is None:
+        yield "created", {"due_ms": after.due_ms, "message": after.message}
+        return
+    if before.due_ms != after.due_ms:
+        yield (POSTPONED if by == HOST else MOVED), {"from_ms": before.due_ms, "to_ms": after.due_ms}
+    if before.message != after.message:
+        yield REWORDED, {"from": before.message, "to": after.message}
+    if before.priority is not after.priority:
+        yield "reprioritised", {"from": before.priority.value, "to": after.priority.value}
+    if not after.status.is_open and before.status is not after.status:
+        yield after.status.value, _end_of(after)
+    elif after.error and (before.error, before.next_attempt_ms) != (after.error, after.next_attempt_ms):
+        yield "not sent", {"error": after.error, "again_ms": after.next_attempt_ms}
+
+
+def _end_of(after: Notification) -> dict[str, Any]:
+    match after.status:
+        case NotificationStatus.DELIVERED:
+            found = {"message": after.message, "late_ms": after.late_ms}
+        case NotificationStatus.CANCELLED:
+            found = {"reason": after.cancel_reason}
+        case _:
+            found = {"error": after.error, "late_ms": after.late_ms}
+    return {name: value for name, value in found.items() if value}
