@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from pathlib import Path
 
 from agent_runner.watch import Watch
@@ -32,7 +33,8 @@ class Host:
         cannot be written is `not_written`, an unreadable answer is `bad_reply`.
         """
         request_id = command.request_id or secrets.token_hex(16)
-        request = command.model_copy(update={"request_id": request_id})
+        asked_ms = time.time_ns() // 1_000_000
+        request = command.model_copy(update={"request_id": request_id, "asked_ms": asked_ms})
         looks = self._watch().looks(SWEEP_SECONDS)
         try:
             await asyncio.to_thread(write_whole, self._outbox(command) / unique_name(), request.to_json())
@@ -76,7 +78,7 @@ def _no_answer(request_id: str, seconds: float) -> Reply:
     return _failed(
         request_id,
         "no_answer",
-        f"The host did not answer in {seconds:g} s; it may still do what was asked. "
+        f"The host did not answer in {seconds:g} s; it may still do what was asked, and then tells the chat. "
         "Do not repeat it before looking whether it was done.",
     )
 

@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_runner.host import Host
-from agent_runner.wire import mailbox
 from agent_runner.wire.mailbox import Command, Reply
 
 P = TypeVar("P", bound=BaseModel)
@@ -60,11 +59,8 @@ class Tool(Generic[P]):
             command = self.command(self.parameters.model_validate(arguments))
         except ValidationError as error:
             return Reply(request_id="none", ok=False, code=self.refusal, text=mistakes(error))
-        if isinstance(command, mailbox.SendMessage | mailbox.Dashboard):
-            command = command.model_copy(update={"turn": turn})
-        if self.makes:
-            command = command.model_copy(update={"request_id": request_id})
-        return await host.ask(command)
+        known = {"turn": turn} | ({"request_id": request_id} if self.makes else {})
+        return await host.ask(command.model_copy(update=known))
 
 
 def mistakes(error: ValidationError) -> str:

@@ -27,6 +27,10 @@ Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)]
 
 class _Command(Document):
     request_id: RequestId | None = Field(default=None, alias="requestId")
+    turn: int | None = None
+    """The turn that its agent asks in. The host takes only turns of the same group for it."""
+    asked_ms: int | None = Field(default=None, alias="askedMs", ge=0, lt=2**53)
+    """When it was asked, epoch ms: a request may wait until a host runs that reads it."""
 
     @property
     def title(self) -> str:
@@ -40,7 +44,6 @@ class SendMessage(_Command):
     type: Literal["message"] = "message"
     text: Text
     chat_jid: str | None = Field(default=None, alias="chatJid", max_length=200)
-    turn: int | None = None
 
 
 class SendFile(_Command):
@@ -161,8 +164,6 @@ class Dashboard(_Command):
     type: Literal["dashboard"] = "dashboard"
     tool: str = Field(min_length=1, max_length=64)
     arguments: dict[str, Any] = Field(default_factory=dict)
-    turn: int | None = None
-    """In which turn, where a group has two: a chat's, and one that keeps its dashboard up."""
 
     @property
     def title(self) -> str:
@@ -218,7 +219,6 @@ class NotifySelf(_Command):
     condition: str | None = Field(default=None, max_length=1_000)
     expires_in_hours: int | None = None
     dedupe_key: str | None = Field(default=None, max_length=1_000)
-    turn: int | None = None
 
 
 class AcknowledgeNotice(_Command):

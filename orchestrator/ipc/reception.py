@@ -12,13 +12,14 @@ from typing import Any
 
 import structlog
 
-from agent_runner.wire.mailbox import Command, Dashboard, NotifySelf, Remember, Reply, SendFile, parse_command
+from agent_runner.wire.mailbox import Command, Remember, Reply, SendFile, parse_command
 from orchestrator import host_facts
 from orchestrator.agenda import Times
 from orchestrator.attachments import FileRefused
 from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
+from orchestrator.ipc import late_answers
 from orchestrator.ipc.authorise import refusal, worker_refusal
 from orchestrator.ipc.handlers import Answer, Caller, Dashboards, Loops, Memories, Notices, ReadTime, refused
 from orchestrator.ipc.handlers import dashboard as dashboard_handlers
@@ -149,7 +150,7 @@ class Reception:
         async with self._database.reading() as tx:
             if await commands.answered(tx, group.folder, request_id) is not None:
                 return None
-            turn = await turns.running_of(tx, group.folder)
+            turn = await turns.asking(tx, group.folder, claimed=command.turn, now_ms=self._clock.now_ms())
         if worker_refusal(turn, command) is not None:
             return None
         if turn is not None and turn.is_isolated:
@@ -166,25 +167,28 @@ class Reception:
             reply = Reply(
                 request_id=request_id, ok=answer.ok, code=answer.code, text=answer.text, data=answer.data
             )
-            await commands.record(tx, group.folder, command.title, reply, now_ms=self._clock.now_ms())
-            await audit.append(tx, _event(group, command, reply, now_ms=self._clock.now_ms()))
+            now_ms = self._clock.now_ms()
+            await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
+            await late_answers.tell(tx, group, command, reply, now_ms=now_ms)
+            await audit.append(tx, _event(group, command, reply, now_ms=now_ms))
         self._tell(group, command, reply)
         return reply
 
     async def _do(self, tx: Tx, group: Group, command: Command, request_id: str, before: _Before) -> Answer:
-        claimed = command.turn if isinstance(command, Dashboard | NotifySelf) else None
-        turn = await turns.running_of(tx, group.folder, claimed=claimed)
+        now_ms = self._clock.now_ms()
+        turn = await turns.asking(tx, group.folder, claimed=command.turn, now_ms=now_ms)
         why_not = refusal(group, command) or worker_refusal(turn, command)
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
-            await host_facts.command_refused(
-                tx, group.folder, command.title, why_not, now_ms=self._clock.now_ms()
-            )
+            await host_facts.command_refused(tx, group.folder, command.title, why_not, now_ms=now_ms)
             return refused("not_allowed", f"This is not allowed: {why_not}.")
         caller = Caller(
             group=group,
             request_id=request_id,
-            now_ms=self._clock.now_ms(),
+            now_ms=now_ms,
+            # A clock in a container may be ahead; nothing was asked after it was read.
+            asked_ms=now_ms if command.asked_ms is None else min(command.asked_ms, now_ms),
+            turn=turn,
             zone=self._zone_of(group),
             read_time=self._read_time,
             times=self._times,

@@ -10,7 +10,7 @@ import structlog
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
 from agent_runner.wire.notices import MAX_UNDELIVERED, Notice
 from orchestrator.clock import Clock
-from orchestrator.models import Group, Turn
+from orchestrator.models import Group, Turn, TurnState
 from orchestrator.notices.wish import OF_ITS_AGENT, Refused, Wish, judge
 from orchestrator.store import notice_claims, notices, sessions
 from orchestrator.store.database import Tx
@@ -68,7 +68,9 @@ class Desk:
         except sqlite3.Error as error:
             log.exception("notice.not_kept", group=group.folder)
             raise Refused("persist_failed", f"The host could not keep it ({error}): try again.") from error
-        if turn is not None and wish.can_be_told_now and not _has(turn, older):
+        # A turn that waits for its next attempt is given what waits when that begins.
+        is_running = turn is not None and turn.state is TurnState.RUNNING
+        if turn is not None and is_running and wish.can_be_told_now and not _has(turn, older):
             await notice_claims.take_now(tx, turn, kept.id, now_ms=now_ms)
         return _told_back(kept), {**row(kept), "status": "ok"}
 

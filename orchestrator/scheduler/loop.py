@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 from orchestrator.clock import Clock
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
-from orchestrator.models import Group, ReminderState
-from orchestrator.scheduler import firing
+from orchestrator.models import Group, Reminder, ReminderState
+from orchestrator.scheduler import due, firing
 from orchestrator.store import outbox, reminders, tasks
 from orchestrator.store.database import Database, Tx
 
@@ -79,15 +79,20 @@ class Scheduler:
 
 
 async def _send_reminders(tx: Tx, *, now_ms: int) -> int:
-    due = await reminders.due(tx, now_ms)
-    for reminder in due:
+    to_send = await reminders.due(tx, now_ms)
+    for reminder in to_send:
         await reminders.close(tx, reminder.id, ReminderState.SENT)
         await outbox.add(
             tx,
             chat_jid=reminder.chat_jid,
             folder=reminder.folder,
-            text=reminder.text,
+            text=f"{reminder.text} (late)" if _is_late(reminder, now_ms=now_ms) else reminder.text,
             dedupe_key=f"reminder:{reminder.id}",
             now_ms=now_ms,
         )
-    return len(due)
+    return len(to_send)
+
+
+def _is_late(reminder: Reminder, *, now_ms: int) -> bool:
+    """Whether its time passed while no host ran: before it was read, or before it could be sent."""
+    return reminder.due_ms < reminder.created_ms or due.is_late(reminder.due_ms, now_ms=now_ms)

@@ -25,6 +25,10 @@ from orchestrator.store.database import Tx, returned
 
 LONGEST_WAIT_FOR_FILES_MS = 180_000
 """However many files come one after another."""
+ASKED_BEFORE_END_MS = 60_000
+"""So long after the end of a turn is recorded a request of it may still be read: what came while the host was
+away is read beside the output of the containers that it takes over.
+"""
 
 
 async def join_chat(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
@@ -171,14 +175,49 @@ async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
     return _from_row(row) if row else None
 
 
-async def running_of(tx: Tx, folder: Folder, *, claimed: int | None = None) -> Turn | None:
-    """The turn that a group's agent works on: of two the `claimed`, else not the upkeep of its dashboard."""
+async def running_of(tx: Tx, folder: Folder) -> Turn | None:
+    """The turn that a group's agent works on: of two, not the upkeep of its dashboard."""
+    cursor = await tx.execute(
+        "SELECT * FROM turns WHERE group_folder = ? AND state = 'running' ORDER BY kind = 'worker' LIMIT 1",
+        (folder,),
+    )
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def asking(tx: Tx, folder: Folder, *, claimed: int | None, now_ms: int) -> Turn | None:
+    """Return the turn in which a group's agent asks something: the `claimed` one if that can be, else one
+    that runs.
+
+    A request outlives who wrote it. When the host or the container dies before it is read, its turn waits to
+    be tried again; when the host was away for longer than its agent waits, its turn has ended by now.
+    """
+    turn = await get(tx, TurnId(claimed)) if claimed is not None else None
+    if turn is not None and turn.folder == folder and _may_have_asked(turn, now_ms=now_ms):
+        return turn
+    return await running_of(tx, folder) or await _given_back(tx, folder)
+
+
+def _may_have_asked(turn: Turn, *, now_ms: int) -> bool:
+    match turn.state:
+        case TurnState.RUNNING:
+            return True
+        case TurnState.QUEUED:
+            return turn.run_id is not None
+        case TurnState.ANSWERED:
+            return turn.ended_ms is not None and now_ms - turn.ended_ms <= ASKED_BEFORE_END_MS
+        case TurnState.FAILED:
+            return False
+
+
+async def _given_back(tx: Tx, folder: Folder) -> Turn | None:
+    """The turn of a group that has been in a run and waits for the next."""
     cursor = await tx.execute(
         """
-        SELECT * FROM turns WHERE group_folder = :folder AND state = 'running'
-        ORDER BY id IS NOT :claimed, kind = 'worker' LIMIT 1
+        SELECT * FROM turns WHERE group_folder = ? AND state = 'queued' AND run_id IS NOT NULL
+        ORDER BY kind = 'worker', id LIMIT 1
         """,
-        {"folder": folder, "claimed": claimed},
+        (folder,),
     )
     row = await cursor.fetchone()
     return _from_row(row) if row else None

@@ -26,6 +26,7 @@ from orchestrator.dashboard.services.work import Limits, Work
 from orchestrator.dashboard.words import when
 from orchestrator.ipc.reception import Reception
 from orchestrator.models import ChatJid, Folder, Group, TurnId, TurnKind, TurnState
+from orchestrator.notices.desk import Desk as Notices
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import (
@@ -75,6 +76,7 @@ class DashboardHouse:
             hints=household.hints,
             bus=household.bus,
             dashboards=self.desk,
+            notices=Notices(clock=self.clock),
         )
 
     def desk_with(self, limits: Limits | None) -> Desk:

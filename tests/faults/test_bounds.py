@@ -13,7 +13,7 @@ from orchestrator import pace as pacing
 from orchestrator.container.frames import MAX_RESULT_CHARS, MAX_RESULTS
 from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
 from orchestrator.ipc.handlers import Caller, messages
-from orchestrator.models import OutboxState
+from orchestrator.models import Folder, OutboxState
 from orchestrator.pace import FRAMES_AT_ONCE, PATIENCE_MS, Pace
 from orchestrator.store import groups, outbox, turns
 from orchestrator.store import messages as stored
@@ -63,6 +63,8 @@ async def send(family, text, number):
             group=await groups.known(tx, "family"),
             request_id=f"r{number}",
             now_ms=family.clock.now_ms(),
+            asked_ms=family.clock.now_ms(),
+            turn=await turns.running_of(tx, Folder("family")),
             zone=SEOUL,
             read_time=lambda *_, **__: 0,
             times=None,  # a message has no time

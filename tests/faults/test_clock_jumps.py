@@ -162,7 +162,8 @@ async def test_reminders_that_a_jump_makes_due_are_sent_once_each(house):
     for _ in range(3):
         await house.after(MINUTE_MS)
 
-    assert [one.text for one in await house.house.outgoing()] == ["pill 0", "pill 1", "pill 2"]
+    told = [one.text for one in await house.house.outgoing()]
+    assert told == ["pill 0 (late)", "pill 1 (late)", "pill 2 (late)"]
 
 
 async def test_a_reminder_is_not_lost_when_the_clock_goes_back(house):

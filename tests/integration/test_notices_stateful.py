@@ -107,7 +107,8 @@ class Lives(RuleBasedStateMachine):
             return
         number = reply.data["id"]
         assert replaced in ([], [number])
-        turn = self.running.get(folder)
+        running, waiting_again = self.running.get(folder), self.do(self.home.house.queued(folder))
+        turns_of_it = [running[0]] if running else [one for one in waiting_again if one.run_id]
         self.known[number] = Mine(
             folder=folder,
             message=message,
@@ -115,7 +116,7 @@ class Lives(RuleBasedStateMachine):
             lasts=lasts,
             key=key,
             turns=turns,
-            made_turn=turn[0].id if turn else None,
+            made_turn=turns_of_it[0].id if turns_of_it else None,
             session=self.session[folder],
             expires_ms=self.now + hours * HOUR,
         )

@@ -48,6 +48,7 @@ class Desk:
     reminders: dict[int, dict[str, Any]] = field(default_factory=dict)
     answered: dict[str, Reply] = field(default_factory=dict)
     refusal: str | None = None
+    code: str = "ok"
 
     async def serve(self) -> None:
         while True:
@@ -88,7 +89,7 @@ class Desk:
                 data = {"chats": [{"jid": "12@g.us", "name": "Fam", "folder": None, "channel": "whatsapp"}]}
             case _:
                 pass
-        return Reply(request_id=request_id, ok=True, code="ok", text="Done.", data=data)
+        return Reply(request_id=request_id, ok=True, code=self.code, text="Done.", data=data)
 
 
 @dataclass
@@ -162,6 +163,7 @@ async def test_a_reminder_goes_to_the_host_in_full_and_is_said_back(open_chat: O
         assert isinstance(command, SetReminder)
         assert command.at == "2026-11-23T09:00:00+09:00"
         assert command.text == "⏰ Reminder for Min: call mum"
+        assert command.turn == 1
 
 
 async def test_a_korean_reminder_is_set_and_answered_in_korean(open_chat: Open) -> None:
@@ -171,6 +173,15 @@ async def test_a_korean_reminder_is_set_and_answered_in_korean(open_chat: Open) 
         [command] = chat.desk.commands
         assert isinstance(command, SetReminder)
         assert (command.at, command.text) == ("2026-11-23T09:00:00+09:00", "⏰ 민지님 알림: 약 먹기")
+
+
+async def test_a_reminder_that_is_sent_late_is_not_promised(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        chat.desk.code = "sent_late"
+        said = await chat.say("remind us in 10 seconds to look up")
+        assert said == "I could not be reached until Sun 2026-11-22 09:20:25 had passed: I say it now."
+        said = await chat.say("10초 후에 물 마시라고 알려줘")
+        assert said == "연락이 닿지 않는 사이에 2026-11-22 (일) 09:20:25이(가) 지나서 지금 알려드려요."
 
 
 async def test_a_reminder_in_seconds_is_said_to_the_second(open_chat: Open) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,14 @@ def answer(workspace: Workspace, request_id: str, text: str) -> None:
 
 
 async def test_a_message_lies_in_messages_and_its_reply_comes_back(workspace: Workspace) -> None:
+    before_ms = time.time_ns() // 1_000_000
     asked = asyncio.create_task(
         Host(workspace, reply_seconds=60).ask(SendMessage(text="안녕 ---")), name="ask"
     )
     request = await request_in(workspace.messages)
     assert isinstance(request, SendMessage)
+    assert request.asked_ms is not None
+    assert before_ms <= request.asked_ms <= time.time_ns() // 1_000_000
     assert request.text == "안녕 ---"
     assert request.request_id
     answer(workspace, request.request_id, "Sent.")

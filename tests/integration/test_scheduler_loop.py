@@ -121,7 +121,7 @@ async def test_what_came_due_while_the_host_was_down_is_sent_once(database_path,
         async with scheduling(again):
 
             async def holds(again=again):
-                return await sent(again) == ["pill", "walk"]
+                return await sent(again) == ["pill (late)", "walk (late)"]
 
             await until(holds, "both reminders")
         await again.database.close()

@@ -95,6 +95,7 @@ class OfflineAgent:
         requests = _requests(turn)
         if not requests:
             return Outcome()
+        self._host.turn = turn.turn
         await points.turn_start(self._noticing, turn)
         said = [
             await self._answer_one(turn, request, _request_id(turn, number, request))

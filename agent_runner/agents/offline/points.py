@@ -51,13 +51,15 @@ class ObservedHost(Host):
         self._host = host
         self._noticing = noticing
         self._calls = 0
+        self.turn: int | None = None
+        """The turn that is being answered."""
 
     async def ask(self, command: Command) -> Reply:
         self._calls += 1
         asked = _Asked(number=self._calls, command=command)
         self._noticing.do(asked.begun)
         began = time.monotonic()
-        reply = await self._host.ask(command)
+        reply = await self._host.ask(command.model_copy(update={"turn": self.turn}))
         duration_ms = round((time.monotonic() - began) * 1000)
         self._noticing.do(lambda rules: asked.ended(rules, reply, duration_ms))
         if self._noticing.rules is not None:

@@ -40,6 +40,8 @@ class Reminders:
         at = _due_at(reply, asked)
         if not reply.ok or at is None or "id" not in reply.data:
             return reply.text
+        if reply.code == "sent_late":
+            return asked.words.reminder_late.format(moment=asked.words.moment(at, has_seconds=True))
         return _set(asked, what, at, moment, reply.data["id"])
 
     async def cancel(self, asked: Asked, reminder_id: int) -> str:

@@ -33,6 +33,7 @@ class Words:
     note: str
     note_for_all: str
     reminder_set: str
+    reminder_late: str
     reminder_cancelled: str
     reminders: str
     no_reminders: str

@@ -108,6 +108,10 @@ class Caller:
     group: Group
     request_id: str
     now_ms: int
+    asked_ms: int
+    """When it was asked: before `now_ms`, if the request waited for a host that runs."""
+    turn: Turn | None
+    """The turn in which its agent asks."""
     zone: ZoneInfo
     read_time: ReadTime
     times: Times

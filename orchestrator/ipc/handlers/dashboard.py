@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from agent_runner.wire.mailbox import Dashboard, Reply, ShowDashboard
 from orchestrator.ipc.handlers import Answer, Caller, refused
-from orchestrator.store import turns
 from orchestrator.store.database import Tx
 
 NOT_HERE = "There are no dashboards here."
@@ -14,9 +13,8 @@ async def use_dashboard(tx: Tx, caller: Caller, command: Dashboard) -> Answer:
     """Use a tool for the agent whose turn runs; whose that is, the store tells."""
     if caller.dashboards is None:
         return refused("not_here", NOT_HERE)
-    turn = await turns.running_of(tx, caller.group.folder, claimed=command.turn)
     reply = await caller.dashboards.answer(
-        tx, caller.group, turn, command.tool, command.arguments, caller.request_id
+        tx, caller.group, caller.turn, command.tool, command.arguments, caller.request_id
     )
     return _answer(reply)
 

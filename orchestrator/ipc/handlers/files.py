@@ -6,7 +6,7 @@ from agent_runner.wire.mailbox import SendFile
 from orchestrator.attachments import FileRefused
 from orchestrator.ipc.handlers import Answer, Caller, refused
 from orchestrator.models import ChatJid, Group
-from orchestrator.store import chats, outbox, turns
+from orchestrator.store import chats, outbox
 from orchestrator.store.database import Tx
 
 MAX_WAITING = 10
@@ -26,7 +26,7 @@ async def send_file(tx: Tx, caller: Caller, command: SendFile) -> Answer:
     if isinstance(caller.file, FileRefused):
         return refused(caller.file.code, str(caller.file))
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.group.jid
-    turn = await turns.running_of(tx, caller.group.folder)
+    turn = caller.turn
     await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
     is_new = await outbox.add(
         tx,

@@ -7,7 +7,7 @@ import hashlib
 from agent_runner.wire.mailbox import SendMessage
 from orchestrator.ipc.handlers import Answer, Caller, refused
 from orchestrator.models import ChatJid, Turn
-from orchestrator.store import chats, outbox, turns
+from orchestrator.store import chats, outbox
 from orchestrator.store.database import Tx
 
 MAX_WAITING = 100
@@ -17,7 +17,7 @@ MAX_A_TURN = 100
 async def send_message(tx: Tx, caller: Caller, command: SendMessage) -> Answer:
     """Queue a text for the caller's chat or, from main, any chat; `too_many` when enough is on its way."""
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.group.jid
-    turn = await turns.running_of(tx, caller.group.folder)
+    turn = caller.turn
     if (why_not := await _too_many(tx, caller, turn)) is not None:
         return refused("too_many", why_not)
     await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf
 from orchestrator.ipc.handlers import Answer, Caller, refused
-from orchestrator.store import turns
 from orchestrator.store.database import Tx
 
 NOT_HERE = "No notices are kept here."
@@ -16,7 +15,5 @@ async def use_notices(
     """Do it for the agent whose turn runs."""
     if caller.notices is None:
         return refused("not_here", NOT_HERE)
-    claimed = command.turn if isinstance(command, NotifySelf) else None
-    turn = await turns.running_of(tx, caller.group.folder, claimed=claimed)
-    reply = await caller.notices.answer(tx, caller.group, turn, command, caller.request_id)
+    reply = await caller.notices.answer(tx, caller.group, caller.turn, command, caller.request_id)
     return Answer(ok=reply.ok, code=reply.code, text=reply.text, data=reply.data)

@@ -8,6 +8,7 @@ from agent_runner.wire.mailbox import CancelReminder, ListReminders, SetReminder
 from orchestrator.clock import local_iso, local_minute
 from orchestrator.errors import BadTime
 from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.ipc.late_answers import SENT_LATE
 from orchestrator.models import Reminder, ReminderState
 from orchestrator.reminder_service import MAX_PENDING
 from orchestrator.store import reminders
@@ -15,17 +16,20 @@ from orchestrator.store.database import Tx
 
 
 async def set_reminder(tx: Tx, caller: Caller, command: SetReminder) -> Answer:
+    """Keep a reminder. Its time counts from when it was asked; one that has passed since is sent at once."""
     try:
-        due_ms = caller.read_time(command.at, now_ms=caller.now_ms, zone=caller.zone)
+        due_ms = caller.read_time(command.at, now_ms=caller.asked_ms, zone=caller.zone)
     except BadTime as error:
         return refused(error.code, str(error))
     if len(await reminders.pending(tx, caller.group.folder)) >= MAX_PENDING:
         return refused("too_many", f"There are {MAX_PENDING} reminders already: cancel some first.")
     number = await reminders.add(tx, caller.group, text=command.text, due_ms=due_ms, now_ms=caller.now_ms)
-    return Answer(
-        text=f"Reminder {number} is set for {local_minute(due_ms, caller.zone)} ({caller.zone.key}).",
-        data={"id": number, "due_ms": due_ms, "due": local_iso(due_ms, caller.zone)},
-    )
+    when = f"{local_minute(due_ms, caller.zone)} ({caller.zone.key})"
+    data = {"id": number, "due_ms": due_ms, "due": local_iso(due_ms, caller.zone)}
+    if due_ms < caller.now_ms:
+        text = f"The time of reminder {number}, {when}, passed while the host was away: it is sent now."
+        return Answer(code=SENT_LATE, text=text, data=data)
+    return Answer(text=f"Reminder {number} is set for {when}.", data=data)
 
 
 async def cancel_reminder(tx: Tx, caller: Caller, command: CancelReminder) -> Answer:

@@ -16,7 +16,7 @@ from agent_runner.wire.mailbox import (
 from orchestrator import agenda, errands
 from orchestrator.errors import BadRequest
 from orchestrator.ipc.handlers import Answer, Caller, refused
-from orchestrator.models import Task
+from orchestrator.models import ScheduleKind, Task
 from orchestrator.store import groups, tasks
 from orchestrator.store.database import Tx
 from orchestrator.task_reports import row, when
@@ -26,7 +26,9 @@ async def schedule_task(tx: Tx, caller: Caller, command: ScheduleTask) -> Answer
     """Make a task of the caller's group or, from main, of any."""
     try:
         group = await groups.known(tx, command.target_folder or caller.group.folder)
-        task = await agenda.schedule(tx, group, _wish(command), caller.times, now_ms=caller.now_ms)
+        is_once = command.schedule_type == ScheduleKind.ONCE
+        now_ms = caller.asked_ms if is_once else caller.now_ms  # what recurs has no time that could pass
+        task = await agenda.schedule(tx, group, _wish(command), caller.times, now_ms=now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
     return Answer(text=f"Task {task.id} is made: {when(task)}.", data=row(task))

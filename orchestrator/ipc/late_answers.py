@@ -1,0 +1,68 @@
+"""Tell a chat what came of a request that was read only after its asker had given up waiting."""
+
+from __future__ import annotations
+
+from agent_runner.wire.dashboard import TOOLS
+from agent_runner.wire.mailbox import (
+    REPLY_SECONDS,
+    CancelReminder,
+    CancelTask,
+    Command,
+    Dashboard,
+    PauseTask,
+    RegisterGroup,
+    Reply,
+    ResumeTask,
+    RunTask,
+    ScheduleTask,
+    SetReminder,
+    UnregisterGroup,
+    UpdateTask,
+)
+from orchestrator.models import Group, Turn, TurnId, TurnKind, TurnState
+from orchestrator.store import outbox, turns
+from orchestrator.store.database import Tx
+
+SENT_LATE = "sent_late"
+"""The code of a reminder that is sent at once, which tells by itself that it was set."""
+_LISTING = frozenset(tool.name for tool in TOOLS if tool.name.startswith("list_"))
+
+
+async def tell(tx: Tx, group: Group, command: Command, reply: Reply, *, now_ms: int) -> None:
+    """Tell the group's chat what came of `command`, where its people have only read of no answer."""
+    waited_ms = now_ms - (command.asked_ms or now_ms)
+    if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:
+        return
+    turn = await turns.get(tx, TurnId(command.turn)) if command.turn is not None else None
+    if turn is not None and (turn.kind is not TurnKind.CHAT or _asks_again(turn, command)):
+        return
+    outcome = "✅ Done after all" if reply.ok else "⚠️ Not done"
+    await outbox.add(
+        tx,
+        chat_jid=group.jid,
+        folder=group.folder,
+        text=f"{outcome}, for I was away when it was asked: {reply.text}",
+        dedupe_key=f"late-answer:{group.folder}:{reply.request_id}",
+        now_ms=now_ms,
+    )
+
+
+def _concerns_people(command: Command) -> bool:
+    """Whether it changes what people know of; what an agent reads or notes is its own affair."""
+    match command:
+        case SetReminder() | CancelReminder() | RegisterGroup() | UnregisterGroup():
+            return True
+        case ScheduleTask() | UpdateTask() | PauseTask() | ResumeTask() | CancelTask() | RunTask():
+            return True
+        case Dashboard(tool=tool):
+            return tool not in _LISTING
+        case _:
+            return False
+
+
+def _asks_again(turn: Turn, command: Command) -> bool:
+    """Whether another attempt than the one that asked is to come, or has begun: it asks the same, gets this
+    answer and tells it by itself.
+    """
+    has_begun_since = turn.started_ms is not None and turn.started_ms > (command.asked_ms or 0)
+    return turn.state is TurnState.QUEUED or has_begun_since
