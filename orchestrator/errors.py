@@ -30,6 +30,7 @@ AndyError                    a person reads the text: it names the mend
 │   ├── ChannelDown          try again later
 │   └── ChannelRefused       never will
 └── NotRunning               no orchestrator answers on this home
+    └── Starting             one is starting
 """
 
 from __future__ import annotations
@@ -233,3 +234,7 @@ class ChannelRefused(ChannelError):
 
 class NotRunning(AndyError):
     """Andy is not running on this home: start it with 'andy up'."""
+
+
+class Starting(NotRunning):
+    """Andy is starting on this home: ask again in a moment."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,11 @@ class Home:
         return self.data / "address"
 
     @property
+    def starting_file(self) -> Path:
+        """Which process starts, and since when; there until it listens."""
+        return self.data / "starting"
+
+    @property
     def lock_file(self) -> Path:
         return self.data / "orchestrator.lock"
 
@@ -89,6 +95,36 @@ class Home:
                 f"The home {self.root} cannot be written ({error.strerror}):"
                 " choose another with ANDY_HOME, or mend its permissions."
             ) from error
+
+    @contextmanager
+    def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
+        """Have others know that this process starts, until the callable that is given is called."""
+        is_first = self.starting_since_ms() is None
+
+        def end() -> None:
+            if is_first:
+                self.starting_file.unlink(missing_ok=True)
+
+        if is_first:
+            files.write_whole(self.starting_file, f"{os.getpid()} {now_ms}")
+        try:
+            yield end
+        finally:
+            end()
+
+    def starting_since_ms(self) -> int | None:
+        """Since when a process starts; None where none does."""
+        try:
+            pid, since_ms = map(int, self.starting_file.read_text(encoding="utf-8").split())
+        except (OSError, ValueError):
+            return None
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:  # it lives, as another user
+            pass
+        return since_ms
 
     def lock(self) -> FileLock:
         """Take the home for this process; the caller releases it.

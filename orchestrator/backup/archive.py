@@ -28,6 +28,7 @@ LEFT_OUT = frozenset(
         "orchestrator.lock",
         "process",
         "project",
+        "starting",
         "proxy-port",
         "token",
         "whatsapp",

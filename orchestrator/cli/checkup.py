@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,11 +33,18 @@ async def examine(given: Path | None, *, is_online: bool) -> list[Finding]:
 
 
 def _settings(home: Home) -> tuple[Settings, Finding]:
-    """What is set or, where that cannot be read, what is when nothing is."""
+    """What is set or, where that cannot be read, what the environment says: with Compose, most of it."""
     try:
         return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
     except SettingError as error:
-        return Settings(), bad("settings", str(error), mend="correct the line that is named")
+        return _of_environment(), bad("settings", str(error), mend="correct the line that is named")
+
+
+def _of_environment() -> Settings:
+    try:
+        return config.load(Path(os.devnull))
+    except SettingError:
+        return Settings()
 
 
 async def _running(home: Home) -> dict[str, Any] | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from orchestrator.errors import AndyError, NotRunning
+from orchestrator import config
+from orchestrator.clock import SystemClock
+from orchestrator.errors import AndyError, NotRunning, Starting
 from orchestrator.home import Home
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ class Client:
         try:
             address, token = home.address_file.read_text(), home.token_file.read_text()
         except FileNotFoundError as error:
-            raise NotRunning(_not_running(home)) from error
+            raise _not_running(home) from error
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
         headers = {"Authorization": f"Bearer {token}"}
         async with httpx.AsyncClient(
@@ -40,7 +43,7 @@ class Client:
             try:
                 yield cls(http)
             except httpx.TransportError as error:
-                raise NotRunning(_not_running(home)) from error
+                raise _not_running(home) from error
 
     async def say(self, group: str, text: str, *, sender: str, wait_seconds: float) -> dict[str, Any]:
         """Write to a group; the answer is `{id, outcome, reply?, reason?, place?}`."""
@@ -130,5 +133,15 @@ def _content(response: httpx.Response) -> dict[str, Any]:
     return content
 
 
-def _not_running(home: Home) -> str:
-    return f"Andy is not running on {home.root}: start it with 'andy up', or say where with --home."
+def _not_running(home: Home) -> NotRunning:
+    since_ms = home.starting_since_ms()
+    if since_ms is None:
+        return NotRunning(
+            f"Andy is not running on {home.root}: start it with 'andy up', or say where with --home."
+        )
+    at = datetime.fromtimestamp(since_ms / 1000, config.load(home.root).zone)
+    seconds = max(0, SystemClock().now_ms() - since_ms) // 1000
+    return Starting(
+        f"Andy is starting on {home.root}, since {at:%H:%M:%S} ({seconds} s ago):"
+        " ask again in a moment; 'andy logs' tells what it does."
+    )

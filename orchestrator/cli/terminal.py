@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,6 +65,12 @@ async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
     """Run an orchestrator until SIGINT or SIGTERM; a second one ends it at once."""
     home = home_of(given)
     settings = settings_of(home, **overrides)
+    await asyncio.to_thread(home.make)
+    with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
+        await _serve(home, settings, started)
+
+
+async def _serve(home: Home, settings: Settings, started: Callable[[], None]) -> None:
     with lean.without("rich"):  # 5 MiB, which both would load, and which the host never uses
         import httpx  # noqa: F401
         import structlog  # noqa: F401
@@ -81,9 +88,14 @@ async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
     orchestrator = Orchestrator(
         home, settings, credentials=CredentialSource(home.root, os.environ), say=say_aside
     )
+
+    def tell(address: str) -> None:
+        started()
+        say_aside(f"Andy listens on {address}")
+
     with KeptLog(home.logs) as kept:
         log_setup.configure(settings.andy_log_level, kept=kept)
-        await orchestrator.run(stop=stop, on_ready=lambda address: say_aside(f"Andy listens on {address}"))
+        await orchestrator.run(stop=stop, on_ready=tell)
 
 
 def _stop_or_die(stop: asyncio.Event) -> None:

@@ -17,6 +17,7 @@ from orchestrator.socket_filter.checks import Checks
 from orchestrator.socket_filter.door import Door
 from orchestrator.socket_filter.engine import Engine
 from orchestrator.socket_filter.ground import survey
+from orchestrator.socket_filter.retry import retry_starts
 
 ENGINE, OWN, HOME = "/var/run/docker.sock", "/run/andy/docker.sock", "/andy"
 
@@ -51,7 +52,9 @@ async def stand(engine_path: str, listen_path: str, *, image: str, own: str, hom
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        retrying = asyncio.create_task(retry_starts(engine, own_id=own), name="filter-retry")
         await stop.wait()
+        retrying.cancel()
         server.close()
         await door.close()
         with suppress(FileNotFoundError):

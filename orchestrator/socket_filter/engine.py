@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 
 ASK_SECONDS = 30.0
+RUNS = (httpx.codes.NO_CONTENT, httpx.codes.NOT_MODIFIED)
 
 
 class Engine:
@@ -40,6 +41,11 @@ class Engine:
     async def networks(self, label: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = await self._get("/networks", filters={"label": [label]})
         return found
+
+    async def start(self, ref: str) -> str | None:
+        """Start a container; why it did not start, None when it runs."""
+        answer = await self._http.post(f"/containers/{quote(ref, safe='')}/start")
+        return None if answer.status_code in RUNS else answer.text[:500]
 
     async def _get(self, path: str, *, filters: object = None, **query: str) -> Any:
         asked = query | ({"filters": json.dumps(filters)} if filters else {})

@@ -111,11 +111,8 @@ async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> Ground:
     Raises:
         Refused: the filter's container is not one of a Compose project, or is not known.
     """
-    own = await engine.container(own_id)
-    project = ((own or {}).get("Config", {}).get("Labels") or {}).get(COMPOSE_LABEL)
-    if own is None or not project:
-        raise Refused("The filter does not know its own container: start it with docker compose.")
-    listed = await engine.containers(f"{COMPOSE_LABEL}={project}", f"{ROLE_LABEL}={ROLE}")
+    own, listed = await orchestrators(engine, own_id=own_id)
+    project = own["Config"]["Labels"][COMPOSE_LABEL]
     newest = max(listed, key=lambda one: int(one["Created"]), default=None)
     if newest is None:
         raise Refused(f"There is no orchestrator in the Compose project '{project}'.")
@@ -126,3 +123,18 @@ async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> Ground:
         held=Held.of(newest["Mounts"]),
         seen=Held.of(own["Mounts"]),
     )
+
+
+async def orchestrators(
+    engine: Engine, *, own_id: str
+) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+    """The filter's own container, and the orchestrator's of the same project, an old one and a new one too.
+
+    Raises:
+        Refused: the filter's container is not one of a Compose project, or is not known.
+    """
+    own = await engine.container(own_id)
+    project = ((own or {}).get("Config", {}).get("Labels") or {}).get(COMPOSE_LABEL)
+    if own is None or not project:
+        raise Refused("The filter does not know its own container: start it with docker compose.")
+    return own, await engine.containers(f"{COMPOSE_LABEL}={project}", f"{ROLE_LABEL}={ROLE}")

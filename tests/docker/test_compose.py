@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import tarfile
@@ -188,6 +189,15 @@ def test_who_takes_the_orchestrator_over_gets_no_further_through_the_filter(stac
     )
 
     assert "Andy's filter refuses" in said
+
+
+def test_a_port_that_was_taken_keeps_it_away_only_as_long_as_it_is(stack):
+    stack.compose("stop", "andy")
+    with socket.create_server(("127.0.0.1", stack.port)):
+        refused = stack.compose("start", "andy", is_checked=False)
+        assert "address already in use" in stack.container("andy")["State"]["Error"], refused.stderr
+
+    stack.until_up()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill it from outside, which is what restarts it")

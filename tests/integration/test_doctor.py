@@ -221,3 +221,22 @@ def test_the_command_says_it_for_people_and_machines_and_exits_with_1(home):
     rows = json.loads(told.stdout)
     assert [row["check"] for row in rows] == NAMES
     assert [row["check"] for row in rows if row["state"] == "bad"] == ["permissions"]
+
+
+async def test_where_the_settings_cannot_be_read_those_of_the_environment_still_count(home, monkeypatch):
+    """With Compose they name the one image that the filter lets be looked at, and the published port."""
+    (home.root / ".env").write_text("ANDY_PORT=many\n")
+    monkeypatch.setenv("ANDY_IMAGE", "andy-agent:of-compose")
+    asked: list[str] = []
+
+    async def look(settings):
+        asked.append(settings.andy_image)
+        return Finding(name="image", state="ok", text="")
+
+    monkeypatch.setattr("orchestrator.cli.checks_beyond.agent_image", look)
+    monkeypatch.delenv("ANDY_PORT")
+
+    first = (await found(home))["settings"]
+
+    assert (first.is_bad, "ANDY_PORT" in first.text) == (True, True)
+    assert asked == ["andy-agent:of-compose"]
