@@ -139,6 +139,8 @@ class Inbound:
     """The message that its sender took back; there is no text then."""
     ignored: str | None = None
     """Why it asks for nothing, whatever its text: a reaction, for one."""
+    is_unreadable: bool = False
+    """It came, but nobody here can read its words."""
     file: str | None = None
     """The words that stand for its file: the file's path, or why there is none."""
     file_until_ms: int | None = None

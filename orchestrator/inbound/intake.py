@@ -29,7 +29,9 @@ AtOnce = Callable[..., Awaitable[str | None]]
 """`(tx, group, text, quote, *, is_asked)`: do what needs no agent and give the reply; None of all else."""
 MAX_TEXT_CHARS = 65_536
 MAX_QUOTE_CHARS = 4_000
-DAY_MS = 24 * 3_600_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+UNREADABLE = "its words could not be read"
 LOCAL = "chat"
 """How what comes through the local door is called among the triggers."""
 AT_ONCE = "without an agent"
@@ -127,7 +129,24 @@ class Intake:
             return Accepted(outcome="duplicate", reason=messages.OWN_MESSAGE)
         if verdict is Verdict.DROPPED:
             return Accepted(outcome="dropped", reason=senders.NOT_ALLOWED)
+        if message.is_unreadable:
+            await self._tell_unreadable(tx, message, group)
+            return Accepted(outcome="dropped", reason=UNREADABLE)
         return await self._take_words(tx, message, group, may_ask=verdict is Verdict.ALLOWED)
+
+    async def _tell_unreadable(self, tx: Tx, message: Inbound, group: Group) -> None:
+        """Say that a message could not be read: once an hour in a chat, however many there are."""
+        now_ms = self._clock.now_ms()
+        await outbox.add(
+            tx,
+            chat_jid=group.jid,
+            folder=group.folder,
+            text=f"⚠️ I could not read what {message.sender_name} wrote."
+            " If it was for me, please send it again.",
+            dedupe_key=f"unreadable:{group.jid}:{now_ms // HOUR_MS}",
+            now_ms=now_ms,
+        )
+        self._hints.outbox.give()
 
     async def _take_words(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
         """A message of a registered chat that is not known yet."""
@@ -277,7 +296,8 @@ def _amended(amended: Amended) -> Accepted:
 
 
 def _check(message: Inbound) -> None:
-    if not (message.text.strip() or message.file) and message.deletes is None:
+    has_words = message.text.strip() or message.file or message.is_unreadable
+    if not has_words and message.deletes is None:
         raise TextEmpty
     if len(message.text) > MAX_TEXT_CHARS:
         raise TextTooLong(len(message.text), MAX_TEXT_CHARS)

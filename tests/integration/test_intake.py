@@ -246,6 +246,21 @@ async def test_a_reply_to_somebody_else_needs_the_trigger(family):
     assert (await family.hear("me too", quote=quote)).outcome == "ignored"
 
 
+async def test_that_a_message_could_not_be_read_is_told_once_an_hour_and_it_may_still_come(family):
+    for number in range(3):
+        told = await family.hear("", id=MessageId(f"U{number}"), is_unreadable=True)
+    assert (told.outcome, told.seq) == ("dropped", None)
+
+    (said,) = await family.outgoing()
+    assert said.text == "⚠️ I could not read what Jane wrote. If it was for me, please send it again."
+    assert (await family.hear("", "stranger", is_unreadable=True)).outcome == "unregistered"
+    assert (await family.hear("@Andy hi", id=MessageId("U1"))).outcome == "queued"
+    await family.hear("", id=MessageId("U1"), is_unreadable=True)
+    family.clock.pass_ms(3_600_000)
+    await family.hear("", id=MessageId("U9"), is_unreadable=True)
+    assert len(await family.outgoing()) == 2
+
+
 @pytest.mark.parametrize("text", ["", " ", "\n\t"])
 async def test_an_empty_message_is_refused_and_nothing_stored(family, text):
     with pytest.raises(TextEmpty):

@@ -591,6 +591,15 @@ async def test_an_end_that_only_the_owner_can_mend_is_a_state_that_is_told(
     assert (kept.state, kept.last_disconnect_ms is not None) == (state, True)
 
 
+async def test_a_line_that_stays_silent_is_given_up_for_a_new_login(house, phone, monkeypatch):
+    monkeypatch.setattr(patience, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(patience, "GRACE_SECONDS", 0.01)
+    phone.write(events.KeepAliveTimeoutEv(ErrorCount=1, LastSuccess=1))
+
+    await until(lambda: phone.logins == 2, "a second login")
+    await house.until_state("connected")
+
+
 async def test_who_was_logged_out_and_pairs_again_is_connected_again(house, phone, monkeypatch):
     monkeypatch.setattr(channel_module, "UNPAIRED_SECONDS", 0.05)
     whatsapp_store.log_out(phone.store)

@@ -15,12 +15,12 @@ pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
 
 from neonize.aioze import events
 from neonize.exc import NeonizeError, SendMessageError
-from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
+from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant, UndecryptableMessage
 from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from orchestrator.channels.whatsapp import contents, marks, sending
+from orchestrator.channels.whatsapp import contents, marks, sending, session
 from orchestrator.channels.whatsapp.addresses import Address
 from orchestrator.channels.whatsapp.pairing_session import PairingSession
 from orchestrator.channels.whatsapp.protocol import (
@@ -137,6 +137,56 @@ async def test_a_look_up_that_fails_holds_nothing_up(bridge, whatsapp):
 
     await until(lambda: bridge.texts() == ["hi"], "the message")
     assert bridge.heard(Delivered)[0].message.sender == "42@lid"
+
+
+def unreadable(message_id: str, *, mode: str = "DECRYPT_FAIL_SHOW", **more: Any) -> Any:
+    return UndecryptableMessage(
+        Info=wa.heard("?", message_id=message_id, **more).Info,
+        DecryptFailMode=UndecryptableMessage.DecryptFailModeT.Value(mode),
+    )
+
+
+async def test_a_message_that_cannot_be_decrypted_and_stays_away_is_told_once(bridge, whatsapp, monkeypatch):
+    monkeypatch.setattr(session, "UNREADABLE_SECONDS", 0.01)
+    await whatsapp.tell(unreadable("HIDDEN", mode="DECRYPT_FAIL_HIDE"))
+    await whatsapp.tell(unreadable("OWN", is_from_me=True))
+    await whatsapp.tell(unreadable("3A1"))
+    await whatsapp.tell(unreadable("3A1"))
+
+    await until(lambda: bridge.heard(Delivered), "told")
+    await whatsapp.tell(wa.heard("after it"))
+    await until(lambda: "after it" in bridge.texts(), "what came after it")
+    told = bridge.heard(Delivered)[0].message
+    assert (told.id, told.is_unreadable, told.text, told.sender_name) == ("3A1", True, "", "Jane")
+    assert bridge.texts() == ["", "after it"]
+
+
+async def test_a_message_that_could_be_read_at_the_second_try_is_told_as_it_is(bridge, whatsapp):
+    await whatsapp.tell(unreadable("3A1"))
+    await until(lambda: bridge.session._unreadable, "waited for")
+    await whatsapp.tell(wa.heard("hello", message_id="3A1"))
+
+    await until(lambda: bridge.texts() == ["hello"], "the message")
+    assert bridge.session._unreadable == {}
+
+
+async def test_a_line_that_goes_silent_is_a_broken_one_until_it_answers_again(bridge, whatsapp):
+    def states() -> list[str]:
+        return [one.state for one in bridge.heard(StateTold)]
+
+    await whatsapp.tell(events.KeepAliveTimeoutEv(ErrorCount=1, LastSuccess=1))
+    await until(lambda: states()[-1] == "disconnected", "told")
+    assert (await bridge.ask(a_send())).code == "down"
+
+    await whatsapp.tell(events.KeepAliveRestoredEv())
+    await until(lambda: states()[-1] == "connected", "told again")
+    assert (await bridge.ask(a_send(number=2))).ok
+
+    await whatsapp.tell(events.LoggedOutEv(OnConnect=True, Reason=1))
+    await whatsapp.tell(events.KeepAliveRestoredEv())
+    await whatsapp.tell(wa.heard("after it"))
+    await until(lambda: "after it" in bridge.texts(), "what came after it")
+    assert states()[-1] == "logged_out"
 
 
 async def test_a_vote_in_a_poll_is_told_by_the_names_of_its_options(bridge, whatsapp):

@@ -17,6 +17,7 @@ from orchestrator.channels.whatsapp.protocol import Heard, Member, Quoted, SeenG
 if TYPE_CHECKING:
     from neonize.proto.Neonize_pb2 import GroupInfo, GroupParticipant
     from neonize.proto.Neonize_pb2 import Message as MessageEvent
+    from neonize.proto.Neonize_pb2 import UndecryptableMessage as UndecryptableEvent
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 REVOKE, EDIT = 0, 14
@@ -59,6 +60,28 @@ class Dropped:
 
 def convert(event: MessageEvent, *, people: Directory, me: Me, vote: Vote | None = None) -> Heard | Dropped:
     """Make a message of an event, or say why it is none. `vote` is what was read of one in a poll."""
+    given = _given(event, people)
+    if isinstance(given, Dropped):
+        return given
+    message = contents.unwrapped(event.Message)
+    if message.HasField("pollUpdateMessage"):
+        key = message.pollUpdateMessage.pollCreationMessageKey
+        said: dict[str, Any] | Dropped = _vote(key, vote or Vote(), people=people, me=me)
+    else:
+        said = _said(message, people=people, me=me)
+    return Heard(**given, **said) if isinstance(said, dict) else said
+
+
+def unreadable(event: UndecryptableEvent, *, people: Directory) -> Heard | Dropped:
+    """Make a message of one whose words could not be decrypted, or say why nobody need know of it."""
+    if event.Info.MessageSource.IsFromMe:
+        return Dropped(reason="unreadable, of the account itself")
+    given = _given(event, people)
+    return given if isinstance(given, Dropped) else Heard(**given, is_unreadable=True)
+
+
+def _given(event: MessageEvent | UndecryptableEvent, people: Directory) -> dict[str, Any] | Dropped:
+    """Where, by whom and when a message was written."""
     source = event.Info.MessageSource
     chat, sender = chat_of(event), sender_of(event)
     if source.Chat.User == "status" or source.Chat.Server == "broadcast":
@@ -67,9 +90,8 @@ def convert(event: MessageEvent, *, people: Directory, me: Me, vote: Vote | None
         return Dropped(reason=f"not a chat: {source.Chat.Server[:40]}")
     if not event.Info.ID or len(event.Info.ID) > MAX_ID_CHARS:
         return Dropped(reason="no id")
-    message = contents.unwrapped(event.Message)
     chat, sender = people.resolved(chat), people.resolved(sender)
-    given: dict[str, Any] = {
+    return {
         "chat": str(chat),
         "is_group": chat.server == GROUP,
         "id": event.Info.ID,
@@ -78,12 +100,6 @@ def convert(event: MessageEvent, *, people: Directory, me: Me, vote: Vote | None
         "sent_ms": _ms(event.Info.Timestamp),
         "is_from_me": source.IsFromMe,
     }
-    if message.HasField("pollUpdateMessage"):
-        key = message.pollUpdateMessage.pollCreationMessageKey
-        said: dict[str, Any] | Dropped = _vote(key, vote or Vote(), people=people, me=me)
-    else:
-        said = _said(message, people=people, me=me)
-    return Heard(**given, **said) if isinstance(said, dict) else said
 
 
 def _said(message: Message, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
@@ -187,7 +203,7 @@ def _named(text: str, mentioned: list[Address], people: Directory, me: Me) -> st
 # Addresses in an event, for those who look them up first
 
 
-def chat_of(event: MessageEvent) -> Address | None:
+def chat_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
     """The chat; of a chat between two, by phone number if the event tells it."""
     source = event.Info.MessageSource
     chat = addresses.of(source.Chat)
@@ -197,7 +213,7 @@ def chat_of(event: MessageEvent) -> Address | None:
     return other if other is not None and other.server == PHONE else chat
 
 
-def sender_of(event: MessageEvent) -> Address | None:
+def sender_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
     source = event.Info.MessageSource
     sender, other = addresses.of(source.Sender), addresses.of(source.SenderAlt)
     if sender is not None and sender.server == GROUP:

@@ -64,6 +64,8 @@ class Heard(_Said):
     deletes: str | None = None
     ignored: str | None = None
     """Why it asks for nothing, whatever its text."""
+    is_unreadable: bool = False
+    """It came, but its words could not be decrypted."""
 
 
 class Member(_Said):

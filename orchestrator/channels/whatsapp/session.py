@@ -42,6 +42,7 @@ from orchestrator.channels.whatsapp.spool import Spool
 if TYPE_CHECKING:
     from neonize.aioze.client import NewAClient
     from neonize.proto.Neonize_pb2 import Message as MessageEvent
+    from neonize.proto.Neonize_pb2 import UndecryptableMessage as UndecryptableEvent
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,9 @@ MAX_DOWNLOADS = 8
 _GONE = ("status code 403", "status code 404", "status code 410")
 """How the library says that WhatsApp does not have a file any more."""
 VOTE_SECONDS = 10.0
+UNREADABLE_SECONDS = 60.0
+"""How long the sender of a message that could not be decrypted has to send it again."""
+MAX_UNREADABLE = 1_000
 RECEIPT_EVERY_SECONDS = 10.0
 DOWN = "WhatsApp is not connected"
 
@@ -72,7 +76,10 @@ class Session:
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._downloads: set[asyncio.Task[bytes]] = set()
+        self._unreadable: dict[str, asyncio.TimerHandle] = {}
+        """Messages that could not be decrypted, until they come again."""
         self._is_connected = False
+        self._is_silent = False
         self._told_receipt = 0.0
         self.dropped: Counter[str] = Counter()
         self.failed = 0
@@ -80,6 +87,7 @@ class Session:
 
     def _subscribe(self) -> None:
         from neonize.aioze import events
+        from neonize.proto.Neonize_pb2 import UndecryptableMessage
 
         for kind, name in {
             events.MessageEv: "message",
@@ -91,6 +99,9 @@ class Session:
             events.ClientOutdatedEv: "outdated",
             events.ConnectFailureEv: "connect_failure",
             events.StreamErrorEv: "stream_error",
+            events.KeepAliveTimeoutEv: "silence",
+            events.KeepAliveRestoredEv: "silence_over",
+            UndecryptableMessage: "unreadable",
             events.ReceiptEv: "receipt",
             events.JoinedGroupEv: "joined_group",
             events.GroupInfoEv: "group_changed",
@@ -139,6 +150,9 @@ class Session:
     # What the library tells
 
     async def _on_message(self, event: MessageEvent) -> None:
+        waiting = self._unreadable.pop(event.Info.ID, None)
+        if waiting is not None:
+            waiting.cancel()
         self._people.learn(convert.pairs_of(event))
         await self._people.look_up(convert.people_in(event))
         if not event.Info.MessageSource.IsFromMe:
@@ -150,6 +164,24 @@ class Session:
             log.info("a message was dropped: %s", found.reason)
             return
         self._emit(self._spool.put(found))
+
+    async def _on_unreadable(self, event: UndecryptableEvent) -> None:
+        """The library asks its sender for it again: only one that stays away is told of."""
+        if event.DecryptFailMode == event.DECRYPT_FAIL_HIDE or len(self._unreadable) >= MAX_UNREADABLE:
+            return
+        if event.Info.ID not in self._unreadable:
+            self._unreadable[event.Info.ID] = asyncio.get_running_loop().call_later(
+                UNREADABLE_SECONDS, self._events.put_nowait, ("lost", event)
+            )
+
+    async def _on_lost(self, event: UndecryptableEvent) -> None:
+        if self._unreadable.pop(event.Info.ID, None) is None:
+            return
+        found = convert.unreadable(event, people=self._people.directory)
+        if isinstance(found, Dropped):
+            self.dropped[found.reason] += 1
+        else:
+            self._emit(self._spool.put(found))
 
     async def _read_vote(self, event: MessageEvent) -> Vote | None:
         """What a message votes for; a poll that it opens is kept for the votes that follow."""
@@ -171,7 +203,7 @@ class Session:
         return Vote(question=known[0], chosen=contents.chosen(known[1:], vote.selectedOptions))
 
     async def _on_connected(self, _: Any) -> None:
-        self._is_connected = True
+        self._is_connected, self._is_silent = True, False
         me = self._client.me
         lid = addresses.of(me.LID) if me is not None else None
         self._me = Me(phone=self._me.phone, lid=lid.user if lid else "", called=self._name)
@@ -204,8 +236,19 @@ class Session:
     async def _on_stream_error(self, event: Any) -> None:
         log.warning("WhatsApp ended the stream: %s", event.Code[:40])
 
+    async def _on_silence(self, _: Any) -> None:
+        """WhatsApp does not answer: the host ends this login if that does not pass."""
+        if self._is_connected:
+            self._leave("disconnected", "WhatsApp does not answer any more")
+            self._is_silent = True
+
+    async def _on_silence_over(self, _: Any) -> None:
+        if self._is_silent:
+            self._is_silent, self._is_connected = False, True
+            self._emit(StateTold(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
+
     def _leave(self, state: State, reason: str, *, until_ms: int = 0) -> None:
-        self._is_connected = False
+        self._is_connected = self._is_silent = False
         self._emit(StateTold(state=state, reason=reason, until_ms=until_ms))
 
     async def _on_receipt(self, event: Any) -> None:
