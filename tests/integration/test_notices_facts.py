@@ -103,7 +103,7 @@ async def test_notifications_that_were_delivered_or_came_too_late_are_noticed(ho
     found = {one.event_type: one.message for one in await waiting(NoticeHouse(household))}
     assert found == {
         "host.notification.delivered": "Sent to the chat: “The blog is due”",
-        "host.notification.expired": "Too late, and so never sent: “too late”",
+        "host.notification.expired": "Too late, and so never sent; the chat was told: “too late”",
     }
 
 

@@ -282,6 +282,82 @@ async def test_what_is_overdue_is_told_in_the_chat_at_its_time_and_once(house, d
     assert [row["type"] for row in await house.questions()] == ["deadline_check"]
 
 
+# What they say is true when it is sent
+
+
+async def test_an_alert_says_how_far_a_task_is_when_it_is_sent(house):
+    await house.put(a_task(deadline="2026-02-10", pct=0))
+    await house.cycle("2026-02-09 08:30")
+    (row,) = await house.notifications()
+    assert (await house.use("update_task", task_id="task_001", progress=80)).ok
+    async with house.delivering():
+        await house.look("2026-02-09 09:00")
+        told = await house.until_status(row["id"], "delivered")
+    assert house.channel.texts() == ["⏰ “blog” is due 2026-02-10 (80% done)."]
+    assert told.message == house.channel.texts()[0], "what was told is what is kept"
+
+
+async def test_an_alert_that_waits_for_the_messenger_says_how_things_are_by_then(house):
+    await house.put(a_task(deadline="2026-02-10", pct=0))
+    await house.cycle("2026-02-09 08:30")
+    await house.look("2026-02-09 09:00")  # nothing sends yet
+    house.is_now("2026-02-09 09:00:30")
+    assert (await house.use("update_task", task_id="task_001", progress=80)).ok
+    await house.look("2026-02-09 09:01:00")
+    async with house.delivering():
+        await house.until_quiet()
+    assert house.channel.texts() == ["⏰ “blog” is due 2026-02-10 (80% done)."]
+
+
+async def test_words_that_somebody_chose_are_sent_as_they_are(house):
+    await house.put(a_task(deadline="2026-02-10", pct=0))
+    await house.cycle("2026-02-09 08:30")
+    (row,) = await house.notifications()
+    assert (await house.use("update_notification", notification_id=row["id"], message="Post it!")).ok
+    assert (await house.use("update_task", task_id="task_001", progress=80)).ok
+    async with house.delivering():
+        await house.look("2026-02-09 09:00")
+        await house.until_status(row["id"], "delivered")
+    assert house.channel.texts() == ["Post it!"]
+
+
+@pytest.mark.parametrize(
+    ("task", "news"),
+    [
+        ({"last_update_ms": at("2026-02-04 06:00")}, {"progress": 50}),
+        ({"last_update_ms": at("2026-02-06 06:00")}, {"progress_note": "on it"}),
+        ({"last_update_ms": at("2026-02-06 06:00")}, {"status": "someday"}),
+        ({"blocked_ms": at("2026-02-07 06:00")}, {"blocked": False}),
+    ],
+)
+async def test_a_nudge_that_was_answered_before_it_is_sent_is_not_sent(house, task, news):
+    await house.put(a_task(pct=10, **task))
+    await house.cycle("2026-02-09 06:30")
+    (row,) = await house.notifications()
+    house.is_now("2026-02-09 07:00")
+    assert (await house.use("update_task", task_id="task_001", **news)).ok
+    await house.look("2026-02-09 09:00")
+    ended = await house.row(row["id"])
+    assert (ended.status.value, ended.cancel_reason) == ("cancelled", "Out of date")
+
+
+async def test_late_news_of_a_deadline_is_told_once(house):
+    """The alert of the day before was missed, and by now the day itself is over."""
+    await house.put(a_task(deadline="2026-02-09", pct=60))
+    await house.cycle("2026-02-08 08:30")
+    async with house.delivering():
+        await house.look("2026-02-10 09:30")
+        await house.cycle("2026-02-10 09:30")
+        await house.look()
+        await house.until_quiet()
+    assert house.channel.texts() == [
+        "“blog” was due 2026-02-09 and is at 60%. Is it done, or when will it be?"
+    ]
+    alerts = [row for row in await house.notifications() if row["type"] == "deadline_alert"]
+    assert [row["status"] for row in alerts] == ["expired", "delivered"]
+    assert await house.house.rows("SELECT 1 FROM notices WHERE event_type LIKE '%expired'") == []
+
+
 # Who keeps it up
 
 
