@@ -56,12 +56,12 @@ async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: i
 
 
 async def notification_expired(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
-    """A notification came too late to be of use, and was not sent."""
+    """A notification came too late to be of use, and was not sent: the chat read that in one line."""
     await _note(
         tx,
         folder,
         "host.notification.expired",
-        lead="Too late, and so never sent",
+        lead="Too late, and so never sent; the chat was told",
         item=f"“{quoted(text)}”",
         severity="warning",
         now_ms=now_ms,

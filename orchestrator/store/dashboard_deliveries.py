@@ -38,7 +38,10 @@ async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, now_ms: int
 
 
 async def keep_claim(tx: Tx, one: Notification, *, until_ms: int) -> bool:
-    """Let a claim run on whose message still waits in the outbox; false when there is none."""
+    """Let a claim run on whose message still waits in the outbox; false when there is none.
+
+    What no messenger has got yet says what the notification says now.
+    """
     cursor = await tx.execute(
         """
         UPDATE notifications SET claim_until_ms = :until
@@ -47,7 +50,18 @@ async def keep_claim(tx: Tx, one: Notification, *, until_ms: int) -> bool:
         """,
         {"folder": one.folder, "id": one.id, "until": until_ms},
     )
-    return cursor.rowcount == 1
+    if cursor.rowcount != 1:
+        return False
+    waiting = await tx.execute(
+        "UPDATE outbox SET text = ? WHERE id = ? AND state = 'pending' AND part IS NULL AND text <> ?",
+        (one.message, one.outbox_id, one.message),
+    )
+    if waiting.rowcount:
+        await tx.execute(
+            "UPDATE notifications SET message = ? WHERE group_folder = ? AND id = ?",
+            (one.message, one.folder, one.id),
+        )
+    return True
 
 
 async def of_outgoing(tx: Tx, outgoing: Outgoing) -> Notification | None:

@@ -197,11 +197,11 @@ async def next_due_ms(tx: Tx) -> int | None:
 
 
 async def claim(tx: Tx, one: Notification, token: str, *, now_ms: int, until_ms: int) -> bool:
-    """Take a due one for sending; false when it is another's by now, or no longer to be sent."""
+    """Take a due one for sending, in its words of now; false when another has it, or it is not to be sent."""
     cursor = await tx.execute(
         f"""
         UPDATE notifications SET status = 'sending', claim_token = :token, claim_until_ms = :until,
-            attempts = attempts + 1
+            attempts = attempts + 1, message = :message
         WHERE group_folder = :folder AND id = :id AND version = :version AND {_OPEN}
           AND ifnull(claim_until_ms, 0) <= :now
         """,  # noqa: S608 - a constant
@@ -210,6 +210,7 @@ async def claim(tx: Tx, one: Notification, token: str, *, now_ms: int, until_ms:
             "id": one.id,
             "version": one.version,
             "token": token,
+            "message": one.message,
             "now": now_ms,
             "until": until_ms,
         },

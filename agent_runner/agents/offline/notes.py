@@ -13,7 +13,10 @@ from agent_runner.wire.noting import refusal_of
 from agent_runner.wire.order import TurnOrder
 
 NEVER = 0
-READ_ALREADY = ("host.notification.delivered", "host.command.refused", "host.budget.warning")
+READ_ALREADY = (
+    *("host.notification.delivered", "host.notification.expired"),
+    *("host.command.refused", "host.budget.warning"),
+)
 """Facts that stood in the chat as they happened: a model has to be told of them, who reads along has not."""
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from orchestrator.dashboard.models import Actor, Notification, NotificationType, Priority, Question, Task
 from orchestrator.dashboard.rules import alerts, slots
 from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.services.notifications import OUT_OF_DATE
 
 PROMPT_MS = 5 * 60_000
 """So little late is not late."""
@@ -84,6 +85,8 @@ def _void(one: Notification, around: Circumstances) -> str | None:
         return "Task gone"
     if around.task is not None and around.task.status.is_terminal:
         return f"Task {around.task.status.value}"
+    if around.task is not None and alerts.is_outdated(one.cause, around.task, since_ms=one.created_ms):
+        return OUT_OF_DATE
     if one.question_id is not None and (around.question is None or not around.question.is_open):
         return "Question closed"
     return None

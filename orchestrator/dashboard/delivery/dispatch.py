@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -13,6 +13,7 @@ from orchestrator.clock import Clock
 from orchestrator.dashboard.delivery import deliveries
 from orchestrator.dashboard.delivery.ledger import write
 from orchestrator.dashboard.models import Notification, NotificationStatus
+from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.words import wording
 from orchestrator.events import Bus
@@ -24,6 +25,7 @@ from orchestrator.store import (
     dashboard_questions,
     dashboard_tasks,
     groups,
+    notification_history,
     outbox,
 )
 from orchestrator.store.database import Database, Tx
@@ -45,6 +47,7 @@ class Done:
 
     notification: Notification
     word: str
+    """`claimed`, `kept`, `taken`, `postponed`, `cancelled`, `expired`, or `overtaken` by later news."""
     group: Group | None = None
 
 
@@ -97,13 +100,15 @@ class NotificationDispatcher:
             self._tell(one)
 
     async def _settle(self, tx: Tx, one: Notification, *, now_ms: int) -> Done:
+        group = await groups.by_folder(tx, one.folder)
+        around = None if group is None else await self._circumstances(tx, one, group, now_ms=now_ms)
+        if around is not None:
+            one = await _worded(tx, one, around, now_ms=now_ms)
         if await dashboard_deliveries.keep_claim(tx, one, until_ms=now_ms + CLAIM_MS):
             return Done(notification=one, word="kept")
-        group = await groups.by_folder(tx, one.folder)
-        if group is None:
+        if group is None or around is None:
             await _cancel(tx, one, NO_GROUP, now_ms=now_ms)
             return Done(notification=one, word="cancelled")
-        around = await self._circumstances(tx, one, group, now_ms=now_ms)
         match deliveries.decide(one, around, now_ms=now_ms):
             case deliveries.Send():
                 return await _claim(tx, one, group, now_ms=now_ms)
@@ -116,8 +121,10 @@ class NotificationDispatcher:
             case deliveries.Expire():
                 late_ms = now_ms - one.due_ms
                 await write(tx, one, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
-                await host_facts.notification_expired(tx, one.folder, one.message, now_ms=now_ms)
-                word = "expired"
+                word = "overtaken"
+                if not alerts.says_overdue(one.cause, around.task, around.hours, now_ms=now_ms):
+                    await host_facts.notification_expired(tx, one.folder, one.message, now_ms=now_ms)
+                    word = "expired"
             case deliveries.Void(reason=reason):
                 await _cancel(tx, one, reason, now_ms=now_ms)
                 word = "cancelled"
@@ -146,12 +153,24 @@ class NotificationDispatcher:
             case "claimed":
                 log.info("Cron: executing job", job=f"notification_{one.id}", group=one.folder)
                 self._bus.publish("notification.due", group=one.folder, detail=one.id)
-            case "expired":
+            case "expired" | "overtaken":
                 self._bus.publish("notification.expired", group=one.folder, detail=one.id)
             case "cancelled":
                 self._bus.publish("notification.cancelled", group=one.folder, detail=one.id)
             case "postponed":
                 self._bus.publish("notification.postponed", group=one.folder, detail=one.id)
+
+
+async def _worded(
+    tx: Tx, one: Notification, around: deliveries.Circumstances, *, now_ms: int
+) -> Notification:
+    """Give a notification of the rules the words that are true now, unless somebody has chosen its words."""
+    if one.cause is None or await notification_history.was_reworded(tx, one.folder, one.id):
+        return one
+    text = alerts.text_of(
+        one.cause, task=around.task, question=around.question, hours=around.hours, at_ms=now_ms
+    )
+    return one if text is None else replace(one, message=text)
 
 
 async def _cancel(tx: Tx, one: Notification, reason: str, *, now_ms: int) -> None:

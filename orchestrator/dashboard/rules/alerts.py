@@ -38,6 +38,8 @@ MORNING = time(9)
 DAY_BEFORE, HOURS_BEFORE = "deadline:24h", "deadline:2h"
 TODAY, OVERDUE = "deadline:today", "deadline:over"
 """Causes of alerts: a day before a deadline, two hours before a moment, on the day itself, and after it."""
+ABOUT_DEADLINES = (DAY_BEFORE, HOURS_BEFORE, TODAY, OVERDUE)
+SILENT, STAGNANT, BLOCKED = "progress:72h", "progress:120h", "blocked:48h"
 OVERDUE_NEWS_MS = 7 * DAY_MS
 """What is overdue for longer is no news: a store of an earlier version may hold years of it."""
 
@@ -152,20 +154,11 @@ def _overdue(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
 
 
 def _alert(task: Task, deadline: Deadline, scene: Scene, cause: str, due_ms: int) -> Iterator[Step]:
-    words = wording.words_for(task.title)
-    text = {
-        DAY_BEFORE: words.deadline,
-        HOURS_BEFORE: words.deadline_soon,
-        TODAY: words.deadline_today,
-        OVERDUE: words.overdue,
-    }[cause]
     yield from _told(
         task,
         scene,
         Intent(
-            message=text.format(
-                title=wording.shown(task.title), when=when(deadline, scene.hours), pct=task.pct
-            ),
+            message=_deadline_text(task, deadline, cause, scene.hours, at_ms=due_ms),
             due_ms=due_ms,
             type=NotificationType.DEADLINE_ALERT,
             priority=Priority.HIGH,
@@ -198,19 +191,17 @@ def _silent(task: Task, scene: Scene) -> Iterator[Step]:
     if silent_ms < QUIET_MS:
         return
     is_stagnant = silent_ms >= STAGNANT_MS
-    words = wording.words_for(task.title)
+    cause = STAGNANT if is_stagnant else SILENT
     yield from _nudge(
         task,
         scene,
         Intent(
-            message=(words.stagnant if is_stagnant else words.progress).format(
-                title=wording.shown(task.title), days=silent_ms // DAY_MS, pct=task.pct
-            ),
+            message=_silence_text(task, cause, at_ms=scene.now_ms),
             due_ms=_by_day(scene.hours.next_slot(scene.now_ms), scene, is_urgent=is_stagnant),
             type=NotificationType.PROGRESS_CHECK,
             priority=Priority.HIGH if is_stagnant else Priority.MEDIUM,
             task_id=task.id,
-            cause="progress:120h" if is_stagnant else "progress:72h",
+            cause=cause,
         ),
     )
 
@@ -219,17 +210,16 @@ def _blocked(task: Task, scene: Scene) -> Iterator[Step]:
     assert task.blocked_ms is not None
     if scene.now_ms - task.blocked_ms < BLOCKED_MS:
         return
-    note = f" ({wording.shown(task.blocker_note)})" if task.blocker_note else ""
     yield from _nudge(
         task,
         scene,
         Intent(
-            message=wording.words_for(task.title).blocker.format(title=wording.shown(task.title), note=note),
+            message=_block_text(task),
             due_ms=_by_day(scene.now_ms + FOLLOW_UP_MS, scene),
             type=NotificationType.BLOCKER_FOLLOWUP,
             priority=Priority.MEDIUM,
             task_id=task.id,
-            cause="blocked:48h",
+            cause=BLOCKED,
         ),
     )
 
@@ -303,10 +293,9 @@ def _reminder(question: Question, scene: Scene) -> Step:
     if scene.told_lately(question.id, kind):
         return Skip(row_id=question.id, what="question", why="told lately")
     is_high = question.priority is Priority.HIGH
-    words = wording.words_for(question.question)
     return Notify(
         intent=Intent(
-            message=words.question.format(question=" ".join(question.question.split())[:1000]),
+            message=_question_text(question),
             due_ms=_by_day(scene.hours.next_slot(scene.now_ms), scene, is_urgent=is_high),
             type=kind,
             priority=question.priority,
@@ -314,6 +303,61 @@ def _reminder(question: Question, scene: Scene) -> Step:
             cause="question:48h" if is_high else "question:72h",
         )
     )
+
+
+# What they say
+
+
+def text_of(
+    cause: str, *, task: Task | None, question: Question | None, hours: Hours, at_ms: int
+) -> str | None:
+    """Write what is to be said at a moment; None of what rules have not written."""
+    if task is not None and task.deadline is not None and cause in ABOUT_DEADLINES:
+        return _deadline_text(task, task.deadline, cause, hours, at_ms=at_ms)
+    if task is not None and cause in (SILENT, STAGNANT):
+        return _silence_text(task, cause, at_ms=at_ms)
+    if task is not None and cause == BLOCKED:
+        return _block_text(task)
+    return _question_text(question) if question is not None and cause.startswith("question:") else None
+
+
+def says_overdue(cause: str | None, task: Task | None, hours: Hours, *, now_ms: int) -> bool:
+    """Return whether the rules tell that a deadline is over: an alert before it that is late is no news."""
+    if cause not in ABOUT_DEADLINES or task is None or task.deadline is None:
+        return False
+    return 0 <= now_ms - slots.end_ms(task.deadline, hours) <= OVERDUE_NEWS_MS
+
+
+def is_outdated(cause: str | None, task: Task, *, since_ms: int) -> bool:
+    """Return whether a nudge that was made at `since_ms` asks for what the task tells by now."""
+    if cause in (SILENT, STAGNANT):
+        return task.last_update_ms > since_ms or task.status is not Status.ACTIVE
+    return cause == BLOCKED and (task.blocked_ms is None or task.blocked_ms > since_ms)
+
+
+def _deadline_text(task: Task, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
+    words = wording.words_for(task.title)
+    text = {HOURS_BEFORE: words.deadline_soon, OVERDUE: words.overdue}.get(cause, words.deadline)
+    if cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat():
+        text = words.deadline_today
+    return text.format(title=wording.shown(task.title), when=when(deadline, hours), pct=task.pct)
+
+
+def _silence_text(task: Task, cause: str, *, at_ms: int) -> str:
+    words = wording.words_for(task.title)
+    text = words.stagnant if cause == STAGNANT else words.progress
+    days = max(1, (at_ms - task.last_update_ms) // DAY_MS)
+    return text.format(title=wording.shown(task.title), days=days, pct=task.pct)
+
+
+def _block_text(task: Task) -> str:
+    note = f" ({wording.shown(task.blocker_note)})" if task.blocker_note else ""
+    return wording.words_for(task.title).blocker.format(title=wording.shown(task.title), note=note)
+
+
+def _question_text(question: Question) -> str:
+    words = wording.words_for(question.question)
+    return words.question.format(question=" ".join(question.question.split())[:1000])
 
 
 # For those who judge

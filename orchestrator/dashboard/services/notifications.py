@@ -38,7 +38,8 @@ TASK_COMPLETED = "Task completed"
 TASK_CANCELLED = "Task cancelled"
 TASK_GONE = "Task gone"
 QUESTION_CLOSED = "Question closed"
-HOUSE_REASONS = (DEADLINE_MOVED, TASK_COMPLETED, TASK_CANCELLED, TASK_GONE, QUESTION_CLOSED)
+OUT_OF_DATE = "Out of date"
+HOUSE_REASONS = (DEADLINE_MOVED, TASK_COMPLETED, TASK_CANCELLED, TASK_GONE, QUESTION_CLOSED, OUT_OF_DATE)
 """Why the house cancels: such a row says nothing of what somebody wants."""
 MAX_LISTED = 200
 _FIELDS = {"message": "message", "due_ms": "scheduled_at", "priority": "priority"}
