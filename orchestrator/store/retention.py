@@ -30,6 +30,8 @@ class Policy:
     """SQL: when a row was over, in epoch ms."""
     is_over: str
     """SQL: whether nothing refers to a row, and nothing is still to be done with it."""
+    more: str = ""
+    """SQL: a column of the archive beside the table's own, of rows that the database removes with this one."""
     removed_with_it: tuple[str, ...] = ()
     """Tables whose rows only say something of this one, by its `turn_id`: they go with it, unarchived."""
 
@@ -47,6 +49,11 @@ _LATER_ALIKE = """EXISTS (SELECT 1 FROM notifications AS n WHERE n.group_folder 
     AND n.type = notifications.type AND n.cause IS notifications.cause AND n.status = notifications.status
     AND (n.due_ms, n.id) > (notifications.due_ms, notifications.id))"""
 
+_HISTORY = """, (SELECT json_group_array(json_object('at_ms', at_ms, 'what', what, 'by_whom', by_whom,
+        'turn_id', turn_id, 'detail', json(detail_json)))
+    FROM (SELECT * FROM notification_history AS h WHERE h.group_folder = notifications.group_folder
+          AND h.notification_id = notifications.id ORDER BY h.id)) AS history_json"""
+
 POLICIES = (
     Policy(
         table="notifications",
@@ -55,6 +62,7 @@ POLICIES = (
         is_over="status NOT IN ('pending', 'sending') AND (NOT ("
         + _OPEN_TASK.format("notifications")
         + f" OR {_OPEN_QUESTION}) OR {_LATER_ALIKE})",
+        more=_HISTORY,
     ),
     Policy(
         table="questions",
@@ -146,7 +154,7 @@ def over(database: Path, policy: Policy, *, before_ms: int, limit: int) -> Rows:
         connection.row_factory = sqlite3.Row
         found = connection.execute(
             f"""
-            SELECT rowid AS {ROWID}, {policy.time} AS {OVER_MS}, * FROM {policy.table}
+            SELECT rowid AS {ROWID}, {policy.time} AS {OVER_MS}, *{policy.more} FROM {policy.table}
             WHERE {policy.time} < ? AND {policy.is_over} ORDER BY rowid LIMIT ?
             """,  # noqa: S608 - constants
             (before_ms, limit),
@@ -159,7 +167,7 @@ async def remove(tx: Tx, policy: Policy, rows: Rows) -> int:
     by_id = {row[ROWID]: row for row in rows}
     found = await tx.execute_fetchall(
         f"""
-        SELECT rowid AS {ROWID}, {policy.time} AS {OVER_MS}, * FROM {policy.table}
+        SELECT rowid AS {ROWID}, {policy.time} AS {OVER_MS}, *{policy.more} FROM {policy.table}
         WHERE rowid IN (SELECT value FROM json_each(?)) AND {policy.is_over}
         """,  # noqa: S608 - constants
         (json.dumps(sorted(by_id)),),

@@ -84,15 +84,19 @@ async def test_what_is_over_is_archived_and_what_is_needed_stays(
 ) -> None:
     await furnish(home)
     before = {row["id"]: row for row in await home.house.rows("SELECT * FROM dashboard_tasks")}
+    made = await home.use("schedule_notification", message="Call", scheduled_at="2026-02-09T18:00:00")
+    await home.use("cancel_notification", notification_id=made.data["id"], reason="done")
     sweeper = keeping(home.house, directory)
     assert await sweeper.sweep() == {}
     home.clock.pass_ms(YEAR * DAY_MS)
-    assert await sweeper.sweep() == {"notifications": 2, "questions": 1, "dashboard_tasks": 1}
+    assert await sweeper.sweep() == {"notifications": 3, "questions": 1, "dashboard_tasks": 1}
     assert await ids(home.house, "dashboard_tasks") == ["task_001", "task_asked", "task_done", "task_told"]
     assert await ids(home.house, "questions") == ["q_of_open", "q_open"]
     assert await ids(home.house, "notifications") == ["n_2_told", "n_to_come"]
     rows = archived(directory)
-    assert {row["id"] for row in rows} == {"n_1_told", "n_over", "q_over", "task_over"}
+    assert {row["id"] for row in rows} == {"n_1_told", "n_over", "q_over", "task_over", made.data["id"]}
+    (called,) = (row for row in rows if row["id"] == made.data["id"])
+    assert [one["what"] for one in json.loads(called["history_json"])] == ["created", "cancelled"]
     assert {"table": "dashboard_tasks", **before["task_over"]} in rows
     assert modes(directory) == {"2026.jsonl": 0o600}
 
