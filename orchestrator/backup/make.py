@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from orchestrator import __version__
-from orchestrator.backup import archive, outgoing
+from orchestrator.backup import archive, outgoing, sparse
 from orchestrator.backup.archive import Contents, Manifest, Progress
 from orchestrator.clock import Clock
 from orchestrator.container.log_files import printable
@@ -27,6 +27,12 @@ COMPRESSION = 6
 SCRATCH = ".andy-backup-"
 HOLLOW_BYTES, HOLLOW_TIMES = 2**30, 16
 """A file that is larger, and so many times larger than what it fills, is a hole: made to choke a backup."""
+TINY_BYTES = 4096
+UNPAID_BYTES = 2**30
+"""How much of a backup may be bytes that fill no disk: further names of one file, holes that cannot be found.
+
+All else that an agent can make a backup read takes as much of the disk, of which there is an end.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,7 @@ class Made:
     bytes: int | None
     contents: Contents
     left_out: tuple[str, ...]
-    """Files of agents that no backup can hold: sockets, holes, links that lead out of their group."""
+    """Files of agents that no backup can hold: sockets, huge holes, links that lead out of their group."""
 
 
 def back_up(
@@ -168,6 +174,10 @@ class _Writer:
         self.contents = Contents()
         self.left_out: list[str] = []
         self._folders: set[str] = set()
+        self._several_names: set[tuple[int, int]] = set()
+        """Files with more than one name that are in the backup: device and inode."""
+        self._unpaid = 0
+        self._holed = 0
 
     def made(self, path: Path | None, size: int | None) -> Made:
         return Made(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
@@ -238,29 +248,40 @@ class _Writer:
             self._add_file(name, file, seen)
 
     def _add_file(self, name: str, file: BinaryIO, seen: os.stat_result) -> None:
+        pieces = sparse.pieces(file.fileno(), seen)
+        if pieces is None or not self._has_room(pieces, seen):
+            self.left_out.append(name)
+            return
         info = _info(name, seen, tarfile.REGTYPE)
-        info.size = seen.st_size
-        self._tar.addfile(info, _Exactly(file, seen.st_size))
+        if sparse.has_holes(pieces, seen.st_size):
+            self._holed += 1
+            head = sparse.mark(info, self._holed, pieces, size=seen.st_size)
+        else:
+            head, info.size = b"", seen.st_size
+        self._tar.addfile(info, sparse.Pieces(file, head, pieces))
         self.contents = self.contents.with_file(seen.st_size)
         self._progress.at(self.contents)
+
+    def _has_room(self, pieces: sparse.Data, seen: os.stat_result) -> bool:
+        """Whether a backup has room for what fills no disk, or fills it under another name already."""
+        held = sum(length for _, length in pieces)
+        filled = seen.st_blocks * 512
+        if seen.st_nlink > 1:
+            key = (seen.st_dev, seen.st_ino)
+            filled = 0 if key in self._several_names else filled
+            self._several_names.add(key)
+        if seen.st_nlink == 1 and held <= TINY_BYTES:
+            return True  # some disks keep it beside its name, and say that it fills nothing
+        # A disk that packs what it stores fills less than it holds.
+        unpaid = self._unpaid + max(0, held - HOLLOW_TIMES * filled if filled else held)
+        if unpaid > UNPAID_BYTES:
+            return False
+        self._unpaid = unpaid
+        return True
 
     def _note_unreadable(self, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             self.left_out.append(str(error.filename))
-
-
-class _Exactly(io.RawIOBase):
-    """A file of the size it was promised to have: one that shrank meanwhile ends in zeros."""
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = file
-        self._left = size
-
-    def read(self, size: int = -1) -> bytes:
-        size = self._left if size < 0 else min(size, self._left)
-        data = self._file.read(size)
-        self._left -= size
-        return data.ljust(size, b"\0")
 
 
 def _info(name: str, seen: os.stat_result, kind: bytes) -> tarfile.TarInfo:

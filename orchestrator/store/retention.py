@@ -31,7 +31,7 @@ class Policy:
     is_over: str
     """SQL: whether nothing refers to a row, and nothing is still to be done with it."""
     more: str = ""
-    """SQL: a column of the archive beside the table's own, of rows that the database removes with this one."""
+    """SQL: one more column for the archive, of rows that the database removes with this one."""
     removed_with_it: tuple[str, ...] = ()
     """Tables whose rows only say something of this one, by its `turn_id`: they go with it, unarchived."""
 

@@ -11,6 +11,7 @@ import tarfile
 import pytest
 
 from orchestrator.backup import make as backup
+from orchestrator.backup import sparse
 from orchestrator.errors import BackupError, StoreCorrupt
 from orchestrator.home import Home
 from orchestrator.store.database import Database
@@ -256,3 +257,71 @@ def test_long_work_tells_how_far_it_is(home, tmp_path):
     backup.back_up(home, tmp_path / "b.tar.gz", with_env=False, replaces=False, clock=Late(), say=said.append)
     assert 1 <= len(said) <= 4
     assert "files" in said[0]
+
+
+def test_holes_are_not_read_and_come_back_as_holes(home, tmp_path, monkeypatch):
+    group, read = home.groups / "main", []
+    for number in range(8):
+        with (group / f"sparse {number} \udcff {'x' * 100}").open("wb") as file:
+            file.write(b"begin")
+            file.seek(600 * 2**20)
+            file.write(b"middle")
+            file.truncate(2**30)
+    (group / "plain").write_bytes(b"plain" * 1000)
+    taken = sparse.Pieces.read
+    monkeypatch.setattr(
+        sparse.Pieces, "read", lambda self, size=-1: (data := taken(self, size), read.append(len(data)))[0]
+    )
+
+    made = make(home, tmp_path / "b.tar.gz")
+
+    assert sum(read) < 2**20
+    assert made.left_out == ()
+    new = Home(tmp_path / "new")
+    put_back(new, made.path)
+    for number in range(8):
+        name = f"sparse {number} \udcff {'x' * 100}"
+        with (new.groups / "main" / name).open("rb") as file:
+            assert (file.read(6), file.seek(600 * 2**20), file.read(7)) == (
+                b"begin\0",
+                600 * 2**20,
+                b"middle\0",
+            )
+        seen = (new.groups / "main" / name).stat()
+        assert (seen.st_size, seen.st_blocks * 512 < 2**20) == (2**30, True)
+    assert (new.groups / "main" / "plain").read_bytes() == b"plain" * 1000
+    unpacked = tmp_path / "tar"
+    unpacked.mkdir()
+    subprocess.run(["tar", "-xzf", str(made.path), "-C", str(unpacked)], check=True)
+    sizes = {path.stat().st_size for path in (unpacked / "groups/main").glob("sparse *")}
+    assert sizes == {2**30}
+
+
+def test_what_fills_no_disk_is_bounded_over_all_files(home, tmp_path, monkeypatch):
+    """Further names of one file, and holes of a disk that cannot tell of them."""
+    monkeypatch.setattr(backup, "UNPAID_BYTES", 3 * 2**20)
+    group = home.groups / "main"
+    (group / "name 0").write_bytes(os.urandom(2**20))
+    for number in range(1, 10):
+        (group / f"name {number}").hardlink_to(group / "name 0")
+
+    made = make(home, tmp_path / "links.tar.gz")
+    assert len(made.left_out) == 6
+    assert len([name for name in members(made.path) if "/name " in name]) == 4
+
+    monkeypatch.setattr(sparse, "_data", lambda *_: iter([(0, 2**21)]))
+    for number in range(1, 10):
+        (group / f"name {number}").unlink()
+        with (group / f"hole {number}").open("wb") as file:
+            file.truncate(2**21)
+    made = make(home, tmp_path / "holes.tar.gz")
+    assert len(made.left_out) == 8
+
+
+def test_a_file_of_countless_pieces_is_left_out(home, tmp_path, monkeypatch):
+    monkeypatch.setattr(sparse, "MOST_PIECES", 3)
+    with (home.groups / "main" / "comb").open("wb") as file:
+        for number in range(8):
+            file.seek(number * 2**20)
+            file.write(b"x")
+    assert make(home, tmp_path / "b.tar.gz").left_out == ("groups/main/comb",)

@@ -1,0 +1,108 @@
+"""Files with holes in a backup: what fills the disk is read and stored, and the holes are only noted.
+
+The form is GNU tar's, version 1.0 of its sparse files, which `tar` and Python's own `tarfile` unpack.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import tarfile
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+MOST_PIECES = 100_000
+"""No person's file has more holes. Each piece of such a file would fill a block of the disk at least."""
+MOST_STORED_BYTES = 8 * 2**30 - 2**24
+"""More needs a size in the extended header, which `tarfile` takes for that of the file with its holes."""
+
+Data = Sequence[tuple[int, int]]
+"""Where a file has data: offset and length, in order."""
+
+
+def pieces(descriptor: int, seen: os.stat_result) -> Data | None:
+    """Return where a file has data; None of one with more pieces than `MOST_PIECES`.
+
+    A disk that cannot tell of holes has data everywhere.
+    """
+    whole = [(0, seen.st_size)] if seen.st_size else []
+    if seen.st_blocks * 512 >= seen.st_size:
+        return whole
+    found: list[tuple[int, int]] = []
+    try:
+        for piece in _data(descriptor, seen.st_size):
+            found.append(piece)
+            if len(found) > MOST_PIECES:
+                return None
+    except OSError:
+        found = whole
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    stored = sum(length for _, length in found)
+    return found if stored < MOST_STORED_BYTES else whole
+
+
+def has_holes(data: Data, size: int) -> bool:
+    return sum(length for _, length in data) < size
+
+
+def mark(info: tarfile.TarInfo, number: int, data: Data, *, size: int) -> bytes:
+    """Make a member one with holes, the `number`-th of a backup; return what stands before its data."""
+    numbers = [len(data) + 1, *(one for piece in data for one in piece), size, 0]
+    head = "".join(f"{one}\n" for one in numbers).encode()
+    head += b"\0" * (-len(head) % tarfile.BLOCKSIZE)
+    info.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": info.name,
+        "GNU.sparse.realsize": str(size),
+    }
+    # A name that fits the short header: one in the extended header would be taken for the file's.
+    info.name = f"GNUSparseFile.0/{number}"
+    info.size = len(head) + sum(length for _, length in data)
+    return head
+
+
+def _data(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                return
+            raise
+        if start >= size:
+            return
+        end = min(os.lseek(descriptor, start, os.SEEK_HOLE), size)
+        yield start, end - start
+
+
+class Pieces(io.RawIOBase):
+    """A head and a file's pieces, of the lengths they were promised to have.
+
+    A file that shrank meanwhile ends in zeros.
+    """
+
+    def __init__(self, file: BinaryIO, head: bytes, data: Data) -> None:
+        self._file = file
+        self._head = head
+        self._data = iter(data)
+        self._left = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Return as many bytes as were asked for, and fewer only at the end."""
+        read = bytearray(self._head[: None if size < 0 else size])
+        self._head = self._head[len(read) :]
+        while size < 0 or len(read) < size:
+            if not self._left:
+                piece = next(self._data, None)
+                if piece is None:
+                    break
+                offset, self._left = piece
+                self._file.seek(offset)
+            wanted = self._left if size < 0 else min(self._left, size - len(read))
+            read += self._file.read(wanted).ljust(wanted, b"\0")
+            self._left -= wanted
+        return bytes(read)
