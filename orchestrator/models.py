@@ -139,6 +139,8 @@ class Inbound:
     """The message that its sender took back; there is no text then."""
     ignored: str | None = None
     """Why it asks for nothing, whatever its text: a reaction, for one."""
+    reaction: str | None = None
+    """The sign that somebody put under the quoted message; such a message is `ignored`."""
     is_unreadable: bool = False
     """It came, but nobody here can read its words."""
     file: str | None = None

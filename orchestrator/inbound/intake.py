@@ -161,7 +161,7 @@ class Intake:
         command = session_commands.asked(message.text, group, name=self._name)
         if command is not None and may_ask and message.ignored is None:
             return await self._obey(tx, message, group, command)
-        if may_ask and message.ignored is None:
+        if may_ask and (message.ignored is None or message.reaction is not None):
             answered = await self._answer_at_once(tx, message, group)
             if answered is not None:
                 return answered
@@ -171,8 +171,8 @@ class Intake:
         """What needs no agent is a turn too, answered as soon as it is asked."""
         if self._at_once is None:
             return None
-        text = triggers.without_trigger(message.text, group, name=self._name)
-        is_asked = await self._why_ignored(tx, message, group) is None
+        text = message.reaction or triggers.without_trigger(message.text, group, name=self._name)
+        is_asked = not message.ignored and await self._why_ignored(tx, message, group) is None
         reply = await self._at_once(tx, group, text, message.quote, is_asked=is_asked)
         if reply is None:
             return None

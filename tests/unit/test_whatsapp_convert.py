@@ -285,6 +285,7 @@ def test_a_reaction_is_told_with_the_reason_why_nobody_answers():
     found = made(wa.heard(Message(reactionMessage=part)))
 
     assert (found.text, found.ignored, found.quote.id) == ("[reacted 👍]", "reaction", "3BBB")
+    assert found.reaction == "👍"
     part.text = ""
     assert dropped(wa.heard(Message(reactionMessage=part))) == "reaction taken back"
 

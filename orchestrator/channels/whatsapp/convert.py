@@ -145,7 +145,8 @@ def _reaction(part: Any, *, people: Directory, me: Me) -> dict[str, Any] | Dropp
     if not part.text or not part.key.ID:
         return Dropped(reason="reaction taken back")
     quote = _target(part.key, people=people, me=me)
-    return {"text": f"[reacted {part.text[:20]}]", "quote": quote, "ignored": REACTION}
+    sign = part.text[:20]
+    return {"text": f"[reacted {sign}]", "quote": quote, "ignored": REACTION, "reaction": sign}
 
 
 def _target(key: Any, *, people: Directory, me: Me, text: str = "") -> Quoted:

@@ -80,6 +80,7 @@ class Incoming:
             edits=MessageId(heard.edits) if heard.edits else None,
             deletes=MessageId(heard.deletes) if heard.deletes else None,
             ignored=heard.ignored,
+            reaction=heard.reaction,
             is_unreadable=heard.is_unreadable,
             file=self._words_before(heard.media, is_to_come=file_until_ms is not None),
             file_until_ms=file_until_ms,

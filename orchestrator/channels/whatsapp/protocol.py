@@ -64,6 +64,8 @@ class Heard(_Said):
     deletes: str | None = None
     ignored: str | None = None
     """Why it asks for nothing, whatever its text."""
+    reaction: str | None = None
+    """The sign that it puts under the quoted message."""
     is_unreadable: bool = False
     """It came, but its words could not be decrypted."""
 

@@ -20,6 +20,7 @@ from orchestrator.store import dashboard_cycles, dashboard_notifications, dashbo
 LIST_MS = 3_600_000
 """So long the numbers of a list hold, and for one message."""
 MAX_LISTED = 20
+FOR_A_THUMB = (NotificationType.REMINDER, NotificationType.DEADLINE_ALERT)
 
 
 async def answer(work: Work, text: str, quote: Quote | None, *, is_asked: bool) -> str | None:
@@ -67,8 +68,10 @@ async def _quoted(work: Work, quote: Quote | None) -> Notification | None:
 async def _under(work: Work, told: Notification, text: str) -> str | None:
     try:
         match replies.read(text):
-            case replies.Done():
+            case replies.Done(by_sign=""):
                 return await _done(work, told, wording.answers_for(text))
+            case replies.Done(by_sign=sign):
+                return await _done_by_sign(work, told, sign)
             case replies.Later(pause_ms=pause_ms, words=words):
                 return await _later(work, told, pause_ms, words)
             case None:
@@ -76,6 +79,16 @@ async def _under(work: Work, told: Notification, text: str) -> str | None:
     except Refused as refused:
         # What it cannot do an agent may understand.
         return None if refused.code == "UNPARSEABLE_TIME" else f"⚠️ {refused}"
+
+
+async def _done_by_sign(work: Work, told: Notification, sign: str) -> str | None:
+    """Complete a task that is still open. A thumb up says so of a reminder or an alert alone."""
+    if told.task_id is None or (sign == replies.THUMB and told.type not in FOR_A_THUMB):
+        return None
+    task = await work.task(told.task_id)
+    if task.status.is_terminal:
+        return None
+    return await _done(work, told, wording.answers_for(task.title))
 
 
 async def _done(work: Work, told: Notification, words: wording.Answers) -> str | None:

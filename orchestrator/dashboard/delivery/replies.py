@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 HOUR_MS = 3_600_000
 USUAL_PAUSE_MS = HOUR_MS
+CHECK, THUMB = "✅", "👍"
+_SKIN = re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
+"""How a sign is drawn: its style, and the colour of a hand."""
 LIST_QUESTIONS = frozenset({"/questions", "/질문"})
 
 _DONE = frozenset(
@@ -80,6 +83,9 @@ _INLINE = (
 class Done:
     """What the notification spoke of is done."""
 
+    by_sign: str = ""
+    """The sign that said so, alone, as a reply or a reaction."""
+
 
 @dataclass(frozen=True, slots=True)
 class Later:
@@ -91,6 +97,9 @@ class Later:
 
 def read(text: str) -> Done | Later | None:
     """What a reply under a notification asks for; None when it takes more to understand it."""
+    sign = _SKIN.sub("", text.strip())
+    if sign in (CHECK, THUMB):
+        return Done(by_sign=sign)
     said = _plain(text)
     if said in _DONE:
         return Done()

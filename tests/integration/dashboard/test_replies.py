@@ -32,6 +32,16 @@ class Replied(UpkeptHouse):
         quote = Quote(message_id=MessageId(under), sender="andy", text="…") if under else None
         return await self.intake.accept(a_message(text, quote=quote))
 
+    async def react(self, sign, *, under, **more):
+        quote = Quote(message_id=MessageId(under), sender="andy", text="…")
+        return await self.intake.accept(
+            a_message(f"[reacted {sign}]", quote=quote, ignored="reaction", reaction=sign, **more)
+        )
+
+    async def status(self):
+        (task,) = await self.house.rows("SELECT status FROM dashboard_tasks")
+        return task["status"]
+
     async def tell(self, id_="n_001"):
         """Have a notification delivered, and give the messenger's id of it."""
         async with self.delivering():
@@ -64,6 +74,45 @@ async def test_done_under_a_notification_completes_its_task_without_a_model(hous
     assert (await house.row("n_002")).status == "cancelled"
     assert (await said(house))[0].startswith("✅ blog")
     assert await house.house.queued() == []
+
+
+@pytest.mark.parametrize("sign", ["✅", "👍", "👍🏽", "✅\ufe0f"])
+async def test_a_sign_on_a_reminder_completes_its_task_and_only_once(house, sign):
+    told = await house.tell()
+
+    accepted = await house.react(sign, under=told)
+
+    assert (accepted.outcome, await house.status()) == ("queued", "completed")
+    assert (await house.house.turn(accepted.turn_id)).state is TurnState.ANSWERED
+    assert (await house.row("n_002")).status == "cancelled"
+    assert (await said(house))[0].startswith("✅ blog")
+    again = await house.react(sign, under=told, sender="local:bob")
+    assert (again.outcome, again.reason) == ("ignored", "reaction")
+    assert len(await said(house)) == 1
+
+
+async def test_a_sign_that_says_nothing_of_a_task_is_only_kept(house):
+    told = await house.tell()
+    for sign, under in (("❤️", told), ("✅", "another message")):
+        assert (await house.react(sign, under=under)).outcome == "ignored"
+    assert (await house.status(), await said(house)) == ("active", [])
+
+
+async def test_a_thumb_up_is_no_answer_to_how_far_it_is_but_a_check_mark_is(house):
+    async with house.house.database.transaction() as tx:
+        await tx.execute("UPDATE notifications SET type = 'progress_check'")
+    told = await house.tell()
+
+    assert (await house.react("👍", under=told)).outcome == "ignored"
+    assert await house.status() == "active"
+    await house.react("✅", under=told)
+    assert await house.status() == "completed"
+
+
+async def test_a_check_mark_as_a_reply_completes_too(house):
+    told = await house.tell()
+    await house.hear("✅", under=told)
+    assert await house.status() == "completed"
 
 
 @pytest.mark.parametrize(
