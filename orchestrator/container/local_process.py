@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.container.process_identity import Identity, kill_group
+from orchestrator.container.process_identity import DEATH_SECONDS, Identity, kill_group, kill_marked
 from orchestrator.container.process_layout import Layout
 from orchestrator.container.running_process import OnLog, RunningProcess
 from orchestrator.errors import ContainerError
 from orchestrator.interfaces import ContainerSpec
 from orchestrator.models import RunId
-
-DEATH_SECONDS = 5.0
 
 
 def _no_log(run_id: RunId, data: bytes) -> None:
@@ -72,9 +70,10 @@ def _clear(runs: Path, live: frozenset[RunId]) -> None:
     for run in runs.iterdir() if runs.is_dir() else ():
         if run.name not in live:
             layout = Layout(run)
-            # Without a readable identity nothing can be proved, so nothing is killed.
+            # Without a readable identity a number proves nothing, so it is not killed by that.
             with suppress(FileNotFoundError, ValueError):
                 _end(Identity.parse(layout.identity.read_text(encoding="utf-8")))
+            kill_marked(layout.mark)
             layout.remove()
 
 

@@ -1,16 +1,19 @@
-"""Recognise a process again: a number alone may by then be another's."""
+"""Recognise processes again, to end them: a number alone may by then be another's."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-START_FIELD = 19
-"""Of `/proc/PID/stat`, counted after the closing bracket of the command's name."""
+PARENT_FIELD, START_FIELD = 1, 19
+"""Of `/proc/PID/stat`, counted after the closing bracket of the command's name and the state."""
+DEATH_SECONDS = 5.0
+PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,43 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+def kill_marked(mark: str) -> None:
+    """End every process that has `mark` (`NAME=VALUE`) in its environment, and what such a process started.
+
+    A process hands its environment on, also to what leaves its group and session and outlives it; where one
+    cleared it, the child is found as long as its parent lives. Returns once they are gone, or after
+    `DEATH_SECONDS`. Without `/proc` it finds nothing. Blocks.
+    """
+    deadline = time.monotonic() + DEATH_SECONDS
+    # Again until none is left: one may have been started between the look and the blow.
+    while (found := _tree(mark)) and time.monotonic() < deadline:
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _tree(mark: str) -> set[int]:
+    pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal()] if PROC.is_dir() else []
+    found = {pid for pid in pids if os.fsencode(mark) in _environment(pid).split(b"\0")}
+    if not found:
+        return found
+    parents = {pid: int(fields[PARENT_FIELD - 1]) for pid in pids if (fields := _stat(pid))}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {os.getpid()}
+
+
+def _environment(pid: int) -> bytes:
+    """What a process of this user was started with; a dead one has none."""
+    try:
+        return (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
 def _started(pid: int) -> str:
-    if Path("/proc/self/stat").exists():
+    if (PROC / "self" / "stat").exists():
         return _started_in_proc(pid)
     shown = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, timeout=5
@@ -55,9 +93,15 @@ def _started(pid: int) -> str:
 
 
 def _started_in_proc(pid: int) -> str:
+    fields = _stat(pid)
+    return fields[START_FIELD - 1] if fields else ""
+
+
+def _stat(pid: int) -> list[str]:
+    """What `/proc/PID/stat` says after the state; nothing of a process that is dead or gone."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
-        return ""
+        return []
     state, *fields = stat.rpartition(")")[2].split()
-    return "" if state == "Z" else fields[START_FIELD - 1]
+    return [] if state == "Z" else fields

@@ -42,6 +42,11 @@ class Layout:
     def identity(self) -> Path:
         return self.run / "identity"
 
+    @property
+    def mark(self) -> str:
+        """What stands in the environment of all processes of this run, and of no others."""
+        return f"ANDY_WORKSPACE={self.workspace}"
+
     def make(self, mounts: Sequence[Mount]) -> None:
         """Create the directories and links.
 
@@ -86,7 +91,8 @@ def environment(layout: Layout, spec: ContainerSpec, host: Mapping[str, str]) ->
     Nothing else of the host's passes, so no secret does.
     """
     passed_on = {name: host[name] for name in PASSED_ON if name in host}
-    own = {"ANDY_WORKSPACE": str(layout.workspace), "HOME": str(layout.home), "PYTHONUNBUFFERED": "1"}
+    mark, _, workspace = layout.mark.partition("=")
+    own = {mark: workspace, "HOME": str(layout.home), "PYTHONUNBUFFERED": "1"}
     for mount in spec.mounts:
         if PurePosixPath(mount.target) == CONFIG:
             own["CLAUDE_CONFIG_DIR"] = str(mount.source.absolute())

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from agent_runner.wire.files import write_whole
 from orchestrator.container import process_layout
-from orchestrator.container.process_identity import Identity, kill_group
+from orchestrator.container.process_identity import Identity, kill_group, kill_marked
 from orchestrator.container.process_layout import Layout
 from orchestrator.container.streams import Tail
 from orchestrator.errors import ContainerError
@@ -25,7 +25,7 @@ STDERR_SECONDS = 1.0
 
 
 class _Wires(SubprocessStreamProtocol):
-    """The pipes of a process. With its leader the whole group ends, as all in a container do."""
+    """The pipes of a process. With it the group that it leads ends."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -59,7 +59,10 @@ class _Started:
 
 
 class RunningProcess:
-    """A `RunningContainer` that is a process and the group it leads. `ref` is `PID:START`."""
+    """A `RunningContainer` that is a process and all it has started: like in a container, that ends with it.
+
+    `ref` is `PID:START`.
+    """
 
     def __init__(
         self, spec: ContainerSpec, layout: Layout, *, on_log: OnLog, forget: Callable[[RunId], None]
@@ -75,6 +78,7 @@ class RunningProcess:
         self._process: _Started | None = None
         self._listening: asyncio.Task[None] | None = None
         self._disk: asyncio.Future[None] | None = None
+        self._ended: asyncio.Task[None] | None = None
 
     async def begin(self, command: Sequence[str]) -> None:
         """Lay out the directory and start the process. After an error `remove` cleans up.
@@ -88,6 +92,7 @@ class RunningProcess:
         except OSError as error:
             raise ContainerError(f"The process cannot be started: {error}") from error
         self._listening = asyncio.create_task(self._listen(self._process), name=f"stderr:{self.run_id}")
+        self._ended = asyncio.create_task(self._until_ended(self._process), name=f"process:{self.run_id}")
         await self._on_disk(self._note)
 
     async def write_order(self, order: str) -> None:
@@ -109,7 +114,7 @@ class RunningProcess:
             yield chunk
 
     async def wait(self) -> Exit:
-        await asyncio.shield(self._started.ended)
+        await self._end_of_all()
         await self._hear_stderr_out()
         code = self._started.transport.get_returncode()
         assert code is not None
@@ -123,8 +128,8 @@ class RunningProcess:
             async with asyncio.timeout(grace_seconds):
                 await asyncio.shield(started.ended)
         except TimeoutError:
-            kill_group(started.process.pid)
-            await asyncio.shield(started.ended)
+            await self._kill(started)
+        await self._end_of_all()
 
     async def remove(self) -> None:
         """End it, whatever its state, and remove its directory without following a link."""
@@ -155,10 +160,25 @@ class RunningProcess:
 
     async def _end(self, started: _Started) -> None:
         if not started.ended.done():
-            kill_group(started.process.pid)
-        await asyncio.shield(started.ended)
+            await self._kill(started)
+        await self._end_of_all()
         started.transport.close()
         await self._hear_stderr_out()
+
+    async def _kill(self, started: _Started) -> None:
+        """End it and what it started: while it lives, its children are known as such."""
+        await asyncio.to_thread(kill_marked, self._layout.mark)
+        if not started.ended.done():
+            kill_group(started.process.pid)
+
+    async def _until_ended(self, started: _Started) -> None:
+        """Have what left the group end too: a tool must not go on beside the next attempt at its turn."""
+        await started.ended
+        await asyncio.to_thread(kill_marked, self._layout.mark)
+
+    async def _end_of_all(self) -> None:
+        assert self._ended is not None, "begin comes first"
+        await asyncio.shield(self._ended)
 
     async def _listen(self, started: _Started) -> None:
         while data := await started.stderr.read(CHUNK_BYTES):
@@ -166,7 +186,7 @@ class RunningProcess:
             self._on_log(self.run_id, data)
 
     async def _hear_stderr_out(self) -> None:
-        """What has left the group may hold stderr open; it is not waited for."""
+        """What could not be ended may hold stderr open; it is not waited for."""
         if self._listening is not None:
             await asyncio.wait([self._listening], timeout=STDERR_SECONDS)
 

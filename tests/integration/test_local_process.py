@@ -28,6 +28,19 @@ child = subprocess.Popen(['sleep', '600'])
 print(child.pid, flush=True)
 sys.stdin.readline()
 """
+LEAVES = {
+    "setsid": "subprocess.Popen(['sleep', '600'], start_new_session=True).pid",
+    "an orphan": "int(subprocess.run(['sh', '-c', 'setsid sleep 600 >&- 2>&- & echo $!'],"
+    " stdout=subprocess.PIPE).stdout)",
+    "another environment": "subprocess.Popen(['sleep', '600'], start_new_session=True, env={}).pid",
+}
+"""Expressions that start what leaves the session and the group of the process, and give its number."""
+
+
+def breed(leave: str) -> str:
+    return f"import subprocess, sys; print({LEAVES[leave]}, flush=True)"
+
+
 SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 MAIN = Group(jid=ChatJid("local:main"), name="Main", folder=Folder("main"), is_main=True)
 
@@ -128,6 +141,34 @@ async def test_a_stop_ends_what_a_deaf_process_started(tmp_path):
     await eventually(lambda: not is_there(child), "the child has ended")
 
 
+@pytest.mark.parametrize("leave", LEAVES)
+async def test_a_stop_ends_what_left_the_session_before_it_returns(tmp_path, leave):
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    script = f"{deaf}; {breed(leave)}; signal.pause()"
+    async with running(ProcessBench(tmp_path).runtime(script)) as process, aclosing(process.output()) as said:
+        child = int(await line_of(said))
+        assert is_there(child)
+        await process.stop(grace_seconds=0)
+        assert not is_there(child)
+
+
+@pytest.mark.parametrize("leave", ["setsid", "an orphan"])
+async def test_what_left_the_session_of_a_process_has_ended_when_that_has(tmp_path, leave):
+    async with running(ProcessBench(tmp_path).runtime(breed(leave))) as process:
+        async with aclosing(process.output()) as said:
+            child = int(await line_of(said))
+        await process.wait()
+        assert not is_there(child)
+
+
+async def test_another_runs_processes_live_on(tmp_path):
+    runtime = ProcessBench(tmp_path).runtime(f"{breed('setsid')}; import signal; signal.pause()")
+    async with running(runtime) as one, running(runtime) as other, aclosing(other.output()) as said:
+        child = int(await line_of(said))
+        await one.stop(grace_seconds=0)
+        assert is_there(child)
+
+
 async def test_closing_the_runtime_ends_its_processes(tmp_path):
     runtime = ProcessBench(tmp_path).runtime(SLEEP)
     process = await runtime.start(a_spec(), "{}")
@@ -140,7 +181,9 @@ async def test_closing_the_runtime_ends_its_processes(tmp_path):
 
 
 async def test_what_a_killed_host_left_is_ended_and_cleared(tmp_path):
-    silent = "import time\nwhile True: time.sleep(60)"  # nobody is there to hear a word: that would end it
+    # Nobody is there to hear a word: that would end it. So its child is told in a file.
+    silent = f"import subprocess, time; open('child', 'w').write(str({LEAVES['setsid']})); time.sleep(600)"
+    child_file = tmp_path / "data" / "process" / "r1" / "workspace" / "group" / "child"
     host = f"""
 import asyncio, os, signal
 from pathlib import Path
@@ -149,6 +192,9 @@ from orchestrator.interfaces import ContainerSpec
 async def main():
     runtime = LocalProcess(home=Path({str(tmp_path)!r}), command=[{sys.executable!r}, '-c', {silent!r}])
     process = await runtime.start(ContainerSpec(run_id='r1', folder='family', mounts=()), '{{}}')
+    child = Path({str(child_file)!r})
+    while not child.exists() or not child.read_text():
+        await asyncio.sleep(0.01)
     print(process.ref, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
@@ -158,10 +204,13 @@ asyncio.run(main())
     )
     left = Identity.parse(ended.stdout)
     assert left.is_alive(), ended.stderr
+    child = Identity.of(int(child_file.read_text()))
+    assert child.is_alive()
 
     assert await LocalProcess(home=tmp_path).adopt() == ()
 
     assert not left.is_alive()
+    assert not child.is_alive()
     assert ProcessBench(tmp_path).left() == []
 
 
