@@ -355,7 +355,10 @@ async def test_late_news_of_a_deadline_is_told_once(house):
     ]
     alerts = [row for row in await house.notifications() if row["type"] == "deadline_alert"]
     assert [row["status"] for row in alerts] == ["expired", "delivered"]
-    assert await house.house.rows("SELECT 1 FROM notices WHERE event_type LIKE '%expired'") == []
+    assert (
+        await house.house.rows("SELECT 1 FROM cross_session_notifications WHERE event_type LIKE '%expired'")
+        == []
+    )
 
 
 # Who keeps it up
