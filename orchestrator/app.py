@@ -171,6 +171,7 @@ class Orchestrator:
             prices=self._settings.andy_prices,
         )
         await self._doors.open(stack)
+        await self._chosen.shut_host(self._doors.ports, self._say)
         self._provision = Provision(
             self._home,
             self._settings,
@@ -209,6 +210,8 @@ class Orchestrator:
         self.bus.publish("host.drained")
         if not (leaves_containers and self._chosen.runtime.is_isolated):
             await self._pool.stop_all()
+        if not self._pool.live():
+            await self._chosen.open_host()
         await asyncio.to_thread(self._home.address_file.unlink, True)  # noqa: FBT003 - missing_ok
 
     def _is_hopeless(self, outcome: str) -> bool:

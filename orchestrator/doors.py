@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 REQUESTS_A_TURN = 200
 """Of the model; more is a loop that runs away."""
+PORT_FILES = ("proxy-port", "egress-port")
+"""Under `data/`: where the doors listened last."""
 
 
 class Doors:
@@ -89,15 +91,20 @@ class Doors:
         """Listen until `stack` unwinds; then what is noted is stored. Raises `AndyError`."""
         stack.push_async_callback(self.gate.ledger.flush)
         await stack.enter_async_context(self.proxy)
-        self._server = ProxyServer(self.proxy.app, self._listen("proxy-port"))
+        self._server = ProxyServer(self.proxy.app, self._listen(PORT_FILES[0]))
         stack.callback(self._server.close)
         self._egress = EgressProxy(
-            self._listen("egress-port"),
+            self._listen(PORT_FILES[1]),
             identify=self._caller,
             note=self.gate.ledger.note,
             clock=self._clock,
         )
         stack.callback(self._egress.close)
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """Where it listens for containers."""
+        return frozenset({self._server.port, self._egress.port})
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {

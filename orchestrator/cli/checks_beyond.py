@@ -13,9 +13,11 @@ from orchestrator.channels.whatsapp import diagnosis
 from orchestrator.cli import pairing
 from orchestrator.cli.finding import Finding, bad, note, ok
 from orchestrator.config import Settings
-from orchestrator.container import choice, docker_client, docker_engine, image, image_base, siblings
+from orchestrator.container import choice, docker_client, docker_engine, image, image_base, network, siblings
+from orchestrator.container.firewall import Firewall, FirewallOutOfReach
 from orchestrator.credentials import headers
 from orchestrator.credentials.secrets import Credential, CredentialSource
+from orchestrator.doors import PORT_FILES
 from orchestrator.errors import ContainerError, EngineGone
 from orchestrator.home import Home
 from orchestrator.serve import listen
@@ -23,6 +25,7 @@ from orchestrator.serve import listen
 ASK_SECONDS = 20.0
 CHEAP_MODEL = "claude-haiku-4-5"
 REJECTED = (401, 403)
+_OPEN = "agents reach what this machine serves on other addresses than 127.0.0.1"
 
 
 async def engine(settings: Settings) -> Finding:
@@ -86,6 +89,32 @@ async def compose(home: Home, settings: Settings) -> Finding:
         return ok("compose", "Andy is no container")
     own.check_home(home.root)
     return ok("compose", f"{home.groups} is {own.on_host(home.groups)} on the host")
+
+
+async def firewall(home: Home, settings: Settings) -> Finding:
+    """Whether agents are kept from what this machine serves to others."""
+    if settings.andy_runtime == "process" or not await _engine_answers():
+        return note("firewall", "not used: no agent lives in a container")
+    if await asyncio.to_thread(siblings.find) is not None:
+        return ok("firewall", "not needed: with Compose the host is on no network of an agent")
+    return await asyncio.to_thread(_firewall, home)
+
+
+def _firewall(home: Home) -> Finding:
+    install = home.data / "install"
+    with docker_client.translated(), closing(docker_client.connect()) as client:
+        found = network.find_network(client, install.read_text().strip()) if install.is_file() else None
+    if found is None:
+        return note("firewall", "not set: Andy has not run with Docker yet", mend="andy up")
+    rule = Firewall(install=install.read_text().strip(), bridge=found.bridge, gateway=found.gateway)
+    ports = [int(one.read_text()) for name in PORT_FILES if (one := home.data / name).is_file()]
+    mend = f"as root: {rule.commands(ports)}"
+    try:
+        if rule.is_applied():
+            return ok("firewall", f"agents on {rule.bridge} reach nothing of this machine but the proxies")
+    except FirewallOutOfReach as error:
+        return note("firewall", f"{_OPEN} unless root set a rule, which cannot be told ({error})", mend=mend)
+    return note("firewall", _OPEN, mend=f"start Andy as a user who may set it, or {mend}")
 
 
 async def port(settings: Settings, running: dict[str, Any] | None) -> Finding:

@@ -68,6 +68,7 @@ def _checks(
         ("engine", partial(checks_beyond.engine, settings)),
         ("image", partial(checks_beyond.agent_image, settings)),
         ("compose", partial(checks_beyond.compose, home, settings)),
+        ("firewall", partial(checks_beyond.firewall, home, settings)),
         ("port", partial(checks_beyond.port, settings, running)),
         ("credential", partial(checks_beyond.credential, home, settings, is_online=is_online)),
         ("whatsapp", partial(checks_beyond.whatsapp, home)),

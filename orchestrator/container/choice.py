@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from orchestrator.container import docker_client, docker_engine, image, network,
 from orchestrator.container.cells import ALIAS, Cells
 from orchestrator.container.docker_container import OnLog
 from orchestrator.container.docker_engine import DockerEngine
+from orchestrator.container.firewall import Firewall, FirewallOutOfReach
 from orchestrator.container.local_process import LocalProcess
 from orchestrator.container.siblings import Siblings
 from orchestrator.errors import ContainerError
@@ -43,6 +44,8 @@ class Chosen:
     forget: Callable[[], Awaitable[None]]
     """Remove what the install keeps on the engine, where no container of it is to live on."""
     image: str | None = None
+    firewall: Firewall | None = None
+    """What keeps agents from the rest of the host, where they are on a network with it."""
     siblings: Siblings | None = None
     """This process's own container, where it runs in one."""
 
@@ -50,6 +53,24 @@ class Chosen:
     def front_address(self) -> str | None:
         """Where this container is asked through a published port; agents' networks are not there."""
         return self.siblings.address if self.siblings is not None else None
+
+    async def shut_host(self, ports: Collection[int], say: Say) -> None:
+        """Keep agents from all of the host but these ports; say where that cannot be done."""
+        if self.firewall is None:
+            return
+        try:
+            await asyncio.to_thread(self.firewall.apply, ports)
+        except FirewallOutOfReach as error:
+            say(
+                "⚠️  Agents reach whatever this machine serves on addresses other than 127.0.0.1:"
+                f" its firewall cannot be set ({error}). See 'andy doctor'."
+            )
+
+    async def open_host(self) -> None:
+        """Undo `shut_host`: for when no agent lives any more."""
+        if self.firewall is not None:
+            with suppress(FirewallOutOfReach):
+                await asyncio.to_thread(self.firewall.remove)
 
     def hindrance(self, path: Path) -> str | None:
         """Why containers cannot be given a folder of the owner's; None when they can."""
@@ -110,6 +131,7 @@ async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog
         uid=uid,
         forget=partial(network.remove_network, install),
         image=tag,
+        firewall=Firewall(install=install, bridge=joined.bridge, gateway=joined.gateway),
     )
 
 

@@ -249,8 +249,11 @@ def _scratch(user: str) -> dict[str, str]:
 
 
 def container_name(spec: ContainerSpec) -> str:
-    """`andy-{folder}-{run}`, every character one that the engine takes."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"andy-{spec.folder}-{spec.run_id}")
+    """`andy-{run}`, every character one that the engine takes.
+
+    No folder is in it: containers of one network can look up each other's names by their addresses.
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"andy-{spec.run_id}")
 
 
 def _create(client: APIClient, name: str, recipe: dict[str, Any]) -> str:

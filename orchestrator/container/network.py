@@ -20,22 +20,30 @@ NO_NEIGHBOURS = ("com.docker.network.bridge.enable_icc", "false")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkInfo:
-    """`gateway` is the host's address on it: where the containers reach the host."""
+    """`gateway` is the host's address on it, where the containers reach the host; `bridge` its interface."""
 
     name: str
     gateway: str
+    bridge: str
 
 
 async def ensure_network(install: str) -> NetworkInfo:
     """Find or make `andy-{install}`: an internal bridge whose containers reach the host, not each other.
 
-    They reach whatever listens on an address of the host that is not loopback, so the proxy alone should.
+    They reach whatever listens on an address of the host that is not loopback, unless a `Firewall` stands
+    before it.
 
     Raises:
         EngineGone: no engine answers.
         ContainerError: a network of that name is another's, or is not closed.
     """
     return await asyncio.to_thread(_ensure, install)
+
+
+def find_network(client: APIClient, install: str) -> NetworkInfo | None:
+    """Return the network of an install, if it has one. Blocks. Raises what docker-py raises."""
+    found = named(client, _name(install))
+    return None if found is None else _info(found)
 
 
 async def remove_network(install: str) -> None:
@@ -72,7 +80,7 @@ def _ensure(install: str) -> NetworkInfo:
     name = _name(install)
     with _client() as client:
         found = find_or_make(client, name, install, is_internal=True)
-    return NetworkInfo(name=name, gateway=_gateway(found))
+    return _info(found)
 
 
 def _remove(install: str) -> None:
@@ -130,6 +138,11 @@ def _refuse_others(seen: dict[str, Any], install: str, *, is_internal: bool, opt
     if not (is_ours and is_as_made):
         name, kind = seen["Name"], "a closed one" if is_internal else "an open one"
         raise ContainerError(f"The network '{name}' is not {kind} of Andy: 'docker network rm {name}'.")
+
+
+def _info(seen: dict[str, Any]) -> NetworkInfo:
+    bridge = (seen["Options"] or {}).get("com.docker.network.bridge.name") or f"br-{seen['Id'][:12]}"
+    return NetworkInfo(name=seen["Name"], gateway=_gateway(seen), bridge=bridge)
 
 
 def _gateway(seen: dict[str, Any]) -> str:

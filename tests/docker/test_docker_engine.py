@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
+import ipaddress
 import json
 import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 
 import pytest
 
 from agent_runner.wire.frames import Result, encode_frame
-from orchestrator.container import docker_engine, image, network
+from orchestrator.container import choice, docker_engine, image, network
+from orchestrator.container import firewall as firewall_module
 from orchestrator.container.docker_engine import DockerEngine, container_name
+from orchestrator.container.firewall import Firewall, FirewallOutOfReach
 from orchestrator.container.mounts import prepare
 from orchestrator.errors import ContainerError, EngineGone, ImageMissing
 from orchestrator.interfaces import Mount
 from orchestrator.models import ChatJid, Folder, Group, RunId
+from tests.fakes.andy_process import AndyProcess
 from tests.fakes.engine_relay import EngineRelay
 from tests.fakes.runtimes import DockerBench, a_spec, all_of, eventually, line_of, running
 
@@ -48,6 +53,10 @@ import socket
 server = socket.create_server(('0.0.0.0', 8000))
 print(socket.gethostbyname(socket.gethostname()), flush=True)
 while True: server.accept()
+"""
+NAME_OF = """
+import socket
+print(socket.gethostbyaddr(input()))
 """
 RESOLVE = """
 import socket, time
@@ -362,6 +371,108 @@ async def test_a_container_reaches_the_hosts_door_and_not_its_loopback(bench, cl
             assert (await all_of(container)).split() == [b"reached", b"refused", b"refused"]
 
 
+@pytest.fixture
+async def firewall(bench, closed_network):
+    """The rule of this install, not applied yet."""
+    rule = Firewall(install=bench.install, bridge=closed_network.bridge, gateway=closed_network.gateway)
+    try:
+        await asyncio.to_thread(rule.is_applied)
+    except FirewallOutOfReach as error:
+        pytest.skip(f"the firewall of this machine cannot be set: {error}")
+    yield rule
+    await asyncio.to_thread(rule.remove)
+
+
+@pytest.fixture
+async def neighbour(bench, docker_client):
+    """The network of another install."""
+    other = f"{bench.install}n"
+    yield await network.ensure_network(other)
+    await network.remove_network(other)
+
+
+def lan_address() -> str:
+    """The address by which this machine is known to others."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        return probe.getsockname()[0]
+
+
+async def test_with_the_firewall_a_container_reaches_the_proxies_and_nothing_else_of_the_host(
+    bench, docker_client, closed_network, neighbour, firewall
+):
+    bridge = await asyncio.to_thread(docker_client.inspect_network, "bridge")
+    docker0 = str(ipaddress.ip_network(bridge["IPAM"]["Config"][0]["Subnet"])[1])
+    places = [closed_network.gateway, closed_network.gateway, docker0, lan_address(), neighbour.gateway]
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server((place, 0))) for place in places]
+        addresses = [one.getsockname() for one in listeners]
+
+        async def seen() -> list[bytes]:
+            runtime = on_network(bench, REACH, closed_network.name)
+            async with running(runtime, order=json.dumps(addresses)) as container:
+                return (await all_of(container)).split()
+
+        assert await seen() == [b"reached"] * 5
+        for _ in range(2):  # also again, as at the next start
+            await asyncio.to_thread(firewall.apply, [addresses[0][1]])
+            assert await asyncio.to_thread(firewall.is_applied)
+            assert await seen() == [b"reached"] + [b"refused"] * 4
+        await asyncio.to_thread(firewall.remove)
+        assert not await asyncio.to_thread(firewall.is_applied)
+        assert await seen() == [b"reached"] * 5
+
+
+def test_the_firewall_is_set_at_the_start_and_taken_away_at_the_stop(agent_image, tmp_path):
+    with AndyProcess(tmp_path / "home", runtime="docker") as andy:
+        rule = Firewall(install=andy.install, bridge="", gateway="")
+        try:
+            rule.is_applied()
+        except FirewallOutOfReach as error:
+            pytest.skip(f"the firewall of this machine cannot be set: {error}")
+        (told,) = [one for one in andy.listed("doctor") if one["check"] == "firewall"]
+        assert (told["state"], rule.is_there()) == ("ok", True)
+        assert andy.terminate() == 0
+        assert not rule.is_there()
+
+
+async def test_where_the_firewall_cannot_be_set_that_is_said(monkeypatch, tmp_path):
+    said = []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(firewall_module, "ADMIN_PATH", "")
+    rule = Firewall(install="i", bridge="lo", gateway="127.0.0.1")
+    chosen = dataclasses.replace(
+        await choice.choose(
+            "process",
+            home=tmp_path,
+            install="i",
+            tag="",
+            has_containers=False,
+            on_log=lambda *_: None,
+            say=lambda _: None,
+        ),
+        firewall=rule,
+    )
+
+    await chosen.shut_host([1], said.append)
+    await chosen.open_host()
+
+    (line,) = said
+    assert "there is no iptables" in line
+    assert "andy doctor" in line
+
+
+async def test_no_folder_of_a_group_is_in_a_name_that_others_can_look_up(bench, closed_network):
+    serving = on_network(bench, SERVE, closed_network.name)
+    spec = a_spec(folder=Folder("my-divorce"))
+    async with running(serving, spec=spec) as server, aclosing(server.output()) as output:
+        address = (await line_of(output)).decode().strip()
+        async with running(on_network(bench, NAME_OF, closed_network.name), order=address) as other:
+            found = (await all_of(other)).decode()
+    assert spec.run_id in found
+    assert "divorce" not in found
+
+
 async def test_a_container_reaches_nothing_outside(bench, docker_client, closed_network):
     outside = await asyncio.to_thread(
         docker_client.create_container, bench.image, entrypoint=["python3", "-S", "-c", SERVE]
@@ -416,7 +527,7 @@ async def test_an_open_network_of_the_same_name_is_refused(bench):
 def test_a_name_has_only_characters_that_the_engine_takes():
     spec = a_spec(run_id=RunId("a/b:c d"), folder=Folder("my_group"))
 
-    assert container_name(spec) == "andy-my_group-a-b-c-d"
+    assert container_name(spec) == "andy-a-b-c-d"
 
 
 async def test_main_sees_the_home_without_its_secrets_and_writes_its_own_alone(bench, tmp_path):

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx
 
+from orchestrator.container.firewall import Firewall, FirewallOutOfReach
 from tests.fakes.forked_host import ForkedHost
 
 T = TypeVar("T")
@@ -217,3 +218,5 @@ class AndyProcess:
 
         with closing(docker.APIClient(**kwargs_from_env(), timeout=ENGINE_SECONDS)) as client:
             clear_engine(client, f"andy.install={self.install}")
+        with suppress(FirewallOutOfReach):
+            Firewall(install=self.install, bridge="", gateway="").remove()
