@@ -1,32 +1,46 @@
 # The orchestrator, as 'docker compose up' runs it. The agents' image is container/Dockerfile.
-# The first stage is word for word that of the agents' image: an engine that built one has it for the other.
+# The first two stages are word for word those of the agents' image: an engine that built one has them for the other.
 ARG BASE_IMAGE=python:3.13-slim-bookworm
 
 FROM ${BASE_IMAGE} AS base
 COPY container/certificates/ /usr/local/share/ca-certificates/
 RUN update-ca-certificates >/dev/null \
+ && echo "Installing curl, git, jq and ripgrep …" \
  && apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends curl git jq ripgrep >/dev/null \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /usr/share/doc/* /usr/share/man/* /usr/share/locale/* \
+ && echo "Compiling the standard library …" \
  && python3 -m compileall -q -j 0 "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 
-# A stage of its own, so that neither pip nor the addresses of a private index reach the image.
-FROM base AS dependencies
+# Stages of their own, so that neither pip nor the addresses of a private index reach the image.
+FROM base AS packages
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
+COPY container/requirements.lock /tmp/requirements.lock
+RUN export PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+ && echo "Installing what both images need …" \
+ && python3 -m venv /opt/andy \
+ && awk '/^[^ ]/ { wanted = !/^claude-agent-sdk==/ } wanted' /tmp/requirements.lock >/tmp/shared.lock \
+ && /opt/andy/bin/pip install --require-hashes --no-deps --no-cache-dir --no-compile --only-binary :all: \
+      --progress-bar off --requirement /tmp/shared.lock \
+ && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -x '/(pip|setuptools)/' /opt/andy/lib
+
+FROM packages AS dependencies
 COPY requirements.lock /tmp/requirements.lock
 # The Claude SDK and its program, 240 MB, are for the agents' image: no agent runs in this one.
 RUN export PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 \
- && python3 -m venv /opt/andy \
+ && echo "Installing what the orchestrator needs besides …" \
  && awk '/^[^ ]/ { wanted = !/^claude-agent-sdk==/ } wanted' /tmp/requirements.lock >/tmp/wanted.lock \
  && /opt/andy/bin/pip install --require-hashes --no-deps --no-cache-dir --no-compile --only-binary :all: \
       --progress-bar off --requirement /tmp/wanted.lock \
  && /opt/andy/bin/pip uninstall --quiet --yes pip \
+ && echo "Compiling …" \
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/andy/lib
 
 FROM base AS orchestrator
 # WhatsApp's library needs libmagic.
-RUN apt-get update -qq \
+RUN echo "Installing libmagic …" \
+ && apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends libmagic1 >/dev/null \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /usr/share/doc/* /usr/share/man/*
 # /run/andy: where the filter's socket lies. A fresh volume there takes this owner and mode.

@@ -6,11 +6,15 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2) --dist loadfile --no-loadscope-reorder
 READY := .venv/.ready
 
+AUTHORITIES ?= /usr/local/share/ca-certificates
+TAKEN := container/certificates/host
+COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check soak format docs image bench lock clean
+.PHONY: up certificates help setup demo test check soak format docs image bench lock clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(READY): requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Andy needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -21,6 +25,16 @@ $(READY): requirements-dev.lock pyproject.toml
 	@touch $@
 
 setup: $(READY) ## Set up .venv
+
+up: certificates ## Andy with Docker Compose, built anew where something changed
+	$(COMPOSE) up -d --build
+
+# Compose builds of the checkout alone. Modes and folders are those of 'andy image build', for the engine's cache.
+certificates: ## Take this machine's own certificate authorities along into the images
+	@rm -rf $(TAKEN) && mkdir -p $(TAKEN)
+	@if [ -d $(AUTHORITIES) ]; then (cd $(AUTHORITIES) && find -L . -name '*.crt' -type f -print0 | tar -chf - --null -T -) | tar -xf - -C $(TAKEN); fi
+	@chmod -R u=rwX,go=rX $(TAKEN)
+	@echo "$$(find $(TAKEN) -type f | wc -l) certificate authorities of this machine are in $(TAKEN)."
 
 demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key and no phone
 	@$(BIN)/andy demo

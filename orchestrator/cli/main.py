@@ -22,6 +22,7 @@ from orchestrator.cli import (
     loop,
     notices,
     reminders,
+    service,
     setup,
     tasks,
     whatsapp,
@@ -67,6 +68,7 @@ app.command(context.context_app)
 app.command(notices.notices_app)
 app.command(whatsapp.whatsapp_app)
 app.command(setup.setup)
+app.command(service.service_app)
 app.command(doctor.doctor)
 image_app = app.command(App(name="image", help="The agents' container image."))
 

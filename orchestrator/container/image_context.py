@@ -13,13 +13,15 @@ from orchestrator.errors import ImageNotBuilt
 SOURCES = ("agent_runner", "container")
 DOCKERFILE = "container/Dockerfile"
 CERTIFICATES = "container/certificates"
+TAKEN_CERTIFICATES = f"{CERTIFICATES}/host"
+"""Where `make certificates` puts those of this machine, and a build of ours its own look at them."""
 HOST_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 
 
 def source_files(project_root: Path) -> list[str]:
     """List the files the image is made of, as sorted POSIX paths below `project_root`.
 
-    Bytecode, hidden files and links are left out.
+    Bytecode, hidden files, links and this machine's certificates are left out.
 
     Raises:
         ImageNotBuilt: this is no checkout of Andy.
@@ -31,6 +33,7 @@ def source_files(project_root: Path) -> list[str]:
         path.relative_to(project_root).as_posix()
         for path in found
         if path.is_file() and not path.is_symlink() and not _is_litter(path.relative_to(project_root))
+        if not path.is_relative_to(project_root / TAKEN_CERTIFICATES)
     )
 
 
@@ -61,7 +64,7 @@ def build_context(project_root: Path, authorities: Path = HOST_AUTHORITIES) -> i
     """
     files = {name: project_root / name for name in source_files(project_root)}
     for path in authorities.rglob("*.crt"):
-        files[f"{CERTIFICATES}/host/{path.relative_to(authorities).as_posix()}"] = path
+        files[f"{TAKEN_CERTIFICATES}/{path.relative_to(authorities).as_posix()}"] = path
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         # With its folders, as other builders pack it: an engine that has built the one has the other.

@@ -16,7 +16,8 @@ Say = Callable[[str], None]
 
 PHASES = {
     "base": "the tools of the image",
-    "dependencies": "the locked packages, some 200 MB the first time",
+    "packages": "the locked packages, some 30 MB the first time",
+    "dependencies": "the Claude SDK with its program, some 90 MB the first time",
     "runner": "the runner",
 }
 """The stages of the Dockerfile, in words."""

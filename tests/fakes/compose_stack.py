@@ -17,7 +17,6 @@ import docker
 import docker.errors
 import httpx
 
-from orchestrator.container.image_context import CERTIFICATES, HOST_AUTHORITIES
 from tests.fakes.andy_process import until
 from tests.fakes.clearing import clear_engine
 
@@ -186,7 +185,7 @@ def _forget_image(client: docker.APIClient, tag: str) -> None:
 
 
 def _copy_checkout(project: Path, root: Path) -> None:
-    """What git would give, with the authorities of this machine where the documentation wants them."""
+    """What git would give, with the authorities of this machine taken along as the documentation says."""
     for name in SOURCES:
         if (project / name).is_dir():
             shutil.copytree(project / name, root / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
@@ -194,10 +193,7 @@ def _copy_checkout(project: Path, root: Path) -> None:
             (root / name).write_bytes((project / name).read_bytes())
     for name in ("groups", "data", "store", "backups"):
         (root / name).mkdir()
-    for path in HOST_AUTHORITIES.rglob("*.crt"):
-        target = root / CERTIFICATES / "host" / path.relative_to(HOST_AUTHORITIES)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
+    subprocess.run(["make", "certificates"], cwd=root, check=True, capture_output=True)
     # A strict umask would miss the engine's cache, and reach the image.
     for path in (root, *root.rglob("*")):
         path.chmod(FOLDER if path.is_dir() else FILE)

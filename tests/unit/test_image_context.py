@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -9,7 +11,13 @@ import pytest
 from docker.utils import exclude_paths
 
 from orchestrator.container.image_base import PYTHON_IMAGE
-from orchestrator.container.image_context import build_context, source_files, source_hash
+from orchestrator.container.image_context import (
+    DOCKERFILE,
+    TAKEN_CERTIFICATES,
+    build_context,
+    source_files,
+    source_hash,
+)
 from orchestrator.container.image_progress import PHASES
 from orchestrator.errors import ImageNotBuilt
 
@@ -110,3 +118,63 @@ def test_the_dockerfile_has_the_same_default_base_and_the_phases_that_are_told()
     lines = (PROJECT / "container" / "Dockerfile").read_text().splitlines()
     assert f"ARG BASE_IMAGE={PYTHON_IMAGE}" in lines
     assert [line.split(" AS ")[1] for line in lines if line.startswith("FROM ")] == list(PHASES)
+
+
+def instructions(dockerfile: str) -> list[str]:
+    """Each with its continued lines, without comments."""
+    lines = [line for line in (PROJECT / dockerfile).read_text().splitlines() if line and line[0] != "#"]
+    return "\n".join(lines).replace("\\\n", "").splitlines()
+
+
+def shared(dockerfile: str) -> list[str]:
+    """What comes before the stages of an image's own."""
+    found = instructions(dockerfile)
+    return found[: found.index("FROM packages AS dependencies")]
+
+
+def test_an_engine_that_built_one_image_has_the_packages_of_the_other() -> None:
+    assert shared("Dockerfile") == shared(DOCKERFILE)
+    assert any("pip install" in line for line in shared(DOCKERFILE))
+
+
+def test_the_orchestrators_packages_have_those_of_the_agents_in_the_same_version() -> None:
+    def locked(path: str) -> set[str]:
+        lines = (PROJECT / path).read_text().splitlines()
+        return {line.split()[0] for line in lines if line and line[0] not in " #"}
+
+    assert locked("container/requirements.lock") <= locked("requirements.lock")
+
+
+@pytest.mark.parametrize("dockerfile", ["Dockerfile", DOCKERFILE])
+def test_a_build_says_what_takes_long(dockerfile: str) -> None:
+    long = [line for line in instructions(dockerfile) if re.search(r"(apt-get|pip) install", line)]
+    assert len(long) >= 3
+    assert [line for line in long if 'echo "Installing ' not in line] == []
+
+
+def test_compose_takes_this_machines_authorities_as_a_build_of_ours_does(
+    project: Path, tmp_path: Path
+) -> None:
+    authorities, taken = tmp_path / "authorities", project / TAKEN_CERTIFICATES
+    write(authorities / "company" / "root.crt", "PEM")
+    write(authorities / "root.key", "a secret")
+    write(tmp_path / "elsewhere.crt", "by a link")
+    (authorities / "linked.crt").symlink_to(tmp_path / "elsewhere.crt")
+    (authorities / "company").chmod(0o700)
+    write(taken / "old.crt", "of another machine")
+    before = source_hash(project)
+
+    subprocess.run(
+        ["make", "--file", PROJECT / "Makefile", "certificates", f"AUTHORITIES={authorities}"],
+        cwd=project,
+        check=True,
+        capture_output=True,
+    )
+
+    packed = unpacked(project, authorities)
+    found = {path.relative_to(project).as_posix(): path for path in taken.rglob("*")}
+    assert set(found) == {name for name in packed if name.startswith(f"{TAKEN_CERTIFICATES}/")}
+    assert {name: path.stat().st_mode & 0o777 for name, path in found.items()} == {
+        name: packed[name].mode for name in found
+    }
+    assert source_hash(project) == before

@@ -1,0 +1,317 @@
+"""`andy service`: Andy as a unit of systemd, which starts him with the machine and again when he fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import HomeOption, JsonOption, show
+from orchestrator.errors import AndyError, BadRequest, NotRunning, Starting
+
+service_app = App(name="service", help="Andy as a service of systemd.")
+
+SystemOption = Annotated[
+    bool,
+    Parameter(
+        name="--system", negative="", help="A unit of the machine, for root, in the place of your own."
+    ),
+]
+NameOption = Annotated[str, Parameter(help="The unit's name; a second home needs a second one.")]
+UNIT = """\
+# Written by 'andy service install' for {home}
+[Unit]
+Description=Andy, a personal assistant in group chats ({described})
+{after}# As often as it takes: Docker, the port or the network may be late.
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+{user}ExecStart={command}
+WorkingDirectory={home_path}
+{environment}Restart=on-failure
+RestartSec=10
+# Turns have 30 s to end. Only the host is told; what it started, it ends itself.
+KillMode=mixed
+TimeoutStopSec=75
+NoNewPrivileges=yes
+
+[Install]
+WantedBy={wanted_by}
+"""
+SYSTEMD = Path("/run/systemd/system")
+"""Is there where systemd runs the machine."""
+PASSED_ON = ("DOCKER_HOST", "XDG_CONFIG_HOME")
+"""What a shell may say and the unit would not know: where Docker is, and where the owner's lists are."""
+SHOWN = ("LoadState", "UnitFileState", "ActiveState", "SubState", "MainPID", "Result", "NRestarts")
+
+
+class ServiceError(AndyError):
+    """systemd did not do what was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A unit file of one home, of this user or of the machine."""
+
+    name: str
+    home: Path
+    is_system: bool
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}.service"
+
+    @property
+    def path(self) -> Path:
+        if self.is_system:
+            return Path("/etc/systemd/system", self.file_name)
+        config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+        return Path(config, "systemd", "user", self.file_name)
+
+    def systemctl(self, *words: str) -> str:
+        """Run systemctl. Raises `ServiceError` with what it said."""
+        return _run("systemctl", *([] if self.is_system else ["--user"]), *words)
+
+    def check_home(self) -> None:
+        """Refuse to touch a unit that was written for another home, or by somebody else."""
+        if self.path.exists() and f"service install' for {self.home}\n" not in self.path.read_text():
+            raise BadRequest(f"{self.path} is there already, for another home: choose another --name.")
+
+
+def render(unit: Unit, *, runtime: str | None, owner: str | None) -> str:
+    """Return the text of the unit file. `owner` is whom a unit of the machine runs as. Pure but for PATHs."""
+    command = [sys.executable, "-m", "orchestrator", "up", *(["--runtime", runtime] if runtime else [])]
+    kept = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    return UNIT.format(
+        home=unit.home,
+        described=_percent(str(unit.home)),
+        home_path=_percent(str(unit.home)),
+        command=" ".join(_quoted(word, is_command=True) for word in command),
+        environment="".join(
+            f"Environment={_quoted(f'{name}={value}')}\n"
+            for name, value in {"ANDY_HOME": str(unit.home), **kept}.items()
+        ),
+        after="Wants=network-online.target\nAfter=network-online.target docker.service\n"
+        if unit.is_system
+        else "",
+        user=f"User={owner}\n" if owner else "",
+        wanted_by="multi-user.target" if unit.is_system else "default.target",
+    )
+
+
+def _percent(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _quoted(word: str, *, is_command: bool = False) -> str:
+    """A word as systemd reads it: `%` and, in a command, `$` stand for something else."""
+    escaped = _percent(word).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped.replace("$", "$$") if is_command else escaped}"'
+
+
+@service_app.command
+def install(
+    *,
+    system: SystemOption = False,
+    name: NameOption = "andy",
+    print_only: Annotated[
+        bool, Parameter(name="--print", negative="", help="Only show the unit; changes nothing.")
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Have systemd run Andy: at once, with the machine, and again when he fails.
+
+    Where a Docker engine answers now, the unit asks for it by name: while Docker is late after a start of the
+    machine, Andy is started again until it is there, and no agent runs outside of a container.
+
+    Example: `andy service install`
+    """
+    unit = _unit(home, name, is_system=system)
+    runtime = asyncio.run(_runtime(home))
+    text = render(unit, runtime=runtime, owner=_owner(unit.home) if system else None)
+    if print_only:
+        print(text, end="")
+        return
+    _check_systemd()
+    unit.check_home()
+    asyncio.run(_check_free(unit, home))
+    try:
+        unit.path.parent.mkdir(parents=True, exist_ok=True)
+        unit.path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        mend = "say it with sudo" if system else "mend its permissions"
+        raise ServiceError(f"{unit.path} cannot be written ({error.strerror}): {mend}.") from error
+    unit.systemctl("daemon-reload")
+    unit.systemctl("enable", unit.file_name)
+    unit.systemctl("restart", unit.file_name)
+    print(f"Andy runs as {unit.file_name}, from {unit.path}. See 'andy service status'.")
+    if not system:
+        print(_keep_after_logout())
+
+
+@service_app.command
+def uninstall(*, system: SystemOption = False, name: NameOption = "andy", home: HomeOption = None) -> None:
+    """Stop Andy and take the unit away. The home stays.
+
+    Example: `andy service uninstall`
+    """
+    unit = _unit(home, name, is_system=system)
+    _check_systemd()
+    if not unit.path.exists():
+        raise BadRequest(
+            f"There is no {unit.path}: see 'andy service status', with --system for the machine's."
+        )
+    unit.check_home()
+    unit.systemctl("disable", "--now", unit.file_name)
+    unit.path.unlink(missing_ok=True)
+    unit.systemctl("daemon-reload")
+    print(f"{unit.file_name} is taken away.")
+
+
+@service_app.command
+def status(
+    *,
+    system: SystemOption = False,
+    name: NameOption = "andy",
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Tell what systemd knows of Andy; what he does himself tells 'andy status'.
+
+    Example: `andy service status`
+    """
+    unit = _unit(home, name, is_system=system)
+    _check_systemd()
+    said = unit.systemctl("show", unit.file_name, f"--property={','.join(SHOWN)}")
+    known = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    found = {
+        "unit": unit.file_name,
+        "file": str(unit.path),
+        "installed": unit.path.exists(),
+        "enabled": known.get("UnitFileState") == "enabled",
+        "active": known.get("ActiveState") == "active",
+        "state": f"{known.get('ActiveState', 'unknown')} ({known.get('SubState', '')})",
+        "pid": int(known.get("MainPID") or 0) or None,
+        "restarts": int(known.get("NRestarts") or 0),
+        "lingers": None if system else _lingers(),
+    }
+    show(found, _status_lines, as_json=as_json)
+
+
+def _status_lines(found: dict[str, Any]) -> list[str]:
+    if not found["installed"]:
+        return [f"There is no {found['file']}: 'andy service install' writes it."]
+    yes = {True: "yes", False: "no"}
+    lines = [
+        f"unit      {found['unit']}, {found['file']}",
+        f"state     {found['state']}" + (f", process {found['pid']}" if found["pid"] else ""),
+        f"restarts  {found['restarts']}",
+        f"at boot   {yes[found['enabled']]}",
+    ]
+    if found["lingers"] is not None:
+        mend = "" if found["lingers"] else f": '{_linger_command()}' keeps him when nobody is logged in"
+        lines.append(f"lingers   {yes[found['lingers']]}{mend}")
+    return lines
+
+
+def _unit(home: Path | None, name: str, *, is_system: bool) -> Unit:
+    from orchestrator.cli.terminal import home_of
+
+    if not (name and name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
+        raise BadRequest(f"'{name}' is no name of a unit: use letters, digits and dashes.")
+    root = home_of(home).root
+    if not str(root).isprintable():
+        raise BadRequest(f"{root!r} cannot stand in a unit: choose a home with a plain name.")
+    return Unit(name=name, home=root, is_system=is_system)
+
+
+def _check_systemd() -> None:
+    from orchestrator.own_container import own_id
+
+    if own_id() is not None:
+        raise ServiceError("Andy is a container here: Docker itself starts him again.")
+    if not SYSTEMD.is_dir():
+        raise ServiceError(
+            "systemd does not run this machine: 'andy service install --print' shows the unit."
+        )
+
+
+async def _check_free(unit: Unit, home: Path | None) -> None:
+    """Refuse while another process than the unit's has the home."""
+    from orchestrator.cli import terminal
+
+    shown = unit.systemctl("show", unit.file_name, "--property=ActiveState")
+    if "ActiveState=active" in shown:
+        return
+    try:
+        await terminal.status(home)
+    except Starting:
+        pass
+    except NotRunning:
+        return
+    raise BadRequest(f"Andy is running on {unit.home} already: stop him where he runs, and try again.")
+
+
+async def _runtime(home: Path | None) -> str | None:
+    """`docker` where the settings leave it open and an engine answers now."""
+    from orchestrator.cli import terminal
+    from orchestrator.container import docker_engine
+    from orchestrator.errors import ContainerError
+
+    if terminal.settings_of(terminal.home_of(home)).andy_runtime != "auto":
+        return None
+    try:
+        await docker_engine.probe()
+    except ContainerError:
+        return None
+    return "docker"
+
+
+def _owner(home: Path) -> str:
+    """Whose the home is: whom a unit of the machine runs as."""
+    try:
+        return home.owner()
+    except (KeyError, OSError) as error:
+        raise ServiceError(f"{home} belongs to no user that this machine knows.") from error
+
+
+def _keep_after_logout() -> str:
+    """Have this user's services live on without a login; tells what is so."""
+    if not _lingers():
+        try:
+            _run("loginctl", "enable-linger")
+        except ServiceError:
+            return f"He ends when you log out. To keep him: {_linger_command()}"
+    return "He goes on when you log out, and starts with the machine."
+
+
+def _lingers() -> bool:
+    try:
+        return "Linger=yes" in _run("loginctl", "show-user", str(os.geteuid()), "--property=Linger")
+    except ServiceError:
+        return False  # this user has no session, and none is kept
+
+
+def _linger_command() -> str:
+    import getpass
+
+    return f"sudo loginctl enable-linger {shlex.quote(getpass.getuser())}"
+
+
+def _run(*words: str) -> str:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    except FileNotFoundError as error:
+        raise ServiceError(f"{words[0]} is missing: this machine has no systemd.") from error
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split()) or f"it ended with code {done.returncode}"
+        raise ServiceError(f"'{shlex.join(words)}' failed: {said}")
+    return done.stdout

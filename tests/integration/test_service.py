@@ -1,0 +1,197 @@
+"""Andy as a unit of systemd: its text as systemd itself reads it, and what is asked of systemctl."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import service
+from orchestrator.cli.main import app
+from orchestrator.errors import AndyError, EngineGone
+from orchestrator.home import Home
+
+STAND_IN = """#!/bin/sh
+echo "$(basename "$0") $*" >>"$CALLS"
+case "$*" in
+*--property=Linger) echo "Linger=$LINGER" ;;
+*" show "*|show*) printf 'LoadState=loaded\\nUnitFileState=enabled\\nActiveState=%s\\n' "$ACTIVE"
+    printf 'SubState=running\\nMainPID=4242\\nNRestarts=3\\n' ;;
+*fails*) echo "Failed to enable: no" >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that systemd runs, as far as the command line can tell: it writes down what it is asked."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("systemctl", "loginctl"):
+        (programs / name).write_text(STAND_IN)
+        (programs / name).chmod(0o755)
+    made = tmp_path / "calls"
+    made.touch()
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(made))
+    monkeypatch.setenv("LINGER", "yes")
+    monkeypatch.setenv("ACTIVE", "inactive")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(service, "SYSTEMD", tmp_path)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gone() -> None:
+        raise EngineGone
+
+    monkeypatch.setattr("orchestrator.container.docker_engine.probe", gone)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Of a name that systemd would take for several words, and for something else."""
+    made = tmp_path / "my 100%h $HOME"
+    made.mkdir()
+    return made
+
+
+def andy(home: Path, *words: str) -> None:
+    app(["service", *words, "--home", str(home)], result_action="return_value")
+
+
+@pytest.mark.parametrize("of_machine", [False, True], ids=["user", "machine"])
+@pytest.mark.parametrize("has_engine", [False, True], ids=["", "docker"])
+def test_systemd_finds_nothing_wrong_with_the_unit(
+    home, tmp_path, capsys, monkeypatch, of_machine, has_engine
+):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is missing: apt-get install systemd")
+    if has_engine:
+        monkeypatch.setattr("orchestrator.container.docker_engine.probe", answers)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/user/1000/docker.sock")
+    andy(home, "install", "--print", *(["--system"] if of_machine else []))
+    text = capsys.readouterr().out
+    (tmp_path / "andy.service").write_text(text)
+
+    seen = subprocess.run(
+        [
+            "systemd-analyze",
+            *([] if of_machine else ["--user"]),
+            "verify",
+            "--man=no",
+            tmp_path / "andy.service",
+        ],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (seen.returncode, seen.stdout + seen.stderr) == (0, ""), text
+    assert ('"--runtime" "docker"' in text) is has_engine
+    assert (f"User={home.owner()}" in text) is of_machine
+    assert 'Environment="DOCKER_HOST=unix:///run/user/1000/docker.sock"' in text
+    assert 'my 100%%h $HOME"' in text
+
+
+async def answers() -> None:
+    """As an engine that is there."""
+
+
+def test_it_is_installed_and_taken_away(home, calls, capsys):
+    andy(home, "install")
+
+    unit = Path(os.environ["XDG_CONFIG_HOME"], "systemd", "user", "andy.service")
+    assert f"for {home}\n" in unit.read_text()
+    assert [line for line in calls.read_text().splitlines() if " show" not in line] == [
+        "systemctl --user daemon-reload",
+        "systemctl --user enable andy.service",
+        "systemctl --user restart andy.service",
+    ]
+    assert "goes on when you log out" in capsys.readouterr().out
+    andy(home, "uninstall")
+    assert not unit.exists()
+    assert "systemctl --user disable --now andy.service" in calls.read_text()
+    with pytest.raises(AndyError, match="There is no"):
+        andy(home, "uninstall")
+
+
+def test_one_who_would_end_with_the_login_is_kept_or_it_is_told_how(home, calls, capsys, monkeypatch):
+    monkeypatch.setenv("LINGER", "no")
+    andy(home, "install")
+    assert "loginctl enable-linger" in calls.read_text()
+
+    loginctl = Path(os.environ["PATH"].split(":")[0], "loginctl")
+    loginctl.write_text("#!/bin/sh\nexit 1\n")
+    capsys.readouterr()
+    andy(home, "install")
+    assert "He ends when you log out. To keep him: sudo loginctl enable-linger " in capsys.readouterr().out
+
+
+def test_its_state_is_told(home, calls, capsys, monkeypatch):
+    monkeypatch.setenv("ACTIVE", "active")
+    andy(home, "status")
+    assert "'andy service install' writes it" in capsys.readouterr().out
+
+    andy(home, "install")
+    capsys.readouterr()
+    andy(home, "status", "--json")
+    found = json.loads(capsys.readouterr().out)
+    names = ("installed", "enabled", "active", "state", "pid", "restarts", "lingers")
+    assert [found[name] for name in names] == [True, True, True, "active (running)", 4242, 3, True]
+    andy(home, "status")
+    assert "state     active (running), process 4242" in capsys.readouterr().out
+
+
+def test_the_unit_of_another_home_is_left_alone(home, calls, tmp_path):
+    andy(home, "install")
+    other = tmp_path / "other"
+    other.mkdir()
+
+    for action in ("install", "uninstall"):
+        with pytest.raises(AndyError, match="for another home: choose another --name"):
+            andy(other, action)
+    andy(other, "install", "--name", "andy-two")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("install", "--name", "fails"),
+            "'systemctl --user enable fails.service' failed: Failed to enable: no",
+        ),
+        (("install", "--name", "../up"), "is no name of a unit"),
+        (("status", "--name", ""), "is no name of a unit"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(home, calls, words, told):
+    with pytest.raises(AndyError, match=told) as failure:
+        andy(home, *words)
+
+    assert "\n" not in str(failure.value)
+
+
+def test_a_home_that_runs_by_hand_is_not_run_twice(home, calls):
+    Home(home).make()
+
+    with (
+        Home(home).starting(now_ms=1_790_000_000_000),
+        pytest.raises(AndyError, match="already: stop him where he runs"),
+    ):
+        andy(home, "install")
+    assert "enable" not in calls.read_text()
+
+
+def test_without_systemd_it_is_said_how_to_see_the_unit(home, calls, monkeypatch):
+    monkeypatch.setattr(service, "SYSTEMD", home / "nothing")
+
+    with pytest.raises(AndyError, match="'andy service install --print' shows the unit"):
+        andy(home, "install")
+    assert calls.read_text() == ""
