@@ -101,6 +101,8 @@ class Dashboard:
     created_ms: int
     rules_last_ms: int | None = None
     rules_next_ms: int = 0
+    zone: str | None = None
+    """By whose days the deadlines were counted last."""
     worker_last_ms: int | None = None
     worker_revision: int | None = None
     worker_digest: str | None = None

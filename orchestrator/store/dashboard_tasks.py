@@ -68,6 +68,28 @@ async def count(tx: Tx, folder: Folder, status: Status | None = None) -> int:
     return int((await returned(cursor))["n"])
 
 
+async def days(tx: Tx, folder: Folder) -> list[str]:
+    """Return all days that are deadlines of a group's tasks."""
+    rows = await tx.execute_fetchall(
+        "SELECT DISTINCT deadline_date AS day FROM dashboard_tasks"
+        " WHERE group_folder = ? AND deadline_date IS NOT NULL",
+        (folder,),
+    )
+    return [row["day"] for row in rows]
+
+
+async def move_day(tx: Tx, folder: Folder, day: str, *, at_ms: int, version: int) -> int:
+    """Let a day that is a deadline begin at another moment; return how many tasks that changes."""
+    cursor = await tx.execute(
+        """
+        UPDATE dashboard_tasks SET deadline_ms = :at, version = :version
+        WHERE group_folder = :folder AND deadline_date = :day AND deadline_ms <> :at
+        """,
+        {"at": at_ms, "version": version, "folder": folder, "day": day},
+    )
+    return cursor.rowcount
+
+
 async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
     """The ids that begin with `prefix`."""
     rows = await tx.execute_fetchall(

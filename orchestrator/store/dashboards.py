@@ -61,6 +61,10 @@ async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
     )
 
 
+async def note_zone(tx: Tx, folder: Folder, zone: str) -> None:
+    await tx.execute("UPDATE dashboards SET zone = ? WHERE group_folder = ?", (zone, folder))
+
+
 async def note_worker(tx: Tx, folder: Folder, *, now_ms: int, revision: int, digest: str) -> None:
     """Note what a model was shown last."""
     await tx.execute(
@@ -125,6 +129,7 @@ def _from_row(row: sqlite3.Row) -> Dashboard:
         created_ms=row["created_ms"],
         rules_last_ms=row["rules_last_ms"],
         rules_next_ms=row["rules_next_ms"],
+        zone=row["zone"],
         worker_last_ms=row["worker_last_ms"],
         worker_revision=row["worker_revision"],
         worker_digest=row["worker_digest"],

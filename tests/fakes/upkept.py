@@ -14,7 +14,7 @@ from orchestrator.dashboard.upkeep.mode import Mode, mode_of
 from orchestrator.dashboard.upkeep.rounds import Rounds, Ties
 from orchestrator.models import Run, Turn
 from orchestrator.store import dashboard_rounds, groups
-from tests.fakes.dashboards import FOLDER, SEOUL
+from tests.fakes.dashboards import FOLDER
 from tests.fakes.notified import NotifiedHouse
 
 BEAT_SECONDS = 1800
@@ -37,7 +37,7 @@ class UpkeptHouse(NotifiedHouse):
             clock=house.clock,
             bus=house.bus,
             hints=house.hints,
-            zone_of=lambda _: SEOUL,
+            zone_of=lambda _: self.hours.zone,
             can_deliver=lambda _: True,
         )
         ties = Ties(
@@ -86,7 +86,9 @@ class UpkeptHouse(NotifiedHouse):
                 "UPDATE turns SET state = 'running', run_id = ?, started_ms = 1 WHERE id = ?",
                 (run.id, turn.id),
             )
-            asked = await worker.ask(tx, turn.id, FOLDER, zone=SEOUL, now_ms=self.house.clock.now_ms())
+            asked = await worker.ask(
+                tx, turn.id, FOLDER, zone=self.hours.zone, now_ms=self.house.clock.now_ms()
+            )
         await self.house.take(run, Ack(n=1, turn=turn.id))
         return turn, run, asked
 

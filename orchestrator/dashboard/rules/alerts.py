@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
@@ -40,6 +40,8 @@ TODAY, OVERDUE = "deadline:today", "deadline:over"
 """Causes of alerts: a day before a deadline, two hours before a moment, on the day itself, and after it."""
 ABOUT_DEADLINES = (DAY_BEFORE, HOURS_BEFORE, TODAY, OVERDUE)
 SILENT, STAGNANT, BLOCKED = "progress:72h", "progress:120h", "blocked:48h"
+ZONES_APART_MS = 26 * HOUR_MS
+"""A day may begin so much earlier or later when its group goes by the clocks of another zone."""
 OVERDUE_NEWS_MS = 7 * DAY_MS
 """What is overdue for longer is no news: a store of an earlier version may hold years of it."""
 
@@ -116,7 +118,7 @@ def _deadline(task: Task, scene: Scene) -> Iterator[Step]:
 
 
 def _before(task: Task, deadline: Deadline, scene: Scene, cause: str, before_ms: int) -> Iterator[Step]:
-    if _was_told(task.id, (cause,), scene, since_ms=deadline.at_ms - before_ms):
+    if _was_told(task.id, cause, scene, since_ms=_begins_ms(deadline, deadline.at_ms - before_ms)):
         return
     due_ms = slots.settled(
         _ideal_ms(deadline, before_ms, scene.hours),
@@ -135,7 +137,9 @@ def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
 
 def _today(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
     """In the morning of the day itself, or at once if that is past; not beside one that comes late today."""
-    if _was_told(task.id, (DAY_BEFORE, TODAY), scene, since_ms=deadline.at_ms):
+    if _was_told(task.id, TODAY, scene, since_ms=_begins_ms(deadline, deadline.at_ms)):
+        return
+    if _was_told(task.id, DAY_BEFORE, scene, since_ms=deadline.at_ms):
         return
     morning_ms = scene.hours.moment(scene.hours.day_of(scene.now_ms), MORNING)
     yield from _alert(task, deadline, scene, TODAY, max(morning_ms, scene.now_ms))
@@ -144,7 +148,8 @@ def _today(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
 def _overdue(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
     """Tell once that it is over: at the moment, or in the morning after the day; not who was asked since."""
     over_ms = slots.end_ms(deadline, scene.hours)
-    if scene.now_ms - over_ms > OVERDUE_NEWS_MS or _was_told(task.id, (OVERDUE,), scene, since_ms=over_ms):
+    since_ms = _begins_ms(deadline, over_ms)
+    if scene.now_ms - over_ms > OVERDUE_NEWS_MS or _was_told(task.id, OVERDUE, scene, since_ms=since_ms):
         return
     if (scene.last_asked(task.id, QuestionType.DEADLINE_CHECK) or 0) >= over_ms:
         yield Skip(row_id=task.id, what=OVERDUE, why="asked since")
@@ -168,10 +173,15 @@ def _alert(task: Task, deadline: Deadline, scene: Scene, cause: str, due_ms: int
     )
 
 
-def _was_told(row_id: str, causes: Collection[str], scene: Scene, *, since_ms: int) -> bool:
+def _begins_ms(deadline: Deadline, at_ms: int) -> int:
+    """The earliest moment at which something may have been told that belongs to `at_ms` of a deadline."""
+    return at_ms if deadline.is_timed else at_ms - ZONES_APART_MS
+
+
+def _was_told(row_id: str, cause: str, scene: Scene, *, since_ms: int) -> bool:
     """Whether it was told, or a person cancelled it, since then: earlier means another deadline."""
     return any(
-        row.cause in causes and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
+        row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
         for row in scene.past.told.get(row_id, ())
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from orchestrator.dashboard.models import (
+    Actor,
     Intent,
     Notification,
     NotificationStatus,
@@ -39,7 +40,11 @@ TASK_CANCELLED = "Task cancelled"
 TASK_GONE = "Task gone"
 QUESTION_CLOSED = "Question closed"
 OUT_OF_DATE = "Out of date"
-HOUSE_REASONS = (DEADLINE_MOVED, TASK_COMPLETED, TASK_CANCELLED, TASK_GONE, QUESTION_CLOSED, OUT_OF_DATE)
+ZONE_CHANGED = "Time zone changed"
+HOUSE_REASONS = (
+    *(DEADLINE_MOVED, TASK_COMPLETED, TASK_CANCELLED, TASK_GONE, QUESTION_CLOSED),
+    *(OUT_OF_DATE, ZONE_CHANGED),
+)
 """Why the house cancels: such a row says nothing of what somebody wants."""
 MAX_LISTED = 200
 _FIELDS = {"message": "message", "due_ms": "scheduled_at", "priority": "priority"}
@@ -223,6 +228,13 @@ async def cancel_of_question(work: Work, question_id: str) -> int:
     for one in open_ones:
         await _end(work, one, QUESTION_CLOSED)
     return len(open_ones)
+
+
+async def cancel_of_rules(work: Work, reason: str) -> None:
+    """Cancel all that are to come and that rules have made: they make them again where they are needed."""
+    for one in await dashboard_notifications.to_come(work.tx, work.folder):
+        if one.cause is not None and one.created_by is Actor.WORKER:
+            await _end(work, one, reason)
 
 
 async def sweep(work: Work) -> int:

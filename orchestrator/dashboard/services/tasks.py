@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 from orchestrator.dashboard.models import MAX_TITLE_CHARS, Deadline, Priority, Status, Task
@@ -140,6 +141,24 @@ async def set_recurring(
     days_shown = told.recurring(task)
     text = f"noted as done again on {days_shown}" if days_shown else "noted as done once"
     return Result(text=f"Task {task.id} is {text}.", data=told.task(task, work.zone))
+
+
+async def follow_zone(work: Work, *, is_news: bool) -> None:
+    """Count the days of deadlines by the clocks of the group's zone, and what rules have made for them.
+
+    What people asked for stays at its moment. `is_news` is false where nobody knows which zone it was before:
+    then only days that are not as they should be tell that it was another.
+    """
+    days = await dashboard_tasks.days(work.tx, work.folder)
+    begins = {day: when.day_deadline(date.fromisoformat(day), work.zone, text="").at_ms for day in days}
+    version = await work.version()
+    moved = 0
+    for day, at_ms in begins.items():
+        moved += await dashboard_tasks.move_day(work.tx, work.folder, day, at_ms=at_ms, version=version)
+    if is_news or moved:
+        await notifications.cancel_of_rules(work, notifications.ZONE_CHANGED)
+        await dashboards.wake_rules(work.tx, work.folder, now_ms=work.now_ms)
+    await dashboards.note_zone(work.tx, work.folder, work.zone.key)
 
 
 def _changed(work: Work, task: Task, changes: Changes) -> Task:

@@ -12,6 +12,7 @@ import structlog
 from orchestrator.clock import Clock
 from orchestrator.dashboard.models import Actor, Dashboard, Hand, Snapshot
 from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.services import tasks
 from orchestrator.dashboard.services.work import Work
 from orchestrator.dashboard.upkeep import cycle, judging
 from orchestrator.dashboard.upkeep.judging import PERIODS, Digest
@@ -29,7 +30,10 @@ log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 30.0
 KEPT_MS = 30 * 24 * 3_600_000
 """So long what a cycle did can be looked up."""
-ENDS = frozenset({"turn.answered", "turn.failed", "dashboard.changed", "command.dashboard"})
+ENDS = frozenset(
+    {"turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured"}
+)
+"""After these it is worth looking: a turn has ended, a task was changed, or a group's zone may be another."""
 NO_MODEL = "no model is configured for this group"
 
 
@@ -64,6 +68,7 @@ class Rounds:
     async def beat(self) -> float:
         """Do all that is due; tells in how many seconds to look again."""
         await self._settle_models()
+        await self._follow_zones()
         async with self._database.transaction() as tx:
             await dashboard_rounds.hasten(tx)
             due = await dashboards.due_for_rules(tx, self._clock.now_ms())
@@ -74,6 +79,19 @@ class Rounds:
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
+
+    async def _follow_zones(self) -> None:
+        """Have each dashboard count days by the clocks of its group: somebody may have changed its zone."""
+        async with self._database.reading() as tx:
+            zones = {group.folder: self._ties.hours_of(group).zone.key for group in await groups.every(tx)}
+            boards = await dashboards.every(tx)
+        for folder in [one.folder for one in boards if zones.get(one.folder, one.zone) != one.zone]:
+            async with self._database.transaction() as tx:
+                dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
+                assert dashboard is not None
+                hand = Hand(actor=Actor.WORKER, now_ms=self._clock.now_ms())
+                work = self._ties.work(tx, group, hand)
+                await tasks.follow_zone(work, is_news=dashboard.zone is not None)
 
     async def look_after(self, folder: Folder) -> None:
         """Have the rules look at one dashboard, and a model if that is called for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -359,6 +360,75 @@ async def test_late_news_of_a_deadline_is_told_once(house):
         await house.house.rows("SELECT 1 FROM cross_session_notifications WHERE event_type LIKE '%expired'")
         == []
     )
+
+
+# The clocks of another zone
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+async def test_days_and_what_is_told_of_them_follow_the_group_to_another_zone(house):
+    """At 09:00 of Seoul it is one in the night in Berlin."""
+    mine = a_notification("n_mine", due="2026-02-10 12:00", created_by=Actor.USER, task_id=None)
+    quiet = a_task("task_2", last_update_ms=at("2026-02-03 09:00"))
+    await house.put(a_task(deadline="2026-02-10", pct=70), quiet, mine)
+    house.is_now("2026-02-09 08:30")
+    await house.rounds.beat()
+    before = {row["cause"]: row for row in await house.notifications()}
+    assert {before["deadline:24h"]["due_ms"], before["progress:120h"]["due_ms"]} == {at("2026-02-09 09:00")}
+
+    house.hours = Hours(zone=BERLIN)
+    await house.rounds.beat()
+    (task,) = await house.house.rows(
+        "SELECT deadline_ms FROM dashboard_tasks WHERE deadline_date IS NOT NULL"
+    )
+    assert task["deadline_ms"] == at("2026-02-10 00:00", BERLIN)
+    after = {row["cause"]: row for row in await house.notifications() if row["status"] == "pending"}
+    assert after["deadline:24h"]["due_ms"] == at("2026-02-09 09:00", BERLIN)
+    assert after["progress:120h"]["due_ms"] == at("2026-02-09 09:00", BERLIN)
+    assert after[None]["due_ms"] == at("2026-02-10 12:00"), "a moment that somebody asked for"
+    gone = await house.row(before["deadline:24h"]["id"])
+    assert (gone.status.value, gone.cancel_reason) == ("cancelled", "Time zone changed")
+
+
+@pytest.mark.parametrize(
+    ("zone", "now"),
+    [
+        ("America/Los_Angeles", "2026-02-10 01:10"),  # 08:10 of the 9th there
+        ("Pacific/Kiritimati", "2026-02-09 09:10"),
+    ],
+)
+async def test_what_was_told_is_not_told_again_in_another_zone(house, zone, now):
+    await house.put(a_task(deadline="2026-02-10", pct=70))
+    house.is_now("2026-02-09 08:30")
+    await house.rounds.beat()
+    async with house.delivering():
+        await house.look("2026-02-09 09:00")
+        await house.until_quiet()
+        house.hours = Hours(zone=ZoneInfo(zone))
+        house.is_now(now)
+        await house.rounds.beat()
+    assert [row["status"] for row in await house.notifications() if row["cause"] == "deadline:24h"] == [
+        "delivered"
+    ]
+
+
+async def test_a_store_of_before_zones_were_noted_is_put_right_and_else_left_alone(house):
+    await house.put(
+        a_task(deadline="2026-02-12"),
+        a_task("task_2", deadline="2026-02-10"),
+        a_notification("n_2", task_id="task_2", cause="deadline:24h", created_by=Actor.WORKER),
+    )
+    house.is_now("2026-02-09 08:30")
+    await house.rounds.beat()
+    assert (await house.row("n_2")).status.value == "pending"
+    async with house.house.database.transaction() as tx:
+        await tx.execute("UPDATE dashboards SET zone = NULL")
+        await tx.execute("UPDATE dashboard_tasks SET deadline_ms = deadline_ms + 1 WHERE id = 'task_001'")
+    await house.rounds.beat()
+    assert (await house.row("n_2")).status.value == "cancelled"
+    rows = await house.house.rows("SELECT deadline_ms FROM dashboard_tasks WHERE id = 'task_001'")
+    assert rows[0]["deadline_ms"] == at("2026-02-12 00:00")
 
 
 # Who keeps it up
