@@ -100,7 +100,10 @@ def hydrated(
     told = _told(context, workflow, exclude)
     if not (told.window or told.summary or _has_meta(told)):
         return Hydrated()
-    told = _fitting(_meta_fitting(told, counter), counter)
+    shared = _meta_fitting(told, counter)
+    fitted = _fitting(shared, counter)
+    # Where something of more worth had to go, what it leaves free is not for decisions and files.
+    told = _refilled(fitted, told, counter) if fitted is shared else fitted
     lines = _lines(told)
     newest = max((ms_of(message.ts) for message in told.window), default=ms_of(context.updated_at))
     return Hydrated(
@@ -252,6 +255,27 @@ def _fitting(told: _Told, counter: TokenCounter) -> _Told:
             break
         told = smaller
     return told
+
+
+def _refilled(told: _Told, whole: _Told, counter: TokenCounter) -> _Told:
+    """Take the newest decisions and files of `whole` back in that have room: their share is of a full text."""
+    wider = [replace(told, decisions=_newest(whole.decisions, n)) for n in range(len(whole.decisions) + 1)]
+    told = _widest(told, wider[len(told.decisions) + 1 :], counter)
+    wider = [replace(told, files=_newest(whole.files, n)) for n in range(len(whole.files) + 1)]
+    return _widest(told, wider[len(told.files) + 1 :], counter)
+
+
+def _widest(told: _Told, wider: Iterable[_Told], counter: TokenCounter) -> _Told:
+    """Return the last of ever wider texts that fits, before the first that does not."""
+    for one in wider:
+        if not _fits(_lines(one), counter):
+            break
+        told = one
+    return told
+
+
+def _newest(texts: tuple[str, ...], number: int) -> tuple[str, ...]:
+    return texts[len(texts) - number :]
 
 
 def _smaller(told: _Told) -> _Told | None:

@@ -276,6 +276,27 @@ def test_what_has_no_room_goes_in_the_order_of_its_worth():
         assert gone not in text
 
 
+def test_decisions_and_files_take_the_room_that_nothing_else_needs():
+    memory = Memory(
+        last_decisions=tuple(f"Decision {n} " + "word " * 35 for n in range(20)),
+        open_files=tuple(f"folder/{n}/" + "long-name-" * 10 for n in range(20)),
+    )
+
+    told = hydrated(context(question(1, "And now?"), memory=memory), EMPTY, COUNTER, now_ms=LATER)
+
+    for n in range(20):
+        assert f"Decision {n} " in told.text
+        assert f"folder/{n}/" in told.text
+    assert told.tokens <= TOKEN_LIMIT
+
+    crowded = memory.model_copy(update={"open_files": tuple(f"{n}/" + "x" * 290 for n in range(20))})
+    told = hydrated(context(question(1, "And now?"), memory=crowded), EMPTY, COUNTER, now_ms=LATER)
+    assert len(told.text) <= CHAR_LIMIT
+    assert "Decision 0 " in told.text
+    assert ('"19/' in told.text, '"0/' in told.text) == (True, False)
+    assert len(told.text) > CHAR_LIMIT - 400
+
+
 def test_a_row_of_blanks_is_few_tokens_and_still_no_more_than_9500_characters():
     blank = context(question(1, "Q" + " " * 20_000 + "?"), question(2, "And" + " " * 12_000 + "now?"))
 
