@@ -60,13 +60,42 @@ _BARE = re.compile(
     # After a colon a short word is prose: `the secret: patience`.
     rf"|((?:{_SECRETS}){_EQUALS_OR_COLON}){_BARE_VALUE}\S{{11,}}"
 )
+
+# In plain words: `my password for the wifi is hunter2`, `비밀번호는 hunter2야`.
+_OF_WHAT = r"(?:[ \t]{1,4}(?:for|of|to|on|at|in)(?:[ \t]{1,4}[^\s:]{1,40}){1,5}?)?"
+_IS = (
+    r"(?:(?:['’]s|[ \t]{1,4}(?:is|are|was|were|to|will[ \t]be|has[ \t]been))"
+    r"(?:[ \t]{1,4}(?:now|still|just|again|set[ \t]to))?[ \t]{0,4}:?|:)[ \t]{1,4}"
+)
+# What people say of a password without telling it.
+_NOT_TOLD = (
+    r"(?!(?:a|an|the|my|your|our|his|her|their|its|this|that|it|they|what|which|where|who|how|when|if|and|or|"
+    r"not|no|never|also|too|so|very|now|still|just|again|only|always|already|set|in|on|at|to|for|from|with|by|"
+    r"wrong|incorrect|invalid|right|correct|ok|okay|fine|good|bad|weak|strong|short|long|empty|missing|needed|"
+    r"required|expired|reset|changed|lost|forgotten|known|unknown|saved|stored|kept|safe|secret|hidden|same|"
+    r"given|sent|shared|told|leaked|stolen|different|new|old|due|be|being|been|get|use|open|enter|log|do|make|work|working)(?![\w'-]))"
+)
+_TOLD = r"(?!\[redacted\])(?:\"[^\"\r\n]{1,200}\"|\S+)"
+_SAID = re.compile(
+    rf"(?i)(?<![a-z])((?:password|passwd|passcode|pwd)s?{_OF_WHAT}{_IS}){_NOT_TOLD}{_TOLD}"
+    # Several words, to the end of the sentence.
+    rf"|(?<![a-z])(passphrase{_OF_WHAT}{_IS})(?!(?:not|never|too|the|a|in|on|now|still|wrong|stored|saved|kept|"
+    r"required|needed|changed|\[redacted\]))[^\r\n.,;!?]+"
+    rf"|(?<![a-z])(pin(?:[ -]?(?:code|number))?{_OF_WHAT}{_IS})(?=\D?\d{{3}}){_TOLD}"
+    rf"|(?<![a-z])((?:secret|token|(?:api|access|private|secret)[ _-]?key){_OF_WHAT}{_IS})"
+    rf"(?=[^\s\d]{{0,199}}\d)(?=\S{{8}}){_TOLD}"
+    # Prose goes on in Korean letters, a password does not begin with one.
+    r"|((?:비밀번호|비번|패스워드|암호)(?:(?:은|는|이|가|을|를)[ \t]{0,4}|[ \t]{1,4}))"
+    rf"(?=[!-~])(?![=:\[]){_TOLD}"
+)
+_SAID_WORDS = ("pass", "pwd", "pin", "key", "secret", "token", "비밀번호", "비번", "패스워드", "암호")
 _PASSWORD_WORDS = ("pass", "pwd", "비밀번호", "패스워드", "암호")
 _SECRET_WORDS = ("secret", "api", "key", "credential", "token")
 
 
 def redact(text: str) -> str:
     """Return `text` with every secret of a known shape replaced by `[redacted]`."""
-    if len(text) < SHORTEST and "=" not in text and ":" not in text:
+    if len(text) < SHORTEST and not _has(text, ("=", ":", "비번", "암호", "비밀번호", "패스워드")):
         return text
     for _ in range(MOST_PASSES):
         before, text = text, _once(text)
@@ -89,6 +118,8 @@ def _once(text: str) -> str:
     if _has(folded, _PASSWORD_WORDS + _SECRET_WORDS):
         text = _QUOTED.sub(lambda found: f"{found[1]}{found[2][0]}{GONE}{found[2][0]}", text)
         text = _BARE.sub(lambda found: f"{found[1] or found[2]}{GONE}", text)
+    if _has(folded, _SAID_WORDS):
+        text = _SAID.sub(lambda found: f"{found[found.lastindex or 0]}{GONE}", text)
     return text
 
 

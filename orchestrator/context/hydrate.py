@@ -258,7 +258,7 @@ def _fitting(told: _Told, counter: TokenCounter) -> _Told:
 
 
 def _refilled(told: _Told, whole: _Told, counter: TokenCounter) -> _Told:
-    """Take the newest decisions and files of `whole` back in that have room: their share is of a full text."""
+    """Take the newest decisions and files of `whole` back in that have room."""
     wider = [replace(told, decisions=_newest(whole.decisions, n)) for n in range(len(whole.decisions) + 1)]
     told = _widest(told, wider[len(told.decisions) + 1 :], counter)
     wider = [replace(told, files=_newest(whole.files, n)) for n in range(len(whole.files) + 1)]

@@ -84,6 +84,48 @@ def test_prose_stays(text: str):
     assert redact(text) == text
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("my password is hunter2", "my password is [redacted]"),
+        ("The wifi password is now: hunter2, ok?", "The wifi password is now: [redacted] ok?"),
+        ("the password for the guest wifi is hunter2", "the password for the guest wifi is [redacted]"),
+        ("Password for netflix: hunter2", "Password for netflix: [redacted]"),
+        ("I changed the password to Blue42!", "I changed the password to [redacted]"),
+        ('my password is "open sesame now" ok', "my password is [redacted] ok"),
+        ("my passphrase is correct horse battery staple. Bye", "my passphrase is [redacted]. Bye"),
+        ("the pin code for the door is 4711", "the pin code for the door is [redacted]"),
+        ("my api key is abcdef123456", "my api key is [redacted]"),
+        ("비밀번호는 hunter2야", "비밀번호는 [redacted]"),
+        ("와이파이 비번 a1b2", "와이파이 비번 [redacted]"),
+        ("비번을 hunter2로 바꿨어", "비번을 [redacted] 바꿨어"),
+    ],
+)
+def test_a_password_in_plain_words_goes(said: str, kept: str):
+    assert redact(said) == kept
+    assert redact(kept) == kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my password is not working",
+        "the password is wrong",
+        "password is required to log in",
+        "I forgot the password to the router",
+        "what is my password?",
+        "the passphrase is stored in the safe",
+        "shopping is fun 123",
+        "the token is expired",
+        "the secret is patience",
+        "비밀번호가 틀렸어",
+        "비밀번호 변경해줘",
+    ],
+)
+def test_what_is_said_of_a_password_stays(text: str):
+    assert redact(text) == text
+
+
 def test_what_stands_around_a_secret_stays():
     assert redact('{"password":"a b","user":"bob"}') == f'{{"password":"{GONE}","user":"bob"}}'
     assert redact(f"use {SHAPES['anthropic']} today") == f"use {GONE} today"
