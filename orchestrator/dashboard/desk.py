@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -27,6 +28,7 @@ from orchestrator.dashboard.models import (
 from orchestrator.dashboard.results import Refused, Result
 from orchestrator.dashboard.services import knowledge, notifications, questions, tasks
 from orchestrator.dashboard.services.work import Limits, Work
+from orchestrator.dashboard.upkeep import worker
 from orchestrator.dashboard.views import board
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
@@ -68,6 +70,8 @@ SERVICES: Mapping[str, Callable[..., Awaitable[Result]]] = {
 }
 """A tool's name → what does it."""
 TOOLS = {one.name: one for one in wire.TOOLS}
+LISTING = "list_notifications"
+"""The tool that changes nothing."""
 
 
 class Desk:
@@ -193,7 +197,14 @@ class Desk:
         if hand is None:
             refused = Refused("NO_TURN", "No turn of this group runs: nothing was done.")
             return _reply(refused.result(), request_id)
-        return _reply(await used(self.work(tx, group, hand), tool, arguments), request_id)
+        work = self.work(tx, group, hand)
+        result = await used(work, tool, arguments)
+        if turn is not None and hand.actor is Actor.WORKER and result.ok and tool != LISTING:
+            state = await worker.after_tool(
+                tx, turn.id, group.folder, zone=work.zone, now_ms=self._clock.now_ms()
+            )
+            result = replace(result, text=f"{result.text}\n\n{state}")
+        return _reply(result, request_id)
 
     async def show(self, tx: Tx, group: Group, request_id: str) -> Reply:
         """Tell what is on a group's dashboard."""

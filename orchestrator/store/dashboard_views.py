@@ -18,6 +18,13 @@ async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None
     await tx.execute("DELETE FROM dashboard_seen WHERE turn_id = ?", (turn_id,))
 
 
+async def advance_view(tx: Tx, turn_id: int, revision: int) -> None:
+    """A turn is shown the whole dashboard again, as of a later `revision`."""
+    await tx.execute(
+        "UPDATE dashboard_views SET revision = max(revision, ?) WHERE turn_id = ?", (revision, turn_id)
+    )
+
+
 async def note_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> None:
     """A turn is shown one row anew."""
     await tx.execute(

@@ -20,6 +20,8 @@ TEMPLATE = "WORKER.md"
 MODEL_TURNS = 10
 TOLD_MS = 48 * HOUR_MS
 """So far back goes what it is told of deliveries."""
+AFTER_TOOL_CHARS = 16_000
+"""Ten calls of a model with a few tools each: a board of thousands of rows is not sent with every answer."""
 MAX_CHARS = 32_000
 """One argument of a command line holds at most 128 KiB."""
 DUTIES = """\
@@ -54,15 +56,33 @@ async def ask(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: i
     return render(seen, told, zone=zone, now_ms=now_ms)
 
 
+async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
+    """Render the dashboard as a tool has left it, for the worker that used the tool.
+
+    The turn decides upon this state from now on, unless it is too long to be shown whole each time.
+    """
+    seen = await board.snapshot(tx, folder)
+    if seen is None:
+        return ""
+    whole = _state(seen, zone=zone, now_ms=now_ms)
+    if len(whole) <= AFTER_TOOL_CHARS:
+        await dashboard_views.advance_view(tx, turn_id, seen.dashboard.revision)
+        return whole
+    return summary.render(seen, now_ms=now_ms, zone=zone, limit=AFTER_TOOL_CHARS)
+
+
 def render(seen: Snapshot, told: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
     """The dashboard, what nobody has looked at since, and the duties. Pure."""
+    parts = [_state(seen, zone=zone, now_ms=now_ms), _delivered(told, zone), DUTIES]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _state(seen: Snapshot, *, zone: ZoneInfo, now_ms: int) -> str:
     parts = [
         f"# Current Dashboard State\n\nIt is {when.shown(now_ms, zone)} ({zone.key}).",
         summary.render(seen, now_ms=now_ms, zone=zone),
         _over(seen),
         _answered(seen.answered, zone),
-        _delivered(told, zone),
-        DUTIES,
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -82,3 +82,35 @@ async def test_a_request_that_comes_again_makes_one_task_and_is_on_record(home: 
     assert kept == [{"type": "dashboard.create_task", "code": "ok"}]
     recorded = await home.house.rows("SELECT detail FROM audit WHERE kind = 'command'")
     assert "dashboard.create_task" in recorded[0]["detail"]
+
+
+async def test_a_worker_sees_the_board_as_its_tools_have_left_it(home: DashboardHouse) -> None:
+    await home.put(blog(), blog(id="task_002", title="Read a book", deadline=None))
+    async with home.turn(TurnKind.WORKER) as worker:
+        await home.pause(worker)
+        assert (await home.chat("update_task", task_id="task_002", progress=90)).ok
+        await home.resume(worker)
+        asked = await home.ask("create_question", question="Which hall?", related_task_id="task_001")
+        assert f"**{asked.data['id']}**: Which hall?" in asked.text
+        assert "- Progress: 90%" in asked.text, "also what others changed beside it"
+        done = await home.ask("update_task", task_id="task_002", status="completed")
+        assert done.ok, "it has seen the 90 %"
+        assert "- **task_002** (completed): Read a book" in done.text
+        listed = await home.ask("list_notifications")
+        assert "Dashboard State" not in listed.text, "what changed nothing"
+    refused = await home.worker("update_task", task_id="task_none", progress=5)
+    assert "Dashboard State" not in refused.text
+    by_chat = await home.chat("update_task", task_id="task_001", progress=5)
+    assert "Dashboard State" not in by_chat.text, "an agent in a chat has a prompt of its own"
+
+
+async def test_a_worker_is_not_sent_thousands_of_rows_with_every_tool(home: DashboardHouse) -> None:
+    await home.put(*[blog(id=f"task_{number:03}", title=f"Blog {number}") for number in range(300)])
+    async with home.turn(TurnKind.WORKER) as worker:
+        await home.pause(worker)
+        assert (await home.chat("update_task", task_id="task_299", progress=90)).ok
+        await home.resume(worker)
+        shown = await home.ask("update_task", task_id="task_000", context="short")
+        assert len(shown.text) < 17_000
+        assert "(Left out, for length" in shown.text
+        assert (await home.ask("update_task", task_id="task_299", progress=10)).code == "STALE"
