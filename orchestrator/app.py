@@ -22,7 +22,7 @@ from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.registry import Channels
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.config import Settings
-from orchestrator.container import choice, reaper
+from orchestrator.container import choice, reaper, set_id
 from orchestrator.container.run_log import RunLogs
 from orchestrator.container.runner import RunPool, Ties
 from orchestrator.credentials import tokens
@@ -316,13 +316,14 @@ class Orchestrator:
             "retention": Retention(
                 self._database, self._home.archive, days=settings.andy_retention, clock=clock
             ).run,
-            "upkeep": Upkeep(
+            **Upkeep(
                 self._database,
                 lay=self._provision.lay,
+                clear=partial(set_id.clear_group, home=self._home.root),
                 live=self._pool.live,
                 retire=self._pool.retire,
                 bus=bus,
-            ).run,
+            ).loops(),
             "post": self._post().run,
             **self._doors.loops(),
             **self._boards.loops(),
@@ -406,7 +407,7 @@ class Orchestrator:
         return Ties(
             compose=self._compose,
             order=self._provision.order,
-            token=_fresh_token,
+            token=tokens.new_token_and_hash,
             environment=self._provision.environment,
             prepare=self._provision.prepare,
             watch=self._open_mailbox,
@@ -480,11 +481,6 @@ class Orchestrator:
         except SettingError as error:
             return Credential(problem=str(error))
         return Credential(setting=found.setting if found else None)
-
-
-def _fresh_token() -> tuple[str, str]:
-    token = tokens.new_token()
-    return token, tokens.token_hash(token)
 
 
 def _new_run_id() -> RunId:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
 import structlog
@@ -15,6 +16,8 @@ from orchestrator.store.database import Database
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
+REST_FACTOR = 10
+"""How many times as long as a look through files took the next one waits."""
 EVENTS = frozenset(
     {
         "group.registered",
@@ -34,23 +37,50 @@ class Upkeep:
         database: Database,
         *,
         lay: Callable[[Group], object],
+        clear: Callable[[Group], object],
         live: Callable[[], Sequence[LiveRun]],
         retire: Callable[[Folder], Awaitable[None]],
         bus: Bus,
+        clear_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        """`lay` makes a group's folder and blocks; `retire` has its containers end after their turn."""
+        """`retire` has a group's containers end after their turn. The first two take a group and block:
+
+        `lay` makes its folder, `clear` takes dangerous bits off the files that its containers wrote.
+        """
         self._database = database
         self._lay = lay
         self._live = live
         self._retire = retire
         self._bus = bus
+        self._clear = clear
+        self._clear_seconds = clear_seconds
         self._laid: set[Folder] = set()
+
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {"upkeep": self.run, "set-id": self.clear_files}
 
     async def run(self) -> None:
         with self._bus.listening() as events:
             while True:
                 await self._look()
                 await _until_groups_change(events)
+
+    async def clear_files(self) -> None:
+        """Look through the files of all groups at the start, then of those that have a container."""
+        before: set[Folder] | None = None
+        while True:
+            now = {run.folder for run in self._live()}
+            async with self._database.reading() as tx:
+                registered = await groups.every(tx)
+            began = time.monotonic()
+            for group in registered:
+                # Once more after its container has ended: it may have written since the last look.
+                if before is None or group.folder in now | before:
+                    await asyncio.to_thread(self._clear, group)
+            before = now
+            took = time.monotonic() - began
+            # Who writes millions of files does not keep the host busy with them all the time.
+            await asyncio.sleep(max(self._clear_seconds, took * REST_FACTOR))
 
     async def _look(self) -> None:
         async with self._database.reading() as tx:

@@ -14,3 +14,9 @@ def new_token() -> str:
 def token_hash(token: str) -> str:
     """SHA-256 in hex: all that the store keeps. A random token needs no salt and no slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def new_token_and_hash() -> tuple[str, str]:
+    """Make a token; what a container gets of it, and what the store keeps."""
+    token = new_token()
+    return token, token_hash(token)

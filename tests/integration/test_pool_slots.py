@@ -50,6 +50,7 @@ async def test_a_container_that_began_after_its_group_was_configured_is_kept(
         upkeep = Upkeep(
             household.database,
             lay=lambda group: laid.append(group.folder),
+            clear=lambda group: None,
             live=pool.live,
             retire=pool.retire,
             bus=household.bus,

@@ -256,6 +256,7 @@ async def running_upkeep(household, pool):
     upkeep = Upkeep(
         household.database,
         lay=lambda group: pool.laid.append(group.folder),
+        clear=lambda group: None,
         live=pool.live,
         retire=pool.retire,
         bus=household.bus,
