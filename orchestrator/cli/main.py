@@ -195,11 +195,11 @@ def chat(
 
     Example: `andy chat main -m "remind me in 10 minutes to stretch"`
     """
-    from orchestrator.cli import terminal
+    from orchestrator.cli import chat as talk
 
     if message is None:
-        return asyncio.run(terminal.converse(home, group, sender=sender))
-    return asyncio.run(terminal.say(home, group, message, sender=sender, wait_seconds=wait, as_json=as_json))
+        return asyncio.run(talk.converse(home, group, sender=sender))
+    return asyncio.run(talk.say(home, group, message, sender=sender, wait_seconds=wait, as_json=as_json))
 
 
 @app.command(name="say")
@@ -215,9 +215,9 @@ def say_as_andy(
 
     Example: `andy say family "Dinner is at seven today."`
     """
-    from orchestrator.cli import terminal
+    from orchestrator.cli import chat as talk
 
-    done = asyncio.run(terminal.say_as_andy(home, group, text))
+    done = asyncio.run(talk.say_as_andy(home, group, text))
     show(done, lambda found: [f"It is on its way to '{found['group']}'."], as_json=as_json)
 
 

@@ -74,27 +74,36 @@ async def _there(home: Home, *, phone: str) -> AsyncGenerator[Told]:
 
 
 async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Told]:
+    from orchestrator.channels.whatsapp import condition
     from orchestrator.channels.whatsapp.pairing import Pairing
     from orchestrator.clock import SystemClock
 
+    clock = SystemClock()
     await asyncio.to_thread(home.make)
     store = home.root / "store" / "whatsapp.db"
     if anew:
         await asyncio.to_thread(_put_aside, store)
     changes: asyncio.Queue[Told | None] = asyncio.Queue()
-    pairing = Pairing(
-        store, clock=SystemClock(), on_change=lambda told: changes.put_nowait(told.model_dump())
-    )
+    pairing = Pairing(store, clock=clock, on_change=lambda told: changes.put_nowait(told.model_dump()))
     await pairing.ask(phone)
     task = asyncio.create_task(pairing.run(), name="pairing")
     task.add_done_callback(lambda _: changes.put_nowait(None))
     try:
         while (told := await changes.get()) is not None:
+            if told["state"] in ("paired", "expired", "failed"):
+                failure = told["text"] if told["state"] != "paired" else ""
+                kept = await asyncio.to_thread(condition.read, _condition_file(home))
+                kept = kept.after_pairing(failure=failure, now_ms=clock.now_ms())
+                await asyncio.to_thread(condition.write, _condition_file(home), kept)
             yield told
         await task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _condition_file(home: Home) -> Path:
+    return home.data / "whatsapp" / "condition.json"
 
 
 def _put_aside(store: Path) -> None:
@@ -160,7 +169,7 @@ async def status(given: Path | None) -> Told:
     from orchestrator.channels.whatsapp.ledger import Ledger
 
     home = home_of(given)
-    kept = await asyncio.to_thread(condition.read, home.root / "data" / "whatsapp" / "condition.json")
+    kept = await asyncio.to_thread(condition.read, _condition_file(home))
     account = await asyncio.to_thread(Ledger(home.root / "store" / "whatsapp.db").account)
     found = kept.model_dump() | {"is_running": False, "account": account.number if account else ""}
     try:
@@ -188,6 +197,11 @@ def status_lines(found: Told, *, zone: ZoneInfo) -> list[str]:
         f"last message in    {_at(found['last_message_ms'], zone)}",
         f"last disconnect    {_with_reason(found['last_disconnect_ms'], found['last_disconnect'], zone)}",
         f"last error         {found['last_error'] or '—'}",
+        *(
+            [f"last pairing       {_with_reason(found['last_pairing_ms'], found['last_pairing'], zone)}"]
+            if found["last_pairing"]
+            else []
+        ),
         *([f"next try           {_at(found['next_try_ms'], zone)}"] if found["next_try_ms"] else []),
     ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from orchestrator.store.database import Tx
 
 FAILED = 1
-WAIT_SECONDS = 120.0
 T = TypeVar("T")
 
 
@@ -103,96 +101,6 @@ def _stop_or_die(stop: asyncio.Event) -> None:
         os._exit(130)
     say_aside("Letting what runs come to its end (at most 30 s); once more to stop at once.")
     stop.set()
-
-
-async def say(
-    given: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
-) -> int:
-    """Say one thing and print what came of it."""
-    from orchestrator.cli.client import Client
-
-    async with Client.of(home_of(given)) as client:
-        place = await client.say(group, text, sender=sender, wait_seconds=wait_seconds)
-    print(json.dumps(place, ensure_ascii=False, indent=2) if as_json else _told(place))
-    return FAILED if place["outcome"] == "failed" else 0
-
-
-def _told(place: dict[str, Any]) -> str:
-    if place.get("reply"):
-        return str(place["reply"])
-    match place["outcome"]:
-        case "answered":
-            return "(Andy had nothing to say.)"
-        case "ignored":
-            return f"(Not for Andy: {place['reason']}.)"
-        case "queued":
-            return f"(Waiting, place {place['place']}. See it with: andy messages {place['group']})"
-        case outcome:
-            return f"({outcome}; see it with: andy messages {place['group']})"
-
-
-async def converse(given: Path | None, group: str, *, sender: str) -> int:
-    """Read lines, show replies and what Andy says by itself, until Ctrl-D."""
-    from orchestrator.cli.client import Client
-
-    if not sys.stdin.isatty():
-        return await _say_each(given, group, sender=sender)
-    home = home_of(given)
-    async with Client.of(home) as client:
-        await client.status()
-        say_aside(f"You are in '{group}'. Write; Ctrl-D ends.")
-        async with asyncio.TaskGroup() as tasks:
-            listening = tasks.create_task(_show_sent(client, home, group), name="listen")
-            while text := await asyncio.to_thread(sys.stdin.readline):
-                if text.strip():
-                    await _one_line(client, group, text.strip(), sender)
-            listening.cancel()
-    return 0
-
-
-async def _say_each(given: Path | None, group: str, *, sender: str) -> int:
-    """Say the lines of a pipe one by one, each after the reply to the one before; 1 when one failed."""
-    codes = [0]
-    while text := await asyncio.to_thread(sys.stdin.readline):
-        if text.strip():
-            codes.append(
-                await say(given, group, text.strip(), sender=sender, wait_seconds=WAIT_SECONDS, as_json=False)
-            )
-    return max(codes)
-
-
-async def _one_line(client: Any, group: str, text: str, sender: str) -> None:
-    try:
-        place = await client.say(group, text, sender=sender, wait_seconds=0)
-    except AndyError as error:
-        say_aside(str(error))
-        return
-    if place["outcome"] == "ignored":
-        say_aside(_told(place))
-
-
-async def say_as_andy(given: Path | None, group: str, text: str) -> dict[str, Any]:
-    """Have the running Andy send a text of the owner's. Raises `NotRunning`."""
-    from orchestrator.cli.client import Client
-
-    async with Client.of(home_of(given)) as client:
-        return await client.say_as_andy(group, text)
-
-
-async def _show_sent(client: Any, home: Home, group: str) -> None:
-    async for event in client.events():
-        if event.get("kind") == "message.sent" and event.get("group") == group:
-            # Indented, so that no line of his can pass for another's.
-            text = (await text_of(home, event["message"])).replace("\n", "\n      ")
-            print(f"Andy: {text}", flush=True)
-
-
-async def text_of(home: Home, message_id: str) -> str:
-    """The text of a stored message, empty when there is none."""
-    from orchestrator.store import messages
-
-    message = await read_home(home, partial(messages.by_id, message_id=message_id))
-    return message.text if message else ""
 
 
 async def status(given: Path | None) -> dict[str, Any]:

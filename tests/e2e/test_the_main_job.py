@@ -42,10 +42,12 @@ def test_untriggered_talk_is_context_and_is_said_to_be(tmp_path: Path) -> None:
         assert andy.cli("groups", "register", "family", "--name", "Family").returncode == 0
         ignored = andy.say("we need milk", group="family")
         assert (ignored["outcome"], ignored["reason"]) == ("ignored", "no trigger")
+        told = andy.cli("chat", "family", "-m", "and bread").stdout
+        assert told.strip() == "(Not for Andy: no trigger. To call him, write @Andy in the message.)"
         answered = andy.say("@Andy echo hello", group="family")
         assert "hello" in answered["reply"]
         listed = andy.listed("messages", "family")
-        assert [row["outcome"] for row in listed] == ["ignored: no trigger", "answered", "said"]
+        assert [row["outcome"] for row in listed] == [*["ignored: no trigger"] * 2, "answered", "said"]
 
 
 def test_listing_works_with_andy_down(tmp_path: Path) -> None:

@@ -177,12 +177,25 @@ def test_with_andy_up_the_command_line_pairs_through_it_and_the_next_message_is_
     assert (again.returncode, "paired with" in again.stderr) == (1, True)
 
 
+def test_a_pairing_that_failed_shows_in_the_status_until_one_succeeds(andy, phone):
+    phone.refusal = "failed to dial whatsapp web websocket: dial tcp: lookup web.whatsapp.com: no such host"
+    failed = andy.cli("whatsapp", "pair")
+    assert (failed.returncode, "cannot be reached" in failed.stderr) == (1, True)
+
+    until(lambda: andy.listed("whatsapp", "status")["last_pairing"], what="it is noted")
+    told = andy.cli("whatsapp", "status").stdout
+    assert "last pairing" in told
+    assert ": WhatsApp cannot be reached from this machine" in told
+
+
 def test_with_andy_down_the_command_line_pairs_by_itself_and_andy_finds_the_login(andy, phone):
     phone.haste |= {"pairing_session.FIRST_SECONDS": 0, "pairing_session.SLACK_SECONDS": 0}
     andy.kill()
     expired = andy.cli("whatsapp", "pair")
     assert (expired.returncode, "expired" in expired.stderr) == (1, True)
-    assert andy.listed("whatsapp", "status")["state"] == "unpaired"
+    failed = andy.listed("whatsapp", "status")
+    assert (failed["state"], "nobody took it" in failed["last_pairing"]) == ("unpaired", True)
+    assert ": The code has expired and nobody took it" in andy.cli("whatsapp", "status").stdout
 
     phone.haste = {"pairing_session.SETTLE_SECONDS": 0}
     with spawned(andy, "whatsapp", "pair", "--phone", "+49 170 1234567") as pairing:
@@ -193,6 +206,7 @@ def test_with_andy_down_the_command_line_pairs_by_itself_and_andy_finds_the_logi
         assert pairing.wait(180) == 0
     down = andy.listed("whatsapp", "status")
     assert (down["state"], down["account"], down["is_running"]) == ("down", f"+{wa.ANDY}", False)
+    assert (down["last_pairing"], down["last_pairing_ms"]) == ("", None)
 
     andy.start()
     until(lambda: connection(andy)["state"] == "connected", what="connected")

@@ -132,7 +132,9 @@ class WhatsAppChannel:
         await self.paired.wait(at_most_seconds=UNPAIRED_SECONDS)
         # Here and nowhere else: there is never a second session on one login.
         if self.pairing.is_asked:
-            await self.pairing.run()
+            told = await self.pairing.run()
+            kept = self._condition.after_pairing(failure=told.failure, now_ms=self._context.clock.now_ms())
+            await self._note(**kept.model_dump(include={"last_pairing", "last_pairing_ms"}))
 
     def _on_pairing(self, told: Told) -> None:
         log.info("whatsapp.pairing", state=told.state, reason=told.text if told.state == "failed" else "")

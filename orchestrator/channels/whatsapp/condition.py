@@ -25,6 +25,14 @@ class Condition(BaseModel):
     last_disconnect_ms: int | None = None
     next_try_ms: int | None = None
     advice: str = ""
+    last_pairing: str = ""
+    """Why the last try to pair failed; empty once one has not."""
+    last_pairing_ms: int | None = None
+
+    def after_pairing(self, *, failure: str, now_ms: int) -> Condition:
+        """What is kept once a try to pair has ended; `failure` is empty when it did not fail."""
+        at_ms = now_ms if failure else None
+        return self.model_copy(update={"last_pairing": failure, "last_pairing_ms": at_ms})
 
 
 def read(path: Path) -> Condition:

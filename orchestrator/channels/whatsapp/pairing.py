@@ -50,6 +50,11 @@ class Told(BaseModel):
     def is_over(self) -> bool:
         return self.state in ("paired", "expired", "failed")
 
+    @property
+    def failure(self) -> str:
+        """Why it failed; empty when it did not."""
+        return self.text if self.state in ("expired", "failed") else ""
+
 
 class Pairing:
     """Pairs the login at `store`. `ask` from anywhere; one task calls `run`."""

@@ -1,0 +1,116 @@
+"""What `andy chat` and `andy say` do: write to a group and read its replies, and speak in it as Andy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from orchestrator.cli.client import Client
+from orchestrator.cli.terminal import FAILED, home_of, read_home, say_aside, settings_of
+from orchestrator.errors import AndyError
+from orchestrator.home import Home
+
+WAIT_SECONDS = 120.0
+
+
+async def say(
+    given: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
+) -> int:
+    """Say one thing and print what came of it."""
+    async with Client.of(home_of(given)) as client:
+        place = await client.say(group, text, sender=sender, wait_seconds=wait_seconds)
+    told = json.dumps(place, ensure_ascii=False, indent=2) if as_json else await _told(given, place)
+    print(told)
+    return FAILED if place["outcome"] == "failed" else 0
+
+
+async def _told(given: Path | None, place: dict[str, Any]) -> str:
+    if place.get("reply"):
+        return str(place["reply"])
+    match place["outcome"]:
+        case "answered":
+            return "(Andy had nothing to say.)"
+        case "ignored":
+            return await _ignored_told(given, place)
+        case "queued":
+            return f"(Waiting, place {place['place']}. See it with: andy messages {place['group']})"
+        case outcome:
+            return f"({outcome}; see it with: andy messages {place['group']})"
+
+
+async def _ignored_told(given: Path | None, place: dict[str, Any]) -> str:
+    """Why a message is not for Andy and, where nobody called him, how to."""
+    from orchestrator.inbound.triggers import NO_TRIGGER
+    from orchestrator.store import groups
+
+    home = home_of(given)
+    name = settings_of(home).assistant_name
+    if place["reason"] != NO_TRIGGER:
+        return f"(Not for {name}: {place['reason']}.)"
+    group = await read_home(home, partial(groups.known, folder=place["group"]))
+    own = f" or {group.trigger}" if group.trigger else ""
+    return f"(Not for {name}: {NO_TRIGGER}. To call him, write @{name}{own} in the message.)"
+
+
+async def converse(given: Path | None, group: str, *, sender: str) -> int:
+    """Read lines, show replies and what Andy says by itself, until Ctrl-D."""
+    if not sys.stdin.isatty():
+        return await _say_each(given, group, sender=sender)
+    home = home_of(given)
+    async with Client.of(home) as client:
+        await client.status()
+        say_aside(f"You are in '{group}'. Write; Ctrl-D ends.")
+        async with asyncio.TaskGroup() as tasks:
+            listening = tasks.create_task(_show_sent(client, home, group), name="listen")
+            while text := await asyncio.to_thread(sys.stdin.readline):
+                if text.strip():
+                    await _one_line(given, client, text.strip(), group=group, sender=sender)
+            listening.cancel()
+    return 0
+
+
+async def _say_each(given: Path | None, group: str, *, sender: str) -> int:
+    """Say the lines of a pipe one by one, each after the reply to the one before; 1 when one failed."""
+    codes = [0]
+    while text := await asyncio.to_thread(sys.stdin.readline):
+        if text.strip():
+            codes.append(
+                await say(given, group, text.strip(), sender=sender, wait_seconds=WAIT_SECONDS, as_json=False)
+            )
+    return max(codes)
+
+
+async def _one_line(given: Path | None, client: Any, text: str, *, group: str, sender: str) -> None:
+    try:
+        place = await client.say(group, text, sender=sender, wait_seconds=0)
+    except AndyError as error:
+        say_aside(str(error))
+        return
+    if place["outcome"] == "ignored":
+        say_aside(await _told(given, place))
+
+
+async def say_as_andy(given: Path | None, group: str, text: str) -> dict[str, Any]:
+    """Have the running Andy send a text of the owner's. Raises `NotRunning`."""
+    async with Client.of(home_of(given)) as client:
+        return await client.say_as_andy(group, text)
+
+
+async def _show_sent(client: Any, home: Home, group: str) -> None:
+    async for event in client.events():
+        if event.get("kind") == "message.sent" and event.get("group") == group:
+            # Indented, so that no line of his can pass for another's.
+            text = (await text_of(home, event["message"])).replace("\n", "\n      ")
+            print(f"Andy: {text}", flush=True)
+
+
+async def text_of(home: Home, message_id: str) -> str:
+    """The text of a stored message, empty when there is none."""
+    from orchestrator.store import messages
+
+    message = await read_home(home, partial(messages.by_id, message_id=message_id))
+    return message.text if message else ""
