@@ -177,6 +177,8 @@ def take_files(home: Path | None, folder: str | None, directory: Path, *, replac
             rows = await boards.desk.take(folder or MAIN, directory, replaces=replaces)
         for note in rows.notes:
             terminal.say_aside(note)
+        for change in rows.normalised():
+            terminal.say_aside(f"Taken otherwise: {change}")
         return rows.counts()
 
     return asyncio.run(act())

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.files.export import FILES
 from orchestrator.dashboard.files.import_rows import Reader, Unfit
+from orchestrator.dashboard.files.normalising import Normalised, differences, sentences
 from orchestrator.dashboard.models import Insight, Notification, Person, Project, Question, Task
 from orchestrator.dashboard.results import Refused
 from orchestrator.dashboard.services.work import Work
@@ -41,6 +42,17 @@ class Rows:
     projects: list[Project] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was left out, and why."""
+    changes: list[Normalised] = field(default_factory=list)
+    """What was read otherwise than it stood in the files."""
+
+    def normalised(self) -> list[str]:
+        """Name what was read otherwise, of the rows that are taken."""
+        taken = {
+            (type(one), one.id)
+            for rows in (self.tasks, self.questions, self.notifications, self.insights)
+            for one in rows
+        }
+        return sentences(one for one in self.changes if (one.kind, one.id) in taken)
 
     def counts(self) -> dict[str, int]:
         return {
@@ -107,6 +119,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
             for row_id, body in reading.rows("knowledge/history.json", "projects", made.named)
         ],
     )
+    rows.changes.extend(reading.changes)
     reading.problems += _twice_to_come(rows.notifications)
     if reading.problems:
         raise ImportRefused(reading.problems)
@@ -146,6 +159,7 @@ class _Reading:
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
         self.problems: list[str] = []
+        self.changes: list[Normalised] = []
 
     def rows(self, name: str, key: str, make: Callable[[Mapping[str, Any]], Row]) -> list[Row]:
         return [made for made in self._each(name, key, make) if made is not None]
@@ -153,7 +167,9 @@ class _Reading:
     def _each(self, name: str, key: str, make: Callable[[Mapping[str, Any]], Row]) -> Iterator[Row | None]:
         for number, row in enumerate(self._listed(name, key), 1):
             try:
-                yield make(_object(row))
+                made = make(_object(row))
+                self.changes += differences(row, made)
+                yield made
             except (Unfit, Refused) as error:
                 self.problems.append(f"{name}: {key}[{number}]: {error}")
 

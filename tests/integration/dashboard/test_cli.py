@@ -73,10 +73,18 @@ def test_a_dashboard_is_shown_listed_answered_and_kept_up(andy: AndyProcess, tmp
     assert said(andy, "dashboard", "import", str(files(tmp_path / "in"))).strip() == (
         "1 tasks, 1 questions, 1 notifications"
     )
+    old = files(tmp_path / "old", tasks=[], questions=[], notifications=[NOTIFICATION | {"id": "n_old"}])
+    (old / "notifications.json").write_text(
+        json.dumps([NOTIFICATION | {"id": "n_old", "type": "completion_check", "status": "cancelled"}])
+    )
+    taken = andy.cli("dashboard", "import", str(old))
+    assert "Taken otherwise: type completion_check: progress_check (n_old)" in taken.stderr
     assert "**task_001**: blog" in said(andy, "dashboard", "show")
     assert [row["id"] for row in andy.listed("dashboard", "tasks")] == ["task_001"]
     assert "Which hall?" in said(andy, "dashboard", "questions")
-    assert [row["id"] for row in andy.listed("dashboard", "notifications", "--task", "task_001")] == ["n_001"]
+    assert [row["id"] for row in andy.listed("dashboard", "notifications", "--status", "pending")] == [
+        "n_001"
+    ]
     assert andy.listed("dashboard", "notifications", "--status", "delivered") == []
 
     heading, made = said(andy, "dashboard", "notification", "n_0").splitlines()

@@ -90,7 +90,8 @@ async def test_at_45_what_is_exported_comes_in_and_out_again_to_the_byte(
         )
         + "\n"
     )
-    await home.desk.take("bees", first)
+    taken = await home.desk.take("bees", first)
+    assert (taken.notes, taken.normalised()) == ([], []), "what was written here comes in as it is"
     await home.desk.export("bees", second)
     assert contents(second) == contents(first)
 
@@ -229,9 +230,53 @@ async def test_the_older_shapes_are_taken(home: DashboardHouse, tmp_path: Path) 
     taken = await home.desk.take("family", tmp_path)
     assert taken.counts()["insights"] == 1
     assert taken.notes == ["i_2: says the same as i_1"]
+    assert taken.normalised() == [
+        "created_at was missing: the time of the import (task_001, n_1, i_1)",
+        "status archived: completed, and in the history (task_9)",
+        "completed_at was missing: the last change of the task (task_9)",
+        "type completion_check: progress_check (n_1)",
+        "category general: life (i_1)",
+    ]
     assert (await home.task("task_9")).archived_ms == at("2026-02-01T10:00:00") + 123
     assert (await home.task("task_8")).created_ms == at("2026-02-01T18:00:00")
     assert (await home.notification("n_1")).type.value == "progress_check"
+
+
+async def test_what_an_import_reads_otherwise_is_named(home: DashboardHouse, tmp_path: Path) -> None:
+    made = {"created_at": "2026-02-01T09:00:00", "updated_at": "2026-02-02T09:00:00"}
+    finished = {"status": "completed", "completed_at": "2026-02-02T09:00:00"}
+    half = {"percentage": 80, "blocked": True, "blocker_note": "Bo"}
+    documents = {
+        "tasks.json": {
+            "tasks": [
+                *({"id": f"t_{n}", "title": "x", "progress": half, **finished, **made} for n in range(5)),
+                {"id": "t_7", "title": " x ", "deadline_text": "soon", **made},
+                {"id": "t_8", "title": "x", "completed_at": made["updated_at"], **made},
+                {"id": "t_9", "title": "x", "progress": {"blocker_note": "Bo"}, **made},
+            ]
+        },
+        "questions.json": [{"id": "q_1", "question": "?", "answer": "no", **made}],
+        "notifications.json": [
+            {"id": "n_1", "message": "x", "scheduled_at": "2026-02-09", "status": "sending", **made},
+            {"id": "n_2", "message": "x", "scheduled_at": "2026-02-09", "status": "delivered", **made},
+        ],
+    }
+    for name, document in documents.items():
+        (tmp_path / name).write_text(json.dumps(document))
+    taken = await home.desk.take("family", tmp_path)
+    assert taken.normalised() == [
+        "percentage of a completed task: 100 (t_0, t_1, t_2 and 2 more)",
+        "blocked: a completed task is not (t_0, t_1, t_2 and 2 more)",
+        "deadline_text without a deadline: left out (t_7)",
+        "title: space around it or its line ends (t_7)",
+        "completed_at: left out of a task that is not completed (t_8)",
+        "blocker_note: left out where nothing blocks (t_9)",
+        "answer: left out of a question that is not answered (q_1)",
+        "status sending: pending (n_1)",
+        "delivered_at was missing: when it was due (n_2)",
+    ]
+    again = await home.desk.take("family", tmp_path)
+    assert again.normalised() == [], "nothing was taken"
 
 
 TWO_TASKS: dict[str, Any] = {"tasks": [{"id": "task_1", "title": "x"}, {"id": "task_2", "title": "y"}]}

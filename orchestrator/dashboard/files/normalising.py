@@ -1,0 +1,101 @@
+"""What an import read otherwise than it stood in the files, in words for whoever imports. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from orchestrator.dashboard.models import Insight, Notification, Question, Status, Task
+
+MAX_NAMED = 3
+_TEXTS: Mapping[type, tuple[str, ...]] = {
+    Task: ("title", "context", "reflection"),
+    Question: ("question", "context"),
+    Notification: ("message", "context"),
+    Insight: ("title", "content", "source"),
+}
+
+
+class Normalised(NamedTuple):
+    """One row of which something was read otherwise."""
+
+    kind: type
+    id: str
+    what: str
+
+
+def differences(row: Mapping[str, Any], made: Any) -> list[Normalised]:
+    """Return how a row that was made differs from what the file says; nothing of people and projects."""
+    match made:
+        case Task():
+            found = [*_of_task(row, made)]
+        case Question():
+            found = [*_of_question(row, made)]
+        case Notification():
+            found = [*_of_notification(row, made)]
+        case Insight():
+            found = [*_retyped(row, "category", made.category)]
+        case _:
+            return []
+    found += _cleaned(row, made)
+    if not row.get("created_at") and not (isinstance(made, Task) and made.archived_ms is not None):
+        found.append("created_at was missing: the time of the import")
+    return [Normalised(type(made), made.id, what) for what in found]
+
+
+def sentences(changes: Iterable[Normalised]) -> list[str]:
+    """`type completion_check: progress_check (n_1, n_2, n_3 and 40 more)`: equal changes are one line."""
+    ids: dict[str, list[str]] = {}
+    for change in changes:
+        ids.setdefault(change.what, []).append(change.id)
+    return [f"{what} ({_named(rows)})" for what, rows in ids.items()]
+
+
+def _named(ids: list[str]) -> str:
+    more = f" and {len(ids) - MAX_NAMED} more" if len(ids) > MAX_NAMED else ""
+    return ", ".join(ids[:MAX_NAMED]) + more
+
+
+def _of_task(row: Mapping[str, Any], made: Task) -> Iterator[str]:
+    progress = row.get("progress") or {}
+    if row.get("status") == "archived":
+        yield "status archived: completed, and in the history"
+    if made.status is Status.COMPLETED and progress.get("percentage", 100) != 100:
+        yield "percentage of a completed task: 100"
+    if progress.get("blocked") and made.blocked_ms is None:
+        yield "blocked: a completed task is not"
+    elif progress.get("blocker_note") and made.blocker_note is None:
+        yield "blocker_note: left out where nothing blocks"
+    if row.get("completed_at") and made.completed_ms is None:
+        yield "completed_at: left out of a task that is not completed"
+    if made.completed_ms is not None and not row.get("completed_at"):
+        yield "completed_at was missing: the last change of the task"
+    if row.get("deadline_text") and not row.get("deadline"):
+        yield "deadline_text without a deadline: left out"
+
+
+def _of_question(row: Mapping[str, Any], made: Question) -> Iterator[str]:
+    if row.get("answer") and made.answer is None:
+        yield "answer: left out of a question that is not answered"
+    if made.answered_ms is not None and not row.get("answered_at"):
+        yield "answered_at was missing: when the question was made"
+
+
+def _of_notification(row: Mapping[str, Any], made: Notification) -> Iterator[str]:
+    yield from _retyped(row, "type", made.type)
+    yield from _retyped(row, "status", made.status)
+    if made.delivered_ms is not None and not row.get("delivered_at"):
+        yield "delivered_at was missing: when it was due"
+
+
+def _retyped(row: Mapping[str, Any], name: str, made: str) -> Iterator[str]:
+    given = row.get(name)
+    if given not in (None, "") and given != str(made):
+        yield f"{name} {given}: {made}"
+
+
+def _cleaned(row: Mapping[str, Any], made: Any) -> Iterator[str]:
+    for name in _TEXTS[type(made)]:
+        given = row.get(name)
+        if given and given != getattr(made, name):
+            yield f"{name}: space around it or its line ends"
