@@ -12,6 +12,7 @@ from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from agent_runner.wire.times.forms import FORMS
 from orchestrator import config
 from orchestrator.cli import main as cli
 from orchestrator.credentials import secrets
@@ -54,7 +55,25 @@ def commands() -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-PARTS = {"settings": settings_table, "credentials": credentials_table, "commands": commands}
+def times_table() -> str:
+    """List the forms of times that are read, with examples in both languages."""
+    rows = []
+    for form in FORMS:
+        examples = [one for shape in form.shapes for one in shape.examples]
+        korean = [one for one in examples if re.search(r"[가-힣]", one)]
+        english = [one for one in examples if one not in korean]
+        where = " Only where nothing else is said." if form.is_whole else ""
+        shown = [", ".join(f"`{one}`" for one in some) for some in (english, korean)]
+        rows.append((form.name, *shown, f"{form.meaning}.{where}"))
+    return _table(("form", "English", "Korean", "meaning"), rows)
+
+
+PARTS = {
+    "settings": settings_table,
+    "credentials": credentials_table,
+    "commands": commands,
+    "times": times_table,
+}
 
 
 def regenerated(text: str) -> str:

@@ -238,6 +238,12 @@ class CancelNotice(_Command):
     dedupe_key: str | None = Field(default=None, alias="dedupeKey", max_length=1_000)
 
 
+class ModelMissing(_Command):
+    """Say that somebody asked for what takes a language model, where none is configured: main is told."""
+
+    type: Literal["model_missing"] = "model_missing"
+
+
 Command = Annotated[
     SendMessage
     | SendFile
@@ -262,7 +268,8 @@ Command = Annotated[
     | NotifySelf
     | AcknowledgeNotice
     | ListNotices
-    | CancelNotice,
+    | CancelNotice
+    | ModelMissing,
     Field(discriminator="type"),
 ]
 

@@ -13,6 +13,7 @@ from agent_runner.wire.mailbox import (
     ListNotices,
     ListReminders,
     ListTasks,
+    ModelMissing,
     NotifySelf,
     PauseTask,
     RefreshGroups,
@@ -63,6 +64,7 @@ def refusal(caller: Group, command: Command) -> str | None:
             | AcknowledgeNotice()
             | ListNotices()
             | CancelNotice()
+            | ModelMissing()
         ):
             # Which task, dashboard, conversation or notice is meant is looked up among the caller's own.
             return None

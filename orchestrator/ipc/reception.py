@@ -63,6 +63,7 @@ HANDLERS: dict[str, Callable[[Tx, Caller, Any], Awaitable[Answer]]] = {
     "acknowledge_notification": notice_handlers.use_notices,
     "list_notices": notice_handlers.use_notices,
     "cancel_notice": notice_handlers.use_notices,
+    "model_missing": message_handlers.tell_model_missing,
 }
 """A command's type → what does it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")

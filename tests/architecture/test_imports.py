@@ -84,10 +84,10 @@ def test_the_wire_loads_nothing_slow():
     """The container reads its order before anything else is loaded."""
     loaded = loaded_with(*(f"agent_runner.wire.{path.stem}" for path in WIRE.glob("[a-z]*.py")))
 
-    assert not loaded & {"orchestrator", "claude_agent_sdk", "watchdog", "dateparser", "httpx", "docker"}
+    assert not loaded & {"orchestrator", "claude_agent_sdk", "watchdog", "httpx", "docker"}
 
 
 def test_slow_libraries_are_not_loaded_with_the_host_or_the_runner():
     loaded = loaded_with("orchestrator.cli", "orchestrator.app", "agent_runner.__main__")
 
-    assert not loaded & {"neonize", "claude_agent_sdk", "dateparser"}
+    assert not loaded & {"neonize", "claude_agent_sdk"}

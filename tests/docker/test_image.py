@@ -27,7 +27,7 @@ print(json.dumps({"uid": os.getuid(), "gid": os.getgid(), "home": os.path.expand
 """
 UNCOMPILED = """
 import json, os, sys
-import agent_runner.wire.order, claude_agent_sdk, dateparser
+import agent_runner.wire.order, claude_agent_sdk
 specs = [module.__spec__ for module in list(sys.modules.values()) if getattr(module, "__spec__", None)]
 print(json.dumps([spec.name for spec in specs if spec.cached and not os.path.exists(spec.cached)]))
 """

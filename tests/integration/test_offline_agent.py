@@ -21,12 +21,16 @@ from agent_runner.interfaces import Agent, Outcome
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import (
     CancelReminder,
+    CancelTask,
     Command,
     ListReminders,
+    ListTasks,
+    ModelMissing,
     NotifySelf,
     RefreshGroups,
     RegisterGroup,
     Reply,
+    ScheduleTask,
     SendFile,
     SetReminder,
     UnregisterGroup,
@@ -46,6 +50,7 @@ class Desk:
     workspace: Workspace
     commands: list[Command] = field(default_factory=list)
     reminders: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     answered: dict[str, Reply] = field(default_factory=dict)
     refusal: str | None = None
     code: str = "ok"
@@ -87,6 +92,14 @@ class Desk:
                 data = {"reminders": list(self.reminders.values())}
             case RefreshGroups():
                 data = {"chats": [{"jid": "12@g.us", "name": "Fam", "folder": None, "channel": "whatsapp"}]}
+            case ScheduleTask(prompt=prompt, schedule_type=kind, schedule_value=value):
+                data = {"id": f"task-{len(self.tasks) + 1}", "status": "active", "groupFolder": "fam"}
+                data |= {"prompt": prompt, "schedule_type": kind, "schedule_value": value}
+                self.tasks[data["id"]] = data
+            case CancelTask(task_id=task_id):
+                del self.tasks[task_id]
+            case ListTasks():
+                data = {"tasks": list(self.tasks.values())}
             case _:
                 pass
         return Reply(request_id=request_id, ok=True, code=self.code, text="Done.", data=data)
@@ -208,14 +221,14 @@ async def test_reminders_are_listed_and_cancelled(open_chat: Open) -> None:
         assert await chat.say("list reminders") == "There are no reminders."
         await chat.say("remind me at 18:30 to cook")
         assert await chat.say("알림 목록") == "알림:\n1. 2026-11-22 (일) 18:30 · Reminder for Min: cook"
-        assert await chat.say("cancel reminder 1") == "Reminder 1 is cancelled."
-        assert await chat.say("알림 1 취소") == "There is no reminder 1 here."
+        assert await chat.say("cancel reminder 1") == "Cancelled: Reminder for Min: cook."
+        assert await chat.say("알림 1 취소") == "알림이 없어요."
 
 
 async def test_a_time_that_cannot_be_is_refused_without_asking_the_host(open_chat: Open) -> None:
     async with open_chat() as chat:
         assert "That time is past (Sun 2026-11-22 08:00)" in await chat.say("remind me today at 8:00 to run")
-        assert "오전인가요, 오후인가요?" in await chat.say("내일 9시에 약 먹으라고 알려줘")
+        assert "오전인가요, 오후인가요?" in await chat.say("내일 3시에 약 먹으라고 알려줘")
         assert chat.desk.commands == []
 
 
@@ -252,7 +265,7 @@ async def test_a_list_that_cannot_be_used_is_said_so(open_chat: Open) -> None:
     async with open_chat() as chat:
         assert (await chat.say("show todo")).startswith("The to-do list doesn't exist yet.")
         assert "letters, digits, spaces" in await chat.say("add x to the ../../etc list")
-        assert "'tea' isn't on" in await chat.say("todo milk", "done tea")
+        assert "nothing open like 'tea'" in await chat.say("todo milk", "done tea")
 
 
 async def test_today_is_its_reminders_and_the_open_to_dos(open_chat: Open) -> None:
@@ -262,7 +275,7 @@ async def test_today_is_its_reminders_and_the_open_to_dos(open_chat: Open) -> No
             "remind me at 18:30 to cook", "remind me tomorrow at 9am to rest", "todo a", "todo b", "done a"
         )
         assert await chat.say("what's on today?") == (
-            "Today, Sunday, 22 November 2026:\n\n• 18:30 ⏰ Reminder for Min: cook\n\nThe to-do list:\n2. b"
+            "Today, Sunday, 22 November 2026:\n\n• 18:30 Reminder for Min: cook\n\nThe to-do list:\n2. b"
         )
         assert "오늘 (2026년 11월 22일 일요일):" in await chat.say("오늘 뭐 있어?")
 
@@ -294,12 +307,23 @@ async def test_groups_are_not_managed_from_elsewhere(open_chat: Open) -> None:
         assert "register group" not in await chat.say("help")
 
 
-async def test_what_needs_a_model_is_said_so_with_the_mend(open_chat: Open) -> None:
+async def test_what_needs_a_model_is_said_so_without_the_owners_words(open_chat: Open) -> None:
     async with open_chat() as chat:
-        for text in ("write me a poem", "시 한 편 써줘", "", "…"):
+        for text in ("write me a poem", "시 한 편 써줘", "…"):
             said = await chat.say(text)
-            assert "ANTHROPIC_API_KEY" in said
-            assert ".env" in said
+            assert said.startswith(("I can't do that", "그건 제가 할 수 없어요"))
+            assert "KEY" not in said
+        assert [type(one) for one in chat.desk.commands] == [ModelMissing], (
+            "main is asked to be told once a day"
+        )
+
+
+async def test_in_main_the_mend_is_said_once_a_day(open_chat: Open) -> None:
+    async with open_chat(is_main=True) as chat:
+        said = [await chat.say(text) for text in ("write me a poem", "sing")]
+        assert "ANTHROPIC_API_KEY" in said[0]
+        assert ".env" in said[0]
+        assert "KEY" not in said[1], "once a day is enough"
 
 
 async def test_a_task_is_answered_and_other_turns_end_in_silence(open_chat: Open) -> None:
@@ -458,9 +482,7 @@ async def test_what_it_asks_of_the_host_is_a_call_and_a_refusal_a_failure(open_c
         chat.desk.refusal = "The host is full."
         await chat.say("list reminders")
     assert [event.type for event in events if event.type.startswith("tool.")] == [
-        "tool.call.pending",
-        "tool.call.success",
-        "tool.batch.complete",
+        *("tool.call.pending", "tool.call.success", "tool.batch.complete") * 2,
         "tool.call.pending",
         "tool.call.failure",
         "tool.batch.complete",
@@ -475,4 +497,4 @@ async def test_notices_are_not_loaded_before_a_first_answer_that_needs_none(open
         await chat.take(turn)
         assert chat.noticing.rules is None
         rules = await chat.noticing.load()
-        assert rules.calls.count == 1, "what went on before is known once they are"
+        assert rules.calls.count == 2, "what went on before is known once they are"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent_runner.agents.offline.asked import Asked
-from agent_runner.agents.offline.intents import Language, Plain
+from agent_runner.agents.offline import texts
+from agent_runner.agents.offline.conversation import Asked, Known
 from agent_runner.agents.offline.reading import read
 from agent_runner.agents.offline.recall import MAX_CHARS, Recall, kept_of
-from agent_runner.agents.offline.texts import ENGLISH, KOREAN
 from agent_runner.wire.order import TurnOrder
+from agent_runner.wire.times import Language
 
 WORKFLOW = {
     "plans": [
@@ -50,8 +50,10 @@ def turn(number: int) -> TurnOrder:
     return TurnOrder(run="r", turn=number, kind="chat", prompt="")
 
 
-def asked(words: Any = ENGLISH) -> Asked:
-    return Asked(sender="Jane", now=datetime.now(UTC), words=words, request_id="r")
+def asked(language: Language = Language.ENGLISH) -> Asked:
+    return Asked(
+        sender="Jane", now=datetime.now(UTC), zone=UTC, language=language, request_id="r", known=Known()
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,8 +81,8 @@ def asked(words: Any = ENGLISH) -> Asked:
     ],
 )
 def test_asking_what_the_talk_was_about_is_understood(text: str, language: Language) -> None:
-    intent = read(text)
-    assert (intent.wish, intent.language) == (Plain.RECALL, language)
+    (wish,) = read(text)
+    assert (wish.intent, wish.language) == ("recall", language)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_asking_what_the_talk_was_about_is_understood(text: str, language: Langu
     ],
 )
 def test_what_only_sounds_like_it_is_not_taken_for_it(text: str) -> None:
-    assert read(text).wish is not Plain.RECALL
+    assert all(wish.intent != "recall" for wish in read(text))
 
 
 def test_plan_decisions_summary_and_the_last_words_are_told_and_this_turn_is_not() -> None:
@@ -139,5 +141,6 @@ async def test_it_is_told_from_the_files_of_the_host(tmp_path: Path) -> None:
 async def test_where_nothing_is_kept_it_says_so(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "context.json").write_text(content)
-    for words in (ENGLISH, KOREAN):
-        assert await Recall(tmp_path, name="Andy").told(asked(words), turn(1)) == words.recall_nothing
+    for language in Language:
+        said = await Recall(tmp_path, name="Andy").told(asked(language), turn(1))
+        assert said == texts.say("recall_nothing", language)

@@ -1,137 +1,432 @@
-"""The dashboard: asked of the host, told as a numbered list."""
+"""The dashboard and the to-dos beside it: added to, told as numbered lists, changed, ended."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from typing import Any
 
-from agent_runner.agents.offline.asked import Asked
-from agent_runner.agents.offline.checklists import Item
-from agent_runner.agents.offline.intents import AddTask, DropTask, SetProgress
+from agent_runner.agents.offline import reminders
+from agent_runner.agents.offline.checklists import Checklists, Item, ListFault
+from agent_runner.agents.offline.conversation import Asked, Option, Ref
+from agent_runner.agents.offline.intents import TODO, Wish
+from agent_runner.agents.offline.lists import Lists
+from agent_runner.agents.offline.texts import long_day
 from agent_runner.host import Host
+from agent_runner.wire import times
 from agent_runner.wire.mailbox import Dashboard, Reply, ShowDashboard
+from agent_runner.wire.times import DateOnly, Recurrence, Refusal
 
 MAX_SHOWN = 50
+SOON_DAYS = 7
+"""A task that is due by then, or at no time, belongs to today too."""
 _DATE_CHARS = len("2026-02-10")
+_IS_DONE = re.compile(r"is it done|finished\?|다 됐나요|끝났나요|끝났어", re.IGNORECASE)
+_DAYS_BEFORE = {
+    "the": 1,
+    "a": 1,
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "전날": 1,
+    "하루": 1,
+    "이틀": 2,
+    "사흘": 3,
+    "당일": 0,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTask:
-    """A task as `what's open?` numbers it."""
+    """A task that is worked on."""
 
-    number: int
     id: str
     title: str
     pct: int
     deadline: str | None
     is_blocked: bool
+    created: str
+
+    @property
+    def day(self) -> date | None:
+        return date.fromisoformat(self.deadline[:_DATE_CHARS]) if self.deadline else None
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(kind="task", id=self.id, label=self.title)
 
 
 class Board:
-    """Adds tasks, notes how far they are, ends them. A refusal of the host is told in its own words."""
+    """Changes tasks by the host's tools. A refusal of the host is told in its own words."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, checklists: Checklists, reminders_: reminders.Reminders) -> None:
         self._host = host
+        self._checklists = checklists
+        self._lists = Lists(checklists)
+        self._reminders = reminders_
 
-    async def add(self, asked: Asked, wish: AddTask) -> str:
-        if not wish.title:
-            return asked.words.task_what
-        arguments: dict[str, Any] = {"title": wish.title}
-        if wish.deadline:
-            arguments["deadline"] = wish.deadline
+    # Adding
+
+    async def add(self, wish: Wish, asked: Asked) -> str:
+        """Put a task on the board; one whose deadline cannot be is not made before that is clear."""
+        title, deadline = wish.slot("title") or wish.slot("what"), ""
+        if not title:
+            return asked.ask(wish, "what", asked.say("task_what"))
+        if wish.slot("when"):
+            read = times.read(wish.slot("when"), now=asked.now, zone=asked.zone)
+            if isinstance(read, Refusal | Recurrence):
+                refusal = read if isinstance(read, Refusal) else Refusal(reason=times.Reason.NO_SUCH_DAY)
+                why = reminders.unclear(refusal, asked)
+                return asked.ask(wish, "when", asked.say("deadline_wrong", title=title, why=why))
+            deadline = (
+                read.day.isoformat() if isinstance(read, DateOnly) else read.at.isoformat(timespec="minutes")
+            )
+        arguments = {"title": title} | ({"deadline": deadline} if deadline else {})
         reply = await self._use(asked, "create_task", arguments)
         if not reply.ok:
             return _refusal(reply)
-        deadline = reply.data.get("deadline")
-        form = asked.words.task_added_until if deadline else asked.words.task_added
-        return form.format(title=reply.data.get("title", wish.title), date=_shown(deadline))
+        asked.speak_of(task=str(reply.data.get("id", "")))
+        kept = reply.data.get("deadline")
+        form = "task_added_until" if kept else "task_added"
+        return asked.say(form, title=reply.data.get("title", title), date=_shown(kept))
 
-    async def change(self, asked: Asked, wish: SetProgress | DropTask) -> str:
-        """Change the task that is meant; a share of what is no task only a model could make sense of."""
-        tasks = await self.open_tasks()
-        found = find(tasks, wish.which)
-        if not found:
-            is_ours = bool(tasks) or isinstance(wish, DropTask)
-            return asked.words.task_unknown.format(item=wish.which) if is_ours else asked.words.no_model
-        if len(found) > 1:
-            return asked.words.task_many.format(item=wish.which)
-        return await (
-            self._drop(asked, found[0])
-            if isinstance(wish, DropTask)
-            else self._set_progress(asked, found[0], wish.pct)
-        )
+    # Changing
 
-    async def _set_progress(self, asked: Asked, task: OpenTask, pct: int) -> str:
+    async def change(self, wish: Wish, asked: Asked) -> str:
+        """Change the task that is meant; which, is asked where it could be several."""
+        found = await self._meant(wish, wish.slot("task"), asked)
+        if isinstance(found, str):
+            return found
+        asked.speak_of(task=found.id)
+        if wish.intent == "drop_task":
+            return await self._update(asked, found, "task_dropped", status="cancelled")
+        if wish.intent == "unblock":
+            return await self._update(asked, found, "task_unblocked", blocked=False)
+        if wish.intent == "block":
+            note = wish.slot("reason")
+            more = {"blocker_note": note} if note else {}
+            said = {"reason": f" ({note})" if note else ""}
+            return await self._update(asked, found, "task_blocked_now", said, blocked=True, **more)
+        pct = int(wish.slot("pct"))
         if pct == 100:
-            return await self.finish(asked, task)
-        reply = await self._use(asked, "update_task", {"task_id": task.id, "progress": pct})
-        return asked.words.task_progress.format(title=task.title, pct=pct) if reply.ok else _refusal(reply)
+            return await self._update(asked, found, "task_done", status="completed")
+        return await self._update(asked, found, "task_progress", {"pct": str(pct)}, progress=pct)
 
-    async def _drop(self, asked: Asked, task: OpenTask) -> str:
-        reply = await self._use(asked, "update_task", {"task_id": task.id, "status": "cancelled"})
-        return asked.words.task_dropped.format(title=task.title) if reply.ok else _refusal(reply)
+    async def finish(self, wish: Wish, asked: Asked) -> str:
+        """End what is meant: a task, an entry of a list, a reminder. What could be several is asked about."""
+        if wish.slot("kind"):
+            return await self._finish_ref(wish, asked)
+        if wish.slot("list") and wish.slot("list") != TODO:
+            return await self._lists.act(wish, asked)
+        options = await self._finishable(wish, asked)
+        if isinstance(options, str):
+            return options
+        if len(options) > 1:
+            return asked.ask(wish, "which", asked.say("which_done"), tuple(options))
+        if not options:
+            return asked.say("nothing_to_finish", item=wish.slot("item"))
+        return await self._finish_ref(options[0].wish, asked)
 
-    async def finish(self, asked: Asked, task: OpenTask) -> str:
-        reply = await self._use(asked, "update_task", {"task_id": task.id, "status": "completed"})
-        return asked.words.task_done.format(title=task.title) if reply.ok else _refusal(reply)
+    async def _finishable(self, wish: Wish, asked: Asked) -> list[Option] | str:
+        """Everything open that a number or a text can mean; a number means the list that was shown last."""
+        item, shown = wish.slot("item"), asked.known.shown
+        if item.isdecimal() and shown:
+            if item not in shown:
+                return asked.say("which_number", item=item)
+            return [Option(label=shown[item].label, wish=_ending(wish, shown[item]))]
+        open_tasks = [] if wish.slot("list") else await self.open_tasks(asked, is_again=True)
+        todos = await self.todos()
+        found = find(open_tasks, item) if not item.isdecimal() else _at(open_tasks, item)
+        listed = [
+            Option(label=asked.say("option_todo", title=one.text), wish=_ending(wish, _todo_ref(one)))
+            for one in todos
+            if (str(one.number) == item if item.isdecimal() else _is_like(item, one.text))
+        ]
+        return [Option(label=_task_label(one, asked), wish=_ending(wish, one.ref)) for one in found] + listed
 
-    async def open_tasks(self) -> list[OpenTask]:
-        """Those that are worked on, in the order of their numbers; none where the host tells of none."""
-        reply = await self._host.ask(ShowDashboard())
-        return _tasks(reply) if reply.ok else []
+    async def _finish_ref(self, wish: Wish, asked: Asked) -> str:
+        match wish.slot("kind"):
+            case "task":
+                reply = await self._use(
+                    asked, "update_task", {"task_id": wish.slot("id"), "status": "completed"}
+                )
+                return asked.say("task_done", title=wish.slot("label")) if reply.ok else _refusal(reply)
+            case "item":
+                return await self._lists.act(wish.having(item=wish.slot("label")), asked)
+            case _:
+                return await self._reminders.cancel(wish, asked)
 
-    async def told(self, asked: Asked, todos: list[Item]) -> str:
-        """Say what is open: tasks by number, to-dos, questions."""
+    async def _update(
+        self, asked: Asked, task: OpenTask, form: str, said: dict[str, str] | None = None, /, **changes: Any
+    ) -> str:
+        reply = await self._use(asked, "update_task", {"task_id": task.id, **changes})
+        return asked.say(form, title=task.title, **(said or {})) if reply.ok else _refusal(reply)
+
+    async def _meant(self, wish: Wish, which: str, asked: Asked) -> OpenTask | str:
+        """Return the one task that is meant, else what to say."""
+        open_tasks = await self.open_tasks(asked, is_again=True)
+        if wish.slot("task_id"):
+            found = [one for one in open_tasks if one.id == wish.slot("task_id")]
+        elif which.isdecimal() and which in asked.known.shown:
+            found = [one for one in open_tasks if one.id == asked.known.shown[which].id]
+        else:
+            found = find(open_tasks, which) or _at(open_tasks, which)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            is_ours = bool(open_tasks) or wish.intent == "drop_task"
+            return asked.say("task_unknown", item=which) if is_ours else asked.say("no_model")
+        options = tuple(
+            Option(label=_task_label(one, asked), wish=wish.having(task_id=one.id)) for one in found
+        )
+        return asked.ask(wish, "which", asked.say("which_task"), options)
+
+    # Answers to what the dashboard asks
+
+    async def answer(self, wish: Wish, asked: Asked) -> str:
+        """Take a bare yes or no as the answer to what the dashboard asked last."""
+        if wish.slot("question_id"):
+            return await self._answer(wish, asked)
+        reply = await self._host.ask(ShowDashboard(request_id=asked.next_id()))
+        rows = [
+            row
+            for row in reply.data.get("questions", [])
+            if row.get("asked_count") and row.get("last_asked_at")
+        ]
+        latest = max((row["last_asked_at"] for row in rows), default="")
+        rows = [row for row in rows if row["last_asked_at"] == latest]
+        if not rows:
+            return asked.say("nothing_asked")
+        options = tuple(
+            Option(
+                label=row["question"],
+                wish=wish.having(
+                    question_id=row["id"],
+                    task_id=row.get("related_task_id") or "",
+                    is_done="yes" if _IS_DONE.search(row["question"]) else "",
+                ),
+            )
+            for row in rows
+        )
+        if len(options) > 1:
+            return asked.ask(wish, "which", asked.say("which_task"), options)
+        return await self._answer(options[0].wish, asked)
+
+    async def _answer(self, wish: Wish, asked: Asked) -> str:
+        tasks = await self.open_tasks(asked, is_again=True)
+        task = next((one for one in tasks if one.id == wish.slot("task_id")), None)
+        if wish.intent == "yes" and task is not None and wish.slot("is_done"):
+            return await self._update(asked, task, "task_done", status="completed")
+        reply = await self._use(
+            asked, "answer_question", {"question_id": wish.slot("question_id"), "answer": wish.intent}
+        )
+        if not reply.ok:
+            return _refusal(reply)
+        if task is not None and wish.intent == "no" and wish.slot("is_done"):
+            return asked.say("not_done_yet", title=task.title)
+        return asked.say("answer_noted")
+
+    # Telling
+
+    async def told(self, asked: Asked) -> str:
+        """Say what is open: tasks and to-dos in one numbering, then questions."""
         reply = await self._host.ask(ShowDashboard())
         if not reply.ok:
             return reply.text
-        words = asked.words
-        tasks = [_line(one, asked) for one in _tasks(reply)]
+        refs, parts = _sections(_tasks(reply), await self.todos(), asked)
+        asked.show(refs)
         questions = [f"• {one['question']}" for one in reply.data.get("questions", [])]
-        parts = [
-            [words.open_tasks, *_some(tasks)] if tasks else [],
-            [
-                f"{words.todo_name[:1].upper()}{words.todo_name[1:]}:",
-                *(f"{one.number}. {one.text}" for one in todos),
-            ]
-            if todos
-            else [],
-            [words.open_questions, *_some(questions)] if questions else [],
+        if questions:
+            parts.append([asked.say("open_questions"), *_some(questions)])
+        return "\n\n".join("\n".join(part) for part in parts) or asked.say("nothing_open")
+
+    async def due(self, wish: Wish, asked: Asked) -> str:
+        """Say which tasks have a deadline, soonest first; those until a day where one is named."""
+        until, shown = self._day(wish, asked), ""
+        if isinstance(until, str):
+            return until
+        tasks = [
+            one for one in await self.open_tasks(asked) if one.day and (until is None or one.day <= until)
         ]
-        return "\n\n".join("\n".join(part) for part in parts if part) or words.nothing_open
+        tasks.sort(key=lambda one: one.deadline or "")
+        if until is not None:
+            shown = asked.say("until_day", day=times.say_day(until, asked.language))
+        if not tasks:
+            return asked.say("nothing_due", until=shown)
+        asked.show({str(number): one.ref for number, one in enumerate(tasks, 1)})
+        lines = [_line(number, one, asked) for number, one in enumerate(tasks, 1)]
+        return "\n".join([asked.say("due"), *_some(lines)])
+
+    async def agenda(self, wish: Wish, asked: Asked) -> str:
+        """Say what is on a day: reminders and tasks; today also tasks due soon or at no time, and to-dos."""
+        today = asked.now.date()
+        day = self._day(wish, asked)
+        if isinstance(day, str):
+            return day
+        day = day or today
+        due = await self._reminders.of_day(day, asked)
+        open_tasks = await self.open_tasks(asked)
+        tasks = [one for one in open_tasks if one.day == day]
+        if day == today:
+            soon = today + timedelta(days=SOON_DAYS)
+            tasks = [one for one in open_tasks if one.day is None or one.day <= soon]
+        try:
+            todos = await self._lists.open_todos() if day == today else []
+            trouble = []
+        except (ListFault, OSError):
+            todos, trouble = [], [[await self._lists.shown(TODO, asked)]]
+        refs, parts = _sections(tasks, todos, asked)
+        asked.show(refs)
+        shown = _day_name(day, today, asked)
+        parts = [*([due] if due else []), *parts, *trouble]
+        if not parts:
+            return asked.say("agenda_nothing", day=shown)
+        head = asked.say("agenda", day=shown[:1].upper() + shown[1:])
+        return "\n\n".join([head, *("\n".join(part) for part in parts)])
+
+    def _day(self, wish: Wish, asked: Asked) -> date | str | None:
+        if not wish.slot("day"):
+            return None
+        read = times.read(
+            wish.slot("day"), now=asked.now, zone=asked.zone, policy=times.Policy(takes_past=True)
+        )
+        if isinstance(read, Refusal):
+            return asked.say(f"time.{read.reason.value}", moment="—", on="")
+        return (
+            read.day
+            if isinstance(read, DateOnly)
+            else (read.first if isinstance(read, Recurrence) else read.at).date()
+        )
+
+    # Before a deadline
+
+    async def before_deadline(self, wish: Wish, asked: Asked) -> str:
+        """Set a reminder before the deadline of a task: the one that is named or was spoken of last."""
+        tasks = [one for one in await self.open_tasks(asked, is_again=True) if one.day]
+        if not tasks:
+            return asked.say("before_none")
+        task_id, which = wish.slot("task_id"), wish.slot("task")
+        found = [one for one in tasks if one.id == task_id] if task_id else find(tasks, which)
+        if not (which or task_id):
+            found = [one for one in tasks if one.id == asked.known.task] or tasks
+        if len(found) != 1:
+            options = tuple(
+                Option(label=_task_label(one, asked), wish=wish.having(task_id=one.id))
+                for one in found or tasks
+            )
+            return asked.ask(wish, "which", asked.say("before_which"), options)
+        assert found[0].day is not None
+        day = found[0].day - timedelta(days=_days_before(wish.slot("before")))
+        clock = wish.slot("clock") or "09:00"
+        what = asked.say("before_what", title=found[0].title, date=_shown(found[0].deadline))
+        remind = Wish(
+            intent="remind",
+            language=wish.language,
+            slots={"what": what, "when": f"{day.isoformat()} {clock}", "whom": wish.slot("whom")},
+        )
+        return await self._reminders.remind(remind, asked)
+
+    # Asking the host
+
+    async def open_tasks(self, asked: Asked, *, is_again: bool = False) -> list[OpenTask]:
+        """Return the tasks that are worked on; none where the host tells of none.
+
+        `is_again`: a turn that is tried again sees what it saw, so that what it did does not confuse it.
+        """
+        reply = await self._host.ask(ShowDashboard(request_id=asked.next_id() if is_again else None))
+        return _tasks(reply) if reply.ok else []
+
+    async def todos(self) -> list[Item]:
+        """Return the open to-dos; none where they cannot be read: whoever asks for them is told."""
+        try:
+            return await self._lists.open_todos()
+        except (ListFault, OSError):
+            return []
 
     async def _use(self, asked: Asked, tool: str, arguments: dict[str, Any]) -> Reply:
-        return await self._host.ask(Dashboard(request_id=asked.request_id, tool=tool, arguments=arguments))
+        return await self._host.ask(Dashboard(request_id=asked.next_id(), tool=tool, arguments=arguments))
 
 
-def find(tasks: list[OpenTask], which: str) -> list[OpenTask]:
-    """The tasks that a number, a title or a part of one means."""
+def find(tasks: Sequence[OpenTask], which: str) -> list[OpenTask]:
+    """Return the tasks that a title or a part of one means."""
     which = " ".join(which.casefold().split())
     same = [one for one in tasks if one.title.casefold() == which]
-    numbered = [one for one in tasks if which == str(one.number)]
-    alike = [one for one in tasks if len(which) > 1 and which in one.title.casefold()]
-    return same or numbered or alike
+    return same or [one for one in tasks if _is_like(which, one.title)]
+
+
+def _is_like(which: str, text: str) -> bool:
+    which, text = which.casefold(), text.casefold()
+    return which == text or (len(which) > 1 and not which.isdecimal() and which in text)
+
+
+def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
+    place = int(number) - 1 if number.isdecimal() and len(number) < 6 else -1
+    return [tasks[place]] if 0 <= place < len(tasks) else []
+
+
+def _ending(wish: Wish, ref: Ref) -> Wish:
+    return Wish(
+        intent="finish",
+        language=wish.language,
+        slots={"kind": ref.kind, "id": ref.id, "label": ref.label, "list": ref.list},
+    )
+
+
+def _todo_ref(one: Item, list_name: str = TODO) -> Ref:
+    return Ref(kind="item", label=one.text, list=list_name)
 
 
 def _tasks(reply: Reply) -> list[OpenTask]:
     rows: list[dict[str, Any]] = reply.data.get("tasks", [])
     return [
         OpenTask(
-            number=number,
             id=row["id"],
             title=row["title"],
             pct=row["progress"],
             deadline=row["deadline"],
             is_blocked=row["blocked"],
+            created=str(row.get("created_at") or "")[:16].replace("T", " "),
         )
-        for number, row in enumerate(rows, 1)
+        for row in rows
     ]
 
 
-def _line(one: OpenTask, asked: Asked) -> str:
-    until = asked.words.task_until.format(date=_shown(one.deadline)) if one.deadline else ""
-    blocked = f", {asked.words.task_blocked}" if one.is_blocked else ""
-    return f"{one.number}. {one.title} ({one.pct}%{until}{blocked})"
+def _sections(
+    tasks: Sequence[OpenTask], todos: Sequence[Item], asked: Asked
+) -> tuple[dict[str, Ref], list[list[str]]]:
+    """Tasks and to-dos in one numbering; to-dos alone keep their own numbers."""
+    refs = {str(number): one.ref for number, one in enumerate(tasks, 1)}
+    parts = []
+    if tasks:
+        lines = [_line(number, one, asked) for number, one in enumerate(tasks, 1)]
+        parts.append([asked.say("open_tasks"), *_some(lines)])
+    if todos:
+        numbers = [one.number if not tasks else len(tasks) + place for place, one in enumerate(todos, 1)]
+        refs |= {str(number): _todo_ref(one) for number, one in zip(numbers, todos, strict=True)}
+        lines = [f"{number}. {one.text}" for number, one in zip(numbers, todos, strict=True)]
+        name = asked.say("todo_name")
+        parts.append([f"{name[:1].upper()}{name[1:]}:", *_some(lines)])
+    return refs, parts
+
+
+def _day_name(day: date, today: date, asked: Asked) -> str:
+    shown = long_day(datetime(day.year, day.month, day.day), asked.language)  # noqa: DTZ001  # a day, no moment
+    return asked.say("today_is", day=shown) if day == today else shown
+
+
+def _line(number: int, one: OpenTask, asked: Asked) -> str:
+    until = asked.say("task_until", date=_shown(one.deadline)) if one.deadline else ""
+    blocked = f", {asked.say('task_blocked')}" if one.is_blocked else ""
+    return f"{number}. {one.title} ({one.pct}%{until}{blocked})"
+
+
+def _task_label(one: OpenTask, asked: Asked) -> str:
+    """What tells a task from another of the same title: deadline, share, and when it was added."""
+    until = _shown(one.deadline) if one.deadline else asked.say("no_deadline")
+    more = f"{one.pct}%, {until}, {asked.say('added_on', date=one.created)}"
+    return asked.say("option_task", title=one.title, more=more)
 
 
 def _some(lines: list[str]) -> list[str]:
@@ -143,6 +438,12 @@ def _shown(deadline: str | None) -> str:
     if not deadline or len(deadline) == _DATE_CHARS:
         return deadline or ""
     return deadline[:16].replace("T", " ")
+
+
+def _days_before(words: str) -> int:
+    first = words.split(maxsplit=1)[0].lower() if words else ""
+    digits = re.match(r"\d+", first)
+    return int(digits[0]) if digits else _DAYS_BEFORE.get(first.removesuffix("전"), 1)
 
 
 def _refusal(reply: Reply) -> str:

@@ -126,6 +126,14 @@ class Checklists:
             self._write(name, [line for at, line in enumerate(lines) if at not in done])
         return len(done)
 
+    def clear(self, name: str) -> int:
+        """Take every entry out and return how many there were."""
+        lines = self._read_existing(name)
+        entries = {line.at for line in _lines_with_items(lines)}
+        if entries:
+            self._write(name, [line for at, line in enumerate(lines) if at not in entries])
+        return len(entries)
+
     def _read_existing(self, name: str) -> list[str]:
         lines = self._read(name)
         if lines is None:
@@ -134,7 +142,7 @@ class Checklists:
 
     def _read(self, name: str) -> list[str] | None:
         try:
-            return _read_plain(self._path(name)).splitlines(keepends=True)
+            return read_plain(self._path(name)).splitlines(keepends=True)
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
@@ -175,7 +183,8 @@ def file_stem(name: str) -> str:
     return stem
 
 
-def _read_plain(path: Path) -> str:
+def read_plain(path: Path) -> str:
+    """Read a plain text file, no link, not too large. Raises `ListFault`, `OSError`, `UnicodeError`."""
     # A pipe must not hold the reader up, and a link put there meanwhile must not lead it away.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:

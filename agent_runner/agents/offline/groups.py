@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from agent_runner.agents.offline.asked import Asked
-from agent_runner.agents.offline.intents import AddGroup, DropGroup
+from agent_runner.agents.offline.conversation import Asked
+from agent_runner.agents.offline.intents import Wish
 from agent_runner.host import Host
 from agent_runner.wire.mailbox import RefreshGroups, RegisterGroup, Reply, UnregisterGroup
 
@@ -17,29 +17,31 @@ class Groups:
         self._host = host
         self._is_main = is_main
 
-    async def change(self, wish: AddGroup | DropGroup, asked: Asked) -> str:
+    async def change(self, wish: Wish, asked: Asked) -> str:
         if not self._is_main:
-            return asked.words.only_main
+            return asked.say("only_main")
         try:
             return await self._change(wish, asked)
         except ValidationError as error:
-            return asked.words.not_possible.format(reason=_reason(error))
+            return asked.say("not_possible", reason=_reason(error))
 
     async def told(self, asked: Asked) -> str:
         if not self._is_main:
-            return asked.words.only_main
+            return asked.say("only_main")
         reply = await self._host.ask(RefreshGroups())
         return _told(reply, asked) if reply.ok else reply.text
 
-    async def _change(self, wish: AddGroup | DropGroup, asked: Asked) -> str:
-        if isinstance(wish, AddGroup):
-            done = asked.words.registered.format(name=wish.name, folder=wish.folder)
+    async def _change(self, wish: Wish, asked: Asked) -> str:
+        folder = wish.slot("folder")
+        if wish.intent == "add_group":
+            name = wish.slot("name") or folder
+            done = asked.say("registered", name=name, folder=folder)
             command: RegisterGroup | UnregisterGroup = RegisterGroup(
-                request_id=asked.request_id, jid=wish.jid, folder=wish.folder, name=wish.name
+                request_id=asked.next_id(), jid=wish.slot("jid"), folder=folder, name=name
             )
         else:
-            done = asked.words.unregistered.format(folder=wish.folder)
-            command = UnregisterGroup(request_id=asked.request_id, folder=wish.folder)
+            done = asked.say("unregistered", folder=folder)
+            command = UnregisterGroup(request_id=asked.next_id(), folder=folder)
         reply = await self._host.ask(command)
         return done if reply.ok else reply.text
 
@@ -47,11 +49,10 @@ class Groups:
 def _told(reply: Reply, asked: Asked) -> str:
     chats = reply.data.get("chats", [])
     if not chats:
-        return asked.words.no_groups
-    lines = [
-        f"• {chat['name']} ({chat['jid']}): {chat['folder'] or asked.words.not_registered}" for chat in chats
-    ]
-    return "\n".join([asked.words.groups, *lines])
+        return asked.say("no_groups")
+    nowhere = asked.say("not_registered")
+    lines = [f"• {chat['name']} ({chat['jid']}): {chat['folder'] or nowhere}" for chat in chats]
+    return "\n".join([asked.say("groups"), *lines])
 
 
 def _reason(error: ValidationError) -> str:

@@ -1,116 +1,174 @@
-"""What is said about to-dos and lists."""
+"""To-dos and lists: what is done with them, and what is said of it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-from agent_runner.agents.offline.asked import Asked
 from agent_runner.agents.offline.checklists import Checklists, Fault, Item, ListFault
-from agent_runner.agents.offline.intents import TODO, AddItems, Language, ListAct, OnList
-from agent_runner.agents.offline.words import Words
+from agent_runner.agents.offline.conversation import Asked, Option, Ref
+from agent_runner.agents.offline.intents import TODO, Wish
+from agent_runner.agents.offline.wording import entries, wish_of
+from agent_runner.wire.times import Language
 
 MAX_SHOWN_ITEMS = 100
 
 
-async def answer(checklists: Checklists, wish: AddItems | OnList, asked: Asked) -> str:
-    """Do what is wished with the files, in a thread, and say what came of it."""
-    try:
-        return await asyncio.to_thread(_answer, checklists, wish, asked.words)
-    except ListFault as error:
-        return _fault(error.fault, wish, asked.words)
-    except OSError as error:
-        return asked.words.disk.format(reason=error.strerror)
+class Lists:
+    """Does what is wished with the files, in a thread, and says what came of it."""
+
+    def __init__(self, checklists: Checklists) -> None:
+        self._files = checklists
+
+    async def act(self, wish: Wish, asked: Asked) -> str:
+        """Do one thing with one list; which list, is asked where none is named or known."""
+        if wish.intent == "one_or_more":
+            return self._one_or_more(wish, asked)
+        name = wish.slot("list")
+        if wish.slot("it") or not name:
+            name = asked.known.list or ("" if wish.intent == "add_items" else TODO)
+        if not name:
+            items = ", ".join(wish.slot("items").splitlines())
+            return asked.ask(wish, "list", asked.say("which_list", items=items))
+        asked.speak_of(list_name=name)
+        try:
+            return await asyncio.to_thread(self._act, wish, name, asked)
+        except ListFault as error:
+            return _fault(error.fault, wish, name, asked)
+        except OSError as error:
+            return asked.say("disk", reason=error.strerror)
+
+    async def shown(self, name: str, asked: Asked) -> str:
+        """Say what is on a list."""
+        return await self.act(Wish(intent="show_list", language=asked.language, slots={"list": name}), asked)
+
+    def _one_or_more(self, wish: Wish, asked: Asked) -> str:
+        """Ask whether words with an "and" in them are one thing or several."""
+        parts = wish.slot("more").splitlines()
+        whole, several = _add_wishes(wish, parts)
+        options = (
+            Option(label=asked.say("one", text=wish.slot("one")), wish=whole),
+            Option(label=asked.say("several", text=" · ".join(parts)), wish=several),
+        )
+        return asked.ask(wish, "which", asked.say("one_or_more", count=len(parts)), options)
+
+    async def overview(self, asked: Asked) -> str:
+        """Name every list and how much of it is open."""
+        try:
+            return await asyncio.to_thread(self._overview, asked)
+        except ListFault as error:
+            return _fault(error.fault, wish_of(_ANY, "show_list"), "*", asked)
+        except OSError as error:
+            return asked.say("disk", reason=error.strerror)
+
+    async def open_todos(self) -> list[Item]:
+        """Return the to-dos that are not done; none where there is no list. Raises `ListFault`, `OSError`."""
+        try:
+            items = await asyncio.to_thread(self._files.items, TODO)
+        except ListFault as error:
+            if error.fault is Fault.NO_LIST:
+                return []
+            raise
+        return [item for item in items if not item.is_done]
+
+    def _act(self, wish: Wish, name: str, asked: Asked) -> str:
+        named = _named(name, asked)
+        match wish.intent:
+            case "add_items":
+                return self._add(wish, name, asked)
+            case "finish":
+                return asked.say("done", list=named, item=self._files.finish(name, wish.slot("item")).text)
+            case "remove":
+                return asked.say("removed", list=named, item=self._files.remove(name, wish.slot("item")).text)
+            case "clear_done":
+                return asked.say("cleared", list=named, count=self._files.clear_done(name))
+            case "clear_list":
+                return self._clear(wish, name, asked)
+            case _:
+                return self._show(self._files.items(name), name, asked)
+
+    def _add(self, wish: Wish, name: str, asked: Asked) -> str:
+        items = [one for line in wish.slot("items").splitlines() for one in [line.strip()] if one]
+        if wish.slot("more"):
+            items += entries(wish.slot("more"), wish.language)
+        added = self._files.add(name, items)
+        named = _named(name, asked)
+        said = [
+            asked.say(form, list=named, items=", ".join(texts))
+            for form, texts in (("added", added.new), ("there_already", added.there_already))
+            if texts
+        ]
+        return "\n".join(said)
+
+    def _clear(self, wish: Wish, name: str, asked: Asked) -> str:
+        count, named = len(self._files.items(name)), _named(name, asked)
+        if not count:
+            return asked.say("list_empty", list=named)
+        if not wish.slot("sure"):
+            return asked.ask(
+                wish_of(wish, "clear_list", list=name),
+                "sure",
+                asked.say("sure_clear", list=named, count=count),
+            )
+        return asked.say("emptied", list=named, count=self._files.clear(name))
+
+    def _show(self, items: Sequence[Item], name: str, asked: Asked) -> str:
+        still_open = [item for item in items if not item.is_done]
+        asked.show({str(item.number): Ref(kind="item", label=item.text, list=name) for item in still_open})
+        head = asked.say("items" if still_open else "no_open_items", list=_named(name, asked))
+        done = len(items) - len(still_open)
+        tail = [asked.say("done_items", count=done)] if done and name == TODO else []
+        return "\n".join([head, *_lines(still_open), *tail])
+
+    def _overview(self, asked: Asked) -> str:
+        said = [line for name in (TODO, *self._files.names()) if (line := self._count(name, asked))]
+        return "\n".join([asked.say("lists"), *said]) if said else asked.say("no_lists")
+
+    def _count(self, name: str, asked: Asked) -> str | None:
+        try:
+            items = self._files.items(name)
+        except ListFault:
+            return None
+        count = sum(not item.is_done for item in items)
+        return asked.say("list_line", list=_named(name, asked), count=count)
 
 
-async def overview(checklists: Checklists, asked: Asked) -> str:
-    """Name every list and how much of it is open."""
-    try:
-        return await asyncio.to_thread(_overview, checklists, asked.words)
-    except ListFault as error:
-        return _fault(error.fault, OnList(ListAct.SHOW, "*"), asked.words)
-    except OSError as error:
-        return asked.words.disk.format(reason=error.strerror)
+_ANY = Wish(intent="show_list", language=Language.ENGLISH)
 
 
-async def open_todos(checklists: Checklists) -> list[Item]:
-    """The to-dos that are not done; none where there is no list. Raises `ListFault`, `OSError`."""
-    try:
-        items = await asyncio.to_thread(checklists.items, TODO)
-    except ListFault as error:
-        if error.fault is Fault.NO_LIST:
-            return []
-        raise
-    return [item for item in items if not item.is_done]
+def _add_wishes(wish: Wish, parts: list[str]) -> tuple[Wish, Wish]:
+    """The wish for one thing and the wish for several, to-dos or tasks."""
+    if wish.slot("kind") == "todo":
+        return (
+            wish_of(wish, "add_items", items=wish.slot("one"), list=TODO),
+            wish_of(wish, "add_items", items="\n".join(parts), list=TODO),
+        )
+    return (
+        wish_of(wish, "add_task", title=wish.slot("one"), when=wish.slot("when")),
+        wish_of(wish, "add_tasks", titles="\n".join(parts), when=wish.slot("when")),
+    )
 
 
-def lines(items: Sequence[Item]) -> list[str]:
+def _lines(items: Sequence[Item]) -> list[str]:
     shown = [f"{item.number}. {item.text}" for item in items[:MAX_SHOWN_ITEMS]]
     return [*shown, "…"] if len(items) > MAX_SHOWN_ITEMS else shown
 
 
-def _answer(checklists: Checklists, wish: AddItems | OnList, words: Words) -> str:
-    if isinstance(wish, AddItems):
-        return _add(checklists, wish, words)
-    name, named = wish.list_name, _named(wish.list_name, words)
-    match wish.act:
-        case ListAct.SHOW:
-            return _show(checklists.items(name), name, words)
-        case ListAct.FINISH:
-            return words.done.format(list=named, item=checklists.finish(name, wish.item).text)
-        case ListAct.REMOVE:
-            return words.removed.format(list=named, item=checklists.remove(name, wish.item).text)
-        case ListAct.CLEAR_DONE:
-            return words.cleared.format(list=named, count=checklists.clear_done(name))
+def _named(name: str, asked: Asked) -> str:
+    return asked.say("todo_name") if name == TODO else asked.say("list_name", name=" ".join(name.split()))
 
 
-def _add(checklists: Checklists, wish: AddItems, words: Words) -> str:
-    added = checklists.add(wish.list_name, wish.items)
-    named = _named(wish.list_name, words)
-    said = [
-        form.format(list=named, items=", ".join(texts))
-        for form, texts in ((words.added, added.new), (words.there_already, added.there_already))
-        if texts
-    ]
-    return "\n".join(said)
-
-
-def _show(items: Sequence[Item], name: str, words: Words) -> str:
-    still_open = [item for item in items if not item.is_done]
-    head = (words.items if still_open else words.no_open_items).format(list=_named(name, words))
-    done = len(items) - len(still_open)
-    tail = [words.done_items.format(count=done)] if done and name == TODO else []
-    return "\n".join([head, *lines(still_open), *tail])
-
-
-def _overview(checklists: Checklists, words: Words) -> str:
-    said = [line for name in (TODO, *checklists.names()) if (line := _count(checklists, name, words))]
-    return "\n".join([words.lists, *said]) if said else words.no_lists
-
-
-def _count(checklists: Checklists, name: str, words: Words) -> str | None:
-    try:
-        items = checklists.items(name)
-    except ListFault:
-        return None
-    count = sum(not item.is_done for item in items)
-    return words.list_line.format(list=_named(name, words), count=count)
-
-
-def _named(name: str, words: Words) -> str:
-    return words.todo_name if name == TODO else words.list_name.format(name=" ".join(name.split()))
-
-
-def _fault(fault: Fault, wish: AddItems | OnList, words: Words) -> str:
-    said = words.faults[fault].format(
-        list=_named(wish.list_name, words),
-        item=wish.item if isinstance(wish, OnList) else "",
-        example=_example(wish.list_name, words),
+def _fault(fault: Fault, wish: Wish, name: str, asked: Asked) -> str:
+    said = asked.say(
+        f"faults.{fault.value}",
+        list=_named(name, asked),
+        item=wish.slot("item"),
+        example=_example(name, asked.language),
     )
     return said[:1].upper() + said[1:]
 
 
-def _example(name: str, words: Words) -> str:
-    if words.language is Language.KOREAN:
+def _example(name: str, language: Language) -> str:
+    if language is Language.KOREAN:
         return "할 일 추가 우표 사기" if name == TODO else f"우유 {name} 목록에 추가"
     return "todo buy stamps" if name == TODO else f"add milk to the {name} list"

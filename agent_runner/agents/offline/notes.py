@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agent_runner.agents.offline.asked import Asked
-from agent_runner.agents.offline.words import Words
+from agent_runner.agents.offline.conversation import Asked
+from agent_runner.agents.offline.texts import say
 from agent_runner.host import Host
 from agent_runner.wire.mailbox import NotifySelf
 from agent_runner.wire.notices import Notice
 from agent_runner.wire.noting import refusal_of
 from agent_runner.wire.order import TurnOrder
+from agent_runner.wire.times import Language
 
 NEVER = 0
 READ_ALREADY = (
@@ -23,7 +24,7 @@ READ_ALREADY = (
 async def keep(host: Host, text: str, asked: Asked) -> str:
     """Have the host keep a note until it was said; a refusal is told in its own words."""
     note = NotifySelf(
-        request_id=asked.request_id,
+        request_id=asked.next_id(),
         message=text,
         category="reminder",
         persist_cross_session=True,
@@ -32,7 +33,7 @@ async def keep(host: Host, text: str, asked: Asked) -> str:
     if refusal := refusal_of(note):
         return refusal.text
     reply = await host.ask(note)
-    return asked.words.note_kept.format(note=text) if reply.ok else reply.text
+    return asked.say("note_kept", note=text) if reply.ok else reply.text
 
 
 def shown(turn: TurnOrder) -> list[Notice]:
@@ -44,12 +45,12 @@ def _is_read(notice: Notice) -> bool:
     return notice.event_type in READ_ALREADY and notice.priority not in ("high", "critical")
 
 
-def lines(told: Iterable[Notice], words: Words) -> list[str]:
+def lines(told: Iterable[Notice], language: Language) -> list[str]:
     """Say them in short lines, each once."""
     return [
-        words.note_to_self.format(note=_message(each))
+        say("note_to_self", language, note=_message(each))
         if _is_note(each)
-        else words.host_fact.format(fact=_message(each))
+        else say("host_fact", language, fact=_message(each))
         for each in told
     ]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent_runner.agents.offline import notes
-from agent_runner.agents.offline.words import Words
 from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import MAX_RESTORE_CHARS, TurnOrder
+from agent_runner.wire.times import Language
 
 if TYPE_CHECKING:
     from agent_runner.ans.calls import Call
@@ -36,12 +36,12 @@ async def turn_end(noticing: Noticing) -> None:
         await noticing.rules.drain("turn_end", limit=MAX_RESTORE_CHARS, at_least="high")
 
 
-def told(noticing: Noticing, turn: TurnOrder, words: Words) -> str:
+def told(noticing: Noticing, turn: TurnOrder, language: Language) -> str:
     """Return in short lines what the turn was given and has told, at whichever of its points."""
     if noticing.rules is None:
         return ""
     ids = {each.id for each in noticing.rules.notices.told}
-    return "\n".join(notes.lines((each for each in turn.notices if each.id in ids), words))
+    return "\n".join(notes.lines((each for each in turn.notices if each.id in ids), language))
 
 
 class ObservedHost(Host):

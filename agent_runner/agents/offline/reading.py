@@ -1,46 +1,218 @@
-"""Read a request: which language, and what is wished. Pure."""
+"""Read what a message asks for: one splitter into wishes, then the table of intents. Pure.
+
+Nothing that was said is dropped: a part that no row knows becomes a wish of its own, `unknown`.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
-from agent_runner.agents.offline.intents import Intent, Language, Plain, Wish
+from agent_runner.agents.offline import wording
+from agent_runner.agents.offline.intents import ROWS, TIMES, TODO, Row, Wish
+from agent_runner.wire import times
+from agent_runner.wire.times import Language
 
 MAX_CHARS = 2000
 """Longer requests are for a model: patterns read short ones."""
-
+MAX_WISHES = 20
+_FLAGS = re.IGNORECASE | re.DOTALL
 _STARTS_KOREAN = re.compile(r"[^A-Za-z]*?[가-힣]")
 _HANGUL = re.compile(r"[가-힣ㄱ-ㆎ]")
 _SAME = str.maketrans("’‘ʼ\u00a0\u3000０１２３４５６７８９：，", "'''  0123456789:,")
 """What keyboards send for the same sign."""
+_FRAME = re.compile(
+    r"^(?:(?:please|hey|ok|okay|and|also|then|(?:can|could|would|will)\s+you)\b[,\s]*)*"
+    r"(?P<core>\S.*?)[\s,]*(?:\b(?:please|thanks|thank\s+you))?[\s.!?~]*$",
+    _FLAGS,
+)
+_JOINER = re.compile(
+    r"\s*[.!?;]\s+|\s*,\s*(?:and\s+|then\s+|also\s+)*|\s+(?:and|then|also)\s+(?:then\s+|also\s+)?"
+    r"|[\s,]*(?:그리고|또)\s+",
+    re.IGNORECASE,
+)
+_COMMAND = re.compile(
+    r"(?:please\s+)?(?:add|put|remind|show|list|cancel|delete|remove|done|finish|mark|todo|to-do|set|wake|what|what's"
+    r"|send|create|make|new|clear|empty|tell|register|unregister|start|start|timer|note|remember|in\s+\S+\s+\S+,?\s+remind)\b"
+    r"|[^A-Za-z]*[가-힣].*(?:줘|줘요|주세요|추가|완료|취소|삭제|보여|뭐\s*있어\??|했어)$",
+    re.IGNORECASE | re.DOTALL,
+)
+_KOREAN_AND = re.compile(
+    r"(?P<verb>(?:추가|등록|취소|삭제|완료|정리)(?:해)?|알려|보내|깨워)\s*(?:주|하)?고\s+"
+)
+_BULLET = re.compile(r"^\s*(?:[-*+•]|\d{1,2}[.)])\s+")
+_ASKS = re.compile(
+    r"(?:what|who|whom|where|when|why|how|which|is|are|am|was|were|do|does|did|can|could|will|would|should|have|has)\b",
+    re.IGNORECASE,
+)
+_ASKS_KO = re.compile(
+    r"(?:줘요?|주세요)$|(?:뭐|무엇|언제|어디|누구|왜|어떻게|몇|얼마)|(?:까|니|나요|어요|야|지)$"
+)
+_TASK_INTENTS = ("add_todo", "add_task")
 
 
-def read(text: str) -> Intent:
-    """Tell what `text` wishes; what no pattern knows is `NEEDS_MODEL`. Never raises."""
+def read(text: str) -> list[Wish]:
+    """Return what `text` asks for, in its order; one `unknown` where nothing is understood. Never raises."""
     text = plain(text).translate(_SAME).strip()
-    has_hangul = _HANGUL.search(text) is not None
-    if len(text) <= MAX_CHARS:
-        if not _STARTS_KOREAN.match(text) and (wish := _english(text)):
-            return Intent(wish=wish, language=Language.ENGLISH)
-        if has_hangul and (wish := _korean(text)):
-            return Intent(wish=wish, language=Language.KOREAN)
-    return Intent(wish=Plain.NEEDS_MODEL, language=Language.KOREAN if has_hangul else Language.ENGLISH)
+    if not text:
+        return [Wish(intent="called", language=Language.ENGLISH)]
+    if len(text) > MAX_CHARS:
+        return [_unknown(text)]
+    wishes = _lines(text)
+    return wishes if len(wishes) <= MAX_WISHES else [_unknown(text)]
 
 
-# Either language is imported when somebody speaks it.
-def _english(text: str) -> Wish | None:
-    from agent_runner.agents.offline import english
-
-    return english.read(text)
-
-
-def _korean(text: str) -> Wish | None:
-    from agent_runner.agents.offline import korean
-
-    return korean.read(text)
+def language_of(text: str) -> Language:
+    return Language.KOREAN if _HANGUL.search(text) else Language.ENGLISH
 
 
 def plain(text: str) -> str:
     """Compose what some keyboards send in pieces; what UTF-8 cannot carry becomes `?`."""
     return unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
+
+
+def one(text: str) -> Wish | None:
+    """Return the wish that a whole text is, None where no row knows it."""
+    frame = _FRAME.match(text)
+    if frame is None:
+        return None
+    if (echo := _echo(text)) is not None:
+        return echo
+    whole, core = text.strip(" \t\n.!?~"), frame["core"]
+    found = None
+    if not _STARTS_KOREAN.match(text):
+        found = _first(core, Language.ENGLISH) or (_first(whole, Language.ENGLISH) if whole != core else None)
+    if found is None and _HANGUL.search(text):
+        found = _first(whole, Language.KOREAN)
+    return found
+
+
+def _unknown(text: str) -> Wish:
+    return Wish(intent="unknown", language=language_of(text), slots={"text": text})
+
+
+# Splitting
+
+
+def _lines(text: str) -> list[Wish]:
+    """Each line is a request of its own, but entries of a list under the line that names it."""
+    whole = one(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) == 1 or (whole is not None and whole.intent == "echo"):
+        return _line(text)
+    head = one(lines[0].rstrip(" :"))
+    listed = _under_heading(lines, head)
+    if listed is not None:
+        return listed
+    return [wish for line in lines for wish in _line(_BULLET.sub("", line))]
+
+
+def _under_heading(lines: list[str], head: Wish | None) -> list[Wish] | None:
+    """`shopping list:` and its entries, one a line; `todo` and one to-do a line; None of anything else."""
+    has_bullets = all(_BULLET.match(line) for line in lines[1:])
+    if not (lines[0].endswith(":") or has_bullets) or any(_known(line) for line in lines[1:]):
+        return None
+    entries = [_BULLET.sub("", line).strip() for line in lines[1:]]
+    if head is not None and head.intent == "show_list":
+        name = head.slot("list") or TODO
+        return [_adding(head.language, entries, name)]
+    if re.fullmatch(r"(?:add|todos?|to-dos?|할\s*일(?:\s*추가)?|추가)\s*:?", lines[0], _FLAGS):
+        return [_adding(language_of(" ".join(lines)), entries, TODO)]
+    added = re.fullmatch(r"add(?:\s+\S+)?\s+(?:to|on)\s+(?P<list>\S.*?)\s*:?", lines[0], _FLAGS)
+    named = one(f"show {added['list']}") if added else None
+    if named is not None and named.intent == "show_list":
+        return [_adding(named.language, entries, named.slot("list") or TODO)]
+    if head is not None and head.intent == "add_task" and not head.slot("body"):
+        return [wish for entry in entries for wish in wording.tasks(head, entry)]
+    return None
+
+
+def _adding(language: Language, entries: list[str], name: str) -> Wish:
+    return Wish(intent="add_items", language=language, slots={"items": "\n".join(entries), "list": name})
+
+
+def _known(text: str) -> bool:
+    found = one(text)
+    return found is not None and _COMMAND.match(text) is not None
+
+
+def _line(text: str) -> list[Wish]:
+    """Cut a line wherever both sides are requests; else it is one, or all of it unknown."""
+    whole = one(text)
+    if whole is not None and whole.intent == "echo":
+        return [whole]
+    for left, right in _cuts(text):
+        if _known(right) and (known := _line(left)) and all(wish.intent != "unknown" for wish in known):
+            return [*known, *_line(right)]
+    if whole is not None:
+        return wording.expanded(whole)
+    for left, right in reversed(list(_cuts(text))):
+        first = one(left)
+        if first is not None and _COMMAND.match(left) and not _goes_on(right):
+            return [*wording.expanded(first), *_line(right)]
+    for left, right in _cuts(text):
+        if _known(right):
+            return [*_offers(left), *_line(right)]
+    return _offers(text)
+
+
+def _goes_on(right: str) -> bool:
+    """Whether what follows a joiner is but a word or two of the same sentence."""
+    return len(right.split()) < 2 and not right.endswith("?")
+
+
+def _cuts(text: str) -> Iterator[tuple[str, str]]:
+    for joiner in _JOINER.finditer(text):
+        left, right = text[: joiner.start()].strip(), text[joiner.end() :].strip()
+        if left and right:
+            yield left, right
+    for joined in _KOREAN_AND.finditer(text):
+        verb = joined["verb"]
+        ending = "줘" if verb in ("알려", "보내", "깨워") else "해줘"
+        yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()
+
+
+def _offers(text: str) -> list[Wish]:
+    """`pay rent tomorrow and call mum on Friday` asks for nothing in words: a reminder of each is offered."""
+    language = language_of(text)
+    is_question = "?" in text or _ASKS.match(text) or _ASKS_KO.search(text.rstrip(" .!"))
+    offered = [] if is_question else wording.reminders(text, language)
+    if offered and all(wish.slot("what") and wish.slot("when") for wish in offered):
+        return [wish.having(offered="yes") for wish in offered]
+    return [_unknown(text)]
+
+
+# The table
+
+
+def _echo(text: str) -> Wish | None:
+    """What is to be said again is said to the letter."""
+    for language in Language:
+        for pattern in ROWS[0].patterns(language):
+            if match := re.fullmatch(pattern, text, _FLAGS):
+                return Wish(intent="echo", language=language, slots={"text": match["text"]})
+    return None
+
+
+def _first(text: str, language: Language) -> Wish | None:
+    for row in ROWS:
+        for pattern in row.patterns(language):
+            match = re.fullmatch(pattern, text, _FLAGS)
+            wish = _made(row, match, language) if match else None
+            if wish is not None:
+                return wish
+    return None
+
+
+def _made(row: Row, match: re.Match[str], language: Language) -> Wish | None:
+    slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
+    for name in TIMES:
+        if name in slots and not times.is_time(slots[name]):
+            return None
+    if "span" in slots and not times.is_time(slots["span"].replace("-", " ")):
+        return None
+    if "todo" in slots:
+        slots["list"] = TODO
+        del slots["todo"]
+    return wording.tidied(Wish(intent=row.name, language=language, slots=slots))

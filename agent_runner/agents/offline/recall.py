@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runner.agents.offline import reading
-from agent_runner.agents.offline.asked import Asked
-from agent_runner.agents.offline.intents import Plain
+from agent_runner.agents.offline.conversation import Asked
 from agent_runner.wire.order import TurnOrder
 
 MAX_DECISIONS, MAX_MESSAGES = 5, 6
@@ -54,21 +53,20 @@ class Recall:
         workflow = await asyncio.to_thread(_document, self._snapshots / "workflow.json")
         kept = kept_of(context, workflow, turn=turn.turn)
         if kept.is_empty:
-            return asked.words.recall_nothing
-        return "\n\n".join([asked.words.recall, *self._parts(kept, asked)])
+            return asked.say("recall_nothing")
+        return "\n\n".join([asked.say("recall"), *self._parts(kept, asked)])
 
     def _parts(self, kept: Kept, asked: Asked) -> Iterator[str]:
-        words = asked.words
         if kept.plan:
-            task = words.recall_task.format(task=kept.task) if kept.task else ""
-            yield words.recall_plan.format(plan=kept.plan) + task
+            task = asked.say("recall_task", task=kept.task) if kept.task else ""
+            yield asked.say("recall_plan", plan=kept.plan) + task
         if kept.decisions:
-            yield "\n".join([words.recall_decided, *(f"• {one}" for one in kept.decisions)])
+            yield "\n".join([asked.say("recall_decided"), *(f"• {one}" for one in kept.decisions)])
         if kept.summary:
-            yield words.recall_before.format(summary=kept.summary)
+            yield asked.say("recall_before", summary=kept.summary)
         if kept.dialogue:
             lines = (one.text if one.is_user else f"{self._name}: {one.text}" for one in kept.dialogue)
-            yield "\n".join([words.recall_last, *(f"• {line}" for line in lines)])
+            yield "\n".join([asked.say("recall_last"), *(f"• {line}" for line in lines)])
 
 
 def kept_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int) -> Kept:
@@ -105,7 +103,8 @@ def _turn_of(row: dict[str, Any]) -> str:
 def _asks_to_recall(row: dict[str, Any]) -> bool:
     content = str(row.get("content") or "")
     return row.get("role") == "user" and any(
-        reading.read(text).wish is Plain.RECALL for text in (content, content.partition(": ")[2])
+        any(wish.intent == "recall" for wish in reading.read(text))
+        for text in (content, content.partition(": ")[2])
     )
 
 

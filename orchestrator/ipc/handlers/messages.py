@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from agent_runner.wire.mailbox import SendMessage
+from agent_runner.wire.mailbox import ModelMissing, SendMessage
+from orchestrator import owner
+from orchestrator.clock import local_iso
 from orchestrator.ipc.handlers import Answer, Caller, refused
 from orchestrator.models import ChatJid, Turn
 from orchestrator.store import chats, outbox
@@ -12,6 +14,11 @@ from orchestrator.store.database import Tx
 
 MAX_WAITING = 100
 MAX_A_TURN = 100
+NO_MODEL = (
+    "People ask for more than I understand without a language model. To add one, put ANTHROPIC_API_KEY=… or "
+    "CLAUDE_CODE_OAUTH_TOKEN=… into the file .env beside andy.toml and restart. "
+    "I say this once a day at most."
+)
 
 
 async def send_message(tx: Tx, caller: Caller, command: SendMessage) -> Answer:
@@ -33,6 +40,14 @@ async def send_message(tx: Tx, caller: Caller, command: SendMessage) -> Answer:
     if not is_new:
         return Answer(code="said_before", text="You have said this in this turn; it is not sent twice.")
     return Answer(text="The message is on its way.")
+
+
+async def tell_model_missing(tx: Tx, caller: Caller, command: ModelMissing) -> Answer:
+    """Tell main, once a day for all groups, how more would be understood."""
+    del command
+    day = local_iso(caller.now_ms, caller.zone)[:10]
+    is_new = await owner.tell(tx, NO_MODEL, about=f"no model {day}", now_ms=caller.now_ms)
+    return Answer(text="Main is told." if is_new else "Main was told today.")
 
 
 async def _too_many(tx: Tx, caller: Caller, turn: Turn | None) -> str | None:

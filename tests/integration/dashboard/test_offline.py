@@ -2,75 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from agent_runner.agents.offline import OfflineAgent
-from agent_runner.ans.noticing import Noticing
-from agent_runner.host import Host
-from agent_runner.wire.mailbox import Command, Reply
-from agent_runner.wire.order import Request, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 from orchestrator.dashboard.words import wording
-from orchestrator.models import TurnKind
-from tests.fakes.dashboard_house import DashboardHouse
 from tests.fakes.household import Household
-
-
-class Mailbox(Host):
-    """Hands a command to the reception at once."""
-
-    def __init__(self, workspace: Workspace, home: DashboardHouse) -> None:
-        super().__init__(workspace)
-        self._home = home
-
-    async def ask(self, command: Command) -> Reply:
-        return await self._home.ask_raw(json.loads(command.to_json()))
-
-
-@dataclass
-class Chat:
-    agent: OfflineAgent
-    home: DashboardHouse
-
-    async def say(self, text: str) -> str:
-        said: list[str] = []
-
-        async def hear(words: str) -> None:
-            said.append(words)
-
-        async with self.home.turn(TurnKind.CHAT) as turn_id:
-            asked = (Request(sender="Jane", text=text),)
-            await self.agent.answer(
-                TurnOrder(run="r", turn=turn_id, kind="chat", prompt="", requests=asked), hear
-            )
-        return "\n".join(said)
-
-
-@asynccontextmanager
-async def talking(household: Household, workspace: Workspace) -> AsyncIterator[Chat]:
-    await household.add_group("family")
-    home = DashboardHouse(household)
-    workspace.group.mkdir(parents=True)
-    turn = TurnOrder(run="r", turn=0, kind="chat", prompt="")
-    order = RunOrder(run="r", group="family", chat_jid="local:family", timezone="Asia/Seoul", turn=turn)
-    agent = OfflineAgent(
-        order,
-        workspace,
-        Mailbox(workspace, home),
-        Noticing(order, workspace),
-        now=lambda: datetime.fromtimestamp(home.clock.now_ms() / 1000, UTC),
-    )
-    await agent.start()
-    yield Chat(agent, home)
+from tests.fakes.offline_chat import Chat, talking
 
 
 @pytest.fixture
@@ -121,19 +63,19 @@ async def test_what_is_meant_is_not_guessed(chat: Chat) -> None:
     await chat.say("todo call Bob")
     await chat.say("add a task write the blog")
     await chat.say("add a task read a blog")
-    assert "Several tasks fit 'blog'" in await chat.say("blog 50%")
+    assert "Which one do you mean?" in await chat.say("blog 50%")
+    assert await chat.say("2") == "read a blog: 50%."
     both = await chat.say("done 2")
-    assert both.startswith("'2' is a task (")
-    assert "a to-do (call Bob)" in both
-    assert "no language model" in await chat.say("battery 200%")
+    assert both.startswith("Which one is done?\n1. the task ")
+    assert "2. the to-do 'call Bob'" in both
+    assert await chat.say("2") == "Done on the to-do list: call Bob."
+    assert "I can't do that" in await chat.say("battery 200%")
 
 
 async def test_a_number_that_no_task_has_is_not_looked_for_on_a_list_that_is_not_there(chat: Chat) -> None:
     await chat.say("add a task write the blog")
-    assert await chat.say("done 7") == "No open task fits '7'. Say 'what's open?' to see them by number."
-    assert await chat.say("7번 완료") == (
-        "'7'에 맞는 작업이 없어요. '남은 작업'이라고 하면 번호를 알려드려요."
-    )
+    assert (await chat.say("done 7")).startswith("I know of nothing open like '7'.")
+    assert (await chat.say("7번 완료")).startswith("'7'에 맞는 것이 없어요.")
 
 
 async def test_a_task_that_was_a_mistake_is_taken_off(chat: Chat) -> None:
@@ -155,7 +97,7 @@ async def test_a_task_without_words_is_asked_for(chat: Chat) -> None:
 
 
 async def test_a_share_of_nothing_is_for_a_model(chat: Chat) -> None:
-    assert "no language model" in await chat.say("battery 80%")
+    assert "I can't do that" in await chat.say("battery 80%")
 
 
 async def test_a_reminder_stays_a_reminder(chat: Chat) -> None:

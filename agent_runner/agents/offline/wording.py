@@ -1,0 +1,331 @@
+"""Tell what is to be done from when, one thing from the next, a note from what asks for it. Pure.
+
+Rather refuses than cuts in the wrong place: a wish whose time is not sure has `trouble`, and is asked about.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from agent_runner.agents.offline.intents import TODO, Wish
+from agent_runner.wire import times
+from agent_runner.wire.times import Language
+
+_JOINT = re.compile(r"(?:(?:to|that|about|of)(?:\s+|$)|[:：]\s*)", re.IGNORECASE)
+# Words of time that were not read as a part of the time: cutting beside them may change what is meant.
+_LEFT_OVER = re.compile(
+    r"\d{1,2}[/.]\d|\d:\d\d|\d\s*(?:am|pm)\b|\d(?:st|nd|rd|th)\b|\d+\s*(?:min|hour|day|week|month|year)"
+    r"|\b(?:next|last|today|tonight|tomorrow|yesterday|weekend|noon|midnight|morning|afternoon|evening|week|month"
+    r"|every|each|daily|weekly|monthly|hourly|(?:mon|tues|wednes|thurs|fri|satur|sun)days?)\b"
+    r"|\d+\s*[시일월주달년]|오늘|내일|모레|글피|다음|이번|지난|요일|주말|오전|오후|새벽|저녁|아침|자정|정오|매[일주달월년]"
+    r"|마다(?=\s|$)|격주|평일",
+    re.IGNORECASE,
+)
+_DANGLING = re.compile(
+    r"(?:^|\s)(?:for|until|till|by|before|after|since|around|about|from|of|or|and|between|than|other"
+    r"|the|a|an|my|our|your|his|her|their|this|that|last|next|부터|까지|전|이후|또는|아니면)[,\s]*$",
+    re.IGNORECASE,
+)
+_HEDGED = re.compile(
+    r"(?:at|on|in|for|or|and|until|till|by|before|after|if|when|unless"
+    r"|전에?|이후에?|부터|까지|쯤에?|경에?|정도에?|또는|아니면|이나)(?![\w])",
+    re.IGNORECASE,
+)
+_AND = re.compile(
+    r"\s*[,;]\s*(?:and\s+|then\s+)*|\s+(?:and|then)\s+|[\s,]*그리고\s+|(?<=[가-힣])고\s+(?=\S)", re.IGNORECASE
+)
+_EACH_EN = re.compile(r"\s*[,;\n]\s*(?:and\s+|&\s*)?|\s+(?:and|&|\+)\s+", re.IGNORECASE)
+_EACH_KO = re.compile(r"\s*[,;\n]\s*|(?<=[가-힣])(?:이랑|랑|하고)\s+|\s+(?:그리고|및)\s+")
+_COMMAS = re.compile(r"\s*[,;\n]\s*(?:and\s+)?", re.IGNORECASE)
+_LONG_AND = re.compile(r"(?P<left>\S+\s+\S.*?)\s+and\s+(?P<right>\S+\s+\S.*)", re.IGNORECASE | re.DOTALL)
+_BY = re.compile(r"(?:^|[\s,])(?:by|until|till|due(?:\s+(?:on|by))?|for|on)\s+", re.IGNORECASE)
+_QUOTE = re.compile(r"[라다자]고(?=\s|$)")
+_BETWEEN = " \t\n,:："
+_SHORT_VERBS = frozenset(
+    {"가", "오", "주", "사", "보", "내", "타", "자", "켜", "보내", "마시", "만나", "찾아오", "다녀오"}
+)
+
+
+# Rows that need more than their pattern
+
+
+def tidied(wish: Wish) -> Wish | None:
+    """Make the slots of a matched row ready; None where the words are no such wish after all."""
+    if wish.language is Language.KOREAN:
+        wish = _without_particles(wish)
+    if wish.intent == "remind" and wish.slot("news"):
+        return _perhaps_reminder(wish)
+    if wish.intent in ("finish", "progress", "block", "unblock", "drop_task") and not _fits(wish):
+        return None
+    return wish
+
+
+def _fits(wish: Wish) -> bool:
+    """Whether what is said of a task is short enough to name one."""
+    named = wish.slot("task") or wish.slot("item")
+    return len(named.split()) <= 10 and not re.match(r"(?:i|we|you|he|she|they)\b", named, re.IGNORECASE)
+
+
+def _perhaps_reminder(wish: Wish) -> Wish | None:
+    """`… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news."""
+    body = wish.slot("news")
+    lead = times.leading(body)
+    is_sure = _QUOTE.search(body) or (lead is not None and (lead.parts.has_clock or lead.parts.repeat))
+    return wish.having(body=body, news="") if is_sure else None
+
+
+def expanded(wish: Wish) -> list[Wish]:
+    """Return the single wishes in a wish that says several things."""
+    match wish.intent:
+        case "remind":
+            body = f"{wish.slot('first')} {wish.slot('body')}".strip()
+            return [found.having(whom=wish.slot("whom")) for found in reminders(body, wish.language)] or [
+                wish
+            ]
+        case "add_task":
+            return tasks(wish, wish.slot("body")) if wish.slot("body") else [wish]
+        case "add_todo":
+            return _todos(wish)
+        case "add_items":
+            return [
+                wish.having(items="\n".join(entries(wish.slot("items"), wish.language, wish.slot("list"))))
+            ]
+        case _:
+            return [wish]
+
+
+# Things
+
+
+def entries(text: str, language: Language, list_name: str = "") -> list[str]:
+    """Return the single entries of `milk, eggs and bread`; to-dos are cut at commas alone."""
+    each = _EACH_KO if language is Language.KOREAN else _EACH_EN
+    if list_name == TODO:
+        each = _COMMAS
+    found = [_without_object(one) for one in each.split(text) if one and one.strip(" .")]
+    return list(dict.fromkeys(found))
+
+
+def _todos(wish: Wish) -> list[Wish]:
+    """To-dos. One with a time after `by` is a task; `call Bob and buy stamps` may be one or two."""
+    if wish.slot("bare"):
+        items = "\n".join(entries(wish.slot("bare"), wish.language))
+        return [wish_of(wish, "add_items", items=items)]
+    found: list[Wish] = []
+    for item in entries(wish.slot("items"), wish.language, TODO):
+        title, deadline = until(item, wish.language, is_task=False)
+        if deadline:
+            found.append(wish_of(wish, "add_task", title=title, when=deadline))
+            continue
+        two = _LONG_AND.fullmatch(item)
+        found.append(
+            wish_of(wish, "one_or_more", one=item, more=f"{two['left']}\n{two['right']}", kind="todo")
+            if two
+            else wish_of(wish, "add_items", items=item, list=TODO)
+        )
+    plain = [one.slot("items") for one in found if one.intent == "add_items"]
+    if len(plain) == len(found):
+        return [wish_of(wish, "add_items", items="\n".join(plain), list=TODO)]
+    return found
+
+
+def tasks(wish: Wish, body: str) -> list[Wish]:
+    """Tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
+    body = body.strip()
+    pieces = [until(piece, wish.language) for piece in _AND.split(body)]
+    if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
+        return [wish_of(wish, "add_task", title=title, when=deadline) for title, deadline in pieces]
+    title, deadline = until(body, wish.language)
+    parts = _COMMAS.split(title)
+    two = _LONG_AND.fullmatch(title)
+    if two and len(parts) == 1:
+        parts = [two["left"], two["right"]]
+    if len(parts) > 1 and all(len(part.split()) > 1 for part in parts):
+        return [wish_of(wish, "one_or_more", one=title, more="\n".join(parts), kind="task", when=deadline)]
+    return [wish_of(wish, "add_task", title=title, when=deadline)]
+
+
+def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
+    """Cut a deadline off: the title and the words of its time, or the whole and nothing.
+
+    `by` begins a deadline only where a time follows it: a book by somebody is no deadline. After `add a
+    task` a time at the end is one also without it.
+    """
+    body = body.strip(" ,")
+    if language is Language.KOREAN:
+        return _until_ko(body, is_task=is_task)
+    for found in _BY.finditer(body):
+        rest, title = body[found.end() :].strip(), body[: found.start()].strip(" ,")
+        is_sure = found[0].strip(" ,").lower().split()[0] in ("by", "until", "till", "due")
+        if title and times.is_time(rest) and (is_sure or is_task):
+            return title, rest
+    trail = times.trailing(body) if is_task else None
+    title = body[: trail.start].strip(" ,") if trail else ""
+    if trail and title and not _DANGLING.search(title):
+        return title, body[trail.start :]
+    lead = times.leading(body) if is_task else None
+    rest = _without_joint(body[lead.end :]) if lead else ""
+    return (
+        (rest, body[: lead.end])
+        if lead and rest and body[lead.end :].lstrip().startswith(":")
+        else (body, "")
+    )
+
+
+def _until_ko(body: str, *, is_task: bool) -> tuple[str, str]:
+    """`2월 10일까지 블로그 쓰기`, `블로그 쓰기 2월 10일까지`."""
+    first, found, after = body.partition("까지")
+    if found and after.strip() and times.is_time(first):
+        return _without_object(after.strip(" ,")), first
+    bare = body.removesuffix("까지")
+    trail = times.trailing(bare) if body.endswith("까지") or is_task else None
+    title = bare[: trail.start].strip(" ,") if trail else ""
+    if trail and title:
+        return _without_object(title), bare[trail.start :].strip()
+    lead = times.leading(body) if is_task else None
+    if lead and body[lead.end :].strip(" ,"):
+        return _without_object(body[lead.end :].strip(" ,")), body[: lead.end]
+    return _without_object(body), ""
+
+
+# Reminders
+
+
+def reminders(body: str, language: Language) -> list[Wish]:
+    """Return a reminder for each thing that has a time of its own, else one for the whole."""
+    body = body.strip()
+    pieces = [_reminder(piece, language) for piece in _pieces(body)]
+    if len(pieces) > 1 and all(
+        piece.slot("what") and piece.slot("when") and not piece.slot("trouble") for piece in pieces
+    ):
+        return pieces
+    return [_reminder(body, language)]
+
+
+def _pieces(body: str) -> Iterator[str]:
+    start = 0
+    for joiner in _AND.finditer(body):
+        if joiner.start() > start:
+            ending = "기" if joiner[0].startswith("고") else ""
+            yield body[start : joiner.start()].strip() + ending
+            start = joiner.end()
+    yield body[start:].strip()
+
+
+def _reminder(body: str, language: Language) -> Wish:
+    """Read `call mum in 10 minutes`, `at 9am to call mum`, `내일 오전 9시에 약 먹기`."""
+    lead = times.leading(body)
+    if lead is None:
+        return _time_last(body, language)
+    rest = body[lead.end :].lstrip(" \t\n,")
+    if not (lead.parts.has_clock and (lead.parts.clock or lead.parts.span)):
+        around = _time_around(body, lead, language)
+        if around is not None:
+            return around
+    is_marked = _JOINT.match(rest) or body[: lead.end].endswith("에")
+    if not is_marked and (_HEDGED.match(rest) or _LEFT_OVER.match(rest) or times.leading(rest)):
+        return _unsure(body, language)
+    return _remind(rest, body[: lead.end], language)
+
+
+def _time_last(body: str, language: Language) -> Wish:
+    trail = times.trailing(body)
+    if trail is None:
+        what = _without_joint(body)
+        return _unsure(body, language) if _LEFT_OVER.search(body) else _remind(what, "", language)
+    what = body[: trail.start]
+    is_hidden = trail.parts.span is None and _LEFT_OVER.search(what)
+    if is_hidden or _DANGLING.search(_without_joint(what)):
+        return _unsure(body, language)
+    return _remind(what, body[trail.start :], language)
+
+
+def _time_around(body: str, lead: times.Found, language: Language) -> Wish | None:
+    """`tomorrow to pay rent at 9am`: what stands between the parts of its time."""
+    rest = body[lead.end :].lstrip(_BETWEEN)
+    trail = times.trailing(rest)
+    if trail is None or lead.parts.joined(trail.parts) is None or not rest[: trail.start].strip():
+        return None
+    what = rest[: trail.start]
+    if _DANGLING.search(_without_joint(what)) or _LEFT_OVER.search(what):
+        return _unsure(body, language)
+    return _remind(what, f"{body[: lead.end]} {rest[trail.start :]}", language)
+
+
+def _remind(what: str, when: str, language: Language) -> Wish:
+    has_joint = _JOINT.match(what.strip(_BETWEEN)) is not None
+    slots = {"what": note(_without_joint(what), language), "when": when.strip(_BETWEEN)}
+    if has_joint and not slots["what"]:
+        slots["trouble"] = "no_text"
+    return Wish(intent="remind", language=language, slots=slots)
+
+
+def _unsure(body: str, language: Language) -> Wish:
+    slots = {"what": note(_without_joint(body), language), "when": "", "trouble": "unsure"}
+    return Wish(intent="remind", language=language, slots=slots)
+
+
+def _without_joint(what: str) -> str:
+    what = what.strip(_BETWEEN)
+    joint = _JOINT.match(what)
+    return what[joint.end() :].strip(_BETWEEN) if joint else what
+
+
+# Korean endings
+
+
+def note(what: str, language: Language) -> str:
+    """Turn what is quoted into a note: `빨래 널라고` is `빨래 널기`, `회의라고` is `회의`."""
+    if language is not Language.KOREAN:
+        return what
+    for ending, noted in (("으라고", "기"), ("하라고", "하기"), ("이라고", "")):
+        if what.endswith(ending) and len(what) > len(ending):
+            return what.removesuffix(ending) + noted
+    if what.endswith("라고") and len(what) > 2:
+        stem = what.removesuffix("라고")
+        return stem + ("기" if _is_verb(stem) else "")
+    if what.endswith(("다고", "자고")):
+        return what[:-1]
+    return _without_object(what)
+
+
+def _is_verb(stem: str) -> bool:
+    """Whether a verb's stem ends it: after a final ㄹ a noun would take `이라고`, and `끄` is no word."""
+    _, space, last = stem.rpartition(" ")
+    ends_in_l = "가" <= stem[-1] <= "힣" and (ord(stem[-1]) - ord("가")) % 28 == 8
+    is_stem = unicodedata.normalize("NFD", stem)[-1] == "\u1173" or (bool(space) and last in _SHORT_VERBS)
+    return ends_in_l or is_stem
+
+
+def _without_particles(wish: Wish) -> Wish:
+    topics = {name: _without_topic(wish.slot(name)) for name in ("task", "item") if wish.slot(name)}
+    return wish.having(**topics)
+
+
+def _without_topic(item: str) -> str:
+    item = re.sub(r"번$", "", item) if item[:-1].isdigit() else item
+    is_foreign = len(item) > 1 and not "가" <= item[-2] <= "힣"
+    if len(item) > 1 and item[-1] in "은는" and (is_foreign or _has_final(item[-2]) == (item[-1] == "은")):
+        return item[:-1]
+    return _without_object(item)
+
+
+def _without_object(item: str) -> str:
+    """Take the object's particle off: `우유를`, `약을`, but not the end of `가을`."""
+    item = item.strip()
+    if item.endswith("를") and len(item) > 1:
+        return item[:-1]
+    return item[:-1] if item.endswith("을") and len(item) > 1 and _has_final(item[-2]) else item
+
+
+def _has_final(syllable: str) -> bool:
+    return "가" <= syllable <= "힣" and (ord(syllable) - ord("가")) % 28 != 0
+
+
+def wish_of(wish: Wish, intent: str, **slots: str) -> Wish:
+    """Return a wish of another row in the same language."""
+    return Wish(
+        intent=intent, language=wish.language, slots={name: words for name, words in slots.items() if words}
+    )

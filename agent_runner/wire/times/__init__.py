@@ -1,0 +1,45 @@
+"""The one reader of times in words, English and Korean. Pure: `now`, zone and policy are arguments.
+
+`read` turns a whole text into a named result; `leading` and `trailing` find a time at an edge of a longer
+text; `say` prints a result so that `read` gives the same one back. What is accepted is the table in `forms`;
+everything else is refused with a reason, never guessed.
+"""
+
+from __future__ import annotations
+
+from agent_runner.wire.times.model import (
+    AskHalf,
+    DateOnly,
+    Duration,
+    Instant,
+    Policy,
+    Reading,
+    Reason,
+    Recurrence,
+    Refusal,
+    Shift,
+)
+from agent_runner.wire.times.reader import Found, is_time, leading, read, trailing
+from agent_runner.wire.times.saying import Language, say, say_day, say_moment
+
+__all__ = [
+    "AskHalf",
+    "DateOnly",
+    "Duration",
+    "Found",
+    "Instant",
+    "Language",
+    "Policy",
+    "Reading",
+    "Reason",
+    "Recurrence",
+    "Refusal",
+    "Shift",
+    "is_time",
+    "leading",
+    "read",
+    "say",
+    "say_day",
+    "say_moment",
+    "trailing",
+]

@@ -1,0 +1,86 @@
+"""Talk with the agent without a model, whose requests go to the real reception."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agent_runner.agents.offline import OfflineAgent
+from agent_runner.ans.noticing import Noticing
+from agent_runner.host import Host
+from agent_runner.wire.mailbox import Command, Reply
+from agent_runner.wire.order import Request, RunOrder, TurnOrder
+from agent_runner.workspace import Workspace
+from orchestrator.models import TurnKind
+from tests.fakes.dashboard_house import DashboardHouse
+from tests.fakes.household import Household
+
+
+class Mailbox(Host):
+    """Hands a command to the reception at once."""
+
+    def __init__(self, workspace: Workspace, home: DashboardHouse) -> None:
+        super().__init__(workspace)
+        self._home = home
+
+    async def ask(self, command: Command) -> Reply:
+        return await self._home.ask_raw(json.loads(command.to_json()))
+
+
+@dataclass
+class Chat:
+    agent: OfflineAgent
+    home: DashboardHouse
+    workspace: Workspace
+
+    async def say(self, text: str) -> str:
+        """Say something in a turn of its own."""
+        async with self.turn() as turn_id:
+            return await self.take(turn_id, text)
+
+    def turn(self) -> AbstractAsyncContextManager[int]:
+        return self.home.turn(TurnKind.CHAT)
+
+    async def take(self, turn_id: int, text: str) -> str:
+        """Have the agent take a text as what is asked in a turn."""
+        said: list[str] = []
+
+        async def hear(words: str) -> None:
+            said.append(words)
+
+        asked = (Request(sender="Jane", text=text),)
+        turn = TurnOrder(run="r", turn=turn_id, kind="chat", prompt="", requests=asked)
+        await self.agent.start()
+        await self.agent.answer(turn, hear)
+        return "\n".join(said)
+
+    def anew(self, folder: Path | None = None) -> Chat:
+        """The same group in another container, or in another folder."""
+        workspace = self.workspace if folder is None else Workspace(self.workspace.root / folder)
+        workspace.group.mkdir(parents=True, exist_ok=True)
+        return chat_in(workspace, self.home)
+
+
+def chat_in(workspace: Workspace, home: DashboardHouse) -> Chat:
+    turn = TurnOrder(run="r", turn=0, kind="chat", prompt="")
+    order = RunOrder(run="r", group="family", chat_jid="local:family", timezone="Asia/Seoul", turn=turn)
+    agent = OfflineAgent(
+        order,
+        workspace,
+        Mailbox(workspace, home),
+        Noticing(order, workspace),
+        now=lambda: datetime.fromtimestamp(home.clock.now_ms() / 1000, UTC),
+    )
+    return Chat(agent, home, workspace)
+
+
+@asynccontextmanager
+async def talking(household: Household, workspace: Workspace) -> AsyncIterator[Chat]:
+    """A chat with a new group's agent, Monday 2026-02-09 at 08:30 in Seoul."""
+    await household.add_group("family")
+    workspace.group.mkdir(parents=True)
+    yield chat_in(workspace, DashboardHouse(household))

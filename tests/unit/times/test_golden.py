@@ -1,0 +1,84 @@
+"""What each reader of times takes today, phrase by phrase, and what the one reader makes of it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from agent_runner.wire import times
+from agent_runner.wire.times import Language, Refusal
+from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.words import when
+from orchestrator.errors import BadTime
+from orchestrator.loop.intervals import read_clock, read_interval
+from orchestrator.scheduler.when import point_ms
+
+SEOUL = ZoneInfo("Asia/Seoul")
+NOW = datetime(2026, 11, 22, 9, 20, tzinfo=SEOUL)
+NOW_MS = int(NOW.timestamp() * 1000)
+ROWS = json.loads(Path(__file__).with_name("callers_today.json").read_text())
+
+
+def shown(at_ms: int) -> str:
+    at = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(SEOUL)
+    return at.strftime("%Y-%m-%d %H:%M:%S").removesuffix(":00")
+
+
+def reminder(text: str) -> str | None:
+    try:
+        return shown(point_ms(text, now_ms=NOW_MS, zone=SEOUL))
+    except BadTime:
+        return None
+
+
+def dashboard(text: str) -> str | None:
+    try:
+        point = when.due_ms(text, now_ms=NOW_MS, zone=SEOUL)
+    except Refused:
+        return None
+    return f"{point.day.isoformat()} (09:00)" if point.day else shown(point.at_ms)
+
+
+def loop(text: str) -> str | None:
+    asked = read_interval(text) or read_clock(text, now_ms=NOW_MS, zone=SEOUL)
+    return None if asked is None else f"{asked.ms // 1000} s"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["phrase"] for row in ROWS])
+def test_each_caller_takes_what_the_table_says(row: dict[str, str | None]) -> None:
+    text = str(row["phrase"])
+    callers = {"reminder": reminder(text), "dashboard": dashboard(text), "loop": loop(text)}
+    assert callers == {name: row[name] for name in callers}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["phrase"] for row in ROWS])
+def test_the_one_reader_takes_what_the_table_says(row: dict[str, str | None]) -> None:
+    read = times.read(str(row["phrase"]), now=NOW, zone=SEOUL)
+    said = f"refused: {read.reason}" if isinstance(read, Refusal) else times.say(read, Language.ENGLISH)
+    assert said == row["reader"]
+
+
+def test_the_one_reader_takes_all_that_any_caller_took_but_for_next_friday() -> None:
+    lost = [
+        row["phrase"]
+        for row in ROWS
+        if any(row[name] for name in ("reminder", "dashboard", "offline", "loop"))
+        and str(row["reader"]).startswith("refused")
+    ]
+    assert lost == ["next friday", "next friday at 9am"]
+    policy = times.Policy(is_next_weekday_next_week=True)
+    read = times.read("next friday at 9am", now=NOW, zone=SEOUL, policy=policy)
+    assert times.say(read, Language.ENGLISH) == "Fri 2026-11-27 09:00"
+
+
+def test_whoever_reads_a_phrase_reads_the_same_moment() -> None:
+    """Where a caller and the one reader both take a phrase that names a moment, they name the same."""
+    for row in ROWS:
+        read = times.read(str(row["phrase"]), now=NOW, zone=SEOUL)
+        if isinstance(read, times.Instant | times.Duration):
+            at = read.at.strftime("%Y-%m-%d %H:%M:%S").removesuffix(":00")
+            assert {row["dashboard"], row["offline"]} <= {at, None}, row

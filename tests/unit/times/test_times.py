@@ -1,0 +1,322 @@
+"""The one reader of times: its table, its edges, and that what it prints it reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from agent_runner.wire import times
+from agent_runner.wire.times import (
+    AskHalf,
+    DateOnly,
+    Duration,
+    Instant,
+    Language,
+    Policy,
+    Reason,
+    Recurrence,
+    Refusal,
+    Shift,
+)
+from agent_runner.wire.times.forms import FORMS
+from agent_runner.wire.times.model import Half
+from agent_runner.wire.times.reader import MAX_CHARS
+
+SEOUL, BERLIN = ZoneInfo("Asia/Seoul"), ZoneInfo("Europe/Berlin")
+NEW_YORK = ZoneInfo("America/New_York")
+SUNDAY_MORNING = datetime(2026, 11, 22, 9, 20, 15, tzinfo=SEOUL)
+
+
+def read(text: str, now: datetime = SUNDAY_MORNING, policy: Policy | None = None) -> times.Reading:
+    assert now.tzinfo is not None
+    return times.read(text, now=now, zone=now.tzinfo, policy=policy)
+
+
+def moment(text: str, now: datetime = SUNDAY_MORNING) -> Instant | Duration:
+    found = read(text, now)
+    assert isinstance(found, Instant | Duration), (text, found)
+    return found
+
+
+def refused(text: str, now: datetime = SUNDAY_MORNING, policy: Policy | None = None) -> Reason:
+    found = read(text, now, policy)
+    assert isinstance(found, Refusal), (text, found)
+    return found.reason
+
+
+EXAMPLES = [example for form in FORMS for shape in form.shapes for example in shape.examples]
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_every_example_of_the_table_is_read(text: str) -> None:
+    assert not isinstance(read(text), Refusal)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("in ten minutes", "2026-11-22 09:30:15"),
+        ("in 20 seconds", "2026-11-22 09:20:35"),
+        ("in half an hour", "2026-11-22 09:50:15"),
+        ("in 1.5 hours", "2026-11-22 10:50:15"),
+        ("in 1h30m", "2026-11-22 10:50:15"),
+        ("in 1h30", "2026-11-22 10:50:15"),
+        ("in two hours", "2026-11-22 11:20:15"),
+        ("45 min", "2026-11-22 10:05:15"),
+        ("in 3 days", "2026-11-25 09:20:15"),
+        ("in 2 weeks at 9am", "2026-12-06 09:00:00"),
+        ("at 9:00", "2026-11-23 09:00:00"),
+        ("at 12am", "2026-11-23 00:00:00"),
+        ("at 12 p.m.", "2026-11-22 12:00:00"),
+        ("at midnight", "2026-11-23 00:00:00"),
+        ("tonight at 8", "2026-11-22 20:00:00"),
+        ("tonight", "2026-11-22 21:00:00"),
+        ("at 9 in the morning", "2026-11-23 09:00:00"),
+        ("tomorrow morning", "2026-11-23 09:00:00"),
+        ("tomorrow evening at 7:30", "2026-11-23 19:30:00"),
+        ("tomorrow at 9", "2026-11-23 09:00:00"),
+        ("sunday 9:00", "2026-11-29 09:00:00"),
+        ("Sunday 10:00", "2026-11-22 10:00:00"),
+        ("2026-12-12T18:00", "2026-12-12 18:00:00"),
+        ("2026-12-12T18:00+01:00", "2026-12-13 02:00:00"),
+        ("on the 12th of December at 6pm", "2026-12-12 18:00:00"),
+        ("December 12th, 2027 at 6pm", "2027-12-12 18:00:00"),
+        ("29 Feb at 9am", "2028-02-29 09:00:00"),
+        ("이십오 분 뒤", "2026-11-22 09:45:15"),
+        ("한 시간 반 뒤", "2026-11-22 10:50:15"),
+        ("반 시간 후에", "2026-11-22 09:50:15"),
+        ("2시간 30분 있다가", "2026-11-22 11:50:15"),
+        ("사흘 뒤 오전 10시", "2026-11-25 10:00:00"),
+        ("일주일 뒤", "2026-11-29 09:20:15"),
+        ("내일 9시", "2026-11-23 09:00:00"),
+        ("내일 아침 아홉 시에", "2026-11-23 09:00:00"),
+        ("오늘 오후 3시 반에", "2026-11-22 15:30:00"),
+        ("밤 11시", "2026-11-22 23:00:00"),
+        ("다음 주 금요일 15:00", "2026-11-27 15:00:00"),
+        ("이번 주 일요일 오전 10시", "2026-11-22 10:00:00"),
+        ("2027년 3월 1일 오전 9:30에", "2027-03-01 09:30:00"),
+    ],
+)
+def test_a_known_form_names_its_moment(text: str, expected: str) -> None:
+    assert moment(text).at.strftime("%Y-%m-%d %H:%M:%S") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("tomorrow", "2026-11-23"),
+        ("friday", "2026-11-27"),
+        ("2026-12-01", "2026-12-01"),
+        ("Feb 10", "2027-02-10"),
+        ("today", "2026-11-22"),
+        ("모레", "2026-11-24"),
+        ("12월 25일", "2026-12-25"),
+    ],
+)
+def test_a_day_alone_is_a_day_and_the_policy_says_its_time(text: str, day: str) -> None:
+    found = read(text)
+    assert isinstance(found, DateOnly)
+    assert found.day.isoformat() == day
+    assert found.at.strftime("%H:%M") == "09:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "cron", "first"),
+    [
+        ("every monday at 9am", "0 9 * * 1", "2026-11-23 09:00"),
+        ("every mon, wed and fri 18:00", "0 18 * * 1,3,5", "2026-11-23 18:00"),
+        ("every weekday at 7:30", "30 7 * * 1,2,3,4,5", "2026-11-23 07:30"),
+        ("every day at 9:00", "0 9 * * *", "2026-11-23 09:00"),
+        ("every morning", "0 9 * * *", "2026-11-23 09:00"),
+        ("every sunday at 10:00", "0 10 * * 0", "2026-11-22 10:00"),
+        ("every month on the 31st at 9:00", "0 9 31 * *", "2026-12-31 09:00"),
+        ("every year on 24 Dec at 18:00", "0 18 24 12 *", "2026-12-24 18:00"),
+        ("every 2 hours", None, "2026-11-22 11:20"),
+        ("매주 월요일 오전 9시", "0 9 * * 1", "2026-11-23 09:00"),
+        ("월요일마다 오전 9시", "0 9 * * 1", "2026-11-23 09:00"),
+        ("매일 저녁 8시", "0 20 * * *", "2026-11-22 20:00"),
+        ("평일 오전 7시 30분", "30 7 * * 1,2,3,4,5", "2026-11-23 07:30"),
+        ("매월 3일 오전 9시", "0 9 3 * *", "2026-12-03 09:00"),
+        ("30분마다", None, "2026-11-22 09:50"),
+    ],
+)
+def test_what_comes_again_and_again_has_a_rhythm_and_a_first_time(
+    text: str, cron: str | None, first: str
+) -> None:
+    found = read(text)
+    assert isinstance(found, Recurrence)
+    assert (found.cron, found.first.strftime("%Y-%m-%d %H:%M")) == (cron, first)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("at 9", Reason.WHICH_HALF),
+        ("today at 9", Reason.WHICH_HALF),
+        ("tomorrow at 12", Reason.WHICH_HALF),
+        ("tomorrow at 3", Reason.WHICH_HALF),
+        ("내일 3시", Reason.WHICH_HALF),
+        ("밤 12시", Reason.WHICH_HALF),
+        ("every monday at 3", Reason.WHICH_HALF),
+        ("every monday", Reason.NEEDS_CLOCK),
+        ("매일", Reason.NEEDS_CLOCK),
+        ("next Friday at 9am", Reason.WHICH_WEEK),
+        ("today at 8:00", Reason.PAST),
+        ("yesterday", Reason.PAST),
+        ("어제", Reason.PAST),
+        ("2026-11-22 09:20", Reason.PAST),
+        ("1999-01-01 09:00", Reason.PAST),
+        ("1999-01-01", Reason.PAST),
+        ("in 0 minutes", Reason.PAST),
+        ("at 25:00", Reason.NO_SUCH_TIME),
+        ("at 9:75", Reason.NO_SUCH_TIME),
+        ("오후 25시", Reason.NO_SUCH_TIME),
+        ("30 Feb at 9am", Reason.NO_SUCH_DAY),
+        ("Feb 30", Reason.NO_SUCH_DAY),
+        ("2월 30일", Reason.NO_SUCH_DAY),
+        ("2026-13-01 09:00", Reason.NO_SUCH_DAY),
+        ("every year on 31 Feb at 9:00", Reason.NO_SUCH_DAY),
+        ("Mon 2026-11-24 09:00", Reason.WRONG_WEEKDAY),
+        ("in 999999 hours", Reason.TOO_FAR),
+        ("in 999999 days", Reason.TOO_FAR),
+        ("9999-12-31 09:00", Reason.TOO_FAR),
+        ("", Reason.NO_TIME),
+        ("soon", Reason.NO_TIME),
+        ("next week", Reason.NO_TIME),
+        ("12/5 at 9am", Reason.NO_TIME),
+        ("9", Reason.NO_TIME),
+        ("at 1830", Reason.NO_TIME),
+        ("tomorrow tomorrow", Reason.NO_TIME),
+        ("in 2 hours tomorrow", Reason.NO_TIME),
+        ("in 2 hours 3 hours", Reason.NO_TIME),
+        ("tomorrow at midnight", Reason.NO_TIME),
+        ("every other day at 9", Reason.NO_TIME),
+        ("30분 후배", Reason.NO_TIME),
+        ("다음 달 3일", Reason.NO_TIME),
+        ("in ٢ hours", Reason.NO_TIME),
+        ("x" * (MAX_CHARS + 1), Reason.NO_TIME),
+    ],
+)
+def test_what_cannot_be_one_time_is_refused_with_the_reason(text: str, reason: Reason) -> None:
+    assert refused(text) is reason
+
+
+def test_a_refusal_says_the_moment_it_would_have_been() -> None:
+    found = read("today at 8:00")
+    assert isinstance(found, Refusal)
+    assert found.at == datetime(2026, 11, 22, 8, 0, tzinfo=SEOUL)
+
+
+def test_what_a_caller_decides_is_data() -> None:
+    assert refused("tomorrow at 9", policy=Policy(ask_half=AskHalf.ALWAYS)) is Reason.WHICH_HALF
+    assert refused("tomorrow morning", policy=Policy(parts_of_day={})) is Reason.NEEDS_CLOCK
+    assert isinstance(read("yesterday", policy=Policy(takes_past=True)), DateOnly)
+    assert refused("in 40 days", policy=Policy(days_ahead=30)) is Reason.TOO_FAR
+    evening = read("tomorrow evening", policy=Policy(parts_of_day={Half.EVENING: datetime.min.time()}))
+    assert isinstance(evening, Instant)
+    assert evening.at.hour == 0
+
+
+def test_a_time_is_found_at_the_edges_of_a_text() -> None:
+    lead, trail = times.leading("tomorrow at 9am to call mum"), times.trailing("call mum in 10 minutes")
+    assert lead is not None
+    assert trail is not None
+    assert (lead.start, lead.end) == (0, len("tomorrow at 9am"))
+    assert trail.start == len("call mum ")
+    assert times.leading("friday's numbers") is None
+    assert times.trailing("45 min") is None, "within a text a bare span may be anything"
+
+
+def test_a_time_that_the_clocks_skip_lies_as_much_later_and_says_so() -> None:
+    found = moment("tomorrow at 2:30", datetime(2027, 3, 13, 12, 0, tzinfo=NEW_YORK))
+    assert isinstance(found, Instant)
+    assert (found.at.isoformat(), found.shift) == ("2027-03-14T03:30:00-04:00", Shift.SKIPPED)
+
+
+def test_a_time_that_comes_twice_is_the_first_that_lies_ahead_and_is_printed_with_its_offset() -> None:
+    evening_before = datetime(2026, 10, 24, 20, 0, tzinfo=BERLIN)
+    between = datetime(2026, 10, 25, 0, 45, tzinfo=UTC).astimezone(BERLIN)
+    for now, iso in ((evening_before, "2026-10-25T02:30:00+02:00"), (between, "2026-10-25T02:30:00+01:00")):
+        found = moment("at 2:30", now)
+        assert isinstance(found, Instant)
+        assert (found.at.isoformat(), found.shift) == (iso, Shift.TWICE)
+        assert times.say(found, Language.ENGLISH).endswith(iso[-6:].replace(":", ""))
+
+
+def test_hours_go_by_and_days_keep_the_clock_when_the_clocks_change() -> None:
+    night, noon = datetime(2027, 3, 14, 1, 30, tzinfo=NEW_YORK), datetime(2027, 3, 13, 9, 0, tzinfo=NEW_YORK)
+    assert moment("in 1 hour", night).at.isoformat() == "2027-03-14T03:30:00-04:00"
+    assert moment("in 2 days", noon).at.isoformat() == "2027-03-15T09:00:00-04:00"
+
+
+ZONES = st.sampled_from(
+    ["Asia/Seoul", "UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"]
+)
+NOWS = st.builds(
+    lambda naive, zone: naive.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)),
+    st.datetimes(datetime(2020, 1, 1), datetime(2060, 1, 1)),  # noqa: DTZ001
+    ZONES,
+)
+DAYS = st.sampled_from(
+    """today|tomorrow|monday|on friday|2 Jan|29 Feb|in 3 days|다음 주 화요일|내일|모레|금요일|3월 1일
+    |이틀 뒤|every day|every mon and thu|매일|매주 월수|every month on the 30th|매년 2월 29일|""".replace(
+        "\n    ", ""
+    ).split("|")
+)
+CLOCKS = st.one_of(
+    st.builds("at {:02d}:{:02d}".format, st.integers(0, 23), st.integers(0, 59)),
+    st.builds("{}pm".format, st.integers(1, 12)),
+    st.builds("오후 {}시 {}분".format, st.integers(1, 12), st.integers(0, 59)),
+    st.just(""),
+)
+DURATIONS = st.one_of(
+    st.builds("in {} minutes".format, st.integers(1, 9999)),
+    st.builds("in {} days {} hours".format, st.integers(1, 99), st.integers(1, 30)),
+    st.builds("{}시간 {}분 뒤".format, st.integers(0, 99), st.integers(1, 99)),
+    st.builds("every {} minutes".format, st.integers(1, 9999)),
+    st.builds("{}s".format, st.integers(1, 99999)),
+)
+TIMES = st.one_of(st.builds("{} {}".format, DAYS, CLOCKS).map(str.strip), DURATIONS)
+
+
+@given(text=TIMES, now=NOWS)
+def test_what_is_printed_is_read_as_the_same(text: str, now: datetime) -> None:
+    found = read(text, now)
+    assume(not isinstance(found, Refusal))
+    for language in Language:
+        again = read(times.say(found, language), now)
+        if isinstance(found, Instant) and isinstance(again, Instant):
+            # What the clocks did to it was said once; the moment is the same.
+            assert again.at.timestamp() == found.at.timestamp(), (text, found, again)
+        else:
+            assert again == found, (text, times.say(found, language))
+
+
+WORDS = st.sampled_from(
+    """
+    in at on the of tomorrow today 9 12 24 99 0 :30 9am pm may 31 feb 2027 2026-02-29 next mon fri 9:99 noon
+    tonight morning evening minutes days weeks every 2 h 내일 모레 오전 오후 밤 9시 13시 반 30분 뒤 후
+    월요일 다음 주 이번 2월 30일 한 시간 십 일 이틀 정오 자정 (월)
+    매일 마다 매주 , ſunday auguſt ９시 : +09:00 Z -99:99 1h99
+    """.split()  # noqa: SIM905  # a heap of words reads as one
+)
+
+
+@given(
+    text=st.one_of(
+        st.text(alphabet=st.characters(codec="utf-8"), max_size=60),
+        st.lists(WORDS, max_size=8).map(" ".join),
+        st.lists(WORDS, max_size=8).map("".join),
+    ),
+    now=NOWS,
+)
+def test_no_text_raises_and_what_is_read_lies_ahead(text: str, now: datetime) -> None:
+    found = read(text, now)
+    if isinstance(found, Instant | Duration):
+        assert timedelta(0) < found.at - now < timedelta(days=3700) or found.at.timestamp() > now.timestamp()
+    for edge in (times.leading(text), times.trailing(text)):
+        assert edge is None or 0 <= edge.start < edge.end <= len(text)
