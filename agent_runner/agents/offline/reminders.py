@@ -148,6 +148,7 @@ class Reminders:
             for due in found
         )
         if len(options) > 1:
+            asked.show({str(number): due.ref for number, due in enumerate(found, 1)})
             return asked.ask(wish, "which", asked.say("which_reminder"), options)
         return await self._cancel(options[0].wish, asked)
 
