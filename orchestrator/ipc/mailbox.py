@@ -5,6 +5,7 @@ A pass is bounded in entries, letters and bytes: a flooded mailbox costs its own
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 from dataclasses import dataclass
@@ -79,7 +80,8 @@ class Mailbox:
 
         Left alone are directories, whatever they hold, and for a time what may still be written: partial
         files for `UNFINISHED_MS`, hand-written ones for `SETTLE_MS`. Above `MAX_ENTRIES` there is no such
-        time.
+        time. A file whose time is ahead of the host's clock tells nothing by that: a partial one is left, a
+        hand-written one is taken once it holds a whole JSON document.
 
         Raises:
             MailboxError: the directory is a link, no directory, or closed to the host.
@@ -145,6 +147,8 @@ class Mailbox:
         if reason:
             return _removed(directory, name, reason)
         match entries.read(directory, name, self._owner_uids):
+            case entries.Content(body=body) if has_grace and rest_ms < 0 and not _is_finished(name, body):
+                return None
             case entries.Content(body=body, version=version):
                 return Letter(name=name, body=body, version=version)
             case entries.Fault(reason=reason):
@@ -174,10 +178,22 @@ def is_partial(name: str) -> bool:
 def may_be_unfinished(name: str, rest_ms: int) -> bool:
     """Tell whether a regular file at rest for `rest_ms` may still be written by someone.
 
-    A time before now is never reached by a clock that was set back: such a file counts as finished.
+    Below zero its time is ahead of the host's clock: it may be written just now, by a clock that is ahead, or
+    be old, if the host's was set back. A partial name says that it is not finished; of a hand-written file
+    its content has to tell.
     """
-    if not name.isprintable() or rest_ms < 0:
+    if not name.isprintable():
         return False
     if is_partial(name):
         return rest_ms < UNFINISHED_MS
-    return rest_ms < SETTLE_MS and not _RENAMED_INTO_PLACE.fullmatch(name)
+    return 0 <= rest_ms < SETTLE_MS and not _RENAMED_INTO_PLACE.fullmatch(name)
+
+
+def _is_finished(name: str, body: bytes) -> bool:
+    """Whether a `.json` file is complete: it was renamed into place, or what it holds is."""
+    if _RENAMED_INTO_PLACE.fullmatch(name):
+        return True
+    try:
+        return isinstance(json.loads(body), dict)
+    except (ValueError, RecursionError):
+        return False

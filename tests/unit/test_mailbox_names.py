@@ -43,7 +43,8 @@ def test_a_letter_has_a_plain_json_name(name: str, is_good: bool) -> None:
         ("x.tmp", 0, True),
         ("two\nlines.json", 0, False),
         ("by-hand.json", -1, False),
-        ("x.tmp", -1, False),
+        ("x.tmp", -1, True),
+        (".x.json.ab12.partial", -86_400_000, True),
     ],
 )
 def test_only_a_young_file_may_be_unfinished(name: str, rest_ms: int, may_be: bool) -> None:
