@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
 from xml.sax.saxutils import escape
 from zoneinfo import ZoneInfo
 
@@ -49,19 +50,41 @@ async def compose(
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt="/compact", command="compact")
     if turn.last_seq is None:
         return TurnOrder(run=run_id, turn=turn.id, kind=turn.kind.value, prompt=turn.prompt or "")
+    asked = await messages.requests_of(tx, turn.id, limit=MAX_MESSAGES + 1)
+    fitting = _fitting(asked, zone)
+    if len(fitting) < len(asked):
+        turn = await turns.split(tx, turn, after=fitting[-1].seq)
+    return await _compose_chat(
+        tx, turn, group, fitting, run_id=run_id, name=name, zone=zone, now_ms=now_ms, brief=brief
+    )
+
+
+async def _compose_chat(
+    tx: Tx,
+    turn: Turn,
+    group: Group,
+    asked: Sequence[Message],
+    *,
+    run_id: RunId,
+    name: str,
+    zone: ZoneInfo,
+    now_ms: int,
+    brief: Brief | None,
+) -> TurnOrder:
+    """Ask what is `asked` in a chat, among what was said beside it since the last answer."""
+    assert turn.last_seq is not None
     cursor = await sessions.cursor_of(tx, turn.folder)
     context = await messages.since(tx, turn.chat_jid, cursor, turn.last_seq, limit=MAX_MESSAGES)
     left_out = 0
     if len(context) == MAX_MESSAGES:
         left_out = await messages.count_since(tx, turn.chat_jid, cursor, turn.last_seq) - MAX_MESSAGES
-    asked = _fitting(await messages.requests_of(tx, turn.id, limit=MAX_MESSAGES))
     board = None if brief is None else await brief(tx, turn, group)
     return TurnOrder(
         run=run_id,
         turn=turn.id,
         kind=turn.kind.value,
         prompt=render(
-            _with_requests(context, asked),
+            _with_requests(context, asked, zone),
             zone=zone,
             now_ms=now_ms,
             left_out=max(0, left_out),
@@ -93,24 +116,25 @@ async def _compose_task(
     )
 
 
-def _fitting(asked: Sequence[Message]) -> list[Message]:
-    """The newest requests that a prompt has room for, oldest first."""
-    room = MAX_PROMPT_CHARS
+def _fitting(given: Iterable[Message], zone: ZoneInfo, *, beside: Sequence[Message] = ()) -> list[Message]:
+    """The first of `given` that a prompt has room for, `beside` those that are in it: one at least, alone."""
+    room = MAX_PROMPT_CHARS - sum(len(_line(message, zone)) for message in beside)
     fitting: list[Message] = []
-    for message in reversed(asked):
-        room -= len(message.text)
-        if room < 0 and fitting:
+    for message in islice(given, MAX_MESSAGES - len(beside)):
+        room -= len(_line(message, zone))
+        if room < 0 and (fitting or beside):
             break
         fitting.append(message)
-    return fitting[::-1]
+    return fitting
 
 
-def _with_requests(context: Sequence[Message], asked: Sequence[Message]) -> list[Message]:
-    """At most `MAX_MESSAGES`, oldest first: other talk gives way, so that it crowds out no question."""
+def _with_requests(context: Sequence[Message], asked: Sequence[Message], zone: ZoneInfo) -> list[Message]:
+    """What was asked and what was said beside it, oldest first: other talk gives way, the oldest first, so
+    that it crowds out no question.
+    """
     requests = {message.seq for message in asked}
-    other = [message for message in context if message.seq not in requests]
-    room = MAX_MESSAGES - len(asked)
-    return sorted([*asked, *(other[-room:] if room > 0 else [])], key=lambda message: message.seq)
+    other = [message for message in reversed(context) if message.seq not in requests]
+    return sorted([*asked, *_fitting(other, zone, beside=asked)], key=lambda message: message.seq)
 
 
 def render(

@@ -152,9 +152,14 @@ def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
         other.kind is TurnKind.CHAT
         and other.state is TurnState.QUEUED
         and other.chat_jid == turn.chat_jid
-        and other.id < turn.id
+        and _order(other) < _order(turn)
         for other in turns
     )
+
+
+def _order(turn: Turn) -> tuple[int, bool, int]:
+    """What was asked before a command comes before it, also the rest of a turn that was split after it."""
+    return turn.after_command, turn.command is not None, turn.id
 
 
 def _is_time(turn: Turn, now_ms: int) -> bool:

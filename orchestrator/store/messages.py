@@ -190,14 +190,9 @@ async def count_since(tx: Tx, chat_jid: ChatJid, cursor_seq: Seq, last_seq: Seq)
 
 
 async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
-    """The newest messages that made or joined a turn by asking something, oldest first."""
+    """The first messages that made or joined a turn by asking something, oldest first."""
     rows = await tx.execute_fetchall(
-        """
-        SELECT * FROM (
-            SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq DESC LIMIT ?)
-        ORDER BY seq
-        """,
-        (turn_id, limit),
+        "SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq LIMIT ?", (turn_id, limit)
     )
     return [_from_row(row) for row in rows]
 

@@ -291,6 +291,26 @@ async def put_back(
     )
 
 
+async def split(tx: Tx, turn: Turn, *, after: Seq) -> Turn:
+    """Let what came to a turn that runs `after` a message wait in a turn of its own, which is the next of its
+    chat. Return the turn that is left; put back, it takes all of it in again.
+    """
+    cursor = await tx.execute(
+        """
+        INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms, after_command,
+                           first_seq, last_seq)
+        SELECT group_folder, chat_jid, kind, 'queued', queued_ms, queued_ms, after_command,
+               (SELECT min(seq) FROM messages WHERE turn_id = turns.id AND seq > :after), last_seq
+        FROM turns WHERE id = :id RETURNING id
+        """,
+        {"id": turn.id, "after": after},
+    )
+    rest = (await returned(cursor))["id"]
+    await tx.execute("UPDATE messages SET turn_id = ? WHERE turn_id = ? AND seq > ?", (rest, turn.id, after))
+    await tx.execute("UPDATE turns SET last_seq = ? WHERE id = ?", (after, turn.id))
+    return replace(turn, last_seq=after)
+
+
 async def note_place_told(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     await tx.execute("UPDATE turns SET told_place_ms = ? WHERE id = ?", (now_ms, turn_id))
 

@@ -15,6 +15,7 @@ from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
 from orchestrator.ipc.handlers import Caller, messages
 from orchestrator.models import Folder, OutboxState
 from orchestrator.pace import FRAMES_AT_ONCE, PATIENCE_MS, Pace
+from orchestrator.queue import lanes
 from orchestrator.store import groups, outbox, turns
 from orchestrator.store import messages as stored
 from tests.fakes.household import SEOUL, Household, a_message
@@ -139,33 +140,88 @@ async def test_a_question_is_not_crowded_out_by_the_talk_that_follows_it(family)
     assert f"talk {MAX_MESSAGES + 49}." in order.prompt
 
 
-async def test_an_order_stays_small_however_much_was_asked(family):
+async def test_an_order_stays_small_and_the_rest_is_asked_in_the_next(family):
     for number in range(12):
         await family.hear(f"@Andy {number} " + "x" * 60_000)
+    asked = [order async for order in all_answered(family)]
+
+    assert len(asked) > 1
+    for order in asked:
+        assert len(order.prompt) < MAX_PROMPT_CHARS + 1_000
+        assert "older_left_out" not in order.prompt
+    assert [one.text.split()[0] for order in asked for one in order.requests] == [str(n) for n in range(12)]
+
+
+async def test_a_question_is_not_crowded_out_by_long_talk_after_it(family):
+    await family.hear("@Andy what is for dinner? " + "x" * 60_000)
+    for number in range(12):
+        await family.hear(f"talk {number} " + "x" * 60_000)
     _, _, order = await family.start_next()
 
+    assert "what is for dinner?" in order.prompt
     assert len(order.prompt) < MAX_PROMPT_CHARS + 1_000
-    assert sum(len(one.text) for one in order.requests) <= MAX_PROMPT_CHARS
-    assert order.requests[-1].text.startswith("11 ")
+    assert "talk 11 " in order.prompt
 
 
-async def test_ten_thousand_questions_at_once_are_one_turn_with_the_newest(family):
+async def test_a_backlog_of_questions_is_asked_in_several_turns_each_once(family):
     await family.hear("@Andy begin")
     turn, run, _ = await family.start_next()
     first = await family.hear("@Andy q00000.")
-    await more_questions(family, first.turn_id, 9_998)
-    last = await family.hear("@Andy q09999.")
+    await more_questions(family, first.turn_id, 2 * MAX_MESSAGES + 28)
+    last = await family.hear("@Andy q00429.")
     await family.take(run, TurnEnd(n=1, turn=turn.id))
 
-    (queued,) = await family.queued()
-    assert queued.id == first.turn_id == last.turn_id
-    _, _, order = await family.start_next()
+    asked = [order async for order in all_answered(family)]
+    assert [len(order.requests) for order in asked] == [MAX_MESSAGES, MAX_MESSAGES, 30]
+    told = [one.text for order in asked for one in order.requests]
+    assert told == [f"q{number:05}." for number in range(430)]
+    for order in asked:
+        assert all(f"{one.text}</message>" in order.prompt for one in order.requests)
+        assert "older_left_out" not in order.prompt
+    rows = await family.rows(
+        "SELECT count(*) AS n FROM messages m JOIN turns t ON t.id = m.turn_id"
+        " WHERE t.state = 'answered' AND m.seq BETWEEN t.first_seq AND t.last_seq AND m.seq BETWEEN ? AND ?",
+        first.seq,
+        last.seq,
+    )
+    assert rows[0]["n"] == 430
+
+
+async def test_a_part_of_a_backlog_that_fails_takes_the_rest_in_again(family):
+    first = await family.hear("@Andy q00000.")
+    await more_questions(family, first.turn_id, MAX_MESSAGES + 29)
+    turn, run, order = await family.start_next()
     assert len(order.requests) == MAX_MESSAGES
-    assert [one.text for one in order.requests][-2:] == ["q09998.", "q09999."]
-    assert order.prompt.count("<message ") == MAX_MESSAGES
-    assert f'older_left_out="{10_000 - MAX_MESSAGES}"' in order.prompt
-    rows = await family.rows("SELECT count(*) AS n FROM messages WHERE turn_id = ?", queued.id)
-    assert rows[0]["n"] == 10_000
+    joined = await family.hear("@Andy q00230.")
+    assert joined.turn_id != turn.id
+    await family.lose(run)
+
+    (back,) = await family.queued()
+    assert (back.id, back.attempt) == (turn.id, 2)
+    asked = [order async for order in all_answered(family)]
+    assert [one.text for order in asked for one in order.requests] == [f"q{n:05}." for n in range(231)]
+
+
+async def test_a_command_waits_for_the_whole_backlog_before_it(family):
+    first = await family.hear("@Andy q00000.")
+    await more_questions(family, first.turn_id, MAX_MESSAGES + 29)
+    cleared = await family.hear("/clear", is_from_me=True)
+    turn, run, _ = await family.start_next()
+    await family.take(run, TurnEnd(n=1, turn=turn.id))
+
+    waiting = await family.queued()
+    assert cleared.turn_id in [one.id for one in waiting]
+    decided = lanes.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
+    (rest,) = [one.id for one in waiting if one.id != cleared.turn_id]
+    assert decided.actions == (lanes.Start(rest),)
+
+
+async def all_answered(family):
+    """Answer turn after turn until none waits; gives their orders."""
+    while await family.queued():
+        turn, run, order = await family.start_next()
+        await family.take(run, TurnEnd(n=1, turn=turn.id))
+        yield order
 
 
 async def more_questions(family, turn_id, count):
