@@ -42,6 +42,7 @@ class Ending:
     async def close(self, life: Life, *, reason: str) -> None:
         """Ask a container to end; it has until the reaper's grace to do so."""
         life.enter(RunState.CLOSING, self._around.clock.steady_ms())
+        life.close_reason = reason
         self._around.bus.publish("run.closing", group=life.run.folder, run=life.run.id, reason=reason)
         closing = [
             other.run.id for other in self._lives.of(life.run.folder) if other.state is RunState.CLOSING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import stamina
 import structlog
@@ -190,4 +191,8 @@ class Hearing:
 
 
 def _judge_exit(life: Life, ended: Exit) -> outcome.Outcome:
-    return life.sentence() or outcome.classify(ended, failure=life.failure)
+    judged = life.sentence() or outcome.classify(ended, failure=life.failure)
+    if judged.kind is outcome.Kind.CLOSED and life.state is not RunState.BUSY:
+        # Nobody waited for it. One that an earlier host asked to end does not say why.
+        return replace(judged, reason=f"closed: {life.close_reason or 'it had nothing to do'}")
+    return judged

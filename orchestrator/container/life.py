@@ -26,6 +26,8 @@ class Life:
     container: RunningContainer | None = None
     failure: str | None = None
     verdict: reaper.Verdict | None = None
+    close_reason: str | None = None
+    """Why it was asked to end, if it was."""
     has_exited: bool = False
     """Seen to have ended, as opposed to given up."""
     pace: Pace

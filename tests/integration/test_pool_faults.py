@@ -148,6 +148,34 @@ async def test_while_a_turn_is_handed_over_its_container_is_neither_closed_nor_g
     assert (await house.household.turn(turn.id)).state is TurnState.RUNNING
 
 
+@pytest.mark.parametrize(
+    ("is_asked", "reason"), [(True, "its slot is needed"), (False, "it had nothing to do")]
+)
+async def test_an_idle_container_that_closes_has_left_nobody_without_an_answer(
+    house: House, is_asked: bool, reason: str
+) -> None:
+    _, container = answered = await house.start()
+    await house.answer(*answered)
+    if is_asked:
+        (run,) = house.pool.live()
+        await house.pool.close(run.id)
+    container.end()
+    await until(lambda: not house.slots(), "its slot is free")
+
+    (run,) = await house.household.rows("SELECT exit_kind, exit_detail FROM runs")
+    assert run == {"exit_kind": "closed", "exit_detail": f"closed: {reason}"}
+    (ended,) = [event for event in house.household.bus.ring if event.kind == "run.ended"]
+    assert ended.reason == f"closed: {reason}"
+
+
+async def test_a_container_that_ends_in_a_turn_has_not_answered_it(house: House) -> None:
+    turn, container = await house.start()
+    container.say(Ack(n=1, turn=turn.id))
+    container.end()
+    back = await house.until_put_back(turn)
+    assert back.reason == "my container ended before I had answered."
+
+
 # The session
 
 
