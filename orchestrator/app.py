@@ -16,6 +16,7 @@ import structlog
 
 from agent_runner.wire.order import TurnOrder
 from orchestrator import __version__, group_config, group_files, owner, registration
+from orchestrator.availability import Availability
 from orchestrator.boards import Boards
 from orchestrator.channels import registry
 from orchestrator.channels.context import ChannelContext
@@ -29,7 +30,7 @@ from orchestrator.credentials import tokens
 from orchestrator.credentials.known import KnownSecrets
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.doors import Doors
-from orchestrator.errors import AndyError, SettingError
+from orchestrator.errors import AndyError
 from orchestrator.event_recall import recall_events
 from orchestrator.events import Bus
 from orchestrator.front import Front
@@ -57,7 +58,7 @@ from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.serve import fronted, listen
-from orchestrator.status import Credential, Host, gather
+from orchestrator.status import Host, gather
 from orchestrator.store import database as store_database
 from orchestrator.store import groups, runs
 from orchestrator.store.database import Database, Tx
@@ -168,6 +169,8 @@ class Orchestrator:
             data=self._home.data,
             on_told=self._hints.outbox.give,
             on_runaway=self._stop_run,
+            on_outage=self._hints.outages.give,
+            model_of=partial(group_config.model_of, settings=self._settings),
             prices=self._settings.andy_prices,
         )
         await self._doors.open(stack)
@@ -282,6 +285,9 @@ class Orchestrator:
             hints=hints,
             bus=bus,
         )
+        available = Availability(
+            self._database, clock=clock, hints=hints, bus=bus, refusal=self._provision.refusal
+        )
         self._dispatcher = Dispatcher(
             self._database,
             Containers(
@@ -293,6 +299,7 @@ class Orchestrator:
             cap=settings.max_concurrent_containers,
             clock=clock,
             hints=hints,
+            turn_away=available.turn_away,
         )
         self._delivery = Delivery(
             self._database,
@@ -332,6 +339,7 @@ class Orchestrator:
             **self._noticing.loops(),
             "web": partial(self._web, intake, listener),
             **{f"channel:{one.name}": partial(one.run, intake.receive) for one in channels.all},
+            "availability": available.run,
             "dispatcher": self._dispatcher.run,
         }
 
@@ -451,7 +459,8 @@ class Orchestrator:
     async def status(self) -> dict[str, Any]:
         """What runs, waits and is stuck: for `/status` and `andy status`."""
         free_bytes = (await asyncio.to_thread(shutil.disk_usage, self._home.root)).free
-        credential = await asyncio.to_thread(self._told_credential)
+        credential = await asyncio.to_thread(self._doors.credential)
+        has_engine = await self._chosen.has_engine()
         async with self._database.reading() as tx:
             first = next(iter(await groups.every(tx)), None)
             host = Host(
@@ -472,15 +481,9 @@ class Orchestrator:
                 steady_ms=self._clock.steady_ms(),
                 disk_free_bytes=free_bytes,
                 channels={one.name: told for one in self._channels.all if (told := one.condition())},
+                has_engine=has_engine,
             )
             return await gather(tx, host)
-
-    def _told_credential(self) -> Credential:
-        try:
-            found = self._credentials.current()
-        except SettingError as error:
-            return Credential(problem=str(error))
-        return Credential(setting=found.setting if found else None)
 
 
 def _new_run_id() -> RunId:

@@ -11,11 +11,12 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from agent_runner.wire.order import AgentName, Egress
-from orchestrator import group_config
+from orchestrator import availability, group_config
 from orchestrator.clock import Clock
 from orchestrator.config import ModelPrice
-from orchestrator.credentials.exchange import RunIdentity
+from orchestrator.credentials.exchange import Answered, RunIdentity
 from orchestrator.credentials.gate import Gate, OnRunaway
+from orchestrator.credentials.health import ModelHealth
 from orchestrator.credentials.own import OwnQuestions
 from orchestrator.credentials.prices import Prices, per_million
 from orchestrator.credentials.proxy import CredentialProxy
@@ -23,11 +24,14 @@ from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.server import ProxyServer, bind
 from orchestrator.credentials.tokens import token_hash
 from orchestrator.egress.proxy import Caller, EgressProxy
+from orchestrator.errors import SettingError
 from orchestrator.group_config import Allowlist, GroupConfig
-from orchestrator.models import Group
+from orchestrator.models import Folder, Group, TurnKind
+from orchestrator.status import Credential
 from orchestrator.store import budgets, groups, runs
 from orchestrator.store.budgets import Budget
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.model_refusals import Refusal
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +57,8 @@ class Doors:
         data: Path,
         on_told: Callable[[], None],
         on_runaway: OnRunaway,
+        on_outage: Callable[[], None],
+        model_of: Callable[[Group, TurnKind], str | None],
         prices: Mapping[str, ModelPrice] | None = None,
     ) -> None:
         """`address` is the host's, as containers see it; `data` keeps the ports for the next start.
@@ -60,7 +66,13 @@ class Doors:
         `listen_address` is where the doors are, if containers know it by another name.
 
         `reader` is a connection of its own to `database`: who knocks does not wait for others' commits.
+
+        `on_outage` is called when a turn has met an outage of the model service; `model_of` tells the model
+        that is set for turns of a kind.
         """
+        self._model_of = model_of
+        self._on_told = on_told
+        self._on_outage = on_outage
         self._reader = reader
         self._clock = clock
         self._credentials = credentials
@@ -85,11 +97,22 @@ class Doors:
             on_exchange=self.gate.ledger.exchanged,
             on_denial=self.gate.ledger.denied,
             admit=self.gate.admit,
+            judge=self._judge,
+        )
+        self.health = ModelHealth(
+            database,
+            source=credentials,
+            clock=clock,
+            model_of=self._model_of_folder,
+            probe=self.proxy.probe,
+            on_recovery=self._tell_recovery,
+            on_change=self._model_has_changed,
         )
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Listen until `stack` unwinds; then what is noted is stored. Raises `AndyError`."""
         stack.push_async_callback(self.gate.ledger.flush)
+        await self.health.load()
         await stack.enter_async_context(self.proxy)
         self._server = ProxyServer(self.proxy.app, self._listen(PORT_FILES[0]))
         stack.callback(self._server.close)
@@ -111,7 +134,18 @@ class Doors:
             "proxy": self._server.serve,
             "ledger": self.gate.ledger.run,
             "egress": self._egress.serve,
+            "model-health": self.health.run,
         }
+
+    def credential(self) -> Credential:
+        """What is known of the credential, and whether the model service takes it. May block for its file."""
+        try:
+            found = self._credentials.current()
+            refusals = self.health.refusals
+        except SettingError as error:
+            return Credential(problem=str(error))
+        setting = found.setting if found is not None else None
+        return Credential(setting=setting, refusals=refusals, accepted_ms=self.health.accepted_ms)
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
         """What a container is told of the doors. Its "key" is its run's token: worth nothing elsewhere."""
@@ -136,6 +170,21 @@ class Doors:
             text=text,
             max_tokens=max_tokens,
         )
+
+    async def _model_of_folder(self, folder: Folder, kind: TurnKind | None) -> str | None:
+        async with self._reader.reading() as tx:
+            group = await groups.by_folder(tx, folder)
+        return None if group is None else self._model_of(group, kind or TurnKind.CHAT)
+
+    async def _judge(self, identity: RunIdentity, answered: Answered) -> bool:
+        return await self.health.judge(identity, answered)
+
+    async def _tell_recovery(self, tx: Tx, refusal: Refusal) -> None:
+        await availability.tell_recovery(tx, refusal, now_ms=self._clock.now_ms())
+
+    def _model_has_changed(self) -> None:
+        self._on_outage()
+        self._on_told()
 
     async def _budgets(self) -> tuple[Budget, ...]:
         async with self._reader.reading() as tx:

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
-from orchestrator.config import known_zone
+from orchestrator.config import Settings, known_zone
 from orchestrator.errors import BadRequest
-from orchestrator.models import Group
+from orchestrator.models import Group, TurnKind
 from orchestrator.targets import Target, parse_target
 
 log = structlog.get_logger(__name__)
@@ -93,6 +93,12 @@ def of(group: Group) -> GroupConfig:
     except ValidationError as error:
         log.warning("group.config_unreadable", group=group.folder, reason=_explained(error))
         return GroupConfig()
+
+
+def model_of(group: Group, kind: str, *, settings: Settings) -> str | None:
+    """The model that is set for turns of a kind; None leaves it to the agent."""
+    workers = settings.agents_worker_model if kind == TurnKind.WORKER else ""
+    return workers or of(group).model or settings.andy_model
 
 
 def zone_of(group: Group, *, default: ZoneInfo) -> ZoneInfo:

@@ -34,3 +34,4 @@ class Hints:
     scheduler: Hint = field(default_factory=Hint)
     reaper: Hint = field(default_factory=Hint)
     notifications: Hint = field(default_factory=Hint)
+    outages: Hint = field(default_factory=Hint)

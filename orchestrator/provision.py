@@ -17,12 +17,13 @@ from orchestrator.container import allowlist, mounts
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.dashboard.upkeep.worker import MODEL_TURNS
 from orchestrator.doors import Doors
-from orchestrator.group_config import GroupConfig
+from orchestrator.errors import SettingError
 from orchestrator.home import Home
 from orchestrator.interfaces import Mount
 from orchestrator.models import Group, Run, TurnKind
 from orchestrator.restoring import Asked
 from orchestrator.store.database import Database
+from orchestrator.store.model_refusals import Refusal
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +74,7 @@ class Provision:
             assistant_name=self._settings.assistant_name,
             timezone=self._zone(group),
             agent=self.agent(group),
-            model=self._model(turn.kind, config),
+            model=group_config.model_of(group, turn.kind, settings=self._settings),
             session_id=session_id,
             turn=turn,
             limits=Limits(
@@ -85,15 +86,23 @@ class Provision:
             reachable=doors.reachable(config),
         )
 
-    def _model(self, kind: str, config: GroupConfig) -> str | None:
-        workers = self._settings.agents_worker_model if kind == TurnKind.WORKER else ""
-        return workers or config.model or self._settings.andy_model
+    async def refusal(self, group: Group, kind: TurnKind) -> Refusal | None:
+        """Why no model would answer a turn now; None where one may, or where none is needed."""
+        try:
+            needs_model = self.agent(group) == "claude"
+        except SettingError:
+            needs_model = True
+        return (
+            await self._doors.health.refusal(group_config.model_of(group, kind, settings=self._settings))
+            if needs_model
+            else None
+        )
 
     def asked(self, group: Group, kind: TurnKind) -> Asked:
         """Who answers turns of a kind. Raises `SettingError`."""
         return Asked(
             agent=self.agent(group),
-            model=self._model(kind, group_config.of(group)),
+            model=group_config.model_of(group, kind, settings=self._settings),
             service=urlsplit(self._credentials.upstream()).hostname,
         )
 

@@ -11,27 +11,41 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator import group_config, notice_reports
+from orchestrator import failures, group_config, notice_reports
 from orchestrator.models import LiveRun, Run, RunId, RunState, TaskStatus, Turn, TurnState
 from orchestrator.reports import short
 from orchestrator.store import groups, notice_claims, outbox, reminders, runs, tasks, turns
 from orchestrator.store.database import Tx
+from orchestrator.store.model_refusals import Refusal
 
 DAY_MS = 24 * 3_600_000
 NEXT = 3
 NOTICES = 10
 WAITING = 50
+NO_ENGINE = "⚠️ Docker does not answer, so no turn is begun: start it ('andy doctor' says more)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """Whether there is one, under which name, and what is wrong with it. Never its value."""
+    """Whether there is one, its name, what is wrong with it, and whether it is taken. Never its value."""
 
     setting: str | None = None
     problem: str | None = None
+    refusals: Sequence[Refusal] = ()
+    """Why the model service answers nothing, or not for one model."""
+    accepted_ms: int | None = None
+    """When the model answered last."""
 
     def to_json_dict(self) -> dict[str, Any]:
-        return {"present": self.setting is not None, "setting": self.setting, "problem": self.problem}
+        is_accepted = False if self.refusals else True if self.accepted_ms else None
+        return {
+            "present": self.setting is not None,
+            "setting": self.setting,
+            "problem": self.problem,
+            "accepted": is_accepted,
+            "accepted_ms": self.accepted_ms,
+            "refusals": [_refusal(one) for one in self.refusals],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +68,8 @@ class Host:
     disk_free_bytes: int
     channels: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """How each is that has a connection."""
+    has_engine: bool = True
+    """Whether the runtime can start containers at this moment."""
 
 
 async def gather(tx: Tx, host: Host) -> dict[str, Any]:
@@ -70,6 +86,7 @@ async def gather(tx: Tx, host: Host) -> dict[str, Any]:
         "stopping": host.is_stopping,
         "runtime": host.runtime,
         "isolated": host.is_isolated,
+        "engine": host.has_engine,
         "image": host.image,
         "agent": host.agent,
         "credential": host.credential.to_json_dict(),
@@ -90,6 +107,17 @@ async def gather(tx: Tx, host: Host) -> dict[str, Any]:
         },
         "errors": await _errors(tx, since_ms=host.now_ms - DAY_MS),
         "notices": await _notices(tx, since_ms=host.now_ms - DAY_MS),
+    }
+
+
+def _refusal(one: Refusal) -> dict[str, Any]:
+    about = {"setting": one.setting, "model": one.model}
+    return {
+        "cause": one.cause.value,
+        "model": one.model or None,
+        "since_ms": one.since_ms,
+        "text": failures.refusal_cause(one.cause, status=one.status, **about),
+        "mend": failures.refusal_mend(one.cause, **about),
     }
 
 
@@ -192,7 +220,9 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
     return [
         f"Andy {found['version']} runs on {found['home']} for {_span(found['uptime_seconds'])}{stopping}",
         f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
-        f"credential  {_credential_told(found['credential'])}",
+        *([] if found["engine"] else [f"engine      {NO_ENGINE}"]),
+        f"credential  {_credential_told(found['credential'], zone)}",
+        *(f"model       ⚠️ {_refusal_told(one, zone)}" for one in found["credential"]["refusals"]),
         f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
         *(f"{name:<11} {_channel_told(one)}" for name, one in found["channels"].items()),
         f"groups      {', '.join(found['groups'])}",
@@ -214,12 +244,20 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
     ]
 
 
-def _credential_told(credential: dict[str, Any]) -> str:
+def _credential_told(credential: dict[str, Any], zone: ZoneInfo | None) -> str:
     if credential["problem"]:
         return f"unusable: {credential['problem']}"
-    return (
-        f"{credential['setting']} is set" if credential["present"] else "none: put one into .env for a model"
-    )
+    if not credential["present"]:
+        return "none: put one into .env for a model"
+    if credential["accepted"] is None:
+        return f"{credential['setting']} is set; no model was asked yet"
+    if credential["accepted"]:
+        return f"{credential['setting']} is accepted, last at {_at(credential['accepted_ms'], zone)}"
+    return f"{credential['setting']} is set; the model does not answer"
+
+
+def _refusal_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+    return f"{one['text']}, since {_at(one['since_ms'], zone)}. {one['mend']}"
 
 
 def _channel_told(condition: dict[str, Any]) -> str:

@@ -171,6 +171,9 @@ def additions() -> dict[str, str]:
     ours = {
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # The most it takes: a model that is overloaded for six minutes has no tool called a second time. The
+        # host tells it when trying again is of no use.
+        "CLAUDE_CODE_MAX_RETRIES": "15",
         "DISABLE_AUTOUPDATER": "1",
     }
     return ours | ({"IS_SANDBOX": "1"} if os.geteuid() == 0 else {})  # or root is refused bypassPermissions

@@ -18,11 +18,12 @@ from orchestrator.container.firewall import Firewall, FirewallOutOfReach
 from orchestrator.credentials import headers
 from orchestrator.credentials.secrets import Credential, CredentialSource
 from orchestrator.doors import PORT_FILES
-from orchestrator.errors import ContainerError, EngineGone
+from orchestrator.errors import ContainerError
 from orchestrator.home import Home
 from orchestrator.serve import listen
 
 ASK_SECONDS = 20.0
+ENGINE_SECONDS = 25.0
 CHEAP_MODEL = "claude-haiku-4-5"
 REJECTED = (401, 403)
 _OPEN = "agents reach what this machine serves on other addresses than 127.0.0.1"
@@ -40,14 +41,6 @@ async def engine(settings: Settings) -> Finding:
     return ok("engine", f"Docker {version} at {os.environ.get('DOCKER_HOST', docker_client.DEFAULT_ENGINE)}")
 
 
-async def _engine_answers() -> bool:
-    try:
-        await docker_engine.probe()
-    except EngineGone:
-        return False
-    return True
-
-
 def _engine_version() -> str:
     with docker_client.translated(), closing(docker_client.connect()) as client:
         return str(client.version()["Version"])
@@ -56,7 +49,7 @@ def _engine_version() -> str:
 async def agent_image(settings: Settings) -> Finding:
     if settings.andy_runtime == "process":
         return note("image", "not used: ANDY_RUNTIME=process")
-    if not await _engine_answers():
+    if not await docker_engine.answers(seconds=ENGINE_SECONDS):
         return note("image", "cannot be told without an engine")
     return await asyncio.to_thread(_agent_image, settings.andy_image)
 
@@ -82,7 +75,7 @@ def _agent_image(tag: str) -> Finding:
 
 async def compose(home: Home, settings: Settings) -> Finding:
     """Where Andy is a container: whether what agents get has its place on the host."""
-    if settings.andy_runtime == "process" or not await _engine_answers():
+    if settings.andy_runtime == "process" or not await docker_engine.answers(seconds=ENGINE_SECONDS):
         return ok("compose", "Andy is no container")
     own = await asyncio.to_thread(siblings.find)
     if own is None:
@@ -93,7 +86,7 @@ async def compose(home: Home, settings: Settings) -> Finding:
 
 async def firewall(home: Home, settings: Settings) -> Finding:
     """Whether agents are kept from what this machine serves to others."""
-    if settings.andy_runtime == "process" or not await _engine_answers():
+    if settings.andy_runtime == "process" or not await docker_engine.answers(seconds=ENGINE_SECONDS):
         return note("firewall", "not used: no agent lives in a container")
     if await asyncio.to_thread(siblings.find) is not None:
         return ok("firewall", "not needed: with Compose the host is on no network of an agent")
@@ -131,7 +124,12 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> Finding:
     return note("port", f"{settings.andy_port} is free: Andy is not running", mend="andy up")
 
 
-async def credential(home: Home, settings: Settings, *, is_online: bool) -> Finding:
+async def credential(
+    home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
+) -> Finding:
+    refused = (running or {}).get("credential", {}).get("refusals")
+    if refused:
+        return bad("credential", refused[0]["text"], mend=refused[0]["mend"])
     source = CredentialSource(home.root, os.environ)
     found = source.current()
     if found is None:

@@ -70,7 +70,7 @@ def _checks(
         ("compose", partial(checks_beyond.compose, home, settings)),
         ("firewall", partial(checks_beyond.firewall, home, settings)),
         ("port", partial(checks_beyond.port, settings, running)),
-        ("credential", partial(checks_beyond.credential, home, settings, is_online=is_online)),
+        ("credential", partial(checks_beyond.credential, home, settings, running, is_online=is_online)),
         ("whatsapp", partial(checks_beyond.whatsapp, home)),
     )
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 AGENT_UID = 1000
 BUILD_SECONDS = 600
+ENGINE_SECONDS = 5.0
+"""For an engine to say that it is there, to who looks at the status."""
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # of this container: on each agent's network it has another
 
 
@@ -71,6 +73,10 @@ class Chosen:
         if self.firewall is not None:
             with suppress(FirewallOutOfReach):
                 await asyncio.to_thread(self.firewall.remove)
+
+    async def has_engine(self) -> bool:
+        """Whether a container could be started at this moment."""
+        return self.runtime.name != "docker" or await docker_engine.answers(seconds=ENGINE_SECONDS)
 
     def hindrance(self, path: Path) -> str | None:
         """Why containers cannot be given a folder of the owner's; None when they can."""

@@ -48,6 +48,16 @@ async def probe() -> None:
         raise EngineGone from error
 
 
+async def answers(*, seconds: float) -> bool:
+    """Tell whether an engine answers in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await probe()
+    except (EngineGone, TimeoutError):
+        return False
+    return True
+
+
 def _ping() -> None:
     docker_client.knock(seconds=KNOCK_SECONDS)
     with docker_client.translated():

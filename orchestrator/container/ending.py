@@ -99,6 +99,7 @@ class Ending:
                 reason=ended.reason,
             )
             self._around.hints.outbox.give()
+            self._around.hints.outages.give()
         self._around.bus.publish(
             "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
         )
@@ -117,6 +118,7 @@ class Ending:
                 is_retryable=ended.is_retryable,
                 now_ms=now_ms,
                 is_at_once=ended.kind is outcome.Kind.LOST,
+                fault=ended.fault,
             )
             return _Settled(turn, state)
 

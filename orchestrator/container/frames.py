@@ -25,7 +25,7 @@ from orchestrator.store import checkpoints, notice_claims, outbox, runs, session
 from orchestrator.store.database import Tx
 
 GiveBack = Callable[..., Awaitable[TurnState]]
-"""`(tx, turn, *, reason, is_retryable, now_ms)`: settle a turn that was not answered."""
+"""`(tx, turn, *, reason, is_retryable, now_ms, is_at_once, fault)`: settle a turn that was not answered."""
 
 Hear = Callable[[Tx, Turn], Awaitable[None]]
 """Take notice of what a turn has said that ends well, before that leaves."""

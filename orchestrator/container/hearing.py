@@ -25,8 +25,10 @@ from orchestrator.container.leftovers import Left, Leftovers
 from orchestrator.container.life import Life
 from orchestrator.container.ties import Surroundings, until_stored, word_of
 from orchestrator.errors import EngineGone
+from orchestrator.failures import Outage
 from orchestrator.interfaces import Exit, RunningContainer
 from orchestrator.models import RunState, TurnState
+from orchestrator.store import turn_outages, turns
 
 log = structlog.get_logger(__name__)
 
@@ -49,16 +51,31 @@ class Hearing:
             return await self._hear_out(life, container)
         except EngineGone as gone:
             life.container = None  # it cannot be judged by its silence now
+            await self.note_outage(life)
             try:
                 again = await self._rejoin(life)
             except TimeoutError:
                 self._leftovers.add(Left.of(life.run))
                 return outcome.classify(gone)
+        await self.note_outage(life, is_over=True)
         if again is None:
             return _judge_exit(life, Exit(code=None))
         life.container, life.heard_ms = again, self._around.clock.steady_ms()
         self._around.bus.publish("run.rejoined", group=life.run.folder, run=life.run.id)
         return await self.follow(life, again)
+
+    async def note_outage(self, life: Life, *, is_over: bool = False) -> None:
+        """Record since when the turn of a container waits for its engine: whoever asked is told in time."""
+        async for attempt in until_stored():
+            with attempt:
+                async with self._around.database.transaction() as tx:
+                    turn = await turns.running_in(tx, life.run.id)
+                    if turn is not None and is_over:
+                        await turn_outages.end(tx, turn.id, Outage.ENGINE)
+                    elif turn is not None:
+                        now_ms = self._around.clock.now_ms()
+                        await turn_outages.begin(tx, turn.id, Outage.ENGINE, since_ms=now_ms)
+        self._around.hints.outages.give()
 
     async def _hear_out(self, life: Life, container: RunningContainer) -> outcome.Outcome:
         await self._hear(life, container)

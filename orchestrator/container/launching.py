@@ -17,14 +17,17 @@ from orchestrator.container.leftovers import Left, Leftovers
 from orchestrator.container.life import Life
 from orchestrator.container.ties import Surroundings
 from orchestrator.errors import ContainerError, EngineGone
+from orchestrator.failures import Outage
 from orchestrator.interfaces import ContainerSpec, Mount, RunningContainer
 from orchestrator.models import Run, RunState, Turn
-from orchestrator.store import runs
+from orchestrator.store import runs, turn_outages
 
 log = structlog.get_logger(__name__)
 
 PREPARE_SECONDS = 120.0
 """How long it takes at the most to prepare a container: a folder on a disk that hangs gives its slot back."""
+SLOW_SECONDS = 20.0
+"""A start that takes longer is told as one that has to wait."""
 NOTHING_TO_DO = outcome.Outcome(
     kind=outcome.Kind.CLOSED, reason="there was nothing to answer any more.", is_retryable=False
 )
@@ -51,13 +54,14 @@ class Launching:
                 spec = await self._prepare(launch)
             if (stopped := life.sentence()) is not None:
                 return stopped
-            container = await self._start(life.run, spec, launch.order)
+            container = await self._start(life, spec, launch.order)
         except (ContainerError, OSError) as error:
             return outcome.classify(error)
         life.container = container
         life.enter(RunState.BUSY, self._around.clock.steady_ms())
         async with self._around.database.transaction() as tx:
             await runs.note_ref(tx, life.run.id, container.ref)
+            await turn_outages.end(tx, turn.id, Outage.ENGINE)
         self._around.bus.publish(
             "run.started", group=life.run.folder, run=life.run.id, detail=container.ref[:12]
         )
@@ -79,13 +83,21 @@ class Launching:
             log.warning("run.reaches_the_internet", run=run.id, group=run.folder)
         return spec
 
-    async def _start(self, run: Run, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
+    async def _start(self, life: Life, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
+        waiting = self._around.tasks.create_task(self._note_slow(life), name=f"slow-start:{life.run.id}")
         try:
             return await self._around.runtime.start(spec, order.to_json())
         except EngineGone:
             # It may have been made all the same. It was not told what to do.
-            self._leftovers.add(Left.of(run, may_work=False))
+            self._leftovers.add(Left.of(life.run, may_work=False))
             raise
+        finally:
+            waiting.cancel()
+
+    async def _note_slow(self, life: Life) -> None:
+        """Have whoever asked told: the engine's own timeout, a minute, would be too late for that."""
+        await asyncio.sleep(SLOW_SECONDS)
+        await self._hearing.note_outage(life)
 
     async def _free_session(self, run: Run) -> None:
         """See what was given up before ended first: two containers on one session would lose a branch of it.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.errors import ContainerError, EngineGone, ImageMissing
+from orchestrator.failures import Fault
 from orchestrator.interfaces import Exit
 
 SIGTERM_CODE, SIGKILL_CODE = 143, 137
@@ -39,6 +40,17 @@ class Outcome:
     reason: str
     is_retryable: bool
     detail: str = ""
+
+    @property
+    def fault(self) -> Fault:
+        """Whose fault it is: that nothing could be started is none of the turn's."""
+        match self.kind:
+            case Kind.ENGINE_GONE:
+                return Fault.ENGINE
+            case Kind.IMAGE_MISSING | Kind.REFUSED | Kind.LOST:
+                return Fault.HOST
+            case _:
+                return Fault.TURN
 
 
 def classify(end: Exit | ContainerError | OSError, *, failure: str | None = None) -> Outcome:

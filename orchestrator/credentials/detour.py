@@ -18,8 +18,9 @@ class Detour:
     """Sends orders. Making it reads the CA file and blocks for some 50 ms; do so in a thread."""
 
     def __init__(self, limits: Limits) -> None:
+        self._answer_seconds = limits.answer_seconds
         self._timeout = httpx.Timeout(
-            limits.answer_seconds, connect=limits.connect_seconds, write=limits.write_seconds
+            limits.first_byte_seconds, connect=limits.connect_seconds, write=limits.write_seconds
         )
         pool = httpx.Limits(
             max_connections=limits.requests,
@@ -40,17 +41,20 @@ class Detour:
 
     async def _open(self, order: Order) -> httpx.Response:
         # Not `build_request`: it would add the client's own headers and cookies.
+        timeouts = self._timeout.as_dict()
         request = httpx.Request(
             order.method,
             order.url,
             headers=list(order.headers),
             content=order.body,
-            extensions={"timeout": self._timeout.as_dict()},
+            extensions={"timeout": timeouts},
         )
         try:
-            return await self._client.send(request, stream=True, auth=httpx.Auth())
+            response = await self._client.send(request, stream=True, auth=httpx.Auth())
         except httpx.HTTPError as error:
             raise Refused(_refusal(error), cause=_cause(error)) from None
+        timeouts["read"] = self._answer_seconds  # the body is read by what stands there when it is read
+        return response
 
     async def close(self) -> None:
         await self._client.aclose()

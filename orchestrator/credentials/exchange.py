@@ -12,6 +12,7 @@ import structlog
 from orchestrator.credentials.refusals import Refusal, Refused
 from orchestrator.credentials.secrets import Credential
 from orchestrator.credentials.tap import Seen
+from orchestrator.failures import ModelError
 from orchestrator.models import Folder, RunId, TurnId, TurnKind
 from orchestrator.store.budgets import Budget
 from orchestrator.throttle import Throttle
@@ -73,6 +74,18 @@ class Denial:
     unlogged: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """How the model service answered a request that costs tokens. `status` is None when nothing came."""
+
+    error: ModelError | None
+    status: int | None
+    duration_ms: int = 0
+    """From the request to the first byte, or until it was given up."""
+    retry_after_ms: int = 0
+    """For how long the service wants to be left alone."""
+
+
 Identify = Callable[[str], Awaitable[RunIdentity | None]]
 """Tell whose token hashes to this; None for an unknown token and for a run that has ended."""
 OnExchange = Callable[[RunIdentity, Exchange], None]
@@ -81,6 +94,8 @@ OnDenial = Callable[[RunIdentity | None, Denial], None]
 """Called for the first denial of a kind and then now and then. Must be quick and must not raise."""
 Admit = Callable[[RunIdentity], Awaitable[None]]
 """Let a request that costs tokens pass, or raise `Refused`."""
+Judge = Callable[[RunIdentity, Answered], Awaitable[bool]]
+"""Take notice of an answer before the container has it; tells whether the same request may be tried again."""
 
 
 class ExchangeLog:

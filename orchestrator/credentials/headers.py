@@ -67,6 +67,12 @@ def content_length(headers: Iterable[Header]) -> int | None:
     return int(lengths[0]) if lengths else None
 
 
+def retry_after_ms(headers: Iterable[Header]) -> int:
+    """Return for how long a service wants to be left alone; 0 where it names no number of seconds."""
+    found = _values(headers, b"retry-after")
+    return int(found[0]) * 1000 if found and found[0].isdigit() and len(found[0]) <= 6 else 0
+
+
 def run_token(headers: Iterable[Header]) -> str | None:
     """Return the token a container shows: `x-api-key`, else `Authorization: Bearer`."""
     found = {name.lower(): value for name, value in headers if name.lower() in _TOKEN_NAMES}

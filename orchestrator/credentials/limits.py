@@ -30,7 +30,9 @@ class Limits:
 
     connect_seconds: float = 10.0
     write_seconds: float = 60.0
+    first_byte_seconds: float = 90.0
+    """For the upstream to begin its answer, head and body."""
     answer_seconds: float = 600.0
-    """Of silence from the upstream; an answer that is not streamed comes whole and may take this long."""
+    """Of silence from the upstream once it has begun."""
     pool_seconds: float = 60.0
     """How long an idle upstream connection is kept for the next request."""

@@ -54,6 +54,7 @@ class Line(asyncio.Protocol):
         self._received = bytearray()
         self._has_ended = False
         self._fault: Exception | None = None
+        self._patience_seconds = limits.answer_seconds
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -85,12 +86,14 @@ class Line(asyncio.Protocol):
             LineBroken: no answer came.
             LineSilent: none came in time.
         """
+        self._patience_seconds = self._limits.first_byte_seconds
         head = self._http.send(h11.Request(method=method, target=target, headers=headers))
         with suppress(ConnectionError):  # who refuses in the middle of a body has often said why
             await self._send(head or b"", body)
         while not isinstance(event := await self._next(), h11.Response):
             if not isinstance(event, h11.InformationalResponse):
                 raise LineBroken("it closed")
+        self._patience_seconds = self._limits.answer_seconds
         return event
 
     async def chunks(self) -> AsyncGenerator[bytes]:
@@ -144,7 +147,7 @@ class Line(asyncio.Protocol):
     async def _until_arrived(self) -> None:
         self._arrived.clear()
         try:
-            async with asyncio.timeout(self._limits.answer_seconds):
+            async with asyncio.timeout(self._patience_seconds):
                 await self._arrived.wait()
         except TimeoutError:
             raise LineSilent("no answer") from None

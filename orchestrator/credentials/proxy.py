@@ -6,8 +6,11 @@ container --run token--> proxy --real credential--> Messages API, both bodies pa
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.credentials import headers as rules
@@ -15,27 +18,37 @@ from orchestrator.credentials import refusals
 from orchestrator.credentials.client import ClientGone, ClientSide
 from orchestrator.credentials.exchange import (
     Admit,
+    Answered,
     Ending,
     Exchange,
     ExchangeLog,
     Identify,
+    Judge,
     OnDenial,
     OnExchange,
     RunIdentity,
 )
 from orchestrator.credentials.limits import Limits
-from orchestrator.credentials.refusals import AnswerCut, Refusal, Refused
+from orchestrator.credentials.model_errors import classify
+from orchestrator.credentials.refusals import NOT_AGAIN, AnswerCut, Refusal, Refused
 from orchestrator.credentials.routes import COSTLY, Routes
 from orchestrator.credentials.secrets import CredentialSource
 from orchestrator.credentials.slots import Slots
 from orchestrator.credentials.tap import UsageTap
 from orchestrator.credentials.tokens import token_hash
 from orchestrator.errors import SettingError
+from orchestrator.failures import ModelError
 from orchestrator.peers import Peers
 
 if TYPE_CHECKING:
+    from orchestrator.credentials.answer import Answer
     from orchestrator.credentials.relay import Supply
     from orchestrator.credentials.upstream import Upstream
+
+
+CHEAP_MODEL = "claude-haiku-4-5"
+"""Asked where any model will do."""
+PROBE_SECONDS = 20.0
 
 
 class CredentialProxy:
@@ -50,6 +63,7 @@ class CredentialProxy:
         on_exchange: OnExchange | None = None,
         on_denial: OnDenial | None = None,
         admit: Admit | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self._source = source
         self._identify = identify
@@ -57,6 +71,7 @@ class CredentialProxy:
         self._on_exchange = on_exchange
         self._on_denial = on_denial
         self._admit = admit
+        self._judge = judge
         self._slots = Slots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
         self._peers = Peers()
         self.refusals: Counter[int] = Counter()
@@ -82,6 +97,37 @@ class CredentialProxy:
         if self._upstream is not None:
             upstream, self._upstream = self._upstream, None
             await upstream.close()
+
+    async def probe(self, model: str | None) -> Answered:
+        """Have the host itself ask for one word, which costs ten tokens, and tell how the service answers."""
+        from orchestrator.credentials import relay
+        from orchestrator.credentials.answer import Order
+
+        assert self._upstream is not None, "the proxy is not started"
+        began = time.perf_counter()
+        try:
+            supply = await self._supply()
+        except Refused:
+            return Answered(error=ModelError.NO_KEY, status=None)
+        asked = {"role": "user", "content": "hello"}
+        body = json.dumps({"model": model or CHEAP_MODEL, "max_tokens": 1, "messages": [asked]}).encode()
+        told = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"anthropic-version", b"2023-06-01"),
+            (b"user-agent", b"andy"),
+        ]
+        order = Order(
+            method="POST",
+            url=f"{supply.base_url}{COSTLY}",
+            headers=rules.request_headers(told, supply.credential),
+            body=_once(body),
+        )
+        try:
+            async with asyncio.timeout(PROBE_SECONDS), self._upstream.send(order) as answer:
+                return _answered(answer, await relay.opening(answer, self._limits), began)
+        except (Refused, TimeoutError):
+            return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
 
     async def _serve(self, path: str, client: ClientSide) -> None:
         identity: RunIdentity | None = None
@@ -157,12 +203,14 @@ class CredentialProxy:
     ) -> Ending:
         from orchestrator.credentials import relay
 
-        work = self._pass_on(path, client, supply, tap)
+        began = time.perf_counter()
+        work = self._pass_on(path, client, identity, supply, tap)
         try:
             await relay.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except Refused as error:
             self._log.unanswered(error)
-            await client.refuse(error.refusal)
+            refusal = await self._judged(path, identity, error, began)
+            await client.refuse(refusal)
             return Ending.REFUSED
         except ClientGone:
             return Ending.GONE
@@ -170,14 +218,54 @@ class CredentialProxy:
             return Ending.CUT
         return Ending.WHOLE
 
-    async def _pass_on(self, path: str, client: ClientSide, supply: Supply, tap: UsageTap) -> None:
+    async def _judged(self, path: str, identity: RunIdentity, error: Refused, began: float) -> Refusal:
+        """What the container is told of a service that has not answered; nothing else is judged."""
+        if error.cause is None or self._judge is None or path != COSTLY:
+            return error.refusal
+        answered = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
+        may_try_again = await self._judge(identity, answered)
+        return error.refusal if may_try_again else replace(error.refusal, headers=NOT_AGAIN)
+
+    async def _pass_on(
+        self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply, tap: UsageTap
+    ) -> None:
         from orchestrator.credentials import relay
 
         assert self._upstream is not None, "the proxy is not started"
         order = await relay.order_of(path, client, supply, self._limits)
+        began = time.perf_counter()
         async with self._upstream.send(order) as answer:
             self._log.answered(answer.status, supply.credential)
-            await relay.pass_back(answer, client, supply.credential, tap=tap, on_quote=self._log.quoted)
+            begun = await relay.opening(answer, self._limits)
+            may_try_again = True
+            if self._judge is not None and path == COSTLY:
+                may_try_again = await self._judge(identity, _answered(answer, begun, began))
+            await relay.pass_back(
+                answer,
+                client,
+                supply.credential,
+                begun=begun,
+                may_try_again=may_try_again,
+                tap=tap,
+                on_quote=self._log.quoted,
+            )
+
+
+def _answered(answer: Answer, begun: bytes, began: float) -> Answered:
+    return Answered(
+        error=classify(answer.status, begun),
+        status=answer.status,
+        duration_ms=_since(began),
+        retry_after_ms=rules.retry_after_ms(answer.headers),
+    )
+
+
+def _since(began: float) -> int:
+    return round((time.perf_counter() - began) * 1000)
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
 
 
 def _open_upstream(limits: Limits) -> Upstream:

@@ -37,6 +37,10 @@ class AnswerCut(Exception):
     """The answer broke off after it had begun."""
 
 
+# Measured with the real CLI: it ends a turn at once, where it would try 401, 429 and 5xx ten times more.
+NOT_AGAIN: tuple[Header, ...] = ((b"x-should-retry", b"false"),)
+
+
 def malformed(why: str) -> Refusal:
     return Refusal(status=400, kind="invalid_request_error", message=f"The request is malformed: {why}.")
 
@@ -55,9 +59,11 @@ OF_ANOTHER = Refusal(
 
 
 def no_credential(why: str | None = None) -> Refusal:
-    """403, so that it differs from a run's token that is refused (401); neither is tried again."""
+    """403, so that it differs from a run's token that is refused (401)."""
     text = "No model credential is configured: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN in .env."
-    return Refusal(status=403, kind="permission_error", message=f"{text} {why}" if why else text)
+    return Refusal(
+        status=403, kind="permission_error", message=f"{text} {why}" if why else text, headers=NOT_AGAIN
+    )
 
 
 NOT_FOUND = Refusal(status=404, kind="not_found_error", message="Only the Messages API is served here.")
@@ -90,18 +96,14 @@ def busy(limit: int) -> Refusal:
     )
 
 
-# Measured with the real CLI: both end a turn at once with their text, where 400 is tried six times.
-_NOT_AGAIN = ((b"x-should-retry", b"false"),)
-
-
 def budget_spent(reason: str) -> Refusal:
     text = f"{reason[0].upper()}{reason[1:]} Trying again does not help: tell the user."
-    return Refusal(status=402, kind="billing_error", message=text, headers=_NOT_AGAIN)
+    return Refusal(status=402, kind="billing_error", message=text, headers=NOT_AGAIN)
 
 
 def ran_away(limit: int) -> Refusal:
     text = f"More than {limit} requests in one turn: the host has stopped it."
-    return Refusal(status=429, kind="rate_limit_error", message=text, headers=_NOT_AGAIN)
+    return Refusal(status=429, kind="rate_limit_error", message=text, headers=NOT_AGAIN)
 
 
 UNRECORDED = Refusal(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.credentials import headers as rules
+from orchestrator.credentials import refusals
 from orchestrator.credentials.answer import Answer, Order
 from orchestrator.credentials.client import ClientSide
 from orchestrator.credentials.guard import SecretGuard
 from orchestrator.credentials.limits import Limits
-from orchestrator.credentials.refusals import AnswerCut
+from orchestrator.credentials.refusals import NOT_AGAIN, AnswerCut, Refused
 from orchestrator.credentials.secrets import Credential
 from orchestrator.credentials.tap import UsageTap
+
+MAX_ERROR_BYTES = 64 * 1024
+"""Of an answer that is an error, so much is looked at before it is passed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +44,47 @@ async def order_of(path: str, client: ClientSide, supply: Supply, limits: Limits
     )
 
 
+async def opening(answer: Answer, limits: Limits) -> bytes:
+    """Wait for the body of `answer` to begin, and take that off it; of an error, which is short, all.
+
+    Raises:
+        Refused: it does not begin, or breaks off before it has.
+    """
+    taken = bytearray()
+    try:
+        async with asyncio.timeout(limits.first_byte_seconds):
+            async for chunk in answer.chunks:
+                taken += chunk
+                if answer.status < 400 or len(taken) >= MAX_ERROR_BYTES:
+                    break
+    except TimeoutError:
+        raise Refused(refusals.SILENT, cause="silent: no byte of its answer") from None
+    except AnswerCut as error:
+        raise Refused(refusals.BROKEN, cause=f"broke off: {error}") from None
+    return bytes(taken)
+
+
 async def pass_back(
     answer: Answer,
     client: ClientSide,
     credential: Credential,
     *,
+    begun: bytes,
+    may_try_again: bool,
     tap: UsageTap,
     on_quote: Callable[[int], None],
 ) -> None:
-    """Send `answer` to the client. Raises `AnswerCut` when it breaks off, or would quote the credential."""
+    """Send `answer`, whose body has `begun` with that, to the client.
+
+    Raises `AnswerCut` when it breaks off, or would quote the credential.
+    """
     tap.begin(answer.status, answer.headers)
     guard = SecretGuard(credential.secret)
-    await client.begin(answer.status, rules.response_headers(answer.headers, credential))
-    async with aclosing(answer.chunks) as chunks:
+    passed = rules.response_headers(answer.headers, credential)
+    if not may_try_again:
+        passed = [*(one for one in passed if one[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]
+    await client.begin(answer.status, passed)
+    async with aclosing(_all_of(begun, answer.chunks)) as chunks:
         async for chunk in chunks:
             tap.feed(chunk)  # before it is written: who hangs up now has had it all the same
             if guard.quotes_secret(chunk):
@@ -60,6 +92,14 @@ async def pass_back(
                 raise AnswerCut
             await client.write(chunk)
     await client.end()
+
+
+async def _all_of(begun: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async with aclosing(rest):
+        if begun:
+            yield begun
+        async for chunk in rest:
+            yield chunk
 
 
 async def while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:

@@ -10,6 +10,7 @@ import structlog
 
 from orchestrator.clock import Clock
 from orchestrator.errors import StoreError
+from orchestrator.failures import Fault
 from orchestrator.hints import Hints
 from orchestrator.models import LiveRun, RunId, Turn, TurnId, TurnState
 from orchestrator.queue import lanes, retries
@@ -32,17 +33,32 @@ class Containers:
     close: Callable[[RunId], Awaitable[None]]
 
 
+async def turn_nobody_away(turn: Turn) -> bool:
+    """Whatever is asked can be answered."""
+    del turn
+    return False
+
+
 class Dispatcher:
     """Wakes on a hint, looks at all unsettled turns, acts. One at a time, so decisions never cross."""
 
     def __init__(
-        self, database: Database, containers: Containers, *, cap: int, clock: Clock, hints: Hints
+        self,
+        database: Database,
+        containers: Containers,
+        *,
+        cap: int,
+        clock: Clock,
+        hints: Hints,
+        turn_away: Callable[[Turn], Awaitable[bool]] = turn_nobody_away,
     ) -> None:
+        """`turn_away` settles a turn that no agent could answer now, and tells whether it has."""
         self._database = database
         self._containers = containers
         self._cap = cap
         self._clock = clock
         self._hints = hints
+        self._turn_away = turn_away
         self.is_taking_work = True
 
     async def run(self) -> None:
@@ -80,13 +96,20 @@ class Dispatcher:
             if turn is not None and turn.state is TurnState.QUEUED:
                 reason = "something went wrong inside Andy."
                 await retries.give_back(
-                    tx, turn, reason=reason, is_retryable=True, now_ms=self._clock.now_ms()
+                    tx,
+                    turn,
+                    reason=reason,
+                    is_retryable=True,
+                    now_ms=self._clock.now_ms(),
+                    fault=Fault.HOST,
                 )
         self._hints.lanes.give()
         self._hints.outbox.give()
 
     async def _do(self, action: lanes.Action, by_id: dict[TurnId, Turn]) -> None:
         match action:
+            case lanes.HandOver(turn_id) | lanes.Start(turn_id) if await self._turn_away(by_id[turn_id]):
+                self._hints.lanes.give()
             case lanes.HandOver(turn_id, run_id):
                 await self._containers.hand_over(by_id[turn_id], run_id)
             case lanes.Start(turn_id):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from orchestrator import errands
+from orchestrator import errands, failures, owner
+from orchestrator.failures import Fault, Outage
 from orchestrator.models import Turn, TurnKind, TurnState
-from orchestrator.store import notice_claims, outbox, stops, turns
+from orchestrator.store import groups, model_refusals, notice_claims, outbox, stops, turn_outages, turns
 from orchestrator.store.database import Tx
+from orchestrator.store.model_refusals import Refusal
 
 MAX_RETRIES = 5
 FIRST_DELAY_MS = 5_000
@@ -16,15 +18,29 @@ def retry_delay_ms(attempt: int) -> int | None:
     return FIRST_DELAY_MS * 2 ** (attempt - 1) if attempt <= MAX_RETRIES else None
 
 
+def outage_delay_ms(elapsed_ms: int) -> int | None:
+    """The pause in an outage that lasts so long already: 5 to 60 s; None when it has lasted too long."""
+    if elapsed_ms >= failures.MAX_OUTAGE_MS:
+        return None
+    return max(FIRST_DELAY_MS, min(elapsed_ms // 2, failures.LONGEST_OUTAGE_PAUSE_MS))
+
+
 async def give_back(
-    tx: Tx, turn: Turn, *, reason: str, is_retryable: bool, now_ms: int, is_at_once: bool = False
+    tx: Tx,
+    turn: Turn,
+    *,
+    reason: str,
+    is_retryable: bool,
+    now_ms: int,
+    is_at_once: bool = False,
+    fault: Fault = Fault.TURN,
 ) -> TurnState:
     """Settle a turn that a run left unanswered: queue it again or fail it.
 
     What the attempt had said and was still held is dropped, so that the next attempt speaks alone, and the
-    notices it was given are free for it. With
-    `is_at_once` the next attempt does not wait: nothing has to recover first. A turn to which the host
-    has refused the model fails with the host's own reason, whatever the container says.
+    notices it was given are free for it. With `is_at_once` the next attempt does not wait: nothing has to
+    recover first. A turn to which the host has refused the model fails with the host's own reason, whatever
+    the container says; one that meets an outage counts no attempt, and is tried again while that may end.
     """
     await outbox.drop_held(tx, turn.id)
     await notice_claims.release(tx, turn, now_ms=now_ms)
@@ -32,24 +48,70 @@ async def give_back(
     if stopped is not None:
         await errands.cancel(tx, turn, reason=stopped, now_ms=now_ms)
         return TurnState.FAILED
-    refused = await stops.reason_of(tx, turn.id)
-    if refused is not None:
-        reason, is_retryable = refused, False
+    stop = await stops.of_turn(tx, turn.id)
+    if stop is not None and stop.code == stops.REFUSED:
+        await refuse(tx, turn, now_ms=now_ms)
+        return TurnState.FAILED
+    if stop is not None:
+        reason, is_retryable = stop.reason, False
+    if fault is Fault.ENGINE:
+        await turn_outages.begin(tx, turn.id, Outage.ENGINE, since_ms=now_ms)
+    outage = await turn_outages.of_turn(tx, turn.id)
     is_retryable = is_retryable and turn.kind is not TurnKind.WORKER  # the rules stand in for it
-    delay_ms = retry_delay_ms(turn.attempt) if is_retryable else None
+    if is_retryable and outage is not None:
+        delay_ms = outage_delay_ms(now_ms - outage.since_ms)
+        reason = reason if delay_ms is not None else failures.TOO_LONG[outage.cause]
+    else:
+        delay_ms = retry_delay_ms(turn.attempt) if is_retryable else None
     if delay_ms is not None:
         delay_ms = 0 if is_at_once else delay_ms
-        await turns.put_back(tx, turn, reason=reason, not_before_ms=now_ms + delay_ms)
+        await turns.put_back(
+            tx, turn, reason=reason, not_before_ms=now_ms + delay_ms, counts_as_attempt=outage is None
+        )
         return TurnState.QUEUED
-    await fail(tx, turn, reason=reason, now_ms=now_ms)
+    is_own_fault = fault is Fault.TURN and outage is None
+    await fail(tx, turn, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     return TurnState.FAILED
 
 
-async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
+async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bool = True) -> None:
     """End a turn as failed; who asked is told once, in plain words."""
-    await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms)
+    await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:
         text = f"⚠️ I could not answer this: {reason} Your next message tries again."
         await outbox.add_failure(tx, turn, text, now_ms=now_ms)
     elif turn.kind is TurnKind.TASK:
         await errands.note_failure(tx, turn, reason=reason, now_ms=now_ms)
+
+
+async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
+    """End a turn that no model answers until a key or a setting changes.
+
+    Who asked reads one sentence that they can do nothing about. The owner reads in main why, once for each
+    state of the model service; where that is the chat that asked, it is the answer.
+    """
+    refusals = await model_refusals.open_ones(tx)
+    reason = f"{_cause(refusals[0])}." if refusals else failures.REFUSED_TASK
+    await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=False)
+    group = await groups.by_folder(tx, turn.folder)
+    is_asked_by_owner = group is not None and group.is_main and turn.kind is TurnKind.CHAT
+    news = [_notice(one) for one in refusals if one.told_ms is None]
+    for one in refusals:
+        if one.told_ms is None:
+            await model_refusals.note_told(tx, one.id, now_ms=now_ms)
+            if not is_asked_by_owner:
+                await owner.tell(tx, _notice(one), about=f"model-refusal:{one.id}", now_ms=now_ms)
+    if is_asked_by_owner:
+        await outbox.add_failure(tx, turn, "\n".join(news) or failures.STILL_REFUSED, now_ms=now_ms)
+    elif turn.kind is TurnKind.CHAT:
+        await outbox.add_failure(tx, turn, failures.REFUSED, now_ms=now_ms)
+    elif turn.kind is TurnKind.TASK:
+        await errands.note_failure(tx, turn, reason=failures.REFUSED_TASK, now_ms=now_ms)
+
+
+def _cause(one: Refusal) -> str:
+    return failures.refusal_cause(one.cause, setting=one.setting, model=one.model, status=one.status)
+
+
+def _notice(one: Refusal) -> str:
+    return failures.refusal_notice(one.cause, setting=one.setting, model=one.model, status=one.status)

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from orchestrator.models import TurnId
 from orchestrator.store.database import Tx
+
+REFUSED = "model_refused"
+"""The model service answers no question: `model_refusals` says why."""
+OUTAGE = "outage"
+"""It was down for too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why a turn is stopped: `reason` finishes a sentence."""
+
+    code: str
+    reason: str
 
 
 async def record(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: int) -> bool:
@@ -18,7 +33,12 @@ async def record(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: int
     return cursor.rowcount == 1
 
 
-async def reason_of(tx: Tx, turn_id: TurnId) -> str | None:
-    cursor = await tx.execute("SELECT reason FROM turn_stops WHERE turn_id = ?", (turn_id,))
+async def lift(tx: Tx, turn_id: TurnId, code: str) -> None:
+    """Let a turn go on that was stopped for this."""
+    await tx.execute("DELETE FROM turn_stops WHERE turn_id = ? AND code = ?", (turn_id, code))
+
+
+async def of_turn(tx: Tx, turn_id: TurnId) -> Stop | None:
+    cursor = await tx.execute("SELECT code, reason FROM turn_stops WHERE turn_id = ?", (turn_id,))
     row = await cursor.fetchone()
-    return str(row["reason"]) if row else None
+    return Stop(code=row["code"], reason=row["reason"]) if row else None

@@ -50,8 +50,13 @@ async def _add(
     )
 
 
-async def close(tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int) -> None:
-    """End the run that a turn was of; other turns, and runs that have ended, are left alone."""
+async def close(
+    tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int, is_own_fault: bool
+) -> None:
+    """End the run that a turn was of; other turns, and runs that have ended, are left alone.
+
+    A failure counts against the task if it `is_own_fault`.
+    """
     is_success = state is TurnState.ANSWERED
     cursor = await tx.execute(
         """
@@ -74,7 +79,10 @@ async def close(tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None
     row = await cursor.fetchone()
     if row is not None:
         result = row["result"] or reason or "" if is_success else f"Error: {reason}"
-        await tasks.note_end(tx, row["task_id"], is_success=is_success, result=result, now_ms=now_ms)
+        failures = 0 if is_success else int(is_own_fault)
+        await tasks.note_end(
+            tx, row["task_id"], is_success=is_success, failures=failures, result=result, now_ms=now_ms
+        )
 
 
 async def cancel(tx: Tx, turn_id: TurnId, *, reason: str) -> None:

@@ -111,15 +111,17 @@ async def change_status(tx: Tx, task_id: str, status: TaskStatus, *, reason: str
     )
 
 
-async def note_end(tx: Tx, task_id: str, *, is_success: bool, result: str, now_ms: int) -> None:
-    """Note how a run ended. A task that was to run once is completed by it."""
+async def note_end(
+    tx: Tx, task_id: str, *, is_success: bool, failures: int, result: str, now_ms: int
+) -> None:
+    """Note how a run ended, and how much a failure counts. A task that was to run once is completed by it."""
     await tx.execute(
         """
         UPDATE scheduled_tasks SET last_run = :now, last_result = :result,
-            failures = CASE WHEN :is_success THEN 0 ELSE failures + 1 END
+            failures = CASE WHEN :is_success THEN 0 ELSE failures + :failures END
         WHERE id = :id
         """,
-        {"id": task_id, "now": now_ms, "result": result, "is_success": is_success},
+        {"id": task_id, "now": now_ms, "result": result, "is_success": is_success, "failures": failures},
     )
     await tx.execute(
         """

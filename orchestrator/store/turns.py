@@ -261,15 +261,20 @@ async def acked_ms(tx: Tx, turn_id: TurnId) -> int | None:
     return (await returned(cursor))["acked_ms"]  # type: ignore[no-any-return]
 
 
-async def settle(tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int) -> None:
-    """Record the one outcome of a turn, `ANSWERED` or `FAILED`; a task's run ends with its turn."""
+async def settle(
+    tx: Tx, turn_id: TurnId, state: TurnState, *, reason: str | None, now_ms: int, is_own_fault: bool = True
+) -> None:
+    """Record the one outcome of a turn, `ANSWERED` or `FAILED`; a task's run ends with its turn.
+
+    A failure counts against the task if it `is_own_fault`.
+    """
     await tx.execute(
         """
         UPDATE turns SET state = ?, reason = ?, ended_ms = ? WHERE id = ? AND state IN ('queued', 'running')
         """,
         (state, reason, now_ms, turn_id),
     )
-    await task_runs.close(tx, turn_id, state, reason=reason, now_ms=now_ms)
+    await task_runs.close(tx, turn_id, state, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
 
 
 async def put_back(

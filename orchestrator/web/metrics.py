@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from orchestrator.failures import ModelError, Outage
 from orchestrator.models import LiveRun
-from orchestrator.store import notices, outbox, turns, usage
+from orchestrator.store import model_refusals, notices, outbox, turn_outages, turns, usage
 from orchestrator.store.database import Database
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Figures:
     containers: Mapping[str, int]
     refusals: Mapping[str, int]
     notices: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """What the model service refuses at this moment, by cause."""
+    outages: Mapping[str, int] = field(default_factory=dict)
+    """The turns that wait for an outage to end, by its cause."""
 
 
 class Metrics:
@@ -62,6 +67,8 @@ class Metrics:
                 turns=await turns.counts(tx),
                 outbox=await outbox.counts(tx),
                 notices=await notices.counts(tx),
+                refused=Counter(one.cause.value for one in await model_refusals.open_ones(tx)),
+                outages=await turn_outages.counts(tx),
                 containers=Counter(run.state.value for run in self._live()),
                 refusals={str(status): count for status, count in self._refusals().items()},
             )
@@ -88,12 +95,16 @@ def exposition(figures: Figures) -> bytes:
 
 def _families(figures: Figures) -> list[Metric]:
     ended = {state: figures.turns.get(state, 0) for state in ENDED}
+    refused = {cause.value: figures.refused.get(cause.value, 0) for cause in ModelError if cause.is_permanent}
+    waiting = {cause.value: figures.outages.get(cause.value, 0) for cause in Outage}
     still_open = {state: figures.turns.get(state, 0) for state in OPEN}
     return [
         _tokens(figures),
         _answers(figures),
         _cost(figures),
         _counted("andy_model_refusals", "Requests the proxy refused.", "status", figures.refusals),
+        _standing("andy_model_refused", "Whether the model service refuses for good.", refused, "cause"),
+        _standing("andy_turns_in_outage", "Turns that wait for an outage to end.", waiting, "cause"),
         _counted("andy_turns", "Turns that have ended.", "outcome", ended),
         _standing("andy_turns_open", "Turns that have not.", still_open),
         _standing("andy_outbox", "Messages to chats.", figures.outbox),
@@ -111,10 +122,10 @@ def _counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Me
     return family
 
 
-def _standing(name: str, text: str, numbers: Mapping[str, int]) -> Metric:
+def _standing(name: str, text: str, numbers: Mapping[str, int], label: str = "state") -> Metric:
     from prometheus_client.core import GaugeMetricFamily
 
-    family = GaugeMetricFamily(name, text, labels=["state"])
+    family = GaugeMetricFamily(name, text, labels=[label])
     for value, number in numbers.items():
         family.add_metric([value], number)
     return family

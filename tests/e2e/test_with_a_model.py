@@ -136,7 +136,7 @@ def test_a_container_reaches_the_proxy_and_nothing_outside(
 
 
 def test_an_error_result_is_tried_again_and_then_told(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
-    api.then(Fail(403, "permission_error", "the script refuses"), Say("Now it works."))
+    api.then(Fail(418, "api_error", "the script refuses"), Say("Now it works."))  # the CLI gives up at once
     found = andy.say("hi")
     assert found["reply"] == "Now it works."
     (turn,) = andy.rows("SELECT attempt, state FROM turns")

@@ -12,6 +12,7 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator import registration
 from orchestrator.container import frames
 from orchestrator.events import Bus
+from orchestrator.failures import Fault
 from orchestrator.hints import Hints
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import Accepted, Intake
@@ -127,14 +128,16 @@ class Household:
             await self.take(run, frame)
         return turn
 
-    async def lose(self, run: Run, *, is_retryable: bool = True) -> None:
+    async def lose(self, run: Run, *, is_retryable: bool = True, fault: Fault = Fault.TURN) -> None:
         """The container is gone; what was in it goes back."""
         now_ms = self.clock.now_ms()
         async with self.database.transaction() as tx:
             await runs.end(tx, run.id, kind="lost", detail="", now_ms=now_ms)
             turn = await turns.running_in(tx, run.id)
             if turn is not None:
-                await give_back(tx, turn, reason="it broke.", is_retryable=is_retryable, now_ms=now_ms)
+                await give_back(
+                    tx, turn, reason="it broke.", is_retryable=is_retryable, now_ms=now_ms, fault=fault
+                )
 
     async def deliver_all(self) -> list[str]:
         """Send what waits in the outbox, in its order; gives the texts."""

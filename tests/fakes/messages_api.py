@@ -7,7 +7,8 @@ It runs in a thread of its own, so that tests of either kind and child processes
     assert last_user_text(api.turns[0]) == "…"
 
 A script is a list of steps, taken in the order of the requests, or a function from request to step. What
-the CLI asks on its own account (quota probes, titles, compaction) never takes a step.
+the CLI asks on its own account (quota probes, titles, compaction) never takes a step, and neither does what
+the host asks to see whether it is answered at all: that gets `probe`, else what the last turn got.
 """
 
 from __future__ import annotations
@@ -163,6 +164,9 @@ class ScriptedMessagesApi:
         self._changed = threading.Condition()
         self._requests: list[Recorded] = []
         self._released = threading.Event()
+        self.probe: Step | None = None
+        """What the host's own requests get, where that is not what the last turn got."""
+        self._last: Step = Say("ok")
         self._socket = socket.create_server((host, 0))
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{host}:{self.port}"
@@ -195,6 +199,11 @@ class ScriptedMessagesApi:
         """Everything that came, in order."""
         with self._changed:
             return list(self._requests)
+
+    @property
+    def probes(self) -> list[Recorded]:
+        """What the host has asked on its own account."""
+        return [one for one in self.requests if (one.kind, one.path) == ("probe", "/v1/messages")]
 
     @property
     def turns(self) -> list[Recorded]:
@@ -248,6 +257,9 @@ class ScriptedMessagesApi:
         return JSONResponse(message)
 
     def _take(self, request: Request, body: dict[str, Any]) -> tuple[Recorded, Step]:
+        if request.headers.get("user-agent") == "andy":
+            recorded = self._record(request, body, "probe")
+            return recorded, self.probe or (self._decide(recorded) if self._decide else self._last)
         kind: Literal["turn", "side"] = "side" if _is_side(request, body) else "turn"
         if kind == "side":
             return self._record(request, body, kind), Say("<summary>Scripted summary.</summary>")
@@ -256,7 +268,8 @@ class ScriptedMessagesApi:
             return recorded, self._decide(recorded)
         with self._changed:  # who sees the request may append steps, which are not for it
             recorded = self._record(request, body, kind)
-            return recorded, self._steps.pop(0) if self._steps else self._default
+            self._last = self._steps.pop(0) if self._steps else self._default
+            return recorded, self._last
 
     def _record(
         self, request: Request, body: dict[str, Any], kind: Literal["turn", "side", "count", "probe"]

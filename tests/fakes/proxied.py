@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from orchestrator.credentials.exchange import Admit, Exchange, RunIdentity
+from orchestrator.credentials.exchange import Admit, Exchange, Judge, RunIdentity
 from orchestrator.credentials.ledger import Ledger
 from orchestrator.credentials.limits import Limits
 from orchestrator.credentials.proxy import CredentialProxy
@@ -34,6 +34,8 @@ class Proxied:
     other_token: str
     runs: dict[str, RunIdentity]
     environment: dict[str, str]
+    proxy: CredentialProxy = field(init=False)
+    source: CredentialSource
     ledger: Ledger | None = None
     fault: Exception | None = None
     """Raised when a token is looked up."""
@@ -99,6 +101,7 @@ async def proxied(
     settings: Iterable[str] = (f"ANTHROPIC_API_KEY={REAL_KEY}",),
     ledger: Ledger | None = None,
     admit: Admit | None = None,
+    judge: Judge | None = None,
     budgets: Callable[[], Awaitable[tuple[Budget, ...]]] | None = None,
 ) -> AsyncIterator[Proxied]:
     async with OddUpstream() as upstream:
@@ -120,6 +123,7 @@ async def proxied(
             other_token=tokens[1],
             runs=runs,
             environment=environment,
+            source=source,
             ledger=ledger,
         )
 
@@ -136,7 +140,9 @@ async def proxied(
             on_exchange=served.note,
             on_denial=ledger.denied if ledger else None,
             admit=admit,
+            judge=judge,
         ) as proxy:
+            served.proxy = proxy
             server = ProxyServer(proxy.app, listener, limits=limits)
             serving = asyncio.create_task(server.serve(), name="proxy")
             try:

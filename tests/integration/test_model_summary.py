@@ -86,6 +86,8 @@ async def make(
                 data=tmp_path,
                 on_told=household.hints.outbox.give,
                 on_runaway=_never,
+                on_outage=household.hints.outages.give,
+                model_of=lambda *_: None,
             )
             await doors.open(stack)
             return House(household, doors, api, **options)

@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from agent_runner.wire.frames import Ack, Frame, Heartbeat, Result, TurnEnd
-from orchestrator.container import hearing, watching
+from orchestrator import failures
+from orchestrator.availability import Availability
+from orchestrator.container import hearing, launching, watching
 from orchestrator.container.runner import RunPool
 from orchestrator.errors import EngineGone
 from orchestrator.interfaces import ContainerSpec
@@ -52,11 +55,30 @@ class House:
     async def until_put_back(self, turn: Turn) -> Turn:
         async def is_back() -> bool:
             now = await self.household.turn(turn.id)
-            return now.state is TurnState.QUEUED and now.attempt == turn.attempt + 1
+            return now.state is TurnState.QUEUED and now.reason is not None
 
         await until(is_back, "the turn is put back")
         await until(lambda: not self.slots(), "its slot is free")
         return await self.household.turn(turn.id)
+
+    async def until_met(self, turn: Turn) -> None:
+        """Wait until a turn is known to wait for its engine."""
+
+        async def is_met() -> bool:
+            return bool(await self.household.rows("SELECT 1 FROM turn_outages WHERE turn_id = ?", turn.id))
+
+        await until(is_met, "its outage is noted")
+
+    async def told_after(self, milliseconds: int) -> list[str]:
+        """What chats are told when so much time has passed."""
+        house = self.household
+        house.clock.pass_ms(milliseconds)
+        availability = Availability(
+            house.database, clock=house.clock, hints=house.hints, bus=house.bus, refusal=AsyncMock()
+        )
+        async with asyncio.timeout(60):
+            await availability.tell_waiting()
+        return [one.text for one in await house.outgoing()]
 
     async def answer(self, turn: Turn, container: ToldContainer) -> None:
         for frame in (Ack(n=1, turn=turn.id), TurnEnd(n=2, turn=turn.id)):
@@ -310,6 +332,51 @@ async def test_a_container_that_an_engine_has_lost_is_known_to_be_gone(
     turn = await house.until_put_back(turn)
     assert (turn.reason, turn.not_before_ms) == ("my container vanished.", house.household.clock.now_ms())
     assert house.states() == []
+
+
+# Who waits for an engine
+
+
+async def test_a_chat_whose_engine_went_away_in_its_turn_is_told_within_a_minute(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hearing, "REJOIN_SECONDS", 60)  # it is looked for all the while
+    turn, _ = await house.start()
+    house.runtime.break_off()
+    await house.until_met(turn)
+    assert await house.told_after(failures.TELL_OUTAGE_AFTER_MS - 1) == []
+    assert await house.told_after(1) == [failures.WAITING[failures.Outage.ENGINE]]
+
+
+async def test_a_chat_whose_container_cannot_be_made_is_told_and_its_attempts_do_not_count(
+    house: House,
+) -> None:
+    house.runtime.is_gone = True
+    turn = await house.ask()
+    for _ in range(7):
+        turn = await house.start_in_vain(turn)
+    assert turn.attempt == 1
+    assert await house.told_after(failures.TELL_OUTAGE_AFTER_MS) == [failures.WAITING[failures.Outage.ENGINE]]
+    house.runtime.is_gone = False
+    await house.start(turn)
+    assert await house.household.rows("SELECT * FROM turn_outages") == []
+
+
+async def test_a_start_that_hangs_is_told_before_the_engine_is_given_up(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "SLOW_SECONDS", 0.01)
+    hangs = asyncio.Event()
+
+    async def hang(*_: object) -> ToldContainer:
+        await hangs.wait()
+        raise EngineGone
+
+    monkeypatch.setattr(house.runtime, "start", hang)
+    turn = await house.ask()
+    await house.pool.start(turn)
+    await house.until_met(turn)
+    assert await house.told_after(failures.TELL_OUTAGE_AFTER_MS) == [failures.WAITING[failures.Outage.ENGINE]]
 
 
 # What can be seen

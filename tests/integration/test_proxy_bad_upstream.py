@@ -32,7 +32,7 @@ CUT_SIZED = b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"
 async def test_a_service_that_does_not_answer_becomes_an_error_clients_try_again(
     tmp_path: Path, behave: Behave, status: int, kind: str
 ) -> None:
-    async with proxied(tmp_path, limits=Limits(answer_seconds=2)) as served:
+    async with proxied(tmp_path, limits=Limits(first_byte_seconds=2)) as served:
         served.upstream.behave = behave
         response = await served.call()
         assert (response.status_code, response.json()["error"]["type"]) == (status, kind)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from orchestrator import status
+from orchestrator.container import docker_engine
+from orchestrator.failures import ModelError
 from orchestrator.models import Folder, LiveRun, RunId, RunState
 from orchestrator.status import Credential, Host
 from orchestrator.store import runs
+from orchestrator.store.model_refusals import Refusal
 from tests.fakes.clock import FakeClock
 from tests.fakes.household import Household
 
@@ -183,8 +187,51 @@ async def test_a_missing_credential_is_told(household, credential, told):
 
 async def test_the_keys_are_those_that_programs_know(household):
     assert sorted(await gathered(household)) == [
-        "agent", "channels", "containers", "conversations", "credential", "disk_free_bytes", "errors",
+        "agent", "channels", "containers", "conversations", "credential", "disk_free_bytes", "engine",
+        "errors",
         "groups", "home",
         "image", "isolated", "notices", "open", "outbox", "reminders", "runtime", "slots", "started_ms",
         "stopping", "tasks", "turns", "uptime_seconds", "version", "waiting",
     ]  # fmt: skip
+
+
+async def test_a_docker_that_does_not_answer_is_told_at_once(household, clock):
+    found = await gathered(household, has_engine=False)
+    assert found["engine"] is False
+    assert "engine      ⚠️ Docker does not answer" in "\n".join(status.lines(found))
+
+
+@pytest.mark.parametrize("is_listening", [False, True])
+async def test_an_engine_that_is_away_or_hangs_is_no_engine(tmp_path, monkeypatch, is_listening):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/engine.sock")
+    if is_listening:  # it takes the call, and never says a word
+        (tmp_path / "engine.sock").unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as hung:
+            hung.bind(f"{tmp_path}/engine.sock")
+            hung.listen(8)
+            assert await docker_engine.answers(seconds=0.5) is False
+    else:
+        assert await docker_engine.answers(seconds=60) is False
+
+
+async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_taken(household, clock):
+    refusal = Refusal(
+        id=1,
+        cause=ModelError.KEY_REFUSED,
+        model=None,
+        setting="ANTHROPIC_API_KEY",
+        status=401,
+        since_ms=clock.now_ms(),
+        told_ms=None,
+    )
+    credential = Credential(setting="ANTHROPIC_API_KEY", refusals=[refusal])
+    found = await gathered(household, credential=credential)
+    assert found["credential"]["accepted"] is False
+    told = "\n".join(status.lines(found))
+    assert "model       ⚠️ the model service refuses ANTHROPIC_API_KEY (HTTP 401), since" in told
+    assert "Put a valid ANTHROPIC_API_KEY into .env." in told
+
+    taken = Credential(setting="ANTHROPIC_API_KEY", accepted_ms=clock.now_ms())
+    found = await gathered(household, credential=taken)
+    assert found["credential"]["accepted"] is True
+    assert "ANTHROPIC_API_KEY is accepted" in "\n".join(status.lines(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -11,10 +12,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
-from orchestrator import registration
+from orchestrator import failures, registration
 from orchestrator.models import Cause, Folder, TaskStatus
+from orchestrator.queue.retries import refuse
 from orchestrator.scheduler import firing
-from orchestrator.store import groups
+from orchestrator.store import groups, turn_outages
 from tests.fakes.household import Household
 from tests.fakes.task_house import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
 from tests.fakes.told_runtime import ToldRuntime, told_pool
@@ -191,6 +193,53 @@ async def test_a_success_between_starts_the_count_anew(home: TaskHouse) -> None:
     task = await home.task(task_id)
     assert (task.status, task.failures) == ("active", 4)
     assert await home.told() == []
+
+
+async def overloaded(home: TaskHouse) -> None:
+    """The model is down for as long as a turn waits for it."""
+    turn, run = await home.begin()
+    async with home.house.database.transaction() as tx:
+        began_ms = home.house.clock.now_ms() - failures.MAX_OUTAGE_MS
+        await turn_outages.begin(tx, turn.id, failures.Outage.MODEL, since_ms=began_ms)
+    await home.house.take(run, TurnEnd(n=2, turn=turn.id, status="error", error="529", code="agent"))
+
+
+async def without_an_engine(home: TaskHouse) -> None:
+    """The engine is away for as long as a turn waits for it."""
+    _, run = await home.begin()
+    await home.house.lose(run, fault=failures.Fault.ENGINE)
+    home.house.clock.pass_ms(failures.MAX_OUTAGE_MS)
+    _, run = await home.begin()
+    await home.house.lose(run, fault=failures.Fault.ENGINE)
+
+
+async def without_an_image(home: TaskHouse) -> None:
+    """The container cannot be made."""
+    _, run = await home.begin()
+    await home.house.lose(run, is_retryable=False, fault=failures.Fault.HOST)
+
+
+async def refused_by_the_model(home: TaskHouse) -> None:
+    """The model service takes no question of anybody."""
+    (turn,) = await home.house.queued()
+    async with home.house.database.transaction() as tx:
+        await refuse(tx, turn, now_ms=home.house.clock.now_ms())
+
+
+@pytest.mark.parametrize("suffer", [overloaded, without_an_engine, without_an_image, refused_by_the_model])
+async def test_an_outage_is_not_counted_against_a_task_and_its_schedule_goes_on(
+    home: TaskHouse, suffer: Callable[[TaskHouse], Awaitable[None]]
+) -> None:
+    task_id = await home.schedule("interval", "1d")
+    for _ in range(6):
+        await home.after(DAY_MS)
+        await suffer(home)
+    task = await home.task(task_id)
+    assert (task.status, task.failures) == ("active", 0)
+    assert await home.statuses(task_id) == ["error"] * 6
+    await home.after(DAY_MS)
+    await home.run_through()
+    assert (await home.statuses(task_id))[-1] == "success"
 
 
 async def test_a_resumed_task_has_five_tries_again(home: TaskHouse) -> None:

@@ -32,6 +32,8 @@ def test_what_is_counted_is_told_as_prometheus_reads_it() -> None:
             outbox={"sent": 7, "dead": 1},
             containers={"idle": 2},
             refusals={"402": 4},
+            refused={"key_refused": 1},
+            outages={"model": 2},
         )
     )
     assert told[frozenset({"andy_tokens_total", "family", "chat", "input"})] == 10
@@ -40,6 +42,9 @@ def test_what_is_counted_is_told_as_prometheus_reads_it() -> None:
     assert told[frozenset({"andy_model_answers_total", "main", "none"})] == 1
     assert told[frozenset({"andy_model_cost_usd_total", "family", "chat"})] == 1.5
     assert told[frozenset({"andy_model_refusals_total", "402"})] == 4
+    assert told[frozenset({"andy_model_refused", "key_refused"})] == 1
+    assert told[frozenset({"andy_model_refused", "no_credit"})] == 0
+    assert told[frozenset({"andy_turns_in_outage", "model"})] == 2
     assert told[frozenset({"andy_turns_total", "answered"})] == 5
     assert told[frozenset({"andy_turns_total", "failed"})] == 0
     assert told[frozenset({"andy_turns_open", "running"})] == 1

@@ -1,0 +1,75 @@
+"""`model_refusals`: what the model service refuses until a key or a setting changes."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from orchestrator.failures import ModelError
+from orchestrator.store.database import Tx
+
+OWN_CHOICE = ""
+"""In place of a model's name: the one that an agent chooses where none is set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One state of the model service in which it answers nothing, or not for one model."""
+
+    id: int
+    cause: ModelError
+    model: str | None
+    """None where it refuses whatever model is asked for."""
+    setting: str | None
+    status: int | None
+    since_ms: int
+    told_ms: int | None
+
+    def blocks(self, model: str | None) -> bool:
+        """Whether a turn for this model (None: the agent's own choice) would be refused."""
+        return self.model is None or (self.model != OWN_CHOICE and self.model == model)
+
+
+async def begin(
+    tx: Tx, *, cause: ModelError, model: str | None, setting: str | None, status: int | None, now_ms: int
+) -> None:
+    """Record a refusal. One that is open already keeps its time; another cause of it is a new one."""
+    await tx.execute(
+        "UPDATE model_refusals SET ended_ms = ? WHERE ended_ms IS NULL AND model IS ? AND cause <> ?",
+        (now_ms, model, cause),
+    )
+    await tx.execute(
+        """
+        INSERT INTO model_refusals (cause, model, setting, status, since_ms) VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT DO NOTHING
+        """,
+        (cause, model, setting, status, now_ms),
+    )
+
+
+async def end(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
+    await tx.execute(
+        "UPDATE model_refusals SET ended_ms = ? WHERE id = ? AND ended_ms IS NULL", (now_ms, refusal_id)
+    )
+
+
+async def note_told(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
+    await tx.execute("UPDATE model_refusals SET told_ms = ? WHERE id = ?", (now_ms, refusal_id))
+
+
+async def open_ones(tx: Tx) -> list[Refusal]:
+    """Those that last, the oldest first."""
+    rows = await tx.execute_fetchall("SELECT * FROM model_refusals WHERE ended_ms IS NULL ORDER BY id")
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: sqlite3.Row) -> Refusal:
+    return Refusal(
+        id=row["id"],
+        cause=ModelError(row["cause"]),
+        model=row["model"],
+        setting=row["setting"],
+        status=row["status"],
+        since_ms=row["since_ms"],
+        told_ms=row["told_ms"],
+    )

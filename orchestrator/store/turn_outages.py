@@ -1,0 +1,99 @@
+"""`turn_outages`: turns that wait for what is down, such as an overloaded model or a Docker that is away."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from orchestrator.failures import Outage
+from orchestrator.models import ChatJid, Folder, TurnId
+from orchestrator.store.database import Tx, returned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """An outage that a turn meets, and since when."""
+
+    cause: Outage
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A chat turn that waits for an outage to end, and whose chat was not told yet."""
+
+    turn_id: TurnId
+    folder: Folder
+    chat_jid: ChatJid
+    cause: Outage
+    since_ms: int
+
+
+async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int:
+    """Record that a turn meets an outage; tells since when it does, which may be longer."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO turn_outages (turn_id, cause, since_ms) VALUES (?, ?, ?)
+        ON CONFLICT (turn_id) DO UPDATE SET cause = excluded.cause RETURNING since_ms
+        """,
+        (turn_id, cause, since_ms),
+    )
+    return int((await returned(cursor))["since_ms"])
+
+
+async def end(tx: Tx, turn_id: TurnId, cause: Outage) -> None:
+    """Forget the outage of a turn that has got what it waited for."""
+    await tx.execute("DELETE FROM turn_outages WHERE turn_id = ? AND cause = ?", (turn_id, cause))
+
+
+async def of_turn(tx: Tx, turn_id: TurnId) -> Met | None:
+    cursor = await tx.execute("SELECT cause, since_ms FROM turn_outages WHERE turn_id = ?", (turn_id,))
+    row = await cursor.fetchone()
+    return Met(cause=Outage(row["cause"]), since_ms=row["since_ms"]) if row else None
+
+
+async def of_model(tx: Tx) -> set[TurnId]:
+    """The turns that wait for the model and have not ended."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT turn_id FROM turn_outages JOIN turns ON turns.id = turn_id
+        WHERE cause = 'model' AND state IN ('queued', 'running')
+        """
+    )
+    return {TurnId(row["turn_id"]) for row in rows}
+
+
+async def counts(tx: Tx) -> dict[str, int]:
+    """How many turns wait for each thing that is down."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT cause, count(*) AS n FROM turn_outages JOIN turns ON turns.id = turn_id
+        WHERE state IN ('queued', 'running') GROUP BY cause
+        """
+    )
+    return {row["cause"]: row["n"] for row in rows}
+
+
+async def untold(tx: Tx) -> list[Waiting]:
+    """The questions of chats that wait in silence, the longest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT turn_outages.*, group_folder, chat_jid FROM turn_outages JOIN turns ON turns.id = turn_id
+        WHERE told_ms IS NULL AND kind = 'chat' AND state IN ('queued', 'running') ORDER BY since_ms
+        """
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def note_told(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+    await tx.execute("UPDATE turn_outages SET told_ms = ? WHERE turn_id = ?", (now_ms, turn_id))
+
+
+def _from_row(row: sqlite3.Row) -> Waiting:
+    return Waiting(
+        turn_id=TurnId(row["turn_id"]),
+        folder=Folder(row["group_folder"]),
+        chat_jid=ChatJid(row["chat_jid"]),
+        cause=Outage(row["cause"]),
+        since_ms=row["since_ms"],
+    )
