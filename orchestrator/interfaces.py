@@ -7,19 +7,39 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.models import Attachment, ChatJid, Folder, Inbound, MessageId, RunId
+from orchestrator.models import (
+    Attachment,
+    ChatJid,
+    ChatMember,
+    Folder,
+    Inbound,
+    Message,
+    MessageId,
+    RunId,
+)
 
 Receive = Callable[[Inbound], Awaitable[None]]
 """Called by a channel for each message; returns when the message is durable. Raises `BadRequest`."""
+
+
+class Feature(StrEnum):
+    """What a messenger may be able to show beside texts and files."""
+
+    QUOTES = "quotes"
+    MENTIONS = "mentions"
+    REACTIONS = "reactions"
 
 
 class Channel(Protocol):
     """A messenger. One task calls `run`; `send` and `set_typing` may come from others at any time."""
 
     name: str
+    features: frozenset[Feature]
+    """What of this it can do. What it cannot, whoever sends leaves out."""
     max_text_chars: int | None
     """The longest text that `send` takes, in code points; None when no text is too long."""
 
@@ -32,11 +52,20 @@ class Channel(Protocol):
         ...
 
     async def send(
-        self, jid: ChatJid, text: str, message_id: MessageId, *, attachment: Attachment | None = None
+        self,
+        jid: ChatJid,
+        text: str,
+        message_id: MessageId,
+        *,
+        attachment: Attachment | None = None,
+        quote: Message | None = None,
+        mention: ChatMember | None = None,
     ) -> None:
         """Deliver once. The same `message_id` again must not show a second message.
 
-        With an attachment, `text` is what stands under it and may be empty.
+        With an attachment, `text` is what stands under it and may be empty. `quote` is a message of the chat
+        that it answers, given with `Feature.QUOTES`; `mention` the person whom it is for, given with
+        `Feature.MENTIONS`.
 
         Raises:
             ChannelDown: it may work later.
@@ -46,6 +75,13 @@ class Channel(Protocol):
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         """Show or hide the typing sign. Best effort; never raises."""
+        ...
+
+    async def react(self, message: Message, sign: str) -> None:
+        """Put `sign` under a message in place of the last one; an empty sign takes that away.
+
+        Called with `Feature.REACTIONS` only. Best effort; never raises.
+        """
         ...
 
     def condition(self) -> dict[str, Any]:

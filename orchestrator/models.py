@@ -288,6 +288,8 @@ class Outgoing:
     part: int | None = None
     """Which part of a long text it is, from 0; None of one that is whole."""
     attachment: Attachment | None = None
+    mention: str | None = None
+    """The address of the person whom it is for, where not all of its chat are meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +303,8 @@ class Reminder:
     due_ms: int
     state: ReminderState
     created_ms: int
+    asked_by: str | None = None
+    """The address of who asked for it; None where nobody knows."""
 
 
 class TaskStatus(StrEnum):

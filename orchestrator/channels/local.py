@@ -6,8 +6,8 @@ import asyncio
 import secrets
 from typing import Any
 
-from orchestrator.interfaces import Receive
-from orchestrator.models import Attachment, ChatJid, Inbound, MessageId, Quote
+from orchestrator.interfaces import Feature, Receive
+from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
 
 PREFIX = "local:"
 OWNER = "you"
@@ -18,6 +18,7 @@ class LocalChannel:
     """Chats named `local:<name>`. What is sent there is delivered by being stored as sent."""
 
     name = "local"
+    features: frozenset[Feature] = frozenset()
     max_text_chars: int | None = None
 
     def owns(self, jid: ChatJid) -> bool:
@@ -29,12 +30,22 @@ class LocalChannel:
         await asyncio.Event().wait()
 
     async def send(
-        self, jid: ChatJid, text: str, message_id: MessageId, *, attachment: Attachment | None = None
+        self,
+        jid: ChatJid,
+        text: str,
+        message_id: MessageId,
+        *,
+        attachment: Attachment | None = None,
+        quote: Message | None = None,
+        mention: ChatMember | None = None,
     ) -> None:
         """Delivered: whoever listens reads the store, where one id is one message."""
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         """Nobody sees it: listeners know of turns by events."""
+
+    async def react(self, message: Message, sign: str) -> None:
+        """Never called: it has no such feature."""
 
     def condition(self) -> dict[str, Any]:
         return {}

@@ -14,8 +14,8 @@ from orchestrator.clock import Clock
 from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.events import Bus
 from orchestrator.hints import Hint
-from orchestrator.interfaces import Channel
-from orchestrator.models import ChatJid, OutboxState, Outgoing, Retry
+from orchestrator.interfaces import Channel, Feature
+from orchestrator.models import ChatJid, ChatMember, Message, OutboxState, Outgoing, Retry
 from orchestrator.outbound import format as formatting
 from orchestrator.outbound import splitting
 from orchestrator.silence import is_silence
@@ -50,6 +50,14 @@ class Origin:
     """`(tx, outgoing, error, *, now_ms)`."""
     note_ended: Callable[..., Awaitable[None]]
     """`(tx, outgoing, error, *, now_ms)`: it will never be sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Links:
+    """The message that another one answers, and the person whom it is for."""
+
+    quote: Message | None
+    mention: ChatMember | None
 
 
 class Delivery:
@@ -138,11 +146,12 @@ class Delivery:
                 if len(parts) > 1:
                     head = await outbox.split(tx, head, parts)
                 await outbox.begin_attempt(tx, head.id)
+            links = await _links(tx, head, channel.features if channel else frozenset())
         if why_not is not None:
             await self._finish(head, OutboxState.SKIPPED, error=why_not)
             return
         try:
-            await self._send(channel, head, text)
+            await self._send(channel, head, text, links)
         except ChannelRefused as refused:
             await self._finish(head, OutboxState.DEAD, error=str(refused))
         except ChannelDown as down:
@@ -150,12 +159,19 @@ class Delivery:
         else:
             await self._mark_sent(head, text)
 
-    async def _send(self, channel: Channel | None, head: Outgoing, text: str) -> None:
+    async def _send(self, channel: Channel | None, head: Outgoing, text: str, links: _Links) -> None:
         if channel is None:
             raise ChannelDown(f"No channel is connected for {head.chat_jid}.")
         try:
             async with asyncio.timeout(SEND_SECONDS):
-                await channel.send(head.chat_jid, text, head.message_id, attachment=head.attachment)
+                await channel.send(
+                    head.chat_jid,
+                    text,
+                    head.message_id,
+                    attachment=head.attachment,
+                    quote=links.quote,
+                    mention=links.mention,
+                )
         except (ChannelDown, ChannelRefused):
             raise
         except TimeoutError as error:
@@ -216,6 +232,16 @@ class Delivery:
         if state is OutboxState.DEAD:
             log.error("delivery.dead", outgoing=head.id, chat=head.chat_jid, reason=error)
         self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)
+
+
+async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links:
+    """Find what a message answers and whom it is for, as far as its channel can show that."""
+    quote = mention = None
+    if Feature.QUOTES in features and head.turn_id is not None:
+        quote = await messages.to_quote(tx, head.turn_id, head.chat_jid)
+    if Feature.MENTIONS in features and head.mention is not None:
+        mention = await messages.author(tx, head.chat_jid, head.mention)
+    return _Links(quote=quote, mention=mention)
 
 
 def _seen(head: Outgoing, text: str) -> str:

@@ -38,7 +38,7 @@ class TypingSigns:
             try:
                 while True:
                     await self._look()
-                    await _until_turns_change(events, REFRESH_SECONDS if self._shown else SWEEP_SECONDS)
+                    await until_turns_change(events, REFRESH_SECONDS if self._shown else SWEEP_SECONDS)
             finally:
                 await asyncio.shield(self._set(self._shown, is_typing=False))
 
@@ -66,7 +66,8 @@ async def _show(channel: Channel, jid: ChatJid, *, is_typing: bool) -> None:
         log.warning("typing.failed", chat=jid, reason=type(error).__name__)
 
 
-async def _until_turns_change(events: asyncio.Queue[Event], at_most_seconds: float) -> None:
+async def until_turns_change(events: asyncio.Queue[Event], at_most_seconds: float) -> None:
+    """Return when something has happened to a turn, at the latest after `at_most_seconds`."""
     try:
         async with asyncio.timeout(at_most_seconds):
             while not _is_of_turns((await events.get()).kind):

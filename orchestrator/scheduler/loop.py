@@ -88,6 +88,7 @@ async def _send_reminders(tx: Tx, *, now_ms: int) -> int:
             folder=reminder.folder,
             text=f"{reminder.text} (late)" if _is_late(reminder, now_ms=now_ms) else reminder.text,
             dedupe_key=f"reminder:{reminder.id}",
+            mention=reminder.asked_by,
             now_ms=now_ms,
         )
     return len(to_send)

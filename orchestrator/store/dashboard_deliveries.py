@@ -6,7 +6,7 @@ import sqlite3
 
 from orchestrator.dashboard.models import Notification, QuestionType
 from orchestrator.models import ChatJid, Folder, OutboxState, Outgoing
-from orchestrator.store import dashboard_notifications, outbox
+from orchestrator.store import dashboard_notifications, messages, outbox
 from orchestrator.store.database import Tx, returned
 
 
@@ -17,7 +17,13 @@ async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, now_ms: int
     """
     key = f"notification:{one.folder}:{one.id}"
     is_new = await outbox.add(
-        tx, chat_jid=chat_jid, folder=one.folder, text=one.message, dedupe_key=key, now_ms=now_ms
+        tx,
+        chat_jid=chat_jid,
+        folder=one.folder,
+        text=one.message,
+        dedupe_key=key,
+        mention=await _person(tx, one),
+        now_ms=now_ms,
     )
     if not is_new:
         await tx.execute(
@@ -35,6 +41,16 @@ async def hand_over(tx: Tx, one: Notification, chat_jid: ChatJid, *, now_ms: int
         """,
         {"key": key, "folder": one.folder, "id": one.id},
     )
+
+
+async def _person(tx: Tx, one: Notification) -> str | None:
+    """Who asked for it, or for the task that it is about."""
+    cursor = await tx.execute(
+        "SELECT changed_turn FROM dashboard_tasks WHERE group_folder = ? AND id = ?",
+        (one.folder, one.task_id),
+    )
+    task = await cursor.fetchone()
+    return await messages.asker_of(tx, one.changed_turn, task["changed_turn"] if task else None)
 
 
 async def keep_claim(tx: Tx, one: Notification, *, until_ms: int) -> bool:

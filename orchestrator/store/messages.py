@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.models import ChatJid, Inbound, Message, MessageId, Outgoing, Quote, Seq, TurnId
+from orchestrator.models import ChatJid, ChatMember, Inbound, Message, MessageId, Outgoing, Quote, Seq, TurnId
 from orchestrator.store.database import Tx, returned
 
 OWN_MESSAGE = "own message"
@@ -195,6 +195,69 @@ async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
         "SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq LIMIT ?", (turn_id, limit)
     )
     return [_from_row(row) for row in rows]
+
+
+async def asked_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
+    """The last question of each open chat turn of a group that was started, or that runs now."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT m.*, t.id AS turn FROM turns t
+        JOIN chats c ON c.jid = t.chat_jid AND c.is_group = 1
+        JOIN messages m ON m.seq = (
+            SELECT max(seq) FROM messages WHERE turn_id = t.id AND is_request = 1 AND chat_jid = t.chat_jid)
+        WHERE t.state IN ('queued', 'running') AND t.kind = 'chat'
+          AND (t.state = 'running' OR NOT :is_running) AND t.started_ms IS NOT NULL
+        """,
+        {"is_running": is_running},
+    )
+    return {TurnId(row["turn"]): _from_row(row) for row in rows}
+
+
+async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
+    """The address of who asked last, but for the account itself, in the first of these turns that has one."""
+    for turn_id in turn_ids:
+        cursor = await tx.execute(
+            """
+            SELECT sender FROM messages WHERE turn_id = ? AND is_request = 1 AND is_from_me = 0
+            ORDER BY seq DESC LIMIT 1
+            """,
+            (turn_id,),
+        )
+        row = await cursor.fetchone()
+        if row is not None:
+            return str(row["sender"])
+    return None
+
+
+async def author(tx: Tx, chat_jid: ChatJid, sender: str) -> ChatMember | None:
+    """Somebody who has written in a group, by the name that they have now; None of a chat between two."""
+    cursor = await tx.execute(
+        """
+        SELECT m.sender_name FROM messages m JOIN chats c ON c.jid = m.chat_jid AND c.is_group = 1
+        WHERE m.chat_jid = ? AND m.sender = ? ORDER BY m.seq DESC LIMIT 1
+        """,
+        (chat_jid, sender),
+    )
+    row = await cursor.fetchone()
+    return ChatMember(jid=sender, name=row["sender_name"]) if row else None
+
+
+async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None:
+    """The message that a turn answers, if others wrote since it, and since the turn spoke last."""
+    asked = await requests_of(tx, turn_id, limit=1)
+    if not asked or asked[0].chat_jid != chat_jid:
+        return None
+    cursor = await tx.execute(
+        """
+        SELECT m.seq FROM messages m WHERE m.chat_jid = :jid AND m.seq > :asked AND m.seq > coalesce((
+            SELECT max(own.seq) FROM outbox o JOIN messages own
+                ON own.chat_jid = o.chat_jid AND own.id = o.message_id
+            WHERE o.turn_id = :turn), 0)
+        LIMIT 1
+        """,
+        {"jid": chat_jid, "asked": asked[0].seq, "turn": turn_id},
+    )
+    return asked[0] if await cursor.fetchone() else None
 
 
 async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:

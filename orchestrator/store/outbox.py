@@ -23,6 +23,7 @@ async def add(
     turn_id: TurnId | None = None,
     state: OutboxState = OutboxState.PENDING,
     attachment: Attachment | None = None,
+    mention: str | None = None,
 ) -> bool:
     """Queue a message; False when one with this key is there already.
 
@@ -31,8 +32,8 @@ async def add(
     cursor = await tx.execute(
         """
         INSERT INTO outbox (group_folder, chat_jid, text, dedupe_key, message_id, state,
-                            next_attempt_ms, created_ms, turn_id, file_path, file_name, file_mime)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (dedupe_key) DO NOTHING
+                            next_attempt_ms, created_ms, turn_id, file_path, file_name, file_mime, mention)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (dedupe_key) DO NOTHING
         """,
         (
             folder,
@@ -47,6 +48,7 @@ async def add(
             str(attachment.path) if attachment else None,
             attachment.name if attachment else None,
             attachment.mime if attachment else None,
+            mention,
         ),
     )
     return cursor.rowcount == 1
@@ -289,6 +291,7 @@ def _from_row(row: sqlite3.Row) -> Outgoing:
         error=row["error"],
         part=row["part"],
         attachment=_attachment(row),
+        mention=row["mention"],
     )
 
 

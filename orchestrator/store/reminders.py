@@ -8,13 +8,15 @@ from orchestrator.models import ChatJid, Folder, Group, Reminder, ReminderState
 from orchestrator.store.database import Tx, returned
 
 
-async def add(tx: Tx, group: Group, *, text: str, due_ms: int, now_ms: int) -> int:
+async def add(
+    tx: Tx, group: Group, *, text: str, due_ms: int, now_ms: int, asked_by: str | None = None
+) -> int:
     cursor = await tx.execute(
         """
-        INSERT INTO reminders (group_folder, chat_jid, text, due_ms, state, created_ms)
-        VALUES (?, ?, ?, ?, 'pending', ?) RETURNING id
+        INSERT INTO reminders (group_folder, chat_jid, text, due_ms, state, created_ms, asked_by)
+        VALUES (?, ?, ?, ?, 'pending', ?, ?) RETURNING id
         """,
-        (group.folder, group.jid, text, due_ms, now_ms),
+        (group.folder, group.jid, text, due_ms, now_ms, asked_by),
     )
     return int((await returned(cursor))["id"])
 
@@ -73,4 +75,5 @@ def _from_row(row: sqlite3.Row) -> Reminder:
         due_ms=row["due_ms"],
         state=ReminderState(row["state"]),
         created_ms=row["created_ms"],
+        asked_by=row["asked_by"],
     )

@@ -20,8 +20,8 @@ from orchestrator.channels.whatsapp.pacing import Pace
 from orchestrator.clock import SystemClock
 from orchestrator.errors import ChannelDown
 from orchestrator.events import Bus
-from orchestrator.interfaces import Channel
-from orchestrator.models import Attachment, ChatJid, Inbound, MessageId
+from orchestrator.interfaces import Channel, Feature
+from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Seq
 from orchestrator.store.database import Database
 from tests.fakes.household import a_group
 from tests.fakes.until import until
@@ -144,7 +144,7 @@ def test_every_channel_of_the_host_is_tried_here(context):
 
 
 def test_its_methods_are_those_of_the_protocol(harness):
-    for name in ("owns", "run", "send", "set_typing", "condition"):
+    for name in ("owns", "run", "send", "set_typing", "react", "condition"):
         wanted = inspect.signature(getattr(Channel, name)).parameters
         assert list(inspect.signature(getattr(type(harness.channel), name)).parameters) == list(wanted), name
     assert harness.channel.max_text_chars is None or harness.channel.max_text_chars > 100
@@ -212,6 +212,40 @@ async def test_typing_never_raises_connected_or_not(harness):
     async with running(harness, []) as channel:
         await channel.set_typing(harness.jid, is_typing=True)
         await channel.set_typing(ChatJid("nobody@g.us"), is_typing=False)
+
+
+async def test_what_it_says_it_can_show_it_takes_connected_or_not(harness):
+    question = a_stored_message(harness.jid)
+    person = ChatMember(jid=question.sender, name="Jane")
+    await harness.channel.react(question, "👀")
+    async with running(harness, []) as channel:
+        assert channel.features <= frozenset(Feature)
+        await channel.react(question, "👀")
+        await channel.react(question, "")
+        await channel.send(harness.jid, "to Jane", MessageId("3EB0AA"), quote=question, mention=person)
+        await channel.send(harness.jid, "plain", MessageId("3EB0BB"))
+
+    if harness.has_outside:
+        assert len(harness.shown()) == 2
+        assert harness.shown()[1] == "plain"
+
+
+def a_stored_message(jid: ChatJid) -> Message:
+    return Message(
+        seq=Seq(1),
+        chat_jid=jid,
+        id=MessageId("3AAA"),
+        sender="4915100000001@s.whatsapp.net",
+        sender_name="Jane",
+        text="hello",
+        sent_ms=1,
+        received_ms=1,
+        is_from_me=False,
+        is_bot_message=False,
+        quote=None,
+        turn_id=None,
+        ignored_reason=None,
+    )
 
 
 async def test_before_it_runs_it_says_that_it_is_down_or_delivers(harness):

@@ -7,8 +7,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.interfaces import Receive
-from orchestrator.models import Attachment, ChatJid, MessageId
+from orchestrator.interfaces import Feature, Receive
+from orchestrator.models import Attachment, ChatJid, ChatMember, Message, MessageId
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,9 @@ class Shown:
     text: str
     message_id: str
     file: bytes | None = None
+    quotes: str | None = None
+    """The id of the message that it answers."""
+    mentions: str | None = None
 
 
 @dataclass
@@ -26,6 +29,9 @@ class ScriptedChannel:
     """Shows each message id once, as a messenger does. A chat without a script takes all."""
 
     name: str = "scripted"
+    features: frozenset[Feature] = frozenset()
+    reactions: list[tuple[str, str]] = field(default_factory=list)
+    """Each sign that was put under a message, with its id; an empty one takes it away."""
     max_text_chars: int | None = None
     signs: list[tuple[str, bool]] = field(default_factory=list)
     """Each typing sign that was shown (True) or hidden, with its chat."""
@@ -48,9 +54,23 @@ class ScriptedChannel:
         await asyncio.Event().wait()
 
     async def send(
-        self, jid: ChatJid, text: str, message_id: MessageId, *, attachment: Attachment | None = None
+        self,
+        jid: ChatJid,
+        text: str,
+        message_id: MessageId,
+        *,
+        attachment: Attachment | None = None,
+        quote: Message | None = None,
+        mention: ChatMember | None = None,
     ) -> None:
-        message = Shown(jid, text, message_id, attachment.path.read_bytes() if attachment else None)
+        message = Shown(
+            jid,
+            text,
+            message_id,
+            attachment.path.read_bytes() if attachment else None,
+            quotes=quote.id if quote else None,
+            mentions=mention.name if mention else None,
+        )
         self.attempts.append(message)
         if self.scripts[jid]:
             match self.scripts[jid].popleft():
@@ -63,6 +83,9 @@ class ScriptedChannel:
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         self.signs.append((jid, is_typing))
+
+    async def react(self, message: Message, sign: str) -> None:
+        self.reactions.append((message.id, sign))
 
     def condition(self) -> dict[str, Any]:
         return {}

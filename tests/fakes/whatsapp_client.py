@@ -18,7 +18,7 @@ from neonize.events import EVENT_TO_INT
 from neonize.exc import DecryptPollVoteError, GetJIDFromStoreError, SendMessageError
 from neonize.proto.Neonize_pb2 import JID, Device, GroupInfo, SendResponse, UploadResponse
 from neonize.proto.Neonize_pb2 import Message as MessageEvent
-from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message, PollVoteMessage
+from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message, PollVoteMessage, ReactionMessage
 
 from tests.fakes import whatsapp_events as wa
 
@@ -36,6 +36,10 @@ class FakeWhatsApp:
     shown: list[tuple[str, str, Message]] = field(default_factory=list)
     """Chat, id, message: what people see, in order. What was taken back is not in it."""
     signs: list[tuple[str, bool]] = field(default_factory=list)
+    reactions: list[tuple[str, str, str]] = field(default_factory=list)
+    """Message, its author as the reaction names them, sign."""
+    read: list[tuple[str, str, str]] = field(default_factory=list)
+    """Message, chat and author of each that was marked as read."""
     presences: list[str] = field(default_factory=list)
     trouble: list[Exception] = field(default_factory=list)
     """Raised by the next sends, one each, before anything is shown."""
@@ -52,7 +56,7 @@ class FakeWhatsApp:
         for name in (
             "connect", "stop", "send_message", "revoke_message", "send_chat_presence", "send_presence",
             "get_pn_from_lid", "get_joined_groups", "get_group_info", "download_any", "upload", "PairPhone",
-            "decrypt_poll_vote",
+            "decrypt_poll_vote", "build_reaction", "mark_read", "get_lid_from_pn",
         ):  # fmt: skip
             getattr(self.client, name).side_effect = getattr(self, f"_{name.lower()}")
 
@@ -72,7 +76,7 @@ class FakeWhatsApp:
         await self.tell(library_events.ConnectedEv(status=True))
 
     def texts(self, chat: str | None = None) -> list[str]:
-        return [message.conversation for at, _, message in self.shown if chat in (None, at)]
+        return [wa.words_of(message) for at, _, message in self.shown if chat in (None, at)]
 
     # What the client does
 
@@ -92,6 +96,9 @@ class FakeWhatsApp:
     async def _send_message(self, to: JID, message: Message, **_: Any) -> SendResponse:
         if self.trouble:
             raise self.trouble.pop(0)
+        if message.HasField("reactionMessage"):
+            await self._show_reaction(message.reactionMessage)
+            return SendResponse(ID="3EBREACTION", Timestamp=1)
         number = f"3EBFAKE{len(self.shown)}"
         self.shown.append((f"{to.User}@{to.Server}", number, message))
         if self.gate is not None:
@@ -102,6 +109,25 @@ class FakeWhatsApp:
         del chat, sender
         self.shown = [one for one in self.shown if one[1] != message_id]
         return SendResponse(ID="3EBREVOKE", Timestamp=1)
+
+    async def _show_reaction(self, reaction: ReactionMessage) -> None:
+        self.reactions.append((reaction.key.ID, reaction.key.participant, reaction.text))
+
+    async def _build_reaction(self, chat: JID, sender: JID, message_id: str, reaction: str) -> Message:
+        return wa.a_reaction(message_id, reaction, chat=chat, sender=sender)
+
+    async def _mark_read(
+        self, *message_ids: str, chat: JID, sender: JID, receipt: Any, timestamp: int | None = None
+    ) -> None:
+        assert receipt.name == "READ"
+        where, who = (f"{one.User}@{one.Server}" for one in (chat, sender))
+        self.read.extend((one, where, who) for one in message_ids)
+
+    async def _get_lid_from_pn(self, jid: JID) -> JID:
+        known = {phone: lid for lid, phone in self.numbers.items()}
+        if jid.User not in known:
+            raise GetJIDFromStoreError("no such number")
+        return wa.lid(known[jid.User])
 
     async def _send_chat_presence(self, jid: JID, state: Any, media: Any) -> None:
         self.signs.append((f"{jid.User}@{jid.Server}", state.name.endswith("COMPOSING")))

@@ -15,6 +15,7 @@ from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
     FutureProofMessage,
     Message,
     ProtocolMessage,
+    ReactionMessage,
 )
 
 from tests.fakes.whatsapp_names import ANDY, ANDY_LID, FAMILY, JANE, JANE_LID, OWNER
@@ -64,6 +65,20 @@ def heard(
 def text(words: str, **context: Any) -> Message:
     """An extended text, which alone has a context: a quote, mentions."""
     return Message(extendedTextMessage=ExtendedTextMessage(text=words, contextInfo=ContextInfo(**context)))
+
+
+def words_of(message: Message) -> str:
+    """The words of a message that was sent, whether it has a context or not."""
+    return message.conversation or message.extendedTextMessage.text
+
+
+def a_reaction(message_id: str, sign: str, *, chat: JID, sender: JID) -> Message:
+    """A reaction as the library builds it: in a group its key names the author of the message."""
+    own = sender.User in (ANDY, ANDY_LID)
+    key = MessageKey(ID=message_id, fromMe=own, remoteJID=f"{chat.User}@{chat.Server}")
+    if chat.Server == "g.us" and not own:
+        key.participant = f"{sender.User}@{sender.Server}"
+    return Message(reactionMessage=ReactionMessage(key=key, text=sign))
 
 
 def wrapped(inner: Message, wrapper: str) -> Message:

@@ -40,7 +40,7 @@ class Bubble:
 
     @property
     def text(self) -> str:
-        return self.message.conversation
+        return wa.words_of(self.message)
 
 
 class Phone:
@@ -51,6 +51,10 @@ class Phone:
         self.environment = {"PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT)])}
         self.shown: list[Bubble] = []
         self.signs: list[tuple[str, bool]] = []
+        self.reactions: list[tuple[str, str]] = []
+        """Each message with the sign that it got; an empty one took that away."""
+        self.read: list[str] = []
+        """Messages that were marked as read."""
         self.groups: list[GroupInfo] = []
         self.files: dict[bytes, bytes] = {}
         self.hanging: set[bytes] = set()
@@ -189,6 +193,14 @@ class Phone:
         mark = marks.mark_in(message.messageContextInfo.messageSecret)
         self.shown.append(Bubble(asked["chat"], asked["id"], mark, message))
         return None if trouble else {}
+
+    def _on_react(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self.reactions.append((asked["message"], asked["sign"]))
+        return {}
+
+    def _on_read(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self.read.extend(asked["messages"])
+        return {}
 
     def _on_revoke(self, asked: dict[str, Any]) -> dict[str, Any]:
         self.shown = [one for one in self.shown if one.id != asked["id"]]

@@ -14,7 +14,7 @@ from typing import Any
 from neonize.events import EVENT_TO_INT
 from neonize.exc import NeonizeError, SendMessageError
 from neonize.proto.Neonize_pb2 import JID, GroupInfo, SendResponse, UploadResponse
-from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message, ReactionMessage
 
 from tests.fakes import whatsapp_store
 from tests.fakes.whatsapp_client import FakeWhatsApp
@@ -78,7 +78,18 @@ class RemoteWhatsApp(FakeWhatsApp):
             raise SendMessageError(told["error"])
         return told
 
+    async def _show_reaction(self, reaction: ReactionMessage) -> None:
+        await self._call("react", message=reaction.key.ID, sign=reaction.text)
+
+    async def _mark_read(
+        self, *message_ids: str, chat: JID, sender: JID, receipt: Any, timestamp: int | None = None
+    ) -> None:
+        await self._call("read", messages=message_ids)
+
     async def _send_message(self, to: JID, message: Message, **_: Any) -> SendResponse:
+        if message.HasField("reactionMessage"):
+            await self._show_reaction(message.reactionMessage)
+            return SendResponse(ID="3EBREACTION", Timestamp=1)
         chat, number = f"{to.User}@{to.Server}", f"3EB0{secrets.token_hex(9).upper()}"
         await asyncio.to_thread(
             whatsapp_store.put_secret,

@@ -7,13 +7,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from agent_runner.wire.frames import Ack, Result, TurnEnd
 from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.events import Bus
 from orchestrator.hints import Hint
-from orchestrator.models import ChatJid, Folder, OutboxState
+from orchestrator.interfaces import Feature
+from orchestrator.models import ChatJid, Folder, MessageId, OutboxState
 from orchestrator.outbound import delivery as delivering
 from orchestrator.outbound.delivery import GIVE_UP_MS, Delivery, backoff_ms
-from orchestrator.store import chats, messages, outbox
+from orchestrator.scheduler.loop import Scheduler
+from orchestrator.store import chats, messages, outbox, reminders
 from tests.fakes.channel import ScriptedChannel
 from tests.fakes.until import until
 
@@ -375,3 +378,99 @@ async def test_the_parts_of_a_turn_are_told_in_their_order(office):
         rows = await tx.execute_fetchall("SELECT part, dedupe_key FROM outbox ORDER BY id")
         assert await outbox.unsent(tx, limit=9) == []
     assert [(row["part"], row["dedupe_key"]) for row in rows] == [(0, "k1"), (1, "k1#1")]
+
+
+# What a message answers, and whom it is for
+
+
+class Answering:
+    """A group with its agent's answers and a messenger that can show what they belong to."""
+
+    def __init__(self, household, *features):
+        self.household = household
+        self.channel = ScriptedChannel(features=frozenset(features))
+
+    async def shown(self, count):
+        house = self.household
+        async with asyncio.TaskGroup() as tasks:
+            delivery = Delivery(
+                house.database,
+                clock=house.clock,
+                name="Andy",
+                channel_for=lambda _: self.channel,
+                tasks=tasks,
+                hint=house.hints.outbox,
+                bus=house.bus,
+            )
+            running = tasks.create_task(delivery.run(), name="delivery")
+            await until(lambda: len(self.channel.shown) >= count, "shown")
+            running.cancel()
+        return self.channel.shown
+
+
+@pytest.fixture
+async def answering(household):
+    await household.add_group()
+    return Answering(household, Feature.QUOTES, Feature.MENTIONS)
+
+
+async def test_an_answer_quotes_its_question_when_others_wrote_between_and_only_once(answering):
+    family = answering.household
+    await family.hear("@Andy where?", id=MessageId("Q1"))
+    turn, run, _ = await family.start_next()
+    await family.hear("I like cake", sender_name="Bob")
+    for frame in [Ack(n=1, turn=turn.id), Result(n=2, turn=turn.id, result="At the lake."),
+                  Result(n=3, turn=turn.id, result="At noon."), TurnEnd(n=4, turn=turn.id)]:  # fmt: skip
+        await family.take(run, frame)
+
+    shown = await answering.shown(2)
+
+    assert [(one.text, one.quotes) for one in shown] == [("At the lake.", "Q1"), ("At noon.", None)]
+
+
+async def test_an_answer_to_the_last_message_quotes_nothing(answering):
+    family = answering.household
+    await family.hear("I like cake")
+    await family.hear("@Andy where?")
+    await family.answer("At the lake.")
+
+    (shown,) = await answering.shown(1)
+
+    assert shown.quotes is None
+
+
+@pytest.mark.parametrize(("features", "is_group", "mentions"), [
+    ((Feature.MENTIONS,), True, "Jane"), ((Feature.MENTIONS,), False, None), ((), True, None),
+])  # fmt: skip
+async def test_a_reminder_mentions_who_asked_for_it_in_a_group_where_that_can_be_shown(
+    household, features, is_group, mentions
+):
+    group = await household.add_group()
+    await household.hear("hello")
+    async with household.database.transaction() as tx:
+        await tx.execute("UPDATE chats SET is_group = ?", (is_group,))
+        now_ms = household.clock.now_ms()
+        await reminders.add(
+            tx, group, text="take the bread out", due_ms=now_ms, now_ms=now_ms, asked_by="local:jane"
+        )
+    scheduler = Scheduler(
+        household.database, clock=household.clock, hints=household.hints, bus=household.bus, zone_of=None
+    )
+    await scheduler.fire_due()
+
+    (shown,) = await Answering(household, *features).shown(1)
+
+    assert (shown.text, shown.mentions) == ("take the bread out", mentions)
+
+
+async def test_a_channel_without_the_features_is_asked_for_none(household):
+    await household.add_group()
+    await household.hear("@Andy where?")
+    turn, run, _ = await household.start_next()
+    await household.hear("I like cake")
+    for frame in [Ack(n=1, turn=turn.id), Result(n=2, turn=turn.id, result="x"), TurnEnd(n=3, turn=turn.id)]:
+        await household.take(run, frame)
+
+    (shown,) = await Answering(household).shown(1)
+
+    assert (shown.text, shown.quotes, shown.mentions) == ("x", None, None)

@@ -211,6 +211,14 @@ async def test_a_span_counts_from_when_it_was_asked(outage: Outage) -> None:
     assert reminder["due_ms"] == asked_ms + 600 * SECOND_MS
 
 
+async def test_a_reminder_knows_who_asked_for_it(outage: Outage) -> None:
+    turn, _ = await outage.asked_in_a_turn()
+    outage.leave(SetReminder(text="pill", at="10m"), turn, request_id="r0")
+
+    assert (await outage.reply("r0")).ok
+    assert await outage.house.rows("SELECT asked_by FROM reminders") == [{"asked_by": "local:jane"}]
+
+
 @pytest.mark.parametrize("at", ["10s", "2026-02-09T08:30:10"])
 async def test_a_reminder_whose_time_passed_in_the_outage_is_sent_at_once_as_late(
     outage: Outage, at: str

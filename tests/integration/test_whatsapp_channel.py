@@ -29,7 +29,7 @@ from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.events import Bus
 from orchestrator.hints import Hints
 from orchestrator.inbound.intake import Intake
-from orchestrator.models import Attachment, ChatJid, Inbound, MessageId
+from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, MessageId
 from orchestrator.outbound import splitting
 from orchestrator.store import chats, members, messages, outbox, turns
 from orchestrator.store.database import Database
@@ -504,6 +504,49 @@ async def test_a_file_goes_with_its_words(house, phone, tmp_path):
     part = phone.shown[0].message.documentMessage
     assert (part.fileName, part.caption) == ("plan.pdf", "Andy: the *plan*")
     assert phone.files[part.mediaKey] == b"body"
+
+
+async def test_a_reminder_mentions_its_person_in_the_place_of_their_name(house, phone):
+    person = ChatMember(jid=f"{wa.JANE}@s.whatsapp.net", name="Jane")
+    await house.channel.send(FAMILY, "⏰ Reminder for Jane: bread", MessageId("3EB0AA"), mention=person)
+    await house.channel.send(FAMILY, "⏰ Reminder: bread", MessageId("3EB0BB"), mention=person)
+
+    assert phone.texts() == [
+        f"Andy: ⏰ Reminder for @{wa.JANE}: bread",
+        f"Andy: @{wa.JANE} ⏰ Reminder: bread",
+    ]
+    context = phone.shown[0].message.extendedTextMessage.contextInfo
+    assert list(context.mentionedJID) == [f"{wa.JANE}@s.whatsapp.net"]
+
+
+@pytest.mark.parametrize(("has_own_number", "read"), [(True, ["3A1"]), (False, [])])
+async def test_on_a_number_of_his_own_who_writes_sees_that_it_was_read(phone, build, has_own_number, read):
+    phone.pair()
+    async with living(build(has_own_number=has_own_number)) as house:
+        await house.until_state("connected")
+        phone.write(wa.heard("hello", message_id="3A0", chat=wa.jid(wa.JANE)))
+        phone.write(wa.heard("hello", message_id="3A1"))
+        await until(lambda: _has(house, 1), "the message")
+        await until(lambda: phone.read == read, "read, or not")
+        await house.channel.send(FAMILY, "x", MessageId("3EB0AA"))
+    assert phone.read == read
+
+
+async def test_signs_take_no_message_its_turn(phone, build):
+    phone.pair()
+    async with living(build()) as house:
+        house.channel._pacing = channel_module.Pacing(Pace(burst=4, every_ms=60_000))
+        await house.until_state("connected")
+        await house.channel.send(FAMILY, "one", MessageId("3EB0A1"))
+        await house.intake.receive(a_whole("3A1", file="f"))
+        async with house.database.reading() as tx:
+            question = await messages.find(tx, FAMILY, MessageId("3A1"))
+        for _ in range(9):
+            await house.channel.react(question, "👀")
+        await house.channel.send(FAMILY, "two", MessageId("3EB0A2"))
+
+    assert phone.texts() == ["Andy: one", "Andy: two"]
+    assert phone.reactions == [("3A1", "👀")] * 2
 
 
 async def test_typing_is_shown_and_hidden(house, phone):

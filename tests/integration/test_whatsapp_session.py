@@ -15,7 +15,13 @@ pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
 
 from neonize.aioze import events
 from neonize.exc import NeonizeError, SendMessageError
-from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant, UndecryptableMessage
+from neonize.proto.Neonize_pb2 import (
+    GroupEphemeral,
+    GroupInfo,
+    GroupName,
+    GroupParticipant,
+    UndecryptableMessage,
+)
 from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
@@ -30,6 +36,9 @@ from orchestrator.channels.whatsapp.protocol import (
     GroupsTold,
     PairingCode,
     PairingEnd,
+    Quoted,
+    React,
+    Read,
     Receipt,
     Send,
     StateTold,
@@ -368,6 +377,81 @@ async def test_the_typing_sign_is_shown_and_hidden(bridge, whatsapp):
     await bridge.ask(Typing(id=2, chat=FAMILY, is_typing=False))
 
     assert whatsapp.signs == [(FAMILY, True), (FAMILY, False)]
+
+
+# What a message belongs to
+
+
+async def test_an_answer_quotes_and_a_reminder_mentions_as_the_library_sends_it(bridge, whatsapp):
+    quote = Quoted(id="3AAA", author=f"{wa.JANE}@s.whatsapp.net", text="where?")
+    await bridge.ask(a_send("here", number=1, mark="A", quote=quote))
+    await bridge.ask(a_send(f"@{wa.JANE} the bread", number=2, mark="B", mention=f"{wa.JANE}@s.whatsapp.net"))
+
+    quoting, mentioning = (message.extendedTextMessage for _, _, message in whatsapp.shown)
+    context = quoting.contextInfo
+    assert (context.stanzaID, context.participant) == ("3AAA", f"{wa.JANE}@s.whatsapp.net")
+    assert context.quotedMessage.conversation == "where?"
+    assert list(mentioning.contextInfo.mentionedJID) == [f"{wa.JANE}@s.whatsapp.net"]
+    assert whatsapp.texts() == ["here", f"@{wa.JANE} the bread"]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_where_members_are_known_by_lid_people_are_named_by_it(bridge, whatsapp, is_told):
+    alternative = wa.jid(wa.JANE) if is_told else wa.jid("", "")
+    await whatsapp.tell(wa.heard("hi", sender=wa.lid(wa.JANE_LID), sender_alt=alternative))
+    await until(bridge.texts, "the message")
+    person = f"{wa.JANE}@s.whatsapp.net"
+
+    quote = Quoted(id="3AAA", author=person, text="hi")
+    await bridge.ask(a_send(f"@{wa.JANE} the bread", mention=person, quote=quote))
+    await bridge.ask(React(id=2, chat=FAMILY, message="3AAA", author=person, sign="👀"))
+    await bridge.session.handle(Taken(n=1, read=Read(chat=FAMILY, message="3AAA", author=person)))
+    await until(lambda: whatsapp.read, "marked as read")
+
+    sent = whatsapp.shown[0][2].extendedTextMessage
+    lid = f"{wa.JANE_LID}@lid"
+    assert (sent.text, list(sent.contextInfo.mentionedJID)) == (f"@{wa.JANE_LID} the bread", [lid])
+    assert sent.contextInfo.participant == lid
+    assert whatsapp.reactions == [("3AAA", lid, "👀")]
+    assert whatsapp.read == [("3AAA", FAMILY, lid)]
+
+
+async def test_a_sign_is_put_under_a_message_and_taken_away(bridge, whatsapp):
+    for number, sign in ((1, "👀"), (2, "")):
+        answer = await bridge.ask(
+            React(id=number, chat=FAMILY, message="3AAA", author=f"{wa.JANE}@s.whatsapp.net", sign=sign)
+        )
+        assert answer.ok
+    assert [sign for _, _, sign in whatsapp.reactions] == ["👀", ""]
+    assert whatsapp.shown == []
+
+
+async def test_where_messages_disappear_andys_do_too_also_in_another_life(whatsapp, tmp_path):
+    group = GroupInfo(
+        JID=wa.group(), GroupEphemeral=GroupEphemeral(IsEphemeral=True, DisappearingTimer=86_400)
+    )
+    whatsapp.groups = [group]
+    direct = f"{wa.JANE}@s.whatsapp.net"
+    async with running(Bridge(whatsapp, tmp_path / "s.db")) as bridge:
+        await bridge.until_connected()
+        await until(lambda: bridge.spool.timer(FAMILY), "the group's timer")
+        await whatsapp.tell(wa.heard(wa.text("hi", expiration=604_800), chat=wa.jid(wa.JANE)))
+        await until(bridge.texts, "the message")
+        await bridge.ask(a_send(number=1, mark="A"))
+
+    again = FakeWhatsApp()
+    async with running(Bridge(again, tmp_path / "s.db")) as later:
+        await later.until_connected()
+        await later.ask(Send(id=2, chat=direct, text="hi", mark="B"))
+        setting = e2e.ProtocolMessage(type=e2e.ProtocolMessage.EPHEMERAL_SETTING, ephemeralExpiration=0)
+        await again.tell(wa.heard(Message(protocolMessage=setting), chat=wa.jid(wa.JANE)))
+        await again.tell(wa.heard("after it"))
+        await until(later.texts, "what came after it")
+        await later.ask(Send(id=3, chat=direct, text="hi", mark="C"))
+
+    sent = [message for _, _, message in (*whatsapp.shown, *again.shown)]
+    assert [one.extendedTextMessage.contextInfo.expiration for one in sent] == [86_400, 604_800, 0]
+    assert sent[2].conversation == "hi"
 
 
 # Files that came

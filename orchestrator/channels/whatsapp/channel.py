@@ -17,7 +17,7 @@ from orchestrator.channels.whatsapp.condition import Condition
 from orchestrator.channels.whatsapp.incoming import Incoming
 from orchestrator.channels.whatsapp.lanes import ChatLanes
 from orchestrator.channels.whatsapp.ledger import Account, Ledger
-from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp
+from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp, with_mention, with_prefix
 from orchestrator.channels.whatsapp.pacing import Pace, Pacing
 from orchestrator.channels.whatsapp.pairing import Pairing, Told
 from orchestrator.channels.whatsapp.process import Bridge
@@ -26,6 +26,8 @@ from orchestrator.channels.whatsapp.protocol import (
     FromBridge,
     GroupsTold,
     Heard,
+    Quoted,
+    React,
     Receipt,
     Send,
     StateTold,
@@ -35,14 +37,16 @@ from orchestrator.channels.whatsapp.protocol import (
 )
 from orchestrator.errors import BadRequest, ChannelDown, ChannelError, StoreError
 from orchestrator.hints import Hint
-from orchestrator.interfaces import Receive
-from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, MessageId
+from orchestrator.interfaces import Feature, Receive
+from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId
 from orchestrator.store import chats, members, outbox
 
 log = structlog.get_logger(__name__)
 
 MAX_TEXT_CHARS = 4_000
 """With the assistant's name in front."""
+MAX_QUOTE_CHARS = 1_000
+"""So much of a message that is quoted is shown."""
 MAX_WAIT_MS = 20_000
 """A message whose turn is further away is asked for again later."""
 UNPAIRED_SECONDS = 5.0
@@ -50,8 +54,6 @@ UNPAIRED_SECONDS = 5.0
 DAY_SECONDS = 24 * 3600.0
 TAKE_TRIES = 5
 TAKE_PAUSE_SECONDS = 5.0
-OWN_LINE = ("```", "- ", "> ", "* ", "1. ")
-"""What means something only at the start of a line."""
 
 Command = Callable[..., Sequence[str]]
 
@@ -67,6 +69,7 @@ class WhatsAppChannel:
     """WhatsApp, by a process of its own that this starts once someone has paired."""
 
     name = "whatsapp"
+    features = frozenset(Feature)
 
     def __init__(
         self,
@@ -351,21 +354,29 @@ class WhatsAppChannel:
         now_ms = self._context.clock.now_ms()
         self._condition = self._condition.model_copy(update={"last_message_ms": now_ms})
         try:
-            await bridge.tell(Taken(n=delivered.n))
+            await bridge.tell(Taken(n=delivered.n, read=await self._incoming.read_receipt(delivered.message)))
         except ChannelDown:
             log.info("whatsapp.not_told_taken", message=delivered.message.id)
 
     # Going out
 
     async def send(
-        self, jid: ChatJid, text: str, message_id: MessageId, *, attachment: Attachment | None = None
+        self,
+        jid: ChatJid,
+        text: str,
+        message_id: MessageId,
+        *,
+        attachment: Attachment | None = None,
+        quote: Message | None = None,
+        mention: ChatMember | None = None,
     ) -> None:
         """See `Channel`. It waits its turn, so that WhatsApp takes the account for no spammer."""
         self._connected()
         await self._wait_turn(jid)
         bridge = self._connected()
+        mention = mention if _is_group(jid) else None
         earlier = await asyncio.to_thread(self._ledger.ids_of, message_id)
-        shown = self._shown(text, is_caption=attachment is not None)
+        shown = self._shown(text, is_caption=attachment is not None, mention=mention)
         await bridge.ask(
             lambda number: Send(
                 id=number,
@@ -376,8 +387,28 @@ class WhatsAppChannel:
                 file=str(attachment.path) if attachment else "",
                 file_name=attachment.name if attachment else "",
                 mime=attachment.mime if attachment else "",
+                quote=Quoted(id=quote.id, author=quote.sender, text=quote.text[:MAX_QUOTE_CHARS])
+                if quote
+                else None,
+                mention=mention.jid if mention else "",
             )
         )
+
+    async def react(self, message: Message, sign: str) -> None:
+        """See `Channel`. It takes no message its turn."""
+        bridge, now_ms = self._bridge, self._context.clock.steady_ms()
+        if bridge is None or not self._is_connected or not _is_group(message.chat_jid):
+            return
+        if sign and not self._pacing.take_spare(now_ms=now_ms):
+            return
+        try:
+            await bridge.ask(
+                lambda number: React(
+                    id=number, chat=message.chat_jid, message=message.id, author=message.sender, sign=sign
+                )
+            )
+        except ChannelError as error:
+            log.debug("whatsapp.reaction_failed", reason=str(error))
 
     def _connected(self) -> Bridge:
         if self._bridge is None or not self._is_connected:
@@ -393,12 +424,11 @@ class WhatsAppChannel:
         wait_ms = self._pacing.book(jid, now_ms=now_ms, chance=self._chance())
         await asyncio.sleep(wait_ms / 1000)
 
-    def _shown(self, text: str, *, is_caption: bool) -> str:
-        shown = to_whatsapp(text)
-        if not self._prefix or (is_caption and not shown):
-            return shown
-        gap = "\n" if shown.startswith(OWN_LINE) else ""
-        return f"{self._prefix.rstrip()}{gap or ' '}{shown}"
+    def _shown(self, text: str, *, is_caption: bool, mention: ChatMember | None = None) -> str:
+        person = addresses.parse(mention.jid) if mention else None
+        if mention is not None and person is not None:
+            text = with_mention(text, mention.name, person.user)
+        return with_prefix(to_whatsapp(text), self._prefix, is_caption=is_caption)
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         bridge = self._bridge
@@ -408,6 +438,12 @@ class WhatsAppChannel:
             await bridge.ask(lambda number: Typing(id=number, chat=jid, is_typing=is_typing))
         except ChannelError as error:
             log.debug("whatsapp.typing_failed", reason=str(error))
+
+
+def _is_group(jid: ChatJid) -> bool:
+    """Between two, everybody knows who is meant."""
+    address = addresses.parse(jid)
+    return address is not None and address.server == addresses.GROUP
 
 
 def _before(state: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from neonize.proto.Neonize_pb2 import UndecryptableMessage as UndecryptableEvent
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-REVOKE, EDIT = 0, 14
+REVOKE, EPHEMERAL_SETTING, EDIT = 0, 3, 14
 MAX_TEXT_CHARS = 60_000
 MAX_QUOTE_CHARS = 4_000
 MAX_ID_CHARS = 128
@@ -231,6 +231,16 @@ def pairs_of(event: MessageEvent) -> dict[str, str]:
         if LID in pair and PHONE in pair:
             told[pair[LID]] = pair[PHONE]
     return told
+
+
+def timer_of(event: MessageEvent) -> int | None:
+    """After how many seconds messages of its chat disappear, 0 for never; None when it does not say."""
+    message = contents.unwrapped(event.Message)
+    if message.HasField("protocolMessage"):
+        setting = message.protocolMessage
+        return int(setting.ephemeralExpiration) if setting.type == EPHEMERAL_SETTING else None
+    context = _context(message)
+    return int(context.expiration) or None if context is not None else None
 
 
 def people_in(event: MessageEvent) -> frozenset[Address]:

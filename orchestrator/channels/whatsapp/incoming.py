@@ -19,7 +19,7 @@ from orchestrator import attachments
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.whatsapp.ledger import Ledger
 from orchestrator.channels.whatsapp.process import Bridge
-from orchestrator.channels.whatsapp.protocol import Download, Heard, Media, Quoted
+from orchestrator.channels.whatsapp.protocol import Download, Heard, Media, Quoted, Read
 from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.models import ChatJid, Group, Inbound, MessageId, Quote
 from orchestrator.store import groups, messages
@@ -101,6 +101,18 @@ class Incoming:
         if media.size > limit:
             return f"[{media.kind}, {_size(media.size)}: too large to fetch, at most {_size(limit)}]"
         return f"[{media.kind}: {TO_COME}]" if is_to_come else f"[{media.kind}]"
+
+    async def read_receipt(self, heard: Heard) -> Read | None:
+        """Who writes to an account of the assistant's own sees that it was read.
+
+        On a shared one that is for its owner to do: on their own phone it would be unread no more.
+        """
+        if not self._context.has_own_number or heard.is_from_me or heard.is_unreadable:
+            return None
+        async with self._context.database.reading() as tx:
+            if await groups.by_jid(tx, ChatJid(heard.chat)) is None:
+                return None
+        return Read(chat=heard.chat, message=heard.id, author=heard.sender)
 
     def _answers_assistant(self, quoted: Quoted | None) -> bool:
         """On an account of his own all that it said is the assistant's, also what an earlier login sent."""

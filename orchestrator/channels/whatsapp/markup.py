@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+OWN_LINE = ("```", "- ", "> ", "* ", "1. ")
+"""What means something only at the start of a line."""
 MAX_GROWTH = 5
 """By how much a text may get longer: by the end of a code block that has none."""
 
@@ -113,3 +115,18 @@ def _marks(text: str, *, is_markdown: bool) -> str:
     if is_markdown:
         text = _EMPHASIS.sub(r"_\1_", text)
     return _STRUCK.sub(r"~\1~", text).replace(_BOLD, "*")
+
+
+def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
+    """Put the assistant's name before a text; a caption of no words gets none."""
+    if not prefix or (is_caption and not text):
+        return text
+    gap = "\n" if text.startswith(OWN_LINE) else " "
+    return f"{prefix.rstrip()}{gap}{text}"
+
+
+def with_mention(text: str, name: str, user: str) -> str:
+    """Put a person's number in the place of their name, as a mention stands in a text; else before it."""
+    named = rf"(?<!\w)@?{re.escape(name)}(?![A-Za-z0-9_])"
+    mentioned = re.sub(named, f"@{user}", text, count=1) if name else text
+    return mentioned if mentioned != text else f"@{user} {text}"

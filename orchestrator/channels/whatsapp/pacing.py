@@ -43,6 +43,13 @@ class Pacing:
         self._drained_ms = max(self._drained_ms, at_ms) + self._pace.every_ms
         return wait_ms
 
+    def take_spare(self, *, now_ms: int) -> bool:
+        """Take a place of the burst for what is no message, if messages have half of it left."""
+        if self._drained_ms - now_ms > self._pace.every_ms * (self._pace.burst // 2):
+            return False
+        self._drained_ms = max(self._drained_ms, now_ms) + self._pace.every_ms
+        return True
+
     def _forget(self, now_ms: int) -> None:
         if len(self._free_ms) > MAX_CHATS:
             self._free_ms = {chat: free for chat, free in self._free_ms.items() if free > now_ms}

@@ -26,13 +26,39 @@ class People:
         self._client = client
         self._phones: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self._lids: dict[str, str] = {}
+        self._lid_chats: set[str] = set()
+        """Chats whose members are known to each other by LID alone."""
         self.directory = Directory(phones=self._phones, names=self._names)
 
     def learn(self, pairs: Mapping[str, str]) -> None:
         """Note which phone numbers are behind LIDs."""
         if len(self._phones) > MAX_KNOWN:
             self._phones.clear()
+            self._lids.clear()
         self._phones.update(pairs)
+        self._lids.update({phone: lid for lid, phone in pairs.items()})
+
+    def learn_addressing(self, chat: str, person: Address | None) -> None:
+        """Note by which kind of address a chat knows its members: it is the one that came with a message."""
+        if person is not None and person.is_person:
+            (self._lid_chats.add if person.server == LID else self._lid_chats.discard)(chat)
+
+    async def as_in(self, chat: str, person: Address) -> Address:
+        """The address by which a chat knows a person, as far as it is known or can be found."""
+        if person.server != PHONE or chat not in self._lid_chats:
+            return person
+        if person.user not in self._lids:
+            try:
+                async with asyncio.timeout(LOOKUP_SECONDS):
+                    found = addresses.of(await self._client.get_lid_from_pn(jid_of(person)))
+            except Exception as error:  # noqa: BLE001 - unknown is an answer; the number is understood too
+                log.info("no LID for a number: %s", type(error).__name__)
+                return person
+            if found is None or found.server != LID:
+                return person
+            self._lids[person.user] = found.user
+        return Address(user=self._lids[person.user], server=LID)
 
     def learn_name(self, address: Address | None, name: str) -> None:
         """Note what someone calls themselves."""

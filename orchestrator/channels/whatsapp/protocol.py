@@ -156,6 +156,21 @@ class Send(_Said):
     file: str = ""
     file_name: str = ""
     mime: str = ""
+    quote: Quoted | None = None
+    """What it answers; `author` is an address here."""
+    mention: str = ""
+    """The address of a person who stands in the text by number, as `@4917…`."""
+
+
+class React(_Said):
+    """Put a sign under a message, or take it away with an empty one."""
+
+    kind: Literal["react"] = "react"
+    id: int
+    chat: str
+    message: str
+    author: str
+    sign: str
 
 
 class Typing(_Said):
@@ -176,11 +191,20 @@ class Download(_Said):
     seconds: float
 
 
+class Read(_Said):
+    """A message whose sender is to see that it was read."""
+
+    chat: str
+    message: str
+    author: str
+
+
 class Taken(_Said):
     """The host has the message `n` for good."""
 
     kind: Literal["taken"] = "taken"
     n: int
+    read: Read | None = None
 
 
 class SyncGroups(_Said):
@@ -192,7 +216,7 @@ FromBridge = Annotated[
     Answer | Delivered | StateTold | GroupsTold | Receipt | PairingCode | PairingEnd,
     Field(discriminator="kind"),
 ]
-FromHost = Annotated[Send | Typing | Download | Taken | SyncGroups, Field(discriminator="kind")]
+FromHost = Annotated[Send | React | Typing | Download | Taken | SyncGroups, Field(discriminator="kind")]
 
 _from_bridge: TypeAdapter[FromBridge] = TypeAdapter(FromBridge)
 _from_host: TypeAdapter[FromHost] = TypeAdapter(FromHost)

@@ -12,15 +12,15 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.channels.whatsapp import addresses, marks
+from orchestrator.channels.whatsapp import addresses, contents, marks
 from orchestrator.channels.whatsapp.addresses import Address
-from orchestrator.channels.whatsapp.people import jid_of
-from orchestrator.channels.whatsapp.protocol import Answer, Send
+from orchestrator.channels.whatsapp.people import People, jid_of
+from orchestrator.channels.whatsapp.protocol import Answer, React, Send
 from orchestrator.channels.whatsapp.spool import Spool
 
 if TYPE_CHECKING:
     from neonize.aioze.client import NewAClient
-    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import ContextInfo, Message
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +39,10 @@ _NEVER = (
 class Sender:
     """One message at a time, as the library has it too: who asks again waits for what came of the first."""
 
-    def __init__(self, client: NewAClient, spool: Spool, *, own: Address) -> None:
+    def __init__(self, client: NewAClient, spool: Spool, people: People, *, own: Address) -> None:
         self._client = client
         self._spool = spool
+        self._people = people
         self._own = own
         self._turn = asyncio.Lock()
         self._receipted = asyncio.Event()
@@ -58,6 +59,16 @@ class Sender:
                 return _refusal(ask.id, error)
             self._spool.note_sent(ask.mark, known)
         return Answer(id=ask.id, text=known)
+
+    async def react(self, ask: React) -> Answer:
+        """Put a sign under a message; the library sends it as it sends messages."""
+        chat, author = addresses.parse(ask.chat), addresses.parse(ask.author)
+        if chat is None or author is None:
+            return Answer(id=ask.id, ok=False, code="refused", text="unknown server")
+        author = await self._people.as_in(ask.chat, author)
+        message = await self._client.build_reaction(jid_of(chat), jid_of(author), ask.message, ask.sign)
+        await self._client.send_message(jid_of(chat), message)
+        return Answer(id=ask.id)
 
     def note_receipts(self, message_ids: list[str]) -> None:
         self._spool.note_receipts(message_ids)
@@ -84,10 +95,28 @@ class Sender:
             raise ValueError("unknown server")
         for one in ask.earlier:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), one)
-        message = await compose(self._client, ask)
+        message = await self._compose(ask)
         message.messageContextInfo.messageSecret = marks.secret_of(ask.mark)
         response = await self._client.send_message(jid_of(chat), message)
         return str(response.ID)
+
+    async def _compose(self, ask: Send) -> Message:
+        """The message to send: what it answers, whom it is for, and when it disappears go with it."""
+        from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import ContextInfo
+
+        context = ContextInfo(expiration=self._spool.timer(ask.chat) or None)
+        author = addresses.parse(ask.quote.author) if ask.quote else None
+        if ask.quote is not None and author is not None:
+            context.stanzaID = ask.quote.id
+            context.participant = str(await self._people.as_in(ask.chat, author))
+            context.quotedMessage.conversation = ask.quote.text
+        person = addresses.parse(ask.mention)
+        if person is not None:
+            known = await self._people.as_in(ask.chat, person)
+            context.mentionedJID.append(str(known))
+            shown = ask.text.replace(f"@{person.user}", f"@{known.user}", 1)
+            ask = ask.model_copy(update={"text": shown})
+        return await compose(self._client, ask, context if context.ListFields() else None)
 
 
 def _refusal(ask_id: int, error: Exception) -> Answer:
@@ -96,18 +125,24 @@ def _refusal(ask_id: int, error: Exception) -> Answer:
     return Answer(id=ask_id, ok=False, code="refused" if never else "down", text=text)
 
 
-async def compose(client: NewAClient, ask: Send) -> Message:
+async def compose(client: NewAClient, ask: Send, context: ContextInfo | None) -> Message:
     """The message to send; a file is uploaded first."""
-    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+    from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import ExtendedTextMessage, Message
     from neonize.utils.enum import MediaType
 
+    if not ask.file and context is not None:
+        return Message(extendedTextMessage=ExtendedTextMessage(text=ask.text, contextInfo=context))
     if not ask.file:
         return Message(conversation=ask.text)
     body = await asyncio.to_thread(Path(ask.file).read_bytes)
     kind = ask.mime.partition("/")[0]
     types = {"image": MediaType.MediaImage, "video": MediaType.MediaVideo, "audio": MediaType.MediaAudio}
     uploaded = await client.upload(body, types.get(kind, MediaType.MediaDocument))
-    return file_message(ask, uploaded, size=len(body))
+    message = file_message(ask, uploaded, size=len(body))
+    part = contents.body(message)
+    if context is not None and part is not None:
+        part.contextInfo.CopyFrom(context)
+    return message
 
 
 def file_message(ask: Send, uploaded: Any, *, size: int) -> Message:

@@ -27,6 +27,8 @@ from orchestrator.channels.whatsapp.protocol import (
     FromBridge,
     FromHost,
     GroupsTold,
+    React,
+    Read,
     Receipt,
     SeenGroup,
     Send,
@@ -72,7 +74,7 @@ class Session:
         self._name = name
         self._me = Me(phone=own.user, called=name)
         self._people = People(client)
-        self._sender = Sender(client, spool, own=own)
+        self._sender = Sender(client, spool, self._people, own=own)
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._downloads: set[asyncio.Task[bytes]] = set()
@@ -145,7 +147,7 @@ class Session:
                 async with asyncio.timeout(CALL_SECONDS):
                     await chore()
             except Exception as error:  # noqa: BLE001 - the next change or the daily look tries again
-                log.warning("a look at groups failed: %s", error)
+                log.warning("what could wait was not done: %s", error)
 
     # What the library tells
 
@@ -157,6 +159,7 @@ class Session:
         await self._people.look_up(convert.people_in(event))
         if not event.Info.MessageSource.IsFromMe:
             self._people.learn_name(convert.sender_of(event), event.Info.Pushname)
+        self._learn_chat(event)
         vote = await self._read_vote(event)
         found = convert.convert(event, people=self._people.directory, me=self._me, vote=vote)
         if isinstance(found, Dropped):
@@ -164,6 +167,17 @@ class Session:
             log.info("a message was dropped: %s", found.reason)
             return
         self._emit(self._spool.put(found))
+
+    def _learn_chat(self, event: MessageEvent) -> None:
+        """How a chat names its members, and when its messages disappear."""
+        chat = convert.chat_of(event)
+        if chat is None:
+            return
+        known = str(self._people.directory.resolved(chat))
+        self._people.learn_addressing(known, addresses.of(event.Info.MessageSource.Sender))
+        seconds = convert.timer_of(event)
+        if seconds is not None:
+            self._spool.note_timer(known, seconds)
 
     async def _on_unreadable(self, event: UndecryptableEvent) -> None:
         """The library asks its sender for it again: only one that stays away is told of."""
@@ -280,6 +294,11 @@ class Session:
     def _tell_groups(self, infos: list[Any], *, is_all: bool = False) -> None:
         for info in infos:
             self._people.learn(convert.pairs_of_group(info))
+            timer = info.GroupEphemeral
+            seconds = timer.DisappearingTimer if timer.IsEphemeral else 0
+            self._spool.note_timer(f"{info.JID.User}@{info.JID.Server}", seconds)
+            for one in info.Participants:
+                self._people.learn_addressing(f"{info.JID.User}@{info.JID.Server}", addresses.of(one.JID))
         seen: list[SeenGroup] = [
             found for info in infos if (found := convert.seen_group(info, self._people.directory))
         ]
@@ -291,6 +310,8 @@ class Session:
         """Do what is asked and answer it, whatever happens."""
         if isinstance(ask, Taken):
             self._spool.taken(ask.n)
+            if ask.read is not None and self._is_connected:
+                self._chores.put_nowait(functools.partial(self._mark_read, ask.read))
             return
         try:
             answer = await self._answer(ask)
@@ -298,7 +319,20 @@ class Session:
             answer = Answer(id=ask.id, ok=False, code="down", text=" ".join(str(error).split())[:300])
         self._emit(answer)
 
-    async def _answer(self, ask: Send | Typing | Download | SyncGroups) -> Answer:
+    async def _mark_read(self, read: Read) -> None:
+        from neonize.utils.enum import ReceiptType
+
+        chat, author = addresses.parse(read.chat), addresses.parse(read.author)
+        if chat is None or author is None:
+            return
+        if chat.is_person:
+            chat = await self._people.as_in(read.chat, chat)
+        author = await self._people.as_in(read.chat, author)
+        await self._client.mark_read(
+            read.message, chat=jid_of(chat), sender=jid_of(author), receipt=ReceiptType.READ
+        )
+
+    async def _answer(self, ask: Send | React | Typing | Download | SyncGroups) -> Answer:
         # The library's other side crashes when it is called before it is connected.
         if not self._is_connected:
             return Answer(id=ask.id, ok=False, code="down", text=DOWN)
@@ -306,6 +340,8 @@ class Session:
             return await self._sender.send(ask)
         async with asyncio.timeout(ask.seconds if isinstance(ask, Download) else CALL_SECONDS):
             match ask:
+                case React():
+                    return await self._sender.react(ask)
                 case Typing():
                     await self._type(ask)
                 case Download():

@@ -1,5 +1,6 @@
 """What the bridge must not forget, in a small database of its own: messages the host has not taken yet,
-what was sent under which id, whose arrival was confirmed, and what polls asked.
+what was sent under which id, whose arrival was confirmed, what polls asked, and where
+messages disappear.
 
 Its calls block: the process has nothing else to do meanwhile.
 """
@@ -20,6 +21,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS inbox (n INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS sent (n INTEGER PRIMARY KEY, mark TEXT NOT NULL UNIQUE, id TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS receipts (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE IF NOT EXISTS timers (chat TEXT PRIMARY KEY, seconds INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS polls (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body TEXT NOT NULL) STRICT;
 """
 
@@ -84,6 +86,18 @@ class Spool:
         """The question of a poll and its options; nothing of one that is not known."""
         row = self._connection.execute("SELECT body FROM polls WHERE id = ?", (message_id,)).fetchone()
         return list(json.loads(row[0])) if row else []
+
+    def note_timer(self, chat: str, seconds: int) -> None:
+        """Keep after how long messages of a chat disappear; 0: they do not."""
+        self._connection.execute(
+            "INSERT INTO timers VALUES (?, ?) ON CONFLICT (chat) DO UPDATE SET seconds = excluded.seconds"
+            " WHERE seconds <> excluded.seconds",
+            (chat, seconds),
+        )
+
+    def timer(self, chat: str) -> int:
+        row = self._connection.execute("SELECT seconds FROM timers WHERE chat = ?", (chat,)).fetchone()
+        return int(row[0]) if row else 0
 
     def close(self) -> None:
         self._connection.close()

@@ -11,7 +11,7 @@ from orchestrator.ipc.handlers import Answer, Caller, refused
 from orchestrator.ipc.late_answers import SENT_LATE
 from orchestrator.models import Reminder, ReminderState
 from orchestrator.reminder_service import MAX_PENDING
-from orchestrator.store import reminders
+from orchestrator.store import messages, reminders
 from orchestrator.store.database import Tx
 
 
@@ -23,7 +23,10 @@ async def set_reminder(tx: Tx, caller: Caller, command: SetReminder) -> Answer:
         return refused(error.code, str(error))
     if len(await reminders.pending(tx, caller.group.folder)) >= MAX_PENDING:
         return refused("too_many", f"There are {MAX_PENDING} reminders already: cancel some first.")
-    number = await reminders.add(tx, caller.group, text=command.text, due_ms=due_ms, now_ms=caller.now_ms)
+    asked_by = await messages.asker_of(tx, caller.turn.id) if caller.turn is not None else None
+    number = await reminders.add(
+        tx, caller.group, text=command.text, due_ms=due_ms, now_ms=caller.now_ms, asked_by=asked_by
+    )
     when = f"{local_minute(due_ms, caller.zone)} ({caller.zone.key})"
     data = {"id": number, "due_ms": due_ms, "due": local_iso(due_ms, caller.zone)}
     if due_ms < caller.now_ms:

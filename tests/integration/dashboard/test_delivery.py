@@ -16,6 +16,7 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.errors import ChannelDown, ChannelRefused
 from orchestrator.event_recall import recall_events
 from orchestrator.events import Bus
+from orchestrator.interfaces import Feature
 from orchestrator.store import notification_history
 from orchestrator.store.database import Database
 from tests.fakes.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
@@ -45,6 +46,25 @@ async def test_at_01_a_notification_is_told_at_its_time_word_for_word(house):
     assert (row.delivered_ms, row.late_ms, row.attempts) == (at("2026-02-09 09:00"), 0, 1)
     assert row.channel_msg_id == house.channel.shown[0].message_id
     assert (row.claim_token, row.claim_until_ms) == (None, None)
+
+
+@pytest.mark.parametrize("changed", ["notification", "task", "neither"])
+async def test_a_notification_mentions_who_asked_for_it_or_else_for_its_task(house, changed):
+    household = house.house
+    house.channel.features = frozenset({Feature.MENTIONS})
+    await household.hear("@Andy remind me", sender="local:bob", sender_name="Bob")
+    turn = await household.answer("I will.")
+    async with household.database.transaction() as tx:
+        await tx.execute("DELETE FROM outbox")
+        asked = turn.id if changed == "task" else None
+        await tx.execute("UPDATE dashboard_tasks SET changed_turn = ?", (asked,))
+    await house.put(a_notification(changed_turn=turn.id if changed == "notification" else None))
+    async with house.delivering():
+        await house.look("2026-02-09 09:00")
+        await house.until_status("n_001", "delivered")
+
+    (shown,) = house.channel.shown
+    assert shown.mentions == (None if changed == "neither" else "Bob")
 
 
 async def test_the_next_look_is_when_the_next_is_due(house):

@@ -1,0 +1,71 @@
+"""The sign under a question in a group: Andy has seen it and works on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from orchestrator.events import Bus
+from orchestrator.interfaces import Channel, Feature
+from orchestrator.models import ChatJid, Message, TurnId, TurnState
+from orchestrator.outbound.typing import CALL_SECONDS, SWEEP_SECONDS, until_turns_change
+from orchestrator.store import messages, turns
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+SEEN = "👀"
+
+
+class Reactions:
+    """Shows a sign when a turn starts in a group, and takes it away when the turn fails."""
+
+    def __init__(
+        self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: Bus
+    ) -> None:
+        self._database = database
+        self._channel_for = channel_for
+        self._bus = bus
+        self._shown: dict[TurnId, Message] = {}
+        """The message that bears the sign, of each turn that has not ended."""
+
+    async def run(self) -> None:
+        """Woken by what happens to turns; looks at those that run."""
+        with self._bus.listening() as events:
+            # An earlier host put a sign under what was tried before; no second one is put there.
+            async with self._database.reading() as tx:
+                self._shown = await messages.asked_in_groups(tx, is_running=False)
+            while True:
+                await self._look()
+                await until_turns_change(events, SWEEP_SECONDS)
+
+    async def _look(self) -> None:
+        async with self._database.reading() as tx:
+            running = await messages.asked_in_groups(tx, is_running=True)
+            ended = {
+                turn_id: turn.state
+                for turn_id in self._shown.keys() - running.keys()
+                if (turn := await turns.get(tx, turn_id)) is not None and turn.ended_ms is not None
+            }
+        failed = [self._shown[one] for one, state in ended.items() if state is TurnState.FAILED]
+        begun = [message for turn_id, message in running.items() if turn_id not in self._shown]
+        self._shown = {one: at for one, at in (self._shown | dict(running)).items() if one not in ended}
+        await self._react(dict.fromkeys(failed, "") | dict.fromkeys(begun, SEEN))
+
+    async def _react(self, signs: Mapping[Message, str]) -> None:
+        """All at once, so that one slow messenger holds no other up for long."""
+        async with asyncio.TaskGroup() as calls:
+            for message, sign in signs.items():
+                channel = self._channel_for(message.chat_jid)
+                if channel is not None and Feature.REACTIONS in channel.features:
+                    calls.create_task(_put(channel, message, sign), name=f"react:{message.id}")
+
+
+async def _put(channel: Channel, message: Message, sign: str) -> None:
+    try:
+        async with asyncio.timeout(CALL_SECONDS):
+            await channel.react(message, sign)
+    except Exception as error:  # noqa: BLE001 - a sign is no reason to stop
+        log.warning("reaction.failed", message=message.id, reason=type(error).__name__)

@@ -1,0 +1,116 @@
+"""The sign under a question in a group, on a real database with a scripted messenger."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from agent_runner.wire.frames import TurnEnd
+from orchestrator.interfaces import Feature
+from orchestrator.models import MessageId
+from orchestrator.outbound.reactions import Reactions
+from tests.fakes.channel import ScriptedChannel
+from tests.fakes.until import until
+
+
+class Watched:
+    """A household whose messenger knows reactions, if it is said so."""
+
+    def __init__(self, household, *features):
+        self.household = household
+        self.channel = ScriptedChannel(features=frozenset(features))
+
+    @property
+    def signs(self):
+        return self.channel.reactions
+
+    @asynccontextmanager
+    async def open(self):
+        house = self.household
+        reactions = Reactions(house.database, channel_for=lambda _: self.channel, bus=house.bus)
+        task = asyncio.create_task(reactions.run(), name="reactions")
+        try:
+            await until(lambda: house.bus._listeners, "listening")
+            yield reactions
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def start(self, *texts, is_group=True):
+        for number, text in enumerate(texts, start=1):
+            await self.household.hear(text, id=MessageId(f"Q{number}"))
+        async with self.household.database.transaction() as tx:
+            await tx.execute("UPDATE chats SET is_group = ?", (is_group,))
+        turn, run, _ = await self.household.start_next()
+        self.household.bus.publish("turn.started", group="family")
+        return turn, run
+
+
+@pytest.fixture
+async def watched(household):
+    await household.add_group()
+    return Watched(household, Feature.REACTIONS)
+
+
+async def test_the_last_question_bears_a_sign_from_the_start_of_its_turn_and_keeps_it_when_answered(watched):
+    async with watched.open() as reactions:
+        turn, run = await watched.start("@Andy one", "@Andy two", "by the way")
+        await until(lambda: watched.signs, "the sign")
+        await watched.household.take(run, TurnEnd(n=1, turn=turn.id))
+        watched.household.bus.publish("turn.answered", group="family")
+        await until(lambda: reactions._shown == {}, "the end was seen")
+    assert watched.signs == [("Q2", "👀")]
+
+
+async def test_a_turn_that_fails_loses_its_sign_and_one_that_is_tried_again_keeps_it(watched):
+    async with watched.open():
+        _, run = await watched.start("@Andy one")
+        await until(lambda: watched.signs, "the sign")
+        await watched.household.lose(run)
+        watched.household.bus.publish("turn.queued", group="family")
+        _, run, _ = await watched.household.start_next()
+        watched.household.bus.publish("turn.started", group="family")
+        await watched.household.lose(run, is_retryable=False)
+        watched.household.bus.publish("turn.failed", group="family")
+        await until(lambda: len(watched.signs) == 2, "the sign is gone")
+    assert watched.signs == [("Q1", "👀"), ("Q1", "")]
+
+
+async def test_a_turn_that_fails_under_a_later_host_loses_its_sign_too(watched):
+    async with watched.open():
+        _, run = await watched.start("@Andy one")
+        await until(lambda: watched.signs, "the sign")
+    async with watched.open() as later:
+        await until(lambda: later._shown, "the turn is known")
+        await watched.household.lose(run, is_retryable=False)
+        watched.household.bus.publish("turn.failed", group="family")
+        await until(lambda: len(watched.signs) == 2, "the sign is gone")
+    assert watched.signs == [("Q1", "👀"), ("Q1", "")]
+
+
+@pytest.mark.parametrize(("features", "is_group"), [((), True), ((Feature.REACTIONS,), False)])
+async def test_there_is_no_sign_where_a_messenger_has_none_nor_between_two(household, features, is_group):
+    await household.add_group()
+    watched = Watched(household, *features)
+    async with watched.open() as reactions:
+        turn, run = await watched.start("@Andy one", is_group=is_group)
+        await household.take(run, TurnEnd(n=1, turn=turn.id))
+        household.bus.publish("turn.answered", group="family")
+        await until(lambda: household.bus._listeners and reactions._shown == {}, "the end was seen")
+    assert watched.signs == []
+
+
+async def test_a_messenger_that_breaks_at_a_sign_stops_no_other_sign(watched):
+    async def breaks(message, sign):
+        watched.channel.reactions.append((message.id, sign))
+        raise RuntimeError("gone")
+
+    watched.channel.react = breaks
+    async with watched.open():
+        _, run = await watched.start("@Andy one")
+        await until(lambda: watched.signs, "the sign")
+        await watched.household.lose(run, is_retryable=False)
+        watched.household.bus.publish("turn.failed", group="family")
+        await until(lambda: len(watched.signs) == 2, "tried again")
