@@ -188,6 +188,28 @@ async def test_a_korean_reminder_is_set_and_answered_in_korean(open_chat: Open) 
         assert (command.at, command.text) == ("2026-11-23T09:00:00+09:00", "⏰ 민지님 알림: 약 먹기")
 
 
+@pytest.mark.parametrize(
+    ("with_call", "without"),
+    [
+        ("what's on today @Andy?", "what's on today?"),
+        ("show the shopping list, @andy", "show the shopping list"),
+        ("오늘 뭐 있어 @Andy야?", "오늘 뭐 있어?"),
+        ("help @Andy", "help"),
+    ],
+)
+async def test_a_call_in_or_after_a_wish_is_no_part_of_it(
+    open_chat: Open, with_call: str, without: str
+) -> None:
+    async with open_chat() as chat:
+        assert await chat.say(with_call) == await chat.say(without)
+
+
+async def test_an_address_in_a_wish_is_no_call(open_chat: Open) -> None:
+    async with open_chat() as chat:
+        await chat.say("remind me tomorrow at 9am to write to ask@andy.example")
+        assert "ask@andy.example" in str(chat.desk.commands)
+
+
 async def test_a_reminder_that_is_sent_late_is_not_promised(open_chat: Open) -> None:
     async with open_chat() as chat:
         chat.desk.code = "sent_late"

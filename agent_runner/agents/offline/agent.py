@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
@@ -35,6 +36,8 @@ from agent_runner.wire.times import Language
 from agent_runner.workspace import Workspace
 
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
+_AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
+"""No letter goes on with the name but a Korean vocative."""
 Now = Callable[[], datetime]
 """Tells the time, aware."""
 _SAID = {row.name: row.said for row in ROWS if row.said}
@@ -86,7 +89,7 @@ class OfflineAgent:
         if turn.command == "compact":
             await say(NOTHING_TO_COMPACT)
             return Outcome()
-        requests = _requests(turn)
+        requests = _requests(turn, name=self._order.assistant_name)
         if not requests:
             return Outcome()
         self._host.turn = turn.turn
@@ -303,10 +306,17 @@ def _as_reminder(wish: Wish, asked: Asked) -> Wish:
     return wish
 
 
-def _requests(turn: TurnOrder) -> tuple[Request, ...]:
-    """A task's prompt is its request; workers and free cycles ask nothing that needs no model."""
+def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
+    """A task's prompt is its request; workers and free cycles ask nothing that needs no model.
+
+    A call in the middle or at the end is no part of what is asked: “what's on today @Andy?”.
+    """
     if turn.requests or turn.kind not in ("chat", "task"):
-        return turn.requests
+        call = re.compile(rf"[ \t,]*(?<![^\W_])(?<!\.)@{re.escape(name)}{_AFTER_NAME}", re.IGNORECASE)
+        texts = [call.sub("", one.text).strip() or one.text for one in turn.requests]
+        return tuple(
+            one.model_copy(update={"text": text}) for one, text in zip(turn.requests, texts, strict=True)
+        )
     return (Request(sender="", text=turn.prompt),)
 
 
