@@ -47,8 +47,7 @@ from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.models import Folder, Group, RunId, Turn, TurnKind
 from orchestrator.noticing import Noticing
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.outbound.reactions import Reactions
-from orchestrator.outbound.typing import TypingSigns
+from orchestrator.outbound.reactions import sign_loops
 from orchestrator.provision import Provision
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
@@ -314,8 +313,7 @@ class Orchestrator:
         )
         return {
             "delivery": self._delivery.run,
-            "typing": TypingSigns(self._database, channel_for=channels.owner, bus=bus).run,
-            "reactions": Reactions(self._database, channel_for=channels.owner, bus=bus).run,
+            **sign_loops(self._database, channel_for=channels.owner, bus=bus),
             "scheduler": Scheduler(
                 self._database, clock=clock, hints=hints, bus=bus, zone_of=self._zone_of
             ).run,

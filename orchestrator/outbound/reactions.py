@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from orchestrator.events import Bus
 from orchestrator.interfaces import Channel, Feature
 from orchestrator.models import ChatJid, Message, TurnId, TurnState
-from orchestrator.outbound.typing import CALL_SECONDS, SWEEP_SECONDS, until_turns_change
+from orchestrator.outbound.typing import CALL_SECONDS, SWEEP_SECONDS, TypingSigns, until_turns_change
 from orchestrator.store import messages, turns
 from orchestrator.store.database import Database
 
@@ -61,6 +61,16 @@ class Reactions:
                 channel = self._channel_for(message.chat_jid)
                 if channel is not None and Feature.REACTIONS in channel.features:
                     calls.create_task(_put(channel, message, sign), name=f"react:{message.id}")
+
+
+def sign_loops(
+    database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: Bus
+) -> dict[str, Callable[[], Awaitable[None]]]:
+    """The loops that show in a chat what is going on there."""
+    return {
+        "typing": TypingSigns(database, channel_for=channel_for, bus=bus).run,
+        "reactions": Reactions(database, channel_for=channel_for, bus=bus).run,
+    }
 
 
 async def _put(channel: Channel, message: Message, sign: str) -> None:
