@@ -63,6 +63,12 @@ def parse(text: str) -> Address | None:
     return _address(user.split(":")[0].split(".")[0], server)
 
 
+def is_group(text: str) -> bool:
+    """Whether it is the address of a group; in a chat between two everybody knows who is meant."""
+    address = parse(text)
+    return address is not None and address.server == GROUP
+
+
 def _address(user: str, server: str) -> Address | None:
     server = _SERVERS.get(server, server)
     if server not in (PHONE, LID, GROUP) or not _USER.fullmatch(user):

@@ -374,7 +374,7 @@ class WhatsAppChannel:
         self._connected()
         await self._wait_turn(jid)
         bridge = self._connected()
-        mention = mention if _is_group(jid) else None
+        mention = mention if addresses.is_group(jid) else None
         earlier = await asyncio.to_thread(self._ledger.ids_of, message_id)
         shown = self._shown(text, is_caption=attachment is not None, mention=mention)
         await bridge.ask(
@@ -397,7 +397,7 @@ class WhatsAppChannel:
     async def react(self, message: Message, sign: str) -> None:
         """See `Channel`. It takes no message its turn."""
         bridge, now_ms = self._bridge, self._context.clock.steady_ms()
-        if bridge is None or not self._is_connected or not _is_group(message.chat_jid):
+        if bridge is None or not self._is_connected or not addresses.is_group(message.chat_jid):
             return
         if sign and not self._pacing.take_spare(now_ms=now_ms):
             return
@@ -438,12 +438,6 @@ class WhatsAppChannel:
             await bridge.ask(lambda number: Typing(id=number, chat=jid, is_typing=is_typing))
         except ChannelError as error:
             log.debug("whatsapp.typing_failed", reason=str(error))
-
-
-def _is_group(jid: ChatJid) -> bool:
-    """Between two, everybody knows who is meant."""
-    address = addresses.parse(jid)
-    return address is not None and address.server == addresses.GROUP
 
 
 def _before(state: str) -> str:
