@@ -26,11 +26,11 @@ class _Subscription:
 
 
 class Bus:
-    """Takes events, calls handlers at once in the caller, and keeps at most `limit` events for later.
+    """Takes events, calls handlers at once in the caller, and keeps about `limit` events for later.
 
     When full, it makes room before it takes the next: never an error or a critical event, of the others the
-    least severe first and of these the oldest. What was dropped is an event itself. Where the queue is full
-    of errors alone, further ones are only counted in that event.
+    least severe first and of these the oldest. What was dropped is an event itself. Errors are kept however
+    many there are: a run drains them with each tool, and they take of its own memory.
     """
 
     def __init__(
@@ -47,6 +47,8 @@ class Bus:
         self._dropped: Counter[tuple[Level, str]] = Counter()
         self._subscriptions: list[_Subscription] = []
         self._is_enabled = True
+        self._has_errors_alone = False
+        """The queue is full of them: there is no room to be made, and no need to look for it each time."""
 
     @property
     def pending_count(self) -> int:
@@ -89,9 +91,9 @@ class Bus:
         """Keep an event and call whom it concerns."""
         if not self._is_enabled:
             return
-        if len(self._pending) >= self._limit:
+        if len(self._pending) >= self._limit and not self._has_errors_alone:
             self._make_room()
-        if len(self._pending) < self._limit:
+        if len(self._pending) < self._limit or event.severity >= Level.ERROR:
             self._pending.append(event)
         else:
             self._dropped[event.severity, event.type] += 1
@@ -105,12 +107,14 @@ class Bus:
             self._pending.append(event)
             self._call(event)
         events, self._pending = self._pending, []
+        self._has_errors_alone = False
         return events
 
     def clear(self) -> None:
         """Forget what waits, and what was dropped."""
         self._pending.clear()
         self._dropped.clear()
+        self._has_errors_alone = False
 
     def _call(self, event: Event) -> None:
         everything = [each for each in self._subscriptions if each.pattern is None]
@@ -129,6 +133,7 @@ class Bus:
         doomed = set(least[: len(least) - max(0, self._kept - protected)])
         self._dropped.update((self._pending[i].severity, self._pending[i].type) for i in doomed)
         self._pending = [event for index, event in enumerate(self._pending) if index not in doomed]
+        self._has_errors_alone = len(self._pending) >= self._limit
 
     def _dropped_event(self) -> Event:
         types: Counter[str] = Counter()

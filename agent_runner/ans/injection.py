@@ -11,6 +11,8 @@ from agent_runner.ans.notification import Notification
 OPEN = "<system_notification>"
 CLOSE = "</system_notification>"
 MAX_CHARS = 2_000
+"""Together, of those that the run alone knows of. What the host keeps may fill all that a point takes whole:
+it waits for turns that may be a day apart, and has an end."""
 MAX_NOTICES = 10
 MAX_COUNT_LINE = 200
 _FRAME = len(OPEN) + len(CLOSE) + 2
@@ -36,7 +38,7 @@ Write = Callable[[Notification], str]
 
 
 def compose(candidates: Sequence[Notification], write: Write, *, limit: int) -> Injection:
-    """Tell the first of `candidates` that fit: `MAX_NOTICES` of them, `MAX_CHARS` together, within `limit`.
+    """Tell the first of `candidates` that fit in `limit`: `MAX_NOTICES`, the run's own in `MAX_CHARS`.
 
     A first one that is longer than `MAX_CHARS` goes alone, if `limit` allows it, and a long table in parts.
     Of what is left, notices of low priority are summed up in a line that counts them, and the others wait.
@@ -55,16 +57,19 @@ def compose(candidates: Sequence[Notification], write: Write, *, limit: int) -> 
 
 def _fitting(candidates: Sequence[Notification], write: Write, limit: int) -> list[Told]:
     told: list[Told] = []
-    room = min(limit, MAX_CHARS)
+    room, own_room = limit, min(limit, MAX_CHARS)
     for candidate in candidates[:MAX_NOTICES]:
-        one = candidate if told else _shortened(candidate, write, room)
+        is_kept = candidate.notice_id is not None
+        space = room if is_kept else min(room, own_room)
+        one = candidate if told else _shortened(candidate, write, space)
         text = write(one)
-        if len(text) > (room if told else limit):
+        if len(text) > (space if told else limit):
             break
         told.append(Told(notification=one, text=text))
         if one is not candidate:
             break
         room -= len(text) + 1
+        own_room -= 0 if is_kept else len(text) + 1
     return told
 
 

@@ -78,6 +78,7 @@ def environment() -> _Environment:
         "severity_prefix": severity_prefix,
         "table": table,
         "repeated": repeated,
+        "seldom": seldom,
     }
     return made
 
@@ -157,3 +158,8 @@ def repeated(count: int, verb: str = "") -> str:
     if verb and count >= REPEATED:
         return f" {verb} {count} times:"
     return f" ({count}×)" if count > 1 else ""
+
+
+def seldom(events: Sequence[Shown]) -> list[Shown]:
+    """Return those that came so few times that each needs no line of its own."""
+    return [event for event in events if event.count < REPEATED]

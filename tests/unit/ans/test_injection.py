@@ -70,6 +70,17 @@ def test_two_thousand_characters_are_told_and_the_others_wait():
     assert "more: 2 to be told next" in injection.text
 
 
+def test_what_the_host_keeps_may_fill_all_that_a_point_takes():
+    """A note of the agent's own has an end: of long ones only one was told a turn."""
+    kept = [replace(made(1_900), notice_id=number) for number in range(6)]
+
+    injection = compose([made(900), *kept, made(900)], write, limit=9_500)
+
+    assert [each.notice_id for each in told(injection)] == [None, 0, 1, 2, 3]
+    assert len(injection.text) <= 9_500
+    assert "3 to be told next" in injection.text
+
+
 def test_of_what_is_left_the_unimportant_is_summed_up():
     """N-26: `12 tool success events`."""
     candidates = [made(5) for _ in range(MAX_NOTICES)] + [made(1, 1, 1, priority="low") for _ in range(4)]

@@ -153,3 +153,16 @@ async def test_what_the_host_keeps_comes_from_the_host_alone_after_a_failed_turn
     notices.begin_turn()
 
     assert await notices.drain("turn_start") == ""
+
+
+async def test_long_notes_are_told_in_few_turns(notices):
+    """Each is over after a day, and a group may have a turn a day: sixteen took sixteen turns."""
+    waiting, turns = {number: kept(number, f"{number} " + "x" * 1_900) for number in range(16)}, 0
+    while waiting:
+        notices.begin_turn(waiting.values())
+        await notices.drain("turn_start")
+        for told in notices.end_turn().told:
+            del waiting[told.id]
+        turns += 1
+
+    assert turns == 4

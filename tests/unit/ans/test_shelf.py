@@ -102,7 +102,7 @@ def test_a_template_of_the_group_is_for_its_own_subscribers_alone(own, shelves, 
     shipped = next(each for each in shelf.subscribers if each.id == "tool_failure")
 
     assert shelf.template_named(shelf.subscribers[-1]) == "mine\n"
-    assert (shelf.template_named(shipped) or "").startswith("{% if")
+    assert "tool_fail: " in (shelf.template_named(shipped) or "")
 
 
 @pytest.mark.parametrize(

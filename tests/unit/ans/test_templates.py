@@ -271,12 +271,20 @@ def test_how_often_it_came_is_said(count, line):
     )
 
 
-def test_how_often_is_a_column_of_a_table():
-    """N-21."""
-    text = shown("tool.call.failure", LINES["tool.call.failure"][0], teller("tool.call.failure"), 3, 1)
+def test_what_failed_often_has_a_line_of_its_own_beside_the_table_of_the_others():
+    """N-21: its count was a column of a table in which nothing stood out."""
+    payload, subscriber = LINES["tool.call.failure"][0], teller("tool.call.failure")
 
-    assert text.splitlines()[0] == "tool_fail[2]{tool_name,error_type,error_message,times}:"
-    assert text.splitlines()[1].endswith(",3")
+    assert shown("tool.call.failure", payload, subscriber, 1, 3, 2).splitlines() == [
+        "tool_fail: Read failed 3 times: execution_error - no such file",
+        "tool_fail[2]{tool_name,error_type,error_message,times}:",
+        "  Read,execution_error,no such file,1",
+        "  Read,execution_error,no such file,2",
+    ]
+    assert shown("tool.call.failure", payload, subscriber, 3, 1).splitlines() == [
+        "tool_fail: Read failed 3 times: execution_error - no such file",
+        "tool_fail: Read execution_error - no such file",
+    ]
 
 
 @pytest.mark.parametrize(
