@@ -1,67 +1,65 @@
-"""Read a point in time as an agent writes it. Pure: no words, no guessing."""
+"""Read a point in time as an agent writes it, by the one reader of times. Pure."""
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from agent_runner.wire import times
+from agent_runner.wire.times import Duration, Instant, Reason, Recurrence, Refusal, Shift
 from orchestrator.errors import BadTime
 
-_DURATION = re.compile(r"^(?:(\d{1,4})d)?(?:(\d{1,4})h)?(?:(\d{1,5})m(?:in)?)?(?:(\d{1,6})s)?$")
 FURTHEST = timedelta(days=3660)
-FURTHEST_YEARS = 11
+POLICY = times.Policy(days_ahead=FURTHEST.days)
+FORMS = "give an ISO time such as 2026-11-22T18:30, a duration such as 1h30m, or words such as 'tomorrow 9am'"
+_ANY_DAYS = 400_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
-    """Turn `2026-11-22T18:30`, with or without offset, or a duration like `1h30m` into epoch ms.
+    """Turn `2026-11-22T18:30`, with or without offset, `1h30m` or `tomorrow 9am` into epoch ms.
 
     A time without offset is read in `zone`; of the two it may mean when clocks go back, the first to come.
+    A day alone is 09:00.
 
     Raises:
-        BadTime: it is neither, does not exist on that day, is past, or lies more than ten years ahead.
+        BadTime: it is no time, does not exist on that day, is past, or lies more than ten years ahead.
     """
-    # In UTC: within one zone, Python compares what the clocks show, also where they go back.
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    due = _after(text.strip(), now) or _at(text.strip(), now, zone)
-    if due <= now:
-        raise BadTime(f"{_told(due, zone)} is past; it is {_told(now, zone)} now.")
-    if due - now > FURTHEST:
-        raise BadTime(f"{text} is more than ten years ahead.")
-    return round(due.timestamp() * 1000)
+    read = times.read(text, now=now, zone=zone, policy=POLICY)
+    match read:
+        case Refusal(reason=reason, at=at):
+            raise BadTime(_why(text, reason, at, now.astimezone(zone)))
+        case Instant(shift=Shift.SKIPPED):
+            raise BadTime(f"{text} does not exist in {zone.key}: the clocks skip it that day.")
+        case Recurrence():
+            raise BadTime(f"'{text}' comes again and again; {FORMS}.")
+        case _:
+            due_ms = round(read.at.timestamp() * 1000)
+    if due_ms <= now_ms:
+        raise BadTime(_why(text, Reason.PAST, read.at, now.astimezone(zone)))
+    return now_ms + _ms(read) if isinstance(read, Duration) and not read.days else due_ms
 
 
 def duration(text: str) -> timedelta | None:
     """Read `1h30m`, `90s`, `2d`; None when it is no duration."""
-    found = _DURATION.match(text.lower().replace(" ", ""))
-    if found is None or not any(found.groups()):
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    read = times.read(text, now=_EPOCH, zone=UTC, policy=times.Policy(days_ahead=_ANY_DAYS))
+    return timedelta(days=read.days) + read.elapsed if isinstance(read, Duration) else None
 
 
-def _after(text: str, now: datetime) -> datetime | None:
-    ahead = duration(text)
-    return None if ahead is None else now + ahead
+def _ms(read: Duration) -> int:
+    return round(read.elapsed / timedelta(milliseconds=1))
 
 
-def _at(text: str, now: datetime, zone: ZoneInfo) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise BadTime(
-            f"'{text}' is no time I can use: give an ISO time such as 2026-11-22T18:30"
-            " or a duration such as 1h30m."
-        ) from error
-    if abs(at.year - now.year) > FURTHEST_YEARS:
-        raise BadTime(f"{text} is more than ten years away.")
-    if at.tzinfo is not None:
-        return at.astimezone(UTC)
-    first, second = (at.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-    if first.astimezone(zone).replace(tzinfo=None) != at:
-        raise BadTime(f"{text} does not exist in {zone.key}: the clocks skip it that day.")
-    return first if first > now else second
-
-
-def _told(at: datetime, zone: ZoneInfo) -> str:
-    return at.astimezone(zone).isoformat(timespec="minutes")
+def _why(text: str, reason: Reason, at: datetime | None, now: datetime) -> str:
+    shown = text if len(text) <= times.MAX_CHARS else f"{text[: times.MAX_CHARS]}…"
+    match reason:
+        case Reason.PAST:
+            past = f"{at.isoformat(timespec='minutes')} is" if at else f"{shown} is"
+            return f"{past} past; it is {now.isoformat(timespec='minutes')} now."
+        case Reason.TOO_FAR:
+            return f"{shown} is more than ten years ahead."
+        case Reason.WHICH_HALF:
+            return f"'{shown}' could be morning or evening: write 9am or 21:00."
+        case _:
+            return f"'{shown}' is no time I can use: {FORMS}."

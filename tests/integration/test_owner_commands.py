@@ -81,7 +81,7 @@ def test_a_reminder_is_set_listed_moved_and_cancelled(andy, home):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("add", "family", "x", "--at", "yesterday"), "no time I can read"),
+        (("add", "family", "x", "--at", "yesterday"), "is past"),
         (("add", "family", "x", "--at", "2026-11-22T09:00"), "is past"),
         (("add", "family", " ", "--at", "1h"), "text is empty"),
         (("add", "nowhere", "x", "--at", "1h"), "no group 'nowhere'"),

@@ -50,7 +50,7 @@ def test_each_kind_has_one_form_and_a_first_due_time() -> None:
     [
         ("once", "2026-05-28T11:59", BadTime, "past"),
         ("once", "2026-05-28T03:00Z", BadTime, "past"),
-        ("once", "tomorrow", BadTime, "no time"),
+        ("once", "soon", BadTime, "no time"),
         ("once", "0s", BadTime, "past"),
         ("interval", "59999", BadSchedule, "60 s"),
         ("interval", "5m30", BadSchedule, "is none"),

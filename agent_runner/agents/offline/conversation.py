@@ -108,7 +108,7 @@ class Conversation:
     def keep(self, turn: int, before: Known, after: Known) -> None:
         """Note what is known after `turn`. Blocks; a disk that refuses costs the memory of a restart."""
         self._kept = _Kept(turn=turn, before=before, after=after)
-        if before == after and not self._path.exists():
+        if before == after:
             return
         try:
             write_whole(self._path, _adapter().dump_json(self._kept).decode())

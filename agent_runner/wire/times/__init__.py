@@ -19,10 +19,11 @@ from agent_runner.wire.times.model import (
     Refusal,
     Shift,
 )
-from agent_runner.wire.times.reader import Found, is_time, leading, read, trailing
+from agent_runner.wire.times.reader import MAX_CHARS, Found, is_time, leading, read, trailing
 from agent_runner.wire.times.saying import Language, say, say_day, say_moment
 
 __all__ = [
+    "MAX_CHARS",
     "AskHalf",
     "DateOnly",
     "Duration",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from itertools import pairwise
 
 from agent_runner.wire.times.model import Span
 
@@ -38,8 +39,8 @@ _NUMBERS_EN = {
 _NATIVE = ("한", "두", "세", "네", "다섯", "여섯", "일곱", "여덟", "아홉", "열", "열한", "열두")
 _SINO = "일이삼사오육칠팔구"
 _DAYS_KO = {"하루": 1, "이틀": 2, "사흘": 3, "나흘": 4, "닷새": 5, "열흘": 10}
-_NUMBER_EN = rf"(?:\d{{1,9}}(?:\.\d{{1,3}})?|(?:{'|'.join(sorted(_NUMBERS_EN, key=len, reverse=True))})\b)"
-NUMBER_KO = rf"(?:\d{{1,9}}(?:\.\d{{1,3}})?|{'|'.join(reversed(_NATIVE))}|[{_SINO}]?십[{_SINO}]?|[{_SINO}])"
+_NUMBER_EN = rf"(?:\d{{1,12}}(?:\.\d{{1,6}})?|(?:{'|'.join(sorted(_NUMBERS_EN, key=len, reverse=True))})\b)"
+NUMBER_KO = rf"(?:\d{{1,12}}(?:\.\d{{1,6}})?|{'|'.join(reversed(_NATIVE))}|[{_SINO}]?십[{_SINO}]?|[{_SINO}])"
 _UNIT_EN = r"(?:seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])"
 _PIECE_EN = rf"(?P<number>{_NUMBER_EN})\s*(?P<unit>(?:sec|min|hour|hr|day|week|[smhdw]))[a-z]*"
 _TIGHT_UNIT = r"(?:s(?:ecs?)?|m(?:ins?)?|h(?:rs?)?|d|w)"
@@ -77,8 +78,9 @@ def _sino(word: str) -> int:
 
 
 def _added(pieces: list[tuple[float, str]]) -> Span | None:
-    """Add up amounts with their units; None where a unit comes twice."""
-    if len({unit for _, unit in pieces}) < len(pieces):
+    """Add up amounts with their units; None unless each unit is smaller than the one before."""
+    sizes = [_SECONDS[unit] if unit in _SECONDS else _DAYS[unit] * 86_400 for _, unit in pieces]
+    if any(size <= smaller for size, smaller in pairwise(sizes)):
         return None
     days, seconds = 0, 0.0
     for amount, unit in pieces:

@@ -217,7 +217,7 @@ def _every_weekday_ko(match: re.Match[str]) -> Parts:
     return Parts(repeat=Repeat(weekdays=tuple(sorted({_WEEKDAYS_KO.index(day) for day in named}))))
 
 
-_CLOCK_DIGITS = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?"
+_CLOCK_DIGITS = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d{1,6})?)?"
 
 FORMS: tuple[Form, ...] = (
     Form(

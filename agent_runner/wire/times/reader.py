@@ -302,7 +302,7 @@ def _hour_in(half: Half, hour: int) -> int:
     hours = _HOURS[half]
     if hour in hours:
         return hours[hour]
-    if hour > _NOON and hour in hours.values():
+    if hour > _NOON and hour in hours.values() and half not in (Half.AM, Half.PM):
         return hour
     raise _Refused(Reason.NO_SUCH_TIME if hour > _NOON or hour == 0 else Reason.WHICH_HALF)
 

@@ -1,6 +1,6 @@
-"""Read a time or a day as people and models write it. Pure; whole texts only, and no guessing.
+"""Read a time or a day as people and models write it, by the one reader of times. Pure.
 
-A local time that the clocks skip lies as much later; one that they show twice is the first.
+A local time that the clocks skip lies as much later; one that they show twice is the first to come.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
+from agent_runner.wire import times
+from agent_runner.wire.times import DateOnly, Duration, Instant, Reason, Refusal
 from orchestrator.dashboard.models import Deadline
 from orchestrator.dashboard.results import Refused
-from orchestrator.dashboard.words import when_words
 
 FURTHEST = timedelta(days=5 * 366)
 GRACE_MS = 60_000
@@ -25,10 +26,11 @@ FORMS = (
     "'in 2 hours 30 minutes', 'tomorrow 9am', 'today 18:00', 'next monday', '내일 오전 9시' or '2시간 후'"
 )
 
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_MOMENT = re.compile(
-    r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s?(Z|[+-]\d{2}:?\d{2})?", re.ASCII
+POLICY = times.Policy(
+    default_clock=DAY_STARTS, is_next_weekday_next_week=True, takes_past=True, days_ahead=FURTHEST.days
 )
+"""What the dashboard decides about times: `agent_runner.wire.times` reads them."""
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +48,18 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> Point:
     Raises:
         Refused: UNPARSEABLE_TIME, or TOO_FAR beyond five years.
     """
-    said = " ".join(text.strip().split())
     now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone)
-    point = _iso(said, zone) or _words(said, now, zone)
-    if point is None:
-        raise Refused("UNPARSEABLE_TIME", f"'{_short(text)}' is no time I can read: {FORMS}.")
-    if abs(point.at_ms - now_ms) > FURTHEST / timedelta(milliseconds=1):
-        raise _too_far(text)
-    return point
+    read = times.read(text, now=now, zone=zone, policy=POLICY)
+    is_iso = _ISO.match(text.strip()) is not None
+    match read:
+        case DateOnly(day=day, at=at):
+            return Point(at_ms=_ms(at), day=day, is_iso=is_iso)
+        case Instant(at=at) | Duration(at=at):
+            return Point(at_ms=_ms(at), is_iso=is_iso)
+        case Refusal(reason=Reason.TOO_FAR):
+            raise Refused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
+        case _:
+            raise Refused("UNPARSEABLE_TIME", f"'{_short(text)}' is no time I can read: {FORMS}.")
 
 
 def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> Point:
@@ -102,63 +108,8 @@ def shown(at_ms: int, zone: ZoneInfo) -> str:
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%Y-%m-%d %H:%M")
 
 
-def _iso(said: str, zone: ZoneInfo) -> Point | None:
-    try:
-        if _DAY.fullmatch(said):
-            day = date.fromisoformat(said)
-            return Point(at_ms=local_ms(datetime.combine(day, DAY_STARTS), zone), day=day, is_iso=True)
-        found = _MOMENT.fullmatch(said.upper())
-        if found is None:
-            return None
-        return Point(at_ms=_moment_ms(found, zone), is_iso=True)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _moment_ms(found: re.Match[str], zone: ZoneInfo) -> int:
-    at = datetime.fromisoformat(f"{found[1]}T{found[2]}{found[3] or ''}")
-    return local_ms(at, zone) if at.tzinfo is None else round(at.timestamp() * 1000)
-
-
-def _words(said: str, now: datetime, zone: ZoneInfo) -> Point | None:
-    if len(said) > MAX_CHARS:
-        return None
-    try:
-        words = when_words.read(said.casefold())
-        return None if words is None else _point(words, now, zone)
-    except OverflowError as error:
-        raise _too_far(said) from error
-
-
-def _point(words: when_words.Words, now: datetime, zone: ZoneInfo) -> Point | None:
-    if words.days_ahead is not None or words.elapsed is not None:
-        return _ahead(words, now, zone)
-    day = words.day(now.date())
-    clock = words.clock
-    if day is None and clock is not None:
-        today = local_ms(datetime.combine(now.date(), clock), zone)
-        if today >= now.timestamp() * 1000:
-            return Point(at_ms=today)
-        return Point(at_ms=local_ms(datetime.combine(now.date() + timedelta(days=1), clock), zone))
-    if day is None:
-        return None
-    at_ms = local_ms(datetime.combine(day, clock or DAY_STARTS), zone)
-    return Point(at_ms=at_ms, day=None if clock else day)
-
-
-def _ahead(words: when_words.Words, now: datetime, zone: ZoneInfo) -> Point:
-    """Days and weeks keep what the clocks show; hours and less are time that goes by."""
-    day = now.date() + timedelta(days=words.days_ahead or 0)
-    start = now if words.days_ahead is None else _at_clock(day, now, zone)
-    return Point(at_ms=round((start.timestamp() + (words.elapsed or timedelta()).total_seconds()) * 1000))
-
-
-def _at_clock(day: date, now: datetime, zone: ZoneInfo) -> datetime:
-    return datetime.fromtimestamp(local_ms(datetime.combine(day, now.time()), zone) / 1000, zone)
-
-
-def _too_far(text: str) -> Refused:
-    return Refused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
+def _ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What each reader of times takes today, phrase by phrase, and what the one reader makes of it."""
+"""What each reader of times took, phrase by phrase, and what the one reader makes of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.scheduler.when import point_ms
 SEOUL = ZoneInfo("Asia/Seoul")
 NOW = datetime(2026, 11, 22, 9, 20, tzinfo=SEOUL)
 NOW_MS = int(NOW.timestamp() * 1000)
-ROWS = json.loads(Path(__file__).with_name("callers_today.json").read_text())
+ROWS = json.loads(Path(__file__).with_name("callers_before.json").read_text())
 
 
 def shown(at_ms: int) -> str:
@@ -48,11 +48,27 @@ def loop(text: str) -> str | None:
     return None if asked is None else f"{asked.ms // 1000} s"
 
 
+CHANGED = {"2026-12-01": {"reminder": "2026-12-01 09:00"}}
+"""A day alone is 09:00 everywhere: reminders took midnight."""
+
+
 @pytest.mark.parametrize("row", ROWS, ids=[row["phrase"] for row in ROWS])
-def test_each_caller_takes_what_the_table_says(row: dict[str, str | None]) -> None:
+def test_each_caller_takes_what_it_took_before_it_had_the_one_reader(row: dict[str, str | None]) -> None:
     text = str(row["phrase"])
     callers = {"reminder": reminder(text), "dashboard": dashboard(text), "loop": loop(text)}
-    assert callers == {name: row[name] for name in callers}
+    before = {name: row[name] for name in callers if row[name]} | CHANGED.get(text, {})
+    assert {name: callers[name] for name in before} == before
+
+
+def test_what_one_caller_takes_all_take() -> None:
+    refused = [
+        row["phrase"] for row in ROWS if reminder(row["phrase"]) is None or dashboard(row["phrase"]) is None
+    ]
+    asked_about = [row["phrase"] for row in ROWS if str(row["reader"]).startswith(("refused", "every"))]
+    assert refused == asked_about
+    for row in ROWS:
+        at = reminder(row["phrase"])
+        assert at is None or at == str(dashboard(row["phrase"])).replace("(", "").replace(")", "")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["phrase"] for row in ROWS])
