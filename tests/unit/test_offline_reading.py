@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runner.agents.offline import texts
+from agent_runner.agents.offline import reading, texts
 from agent_runner.agents.offline.checklists import Fault
 from agent_runner.agents.offline.intents import ROWS, Wish
 from agent_runner.agents.offline.reading import MAX_CHARS, read
@@ -157,6 +157,8 @@ def test_a_time_that_could_mean_something_else_is_asked_about(text: str) -> None
         ("what time is it?", "지금 몇 시야?", "time"),
         ("what day is today", "오늘 며칠", "day"),
         ("yes", "네", "yes"),
+        ("yes, it's done", "네 다 했어요", "yes"),
+        ("Done!", "끝났어", "yes"),
         ("not yet", "아직요", "no"),
         ("never mind", "됐어", "never_mind"),
         ("list reminders", "알림 목록", "show_reminders"),
@@ -230,6 +232,7 @@ def test_both_languages_wish_the_same(english: str, korean: str, wish: str) -> N
         ("what's the weather tomorrow?", 'unknown text="whats the weather tomorrow?"'),
         ("내일 날씨 알려줘", "unknown text=내일 날씨 알려줘"),
         ("what did we pay?", "unknown text=what did we pay?"),
+        ("well done", "unknown text=well done"),
         ("battery 200%", "unknown text=battery 200%"),
     ],
 )
@@ -243,6 +246,23 @@ def test_hangul_typed_in_pieces_is_read_like_any_other() -> None:
 
 def test_what_is_too_long_for_patterns_is_left_to_a_model() -> None:
     assert [wish.intent for wish in read("remind me in 5 minutes to " + "x" * MAX_CHARS)] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    "piece", ["show todo and ", "추가하고 ", "add milk and remind me at 5pm to x, ", "a, ", "and "]
+)
+def test_a_heap_of_joiners_is_not_cut_everywhere(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def counted(text: str) -> Wish | None:
+        nonlocal looks
+        looks += 1
+        return one_of(text)
+
+    one_of = reading.one
+    monkeypatch.setattr(reading, "one", counted)
+    assert read((piece * MAX_CHARS)[:MAX_CHARS])
+    assert looks < 500, "each look is a walk through the whole table"
 
 
 PIECES = st.sampled_from(

@@ -109,8 +109,8 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "yes",
-        en=r"(?:yes|yep|yeah|yup|y|sure|ok|okay|of\s+course|right|it\s+is|yes,?\s+(?:it\s+is|please|done))(?:\s+it\s+is)?",
-        ko=r"(?:네|넵|예|응|웅|그래|어|맞아|맞아요|좋아|좋아요|ㅇㅇ|ㅇㅋ|네\s*(?:다\s*)?(?:했어요|끝났어요))",
+        en=r"(?:(?:yes|yep|yeah|yup|y|sure|ok|okay|of\s+course|right)?(?:,?\s*(?:it(?:'s|\s+is)|all|already))?(?:\s*done)?)",
+        ko=r"(?:네|넵|예|응|웅|그래|어|맞아|맞아요|좋아|좋아요|ㅇㅇ|ㅇㅋ|(?:네\s*)?(?:다\s*)?(?:했어요?|끝났어요?))",
     ),
     Row(
         "no",
@@ -400,7 +400,7 @@ ROWS: tuple[Row, ...] = (
             rf"{_DONE}\s+(?P<item>\S.*)\s+(?:on|in|from|off)\s+{_LIST}",
             rf"{_DONE}\s+(?:with\s+)?{_NO}(?P<item>\S.*)",
             rf"mark\s+{_NO}(?P<item>\S.*?)\s+(?:as\s+)?(?:done|finished|complete)",
-            rf"{_NO}(?P<item>(?!what|which|how|who|it\b|that\b)\S.*?)\s+(?:is\s+|are\s+)?(?:done|finished)",
+            rf"{_NO}(?P<item>(?!what|which|how|who|it\b|that\b|well\b|all\b)\S.*?)\s+(?:is\s+|are\s+)?(?:done|finished)",
         ),
         ko=(
             rf"{_LIST_KO}(?:에서|의)?\s+(?P<item>\d+)\s*번?\s*(?:완료|끝|체크){_DO}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import islice
 
 from agent_runner.agents.offline import wording
 from agent_runner.agents.offline.intents import ROWS, TIMES, TODO, Row, Wish
@@ -34,10 +35,13 @@ _JOINER = re.compile(
 )
 _COMMAND = re.compile(
     r"(?:please\s+)?(?:add|put|remind|show|list|cancel|delete|remove|done|finish|mark|todo|to-do|set|wake|what|what's"
-    r"|send|create|make|new|clear|empty|tell|register|unregister|start|start|timer|note|remember|in\s+\S+\s+\S+,?\s+remind)\b"
-    r"|[^A-Za-z]*[가-힣].*(?:줘|줘요|주세요|추가|완료|취소|삭제|보여|뭐\s*있어\??|했어)$",
-    re.IGNORECASE | re.DOTALL,
+    r"|send|create|make|new|clear|empty|tell|register|unregister|start|timer|note|remember"
+    r"|in\s+\S+\s+\S+,?\s+remind)\b",
+    re.IGNORECASE,
 )
+_COMMAND_KO = ("줘", "줘요", "주세요", "추가", "완료", "취소", "삭제", "보여", "뭐 있어", "뭐있어", "했어")
+MAX_CUTS = 100
+"""A line with more joiners is one request, or none that is understood."""
 _KOREAN_AND = re.compile(
     r"(?P<verb>(?:추가|등록|취소|삭제|완료|정리)(?:해)?|알려|보내|깨워)\s*(?:주|하)?고\s+"
 )
@@ -133,8 +137,7 @@ def _adding(language: Language, entries: list[str], name: str) -> Wish:
 
 
 def _known(text: str) -> bool:
-    found = one(text)
-    return found is not None and _COMMAND.match(text) is not None
+    return _is_command(text) and one(text) is not None
 
 
 def _line(text: str) -> list[Wish]:
@@ -142,19 +145,28 @@ def _line(text: str) -> list[Wish]:
     whole = one(text)
     if whole is not None and whole.intent == "echo":
         return [whole]
-    for left, right in _cuts(text):
+    every = list(islice(_cuts(text), MAX_CUTS))
+    cuts = [(left, right) for left, right in every if _is_command(right)]
+    if len(cuts) > MAX_WISHES or (len(every) == MAX_CUTS and whole is None):
+        return [_unknown(text)]
+    for left, right in cuts:
         if _known(right) and (known := _line(left)) and all(wish.intent != "unknown" for wish in known):
             return [*known, *_line(right)]
     if whole is not None:
         return wording.expanded(whole)
-    for left, right in reversed(list(_cuts(text))):
-        first = one(left)
-        if first is not None and _COMMAND.match(left) and not _goes_on(right):
+    for left, right in reversed(every):
+        first = one(left) if _is_command(left) and not _goes_on(right) else None
+        if first is not None:
             return [*wording.expanded(first), *_line(right)]
-    for left, right in _cuts(text):
+    for left, right in cuts:
         if _known(right):
             return [*_offers(left), *_line(right)]
     return _offers(text)
+
+
+def _is_command(text: str) -> bool:
+    """Whether a text begins, or in Korean ends, as what asks for something does."""
+    return _COMMAND.match(text) is not None or text.rstrip(" .!?~").endswith(_COMMAND_KO)
 
 
 def _goes_on(right: str) -> bool:
