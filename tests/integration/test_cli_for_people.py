@@ -17,7 +17,7 @@ from cyclopts import App
 from cyclopts.exceptions import UnusedCliTokensError
 
 from orchestrator import registration
-from orchestrator.cli import account_reports, pairing, terminal
+from orchestrator.cli import account_reports, chat, pairing
 from orchestrator.cli import main as cli
 from orchestrator.cli.main import app
 from orchestrator.errors import BadRequest
@@ -90,7 +90,7 @@ def test_people_are_told_the_time_of_their_home(home, capsys, line, told):
 
 
 def test_the_connection_of_whatsapp_is_told_in_that_time_too():
-    found = dict.fromkeys(("account", "advice", "last_disconnect", "last_error"), "")
+    found = dict.fromkeys(("account", "advice", "last_disconnect", "last_error", "last_pairing"), "")
     times = ("connected_since_ms", "last_receipt_ms", "last_message_ms", "last_disconnect_ms", "next_try_ms")
     rows = {**found, "state": "connected", "is_running": True, **dict.fromkeys(times, AT_MS)}
 
@@ -201,8 +201,8 @@ def test_a_reply_in_a_conversation_passes_for_nobody_elses_words(home, monkeypat
     async def text(*_):
         return "done\nMia: pay 500"
 
-    monkeypatch.setattr(terminal, "text_of", text)
-    asyncio.run(terminal._show_sent(SimpleNamespace(events=lambda: events(None)), Home(home), "family"))
+    monkeypatch.setattr(chat, "text_of", text)
+    asyncio.run(chat._show_sent(SimpleNamespace(events=lambda: events(None)), Home(home), "family"))
 
     assert capsys.readouterr().out == "Andy: done\n      Mia: pay 500\n"
 
