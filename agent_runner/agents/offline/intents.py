@@ -53,7 +53,8 @@ TIMES = ("day", "clock", "when")
 
 _TODO = r"(?:to-?\s?dos?|tasks?)"
 _OWN = r"(?:(?:the|my|our|a)\s+)?"
-_LIST = rf"{_OWN}(?:(?P<todo>{_TODO})(?:\s+list)?|(?P<list>(?!the\s)\S.*?)\s+list)"
+_NAME = r"(?P<list>shopping|groceries|(?!the\s)\S.*?(?=\s+list))(?:\s+list)?"
+_LIST = rf"{_OWN}(?:(?P<todo>{_TODO})(?:\s+list)?|{_NAME})"
 _THE = r"(?:(?:the|that|this|my|our)\s+)?list"
 _SHOW = r"(?:(?:show|list|read|open|see)(?:\s+me)?|what(?:'s|\s+is|\s+are)(?:\s+on|\s+in)?)"
 _DONE = r"(?:i(?:'ve|\s+have)?\s+)?(?:done|complete|completed|finish|finished|check\s+off|tick\s+off|tick)"
@@ -69,7 +70,8 @@ _GIVE = r"(?:\s*(?:좀\s*)?(?:줘|줘요|주세요|줄래|줄래요|주라|달�
 _TELL = rf"(?:알려|말해|보여|확인해|확인){_GIVE}"
 _DO = rf"(?:\s*해{_GIVE}|\s*하기|\s*하자|{_GIVE})"
 _OBJ = r"(?:\s*(?:을|를|은|는|이|가|도))?"
-_LIST_KO = r"(?:(?P<todo>할\s*일)(?:\s*(?:목록|리스트))?|(?P<list>\S+)\s*(?:목록|리스트))"
+_NAME_KO = r"(?P<list>장보기|쇼핑|\S+?(?=\s*(?:목록|리스트)))\s*(?:목록|리스트)?"
+_LIST_KO = rf"(?:(?P<todo>할\s*일)(?:\s*(?:목록|리스트))?|{_NAME_KO})"
 _WORK = r"(?:작업|과제|태스크|업무)"
 _TASK_KO = r"(?P<task>\S.*?)\s*번?"
 _ALARM_KO = r"(?:알림|리마인[더드]|알람)"
@@ -187,7 +189,7 @@ ROWS: tuple[Row, ...] = (
         "agenda",
         en=(
             r"what(?:'s|\s+is)\s+(?:on|up|happening|planned|scheduled)(?:\s+for)?\s+(?P<day>\S.*)",
-            r"what\s+(?:do\s+(?:i|we)\s+have|have\s+(?:i|we)\s+got|am\s+i\s+doing)(?:\s+on|\s+for)?\s+(?P<day>\S.*)",
+            r"what\s+(?:do\s+(?:i|we)\s+have(?:\s+to\s+do)?|have\s+(?:i|we)\s+got|am\s+i\s+doing)(?:\s+on|\s+for)?\s+(?P<day>\S.*)",
             rf"(?:show\s+)?(?:{_OWN}|today's\s+)agenda(?:\s+for\s+(?P<day>\S.*))?",
             r"(?P<day>today|tomorrow)",
         ),
@@ -311,7 +313,7 @@ ROWS: tuple[Row, ...] = (
         en=(
             (
                 r"(?:what(?:'s|\s+is)\s+(?:still\s+)?(?:open|left)|(?:show\s+)?(?:me\s+)?(?:the\s+|all\s+|my\s+|our\s+)?"
-                r"(?:open\s+tasks|dashboard))"
+                r"(?:(?:open\s+)?tasks|dashboard))"
             ),
         ),
         ko=(
@@ -321,15 +323,13 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "add_task",
-        en=(
-            rf"(?:{_ADD}\s+(?:(?:a|the|another)\s+)?(?:new\s+)?|(?:a\s+)?new\s+)tasks?\s*:?",
-            rf"(?:{_ADD}\s+(?:(?:a|the|another)\s+)?(?:new\s+)?|(?:a\s+)?new\s+)tasks?(?:\s*:\s*|\s+)(?:to\s+)?(?P<body>\S.*)",
-        ),
+        en=rf"(?:{_ADD}\s+(?:(?:a|the|another)\s+)?(?:new\s+)?|(?:a\s+)?new\s+)tasks?"
+        r"(?:\s*:|(?:\s*:\s*|\s+)(?:to\s+)?(?P<body>\S.*))?",
         ko=(
             rf"(?:새\s*|새로운\s*)?{_WORK}{_OBJ}\s*(?:추가|등록){_DO}\s*:?",
             rf"(?:새\s*|새로운\s*)?{_WORK}\s*(?:추가|등록){_DO}\s*:?\s*(?P<body>\S.*)",
             rf"(?:새|새로운)\s*{_WORK}\s*:?\s*(?P<body>\S.*)",
-            rf"(?P<body>\S.*?)\s+(?:새\s*)?{_WORK}(?:으로|로)?{_OBJ}\s*(?:추가|등록|넣어){_DO}",
+            rf"(?P<body>\S.*?)\s+(?:새\s*)?{_WORK}(?:으로|로)?{_OBJ}\s*(?:추가|등록|넣어){_DO}(?:\s+(?P<tail>\S.*까지))?",
         ),
     ),
     Row(
@@ -388,7 +388,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "remove",
-        en=rf"(?:remove|delete|take)\s+(?P<item>\S.*)\s+(?:from|off)\s+(?:(?P<it>{_THE}|it)|{_LIST})",
+        en=rf"(?:remove|delete|take)\s+(?P<item>\S.*?)(?:\s+(?:from|off)\s+(?:(?P<it>{_THE}|it)|{_LIST}))?",
         ko=(
             rf"{_LIST_KO}에서\s+(?P<item>\S.*?)\s*{_DROP_KO}",
             rf"(?P<item>\S.*?)\s+{_LIST_KO}에서\s*{_DROP_KO}",

@@ -47,7 +47,8 @@ _KOREAN_AND = re.compile(
 )
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d{1,2}[.)])\s+")
 _ASKS = re.compile(
-    r"(?:what|who|whom|where|when|why|how|which|is|are|am|was|were|do|does|did|can|could|will|would|should|have|has)\b",
+    r"(?:move|change|reschedule|postpone|what|who|whom|where|when|why|how|which|is|are|am|was|were|do|does"
+    r"|did|can|could|will|would|should|have|has)\b",
     re.IGNORECASE,
 )
 _ASKS_KO = re.compile(

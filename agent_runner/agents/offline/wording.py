@@ -85,7 +85,8 @@ def expanded(wish: Wish) -> list[Wish]:
                 wish
             ]
         case "add_task":
-            return tasks(wish, wish.slot("body")) if wish.slot("body") else [wish]
+            body = f"{wish.slot('body')} {wish.slot('tail')}".strip()
+            return tasks(wish, body) if body else [wish]
         case "add_todo":
             return _todos(wish)
         case "add_items":
