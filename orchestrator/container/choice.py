@@ -64,8 +64,8 @@ class Chosen:
             await asyncio.to_thread(self.firewall.apply, ports)
         except FirewallOutOfReach as error:
             say(
-                "⚠️  Agents reach whatever this machine serves on addresses other than 127.0.0.1:"
-                f" its firewall cannot be set ({error}). See 'andy doctor'."
+                "⚠️  Agents may reach what this machine serves on addresses other than 127.0.0.1: Andy cannot"
+                f" set its firewall ({error}). 'andy doctor' shows what root may type instead."
             )
 
     async def open_host(self) -> None:
