@@ -161,7 +161,7 @@ async def test_a_container_has_every_restriction(bench, tmp_path):
         seen = await asyncio.to_thread(bench.client.inspect_container, container.ref)
 
     host, config = seen["HostConfig"], seen["Config"]
-    assert seen["Name"] == "/andy-family-r-1"
+    assert seen["Name"] == "/andy-r-1"
     assert config["User"] == "1000:1000"
     assert config["Labels"]["andy.install"] == bench.install
     assert (config["Labels"]["andy.group"], config["Labels"]["andy.run"]) == ("family", "r:1")
