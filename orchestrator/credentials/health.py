@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -26,6 +27,8 @@ from orchestrator.store.model_refusals import OWN_CHOICE, Refusal
 log = structlog.get_logger(__name__)
 
 PROBE_EVERY_MS = 60_000
+LOOK_SECONDS = 5.0
+"""A turn that may be turned away waits no longer for the host's own request: all others wait behind it."""
 _FOR_THE_TURN = "the model service refuses its questions."
 
 ModelOf = Callable[[Folder, TurnKind | None], Awaitable[str | None]]
@@ -48,7 +51,6 @@ class _Probed:
 
     key: _Key
     model: str | None
-    error: ModelError | None
     at_ms: int
 
 
@@ -106,13 +108,12 @@ class ModelHealth:
 
     async def refusal(self, model: str | None) -> Refusal | None:
         """Return why a turn for a model would be refused now, or None. May ask the service first."""
-        key = await asyncio.to_thread(self._key)
-        if key is None:
+        if await asyncio.to_thread(self._key) is None:
             await self._begin(ModelError.NO_KEY, None, status=None)
-        elif any(one.cause is ModelError.NO_KEY for one in self._open):
-            await self._end([one for one in self._open if one.cause is ModelError.NO_KEY])
-        if self._blocking(model) is not None and key is not None:
-            await self._look_again()
+        elif self._blocking(model) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._look_again()
         return self._blocking(model)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
@@ -171,6 +172,8 @@ class ModelHealth:
 
     async def _look_again(self) -> None:
         """Ask once for each model that is refused, or for any, if nobody has just done so."""
+        if await asyncio.to_thread(self._key) is not None:
+            await self._end([one for one in self._open if one.cause is ModelError.NO_KEY])
         models = {one.model or None for one in self._open if one.cause is not ModelError.NO_KEY}
         for model in sorted(models, key=str):
             await self._look(model)
@@ -183,9 +186,9 @@ class ModelHealth:
             is_fresh = last is not None and 0 <= now_ms - last.at_ms < PROBE_EVERY_MS
             if key is None or (is_fresh and last is not None and (last.key, last.model) == (key, model)):
                 return
+            self._probed = _Probed(key=key, model=model, at_ms=now_ms)  # also where nobody waits for the end
             answered = await self._probe(model)
             error = answered.error
-            self._probed = _Probed(key=key, model=model, error=error, at_ms=now_ms)
             log.info("model.probed", model=model, status=answered.status, error=error and error.value)
             if error is ModelError.OUTAGE:
                 return

@@ -130,7 +130,7 @@ POLICIES = (
         " AND NOT EXISTS (SELECT 1 FROM checkpoints AS c WHERE c.turn_id = turns.id)"
         " AND NOT EXISTS (SELECT 1 FROM worker_cycles AS w WHERE w.turn_id = turns.id)"
         " AND NOT EXISTS (SELECT 1 FROM cycles AS c WHERE c.turn_id = turns.id)",
-        removed_with_it=("dashboard_seen", "dashboard_views", "turn_stops"),
+        removed_with_it=("dashboard_seen", "dashboard_views", "turn_stops", "turn_outages"),
     ),
     Policy(
         table="runs",

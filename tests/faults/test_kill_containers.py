@@ -12,6 +12,7 @@ import docker
 import pytest
 from docker.errors import APIError
 
+from orchestrator import failures
 from orchestrator.container.docker_client import ALREADY_SO
 from tests.fakes import own_engine
 from tests.fakes.andy_process import until
@@ -122,6 +123,14 @@ def test_an_engine_that_breaks_off_and_comes_back_costs_no_answer(tmp_path: Path
         until(
             lambda: andy.rows("SELECT 1 FROM turns WHERE reason = 'Docker does not answer.'"),
             what="the group without a container has felt it",
+        )
+        assert andy.listed("status")["engine"] is False
+        until(
+            lambda: andy.rows(
+                "SELECT 1 FROM outbox WHERE group_folder = 'two' AND text = ?",
+                failures.WAITING[failures.Outage.ENGINE],
+            ),
+            what="who waits is told",
         )
         assert andy.say("echo one1", group="one", wait=0)["outcome"] in ("queued", "running")
         relay.come_back()

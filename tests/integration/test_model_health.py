@@ -13,6 +13,7 @@ import pytest
 from agent_runner.wire.frames import TurnEnd
 from orchestrator import availability, failures
 from orchestrator.availability import Availability
+from orchestrator.credentials import health
 from orchestrator.credentials.exchange import Answered, RunIdentity
 from orchestrator.credentials.health import ModelHealth
 from orchestrator.credentials.limits import Limits
@@ -335,3 +336,33 @@ async def test_a_service_that_takes_a_question_and_says_nothing_is_an_outage(hou
     assert (turn.state, turn.attempt) == (TurnState.QUEUED, 1)
     (outage,) = await house.household.rows("SELECT * FROM turn_outages")
     assert outage["since_ms"] < house.household.clock.now_ms(), "it waits since it has asked"
+
+
+async def test_a_turn_that_has_met_an_outage_can_be_removed_with_its_rows(house: House) -> None:
+    turn, _ = await house.begin()
+    await house.ask(OVERLOADED)
+    async with house.household.database.transaction() as tx:
+        await tx.execute("UPDATE messages SET turn_id = NULL, ignored_reason = 'x'")
+        await tx.execute("DELETE FROM turns WHERE id = ?", (turn.id,))
+    assert await house.household.rows("SELECT * FROM turn_outages") == []
+
+
+async def test_a_service_that_is_silent_when_it_is_asked_again_is_asked_once_a_minute(house: House) -> None:
+    await house.refuse()
+    house.household.clock.pass_ms(MINUTE_MS)
+    house.api.probe = Hang()
+    assert [(await house.turn_away())[0] for _ in range(3)] == [True] * 3
+    assert len(house.api.probes) == 2
+
+
+async def test_a_key_that_is_there_at_last_is_noticed_without_a_question(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "PROBE_EVERY_MS", 10)
+    (house.served.home / ".env").write_text("")
+    assert (await house.turn_away())[0]
+    (house.served.home / ".env").write_text("ANTHROPIC_API_KEY=sk-ant-api03-at-last\n")
+    looking = asyncio.create_task(house.health.run(), name="model-health")
+    await until(lambda: house.health.refusals == [], "the refusal is over")
+    looking.cancel()
+    assert (await house.told("main"))[-1] == failures.WORKS_AGAIN

@@ -18,7 +18,7 @@ CREATE UNIQUE INDEX model_refusals_open ON model_refusals (coalesce(model, '*'))
 
 -- A turn that waits for what is down or overloaded: since when, and when its chat was told.
 CREATE TABLE turn_outages (
-    turn_id  INTEGER PRIMARY KEY REFERENCES turns (id),
+    turn_id  INTEGER PRIMARY KEY REFERENCES turns (id) ON DELETE CASCADE,
     cause    TEXT NOT NULL CHECK (cause IN ('model', 'engine')),
     since_ms INTEGER NOT NULL,
     told_ms  INTEGER
