@@ -31,15 +31,9 @@ def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = F
 
 
 def is_called(text: str, group: Group, *, name: str) -> bool:
-    """Tell whether `@name` or the group's own trigger is in the text.
-
-    A trigger of the group that is an ordinary word calls only as the first one.
-    """
-    text = _composed(text)
-    if _at_start(group, name).match(text):
-        return True
-    signs = [call for call in _calls(group, name) if not call[:1].isalnum()]
-    return re.search(_BEFORE + _either(signs) + _AFTER, text, re.IGNORECASE) is not None
+    """Tell whether `@name` or the group's own trigger is anywhere in the text, as a word of its own."""
+    call = f"{_BEFORE}{_either(group, name)}{_AFTER}"
+    return re.search(call, _composed(text), re.IGNORECASE) is not None
 
 
 def without_trigger(text: str, group: Group, *, name: str) -> str:
@@ -52,14 +46,11 @@ def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", text.strip())
 
 
-def _calls(group: Group, name: str) -> list[str]:
+def _either(group: Group, name: str) -> str:
     calls = [_composed(call) for call in (f"@{name}", group.trigger or "")]
-    return sorted(filter(None, calls), key=len, reverse=True)
-
-
-def _either(calls: list[str]) -> str:
-    return f"(?:{'|'.join(re.escape(call) for call in calls)})"
+    longest_first = sorted(filter(None, calls), key=len, reverse=True)
+    return f"(?:{'|'.join(re.escape(call) for call in longest_first)})"
 
 
 def _at_start(group: Group, name: str) -> re.Pattern[str]:
-    return re.compile(rf"^{_either(_calls(group, name))}{_AFTER}{_VOCATIVE}", re.IGNORECASE)
+    return re.compile(rf"^{_either(group, name)}{_AFTER}{_VOCATIVE}", re.IGNORECASE)

@@ -87,8 +87,10 @@ def test_a_groups_own_trigger_ends_like_a_word(text):
     assert reason(text, a_group(trigger="!ask")) == NO_TRIGGER
 
 
-@pytest.mark.parametrize(("text", "is_call"), [("bot, hi", True), ("I saw a bot", False), ("robot", False)])
-def test_a_groups_own_trigger_that_is_a_word_calls_only_at_the_start(text, is_call):
+@pytest.mark.parametrize(
+    ("text", "is_call"), [("bot, hi", True), ("what now, bot?", True), ("robot", False), ("bots", False)]
+)
+def test_a_groups_own_trigger_calls_as_a_word_of_its_own(text, is_call):
     assert (reason(text, a_group(trigger="bot")) is None) is is_call
 
 
