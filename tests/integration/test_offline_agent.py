@@ -14,6 +14,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from agent_runner.agents.offline import OfflineAgent
+from agent_runner.agents.offline.intents import ECHO
 from agent_runner.ans.event import Event
 from agent_runner.ans.noticing import Noticing
 from agent_runner.host import Host
@@ -351,6 +352,8 @@ async def test_in_main_the_mend_is_said_once_a_day(open_chat: Open) -> None:
 async def test_a_task_is_answered_and_other_turns_end_in_silence(open_chat: Open) -> None:
     async with open_chat() as chat:
         assert await chat.say(kind="task", prompt="echo good morning") == "good morning"
+        repeated = "⏰ Reminder for Min: call mum, then rest."
+        assert await chat.say(kind="task", prompt=ECHO + repeated) == repeated
         assert await chat.say(kind="worker", prompt="look at the tasks") == ""
         assert await chat.say(kind="auto", prompt="you are free") == ""
 
