@@ -61,7 +61,8 @@ def test_status_tells_what_runs(tmp_path: Path) -> None:
         andy.say("echo hello")
         andy.say("remind me in 2 hours to stretch")
         found = andy.listed("status")
-        assert found["credential"] == {"present": True, "setting": "ANTHROPIC_API_KEY", "problem": None}
+        known = {"present": True, "setting": "ANTHROPIC_API_KEY", "problem": None}
+        assert found["credential"] == known | {"accepted": None, "accepted_ms": None, "refusals": []}
         (container,) = found["containers"]
         assert (container["group"], container["state"], container["turn"]) == ("main", "idle", None)
         assert container["age_seconds"] >= container["state_seconds"]
