@@ -48,7 +48,7 @@ RUN groupadd --gid 1000 andy \
  && useradd --uid 1000 --gid andy --create-home --shell /bin/bash andy \
  && install --directory --group andy --mode 0750 /run/andy \
  && install --directory --mode 0755 /andy \
- && printf '#!/bin/sh\nexec /opt/andy/bin/python -m orchestrator.step_down "$@"\n' >/usr/local/bin/andy \
+ && printf '#!/bin/sh\nexec /opt/andy/bin/python -m orchestrator.compose.entrypoint "$@"\n' >/usr/local/bin/andy \
  && chmod 0755 /usr/local/bin/andy
 COPY --from=dependencies /opt/andy /opt/andy
 COPY agent_runner/ /app/src/agent_runner/

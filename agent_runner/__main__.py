@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from agent_runner.agents.claude_command import start_early
+from agent_runner.agents.claude.cli_command import start_early
 from agent_runner.workspace import Workspace
 
 

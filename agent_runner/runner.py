@@ -11,14 +11,14 @@ import logging
 import sys
 from functools import partial
 
-from agent_runner.agents.claude_command import StartedCli
+from agent_runner.agents.claude.cli_command import StartedCli
 from agent_runner.ans.noticing import Noticing
 from agent_runner.checks import run_check
-from agent_runner.faults import log_fault, one_line
-from agent_runner.host import Host
+from agent_runner.error_log import log_fault, one_line
+from agent_runner.frame_writer import Outlet
 from agent_runner.inbox import Inbox
 from agent_runner.interfaces import Agent
-from agent_runner.outlet import Outlet
+from agent_runner.ipc_client import Host
 from agent_runner.session import Session
 from agent_runner.termination import TERMINATED, on_sigterm
 from agent_runner.wire.document import WireError
@@ -86,7 +86,7 @@ def make_agent(
 ) -> Agent:
     """Make the ordered agent. Imported here, so that one agent does not pay for the other."""
     if order.agent == "claude":
-        from agent_runner.agents.claude import ClaudeAgent
+        from agent_runner.agents.claude.agent import ClaudeAgent
 
         return ClaudeAgent(order, workspace, host, noticing, started=started)
     from agent_runner.agents.offline import OfflineAgent

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from agent_runner.ans.noticing import Noticing
 from agent_runner.checks import Verdict, run_check
-from agent_runner.faults import log_fault, one_line
+from agent_runner.error_log import log_fault, one_line
+from agent_runner.frame_writer import Outlet
 from agent_runner.inbox import Inbox
 from agent_runner.interfaces import Agent, Outcome, TokenUsage
-from agent_runner.outlet import Outlet
 from agent_runner.wire.frames import (
     Ack,
     ErrorCode,

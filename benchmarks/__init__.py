@@ -7,5 +7,5 @@ shared machine cannot promise a time, but two things measured in turns on it can
 import sys
 from pathlib import Path
 
-# For the scripted Messages API in `tests/fakes`. An installed library owns the name `tests`.
+# For the scripted Messages API in `tests/doubles`. An installed library owns the name `tests`.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))

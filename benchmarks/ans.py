@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agent_runner.ans.collector import Collector
 from agent_runner.ans.event import Event, Level
 from agent_runner.ans.formatter import Formatter
 from agent_runner.ans.notices import Notices
 from agent_runner.ans.notification import Entry, Notification
-from agent_runner.ans.shelf import Shelves
+from agent_runner.ans.registry import Collector
+from agent_runner.ans.subscriber_store import Shelves
 from agent_runner.wire.notices import Notice, Severity
 from benchmarks.figures import Check, Figure, Series, median_of
 from benchmarks.places import PROJECT, Effort

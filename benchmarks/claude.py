@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fakes.messages_api import Recorded, Say, ScriptedMessagesApi, last_user_text
+from doubles.messages_api import Recorded, Say, ScriptedMessagesApi, last_user_text
 
 from benchmarks.engine import Bare
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import docker
-from fakes.messages_api import ScriptedMessagesApi
+from doubles.messages_api import ScriptedMessagesApi
 
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, ratio_of

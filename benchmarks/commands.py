@@ -15,7 +15,7 @@ from benchmarks import engine
 from benchmarks.figures import Figure, Series, median_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
-from orchestrator.container.docker_engine import INSTALL_LABEL
+from orchestrator.containers.docker.runtime import INSTALL_LABEL
 
 COMMANDS = 200
 WARM_UP = 5
@@ -24,7 +24,7 @@ COMMITS = 1
 
 ASKING = """
 import asyncio, json, sys, time
-from agent_runner.host import Host
+from agent_runner.ipc_client import Host
 from agent_runner.wire.mailbox import ListReminders
 from agent_runner.workspace import Workspace
 

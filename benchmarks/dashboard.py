@@ -16,18 +16,18 @@ import structlog
 
 from benchmarks.figures import Check, Figure, Series, median_of, p99_of
 from benchmarks.places import Effort, progress
-from orchestrator import registration
-from orchestrator.boards import Boards
-from orchestrator.clock import SystemClock
-from orchestrator.config import Settings
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.dashboard.feature import Boards
 from orchestrator.dashboard.files import export
-from orchestrator.dashboard.models import Actor, Hand
 from orchestrator.dashboard.services import notifications
-from orchestrator.dashboard.upkeep import cycle
 from orchestrator.dashboard.views import board, summary
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
-from orchestrator.models import ChatJid, Folder, Group, MessageId
+from orchestrator.dashboard.worker import cycle
+from orchestrator.domain.dashboard import Actor, Hand
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
+from orchestrator.groups import registration
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import groups
 from orchestrator.store.database import Database

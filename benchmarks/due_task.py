@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fakes.messages_api import ScriptedMessagesApi
+from doubles.messages_api import ScriptedMessagesApi
 
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, excess_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
 from orchestrator.cli.terminal import change
-from orchestrator.models import ContextMode, Schedule, ScheduleKind, Task, TaskStatus
+from orchestrator.domain.values import ContextMode, Schedule, ScheduleKind, Task, TaskStatus
 from orchestrator.store import groups, tasks
 
 PAIRS = 9

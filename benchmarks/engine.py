@@ -16,8 +16,8 @@ from docker.types import LogConfig, Mount
 from docker.utils import kwargs_from_env
 
 from benchmarks.places import IMAGE, progress
-from orchestrator.container.docker_engine import INSTALL_LABEL
-from orchestrator.container.streams import Demultiplexer
+from orchestrator.containers.docker.runtime import INSTALL_LABEL
+from orchestrator.containers.streams import Demultiplexer
 
 USER = "1000:1000"
 READ_SECONDS = 120.0
@@ -31,9 +31,9 @@ def connect() -> docker.APIClient:
 
 def ensure_image() -> None:
     """Build the agent image when it is missing or stale, so that no measurement pays for it."""
-    from orchestrator.container import choice
+    from orchestrator.containers import runtime_selection
 
-    choice.ensure_image(IMAGE, progress)
+    runtime_selection.ensure_image(IMAGE, progress)
 
 
 def clear_install(install: str) -> None:

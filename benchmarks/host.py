@@ -23,9 +23,9 @@ import psutil
 from benchmarks.places import IMAGE, PROJECT
 from orchestrator.cli.client import Client
 from orchestrator.cli.terminal import change
-from orchestrator.home import Home
-from orchestrator.models import ChatJid, Folder, Group
-from orchestrator.registration import ensure_main, register
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import ChatJid, Folder, Group
+from orchestrator.groups.registration import ensure_main, register
 
 START_SECONDS = 120.0
 STOP_SECONDS = 45.0

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fakes.messages_api import ScriptedMessagesApi
+from doubles.messages_api import ScriptedMessagesApi
 
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, excess_of

@@ -11,14 +11,25 @@ from zoneinfo import ZoneInfo
 
 from benchmarks.figures import Figure, Series, ratio_of
 from benchmarks.places import Effort, progress
-from orchestrator import registration
-from orchestrator.clock import SystemClock
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.domain.values import (
+    ChatJid,
+    Folder,
+    Group,
+    Inbound,
+    MessageId,
+    Run,
+    RunId,
+    Seq,
+    TurnId,
+    TurnState,
+)
+from orchestrator.groups import registration
+from orchestrator.groups.registration import local_address
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import Intake
-from orchestrator.models import ChatJid, Folder, Group, Inbound, MessageId, Run, RunId, Seq, TurnId, TurnState
-from orchestrator.registration import local_address
 from orchestrator.store import messages, runs, sessions, turns
 from orchestrator.store.database import Database, Tx
 

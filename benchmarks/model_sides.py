@@ -14,13 +14,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from orchestrator import logs, registration
+from orchestrator.base import logging
+from orchestrator.base.clock import SystemClock
 from orchestrator.cli import account_reports
-from orchestrator.clock import SystemClock
-from orchestrator.credentials.secrets import CredentialSource
-from orchestrator.credentials.tokens import token_hash
-from orchestrator.doors import Doors
-from orchestrator.models import Folder, Run, RunId
+from orchestrator.domain.values import Folder, Run, RunId
+from orchestrator.groups import registration
+from orchestrator.proxies.feature import Doors
+from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.proxies.model.tokens import token_hash
 from orchestrator.store import runs
 from orchestrator.store.budgets import Period
 from orchestrator.store.database import Database
@@ -93,7 +94,7 @@ async def _stream(writer: asyncio.StreamWriter, asked: dict[str, float]) -> None
 
 
 async def host(service: str, token: str, data: Path) -> None:
-    logs.configure("info")
+    logging.configure("info")
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         database = await Database.open(data / "messages.db")

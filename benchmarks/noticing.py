@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from fakes.messages_api import Say as Answer
-from fakes.messages_api import ScriptedMessagesApi, UseTool
-from fakes.runner_process import RUN, RunnerProcess, make_workspace, order_of
+from doubles.messages_api import Say as Answer
+from doubles.messages_api import ScriptedMessagesApi, UseTool
+from processes.runner import RUN, RunnerProcess, make_workspace, order_of
 
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.notices import Notice
@@ -26,7 +26,7 @@ ADDED_MS = 5.0
 WITHOUT = """
 import sys
 from agent_runner import __main__
-from agent_runner.agents.claude_import import import_sdk
+from agent_runner.agents.claude.sdk_import import import_sdk
 import_sdk()
 from agent_runner.ans import sdk_hooks
 sdk_hooks.NoticeHooks.matchers = lambda self: {}

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from fakes.messages_api import ScriptedMessagesApi
-from fakes.transcripts import SESSION, Writing, place
+from doubles.messages_api import ScriptedMessagesApi
+from support.transcripts import SESSION, Writing, place
 
 from benchmarks import claude, engine
 from benchmarks.figures import Figure, Series, excess_of, median_of
@@ -22,7 +22,7 @@ from orchestrator.context import hydrate, models, transcript, workflow
 from orchestrator.context.models import Message
 from orchestrator.context.planner import Known, plan_restore
 from orchestrator.context.tokens import EncodingCounter
-from orchestrator.models import TurnId
+from orchestrator.domain.values import TurnId
 from orchestrator.store.checkpoints import Answered, Mark
 
 PAIRS = 9

@@ -13,9 +13,9 @@ from typing import get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from agent_runner.wire.times.forms import FORMS
-from orchestrator import config
 from orchestrator.cli import main as cli
-from orchestrator.credentials import secrets
+from orchestrator.domain import settings
+from orchestrator.proxies.model import secrets
 
 DOCS = Path(__file__).resolve().parent
 PART = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
@@ -32,7 +32,7 @@ def settings_table() -> str:
     """List every field of `Settings`: name, default, what it takes, meaning."""
     rows = [
         (f"`{name.upper()}`", _default(field), _takes(field), field.description or "")
-        for name, field in config.Settings.model_fields.items()
+        for name, field in settings.Settings.model_fields.items()
     ]
     return _table(("name", "default", "takes", "meaning"), rows)
 

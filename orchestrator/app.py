@@ -15,56 +15,58 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from agent_runner.wire.order import TurnOrder
-from orchestrator import __version__, group_config, group_files, owner, registration
-from orchestrator.availability import Availability
-from orchestrator.boards import Boards
+from orchestrator import __version__
+from orchestrator.backup.retention import Retention
+from orchestrator.base.asgi_server import fronted, listen
+from orchestrator.base.clock import Clock, SystemClock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.redaction import Redactor
+from orchestrator.base.supervision import supervise
+from orchestrator.base.wakeups import Hints
 from orchestrator.channels import registry
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.registry import Channels
-from orchestrator.clock import Clock, SystemClock
-from orchestrator.config import Settings
-from orchestrator.container import choice, reaper, set_id
-from orchestrator.container.run_log import RunLogs
-from orchestrator.container.runner import RunPool, Ties
-from orchestrator.credentials import tokens
-from orchestrator.credentials.known import KnownSecrets
-from orchestrator.credentials.secrets import CredentialSource
-from orchestrator.doors import Doors
-from orchestrator.errors import AndyError
-from orchestrator.event_recall import recall_events
-from orchestrator.events import Bus
-from orchestrator.front import Front
-from orchestrator.hints import Hints
-from orchestrator.home import Home
+from orchestrator.containers import runtime_selection, set_id, timeouts
+from orchestrator.containers.logs.run_log import RunLogs
+from orchestrator.containers.pool import RunPool, Ties
+from orchestrator.containers.run_orders import Provision
+from orchestrator.context.feature import Remembering
+from orchestrator.dashboard.feature import Boards
+from orchestrator.domain.errors import AndyError
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import Folder, Group, RunId, Turn, TurnKind
+from orchestrator.groups import memory_templates, owner, registration
+from orchestrator.groups import settings as group_config
+from orchestrator.groups.reconciler import Upkeep
 from orchestrator.inbound import prompt, senders
 from orchestrator.inbound.intake import Intake
-from orchestrator.ipc import deposit
+from orchestrator.ipc import input_files
+from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.ipc.mailbox_worker import Post
 from orchestrator.ipc.outgoing_files import OutgoingFiles
-from orchestrator.ipc.post import Post
-from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.snapshots import Snapshots
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.models import Folder, Group, RunId, Turn, TurnKind
-from orchestrator.noticing import Noticing
+from orchestrator.loop.feature import Waking
+from orchestrator.notices.feature import Noticing
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.outbound.reactions import sign_loops
-from orchestrator.provision import Provision
+from orchestrator.proxies.feature import Doors
+from orchestrator.proxies.model import tokens
+from orchestrator.proxies.model.secret_values import KnownSecrets
+from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.queue.availability import Availability
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
-from orchestrator.redaction import Redactor
-from orchestrator.remembering import Remembering
-from orchestrator.retention import Retention
+from orchestrator.reports.event_history import recall_events
+from orchestrator.reports.status import Host, gather
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
-from orchestrator.serve import fronted, listen
-from orchestrator.status import Host, gather
 from orchestrator.store import database as store_database
 from orchestrator.store import groups, runs
 from orchestrator.store.database import Database, Tx
-from orchestrator.supervise import supervise
-from orchestrator.upkeep import Upkeep
-from orchestrator.waking import Waking
+from orchestrator.web.feature import Front
 
 log = structlog.get_logger(__name__)
 
@@ -129,7 +131,7 @@ class Orchestrator:
                 await recall_events(tx, self.bus)
             stack.push_async_callback(self._run_logs.close)
             await asyncio.to_thread(self._lay_shared)
-            self._chosen = await choice.choose(
+            self._chosen = await runtime_selection.choose(
                 self._settings.andy_runtime,
                 home=self._home.root,
                 install=self._home.install_id(),
@@ -274,7 +276,7 @@ class Orchestrator:
             self._database,
             self._chosen.runtime,
             self._ties(),
-            limits=reaper.Limits(
+            limits=timeouts.Limits(
                 idle_ms=settings.idle_timeout,
                 age_ms=settings.container_timeout,
                 turn_ms=settings.container_timeout,
@@ -411,7 +413,7 @@ class Orchestrator:
     # What the pool needs of other stages
 
     def _ties(self) -> Ties:
-        inputs = deposit.Inputs(self._home.ipc)
+        inputs = input_files.Inputs(self._home.ipc)
         return Ties(
             compose=self._compose,
             order=self._provision.order,
@@ -449,7 +451,7 @@ class Orchestrator:
 
     def _lay_shared(self) -> None:
         try:
-            group_files.lay_shared_memory(self._home.root, assistant=self._settings.assistant_name)
+            memory_templates.lay_shared_memory(self._home.root, assistant=self._settings.assistant_name)
         except OSError as error:
             log.warning("shared_memory.not_made", reason=str(error))
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from orchestrator.store.database import Database
-from tests.fakes.clock import FakeClock
-from tests.fakes.household import Household
+from tests.doubles.clock import FakeClock
+from tests.support.household import Household
 
 # How long an example takes says more of the machine than of the code. The same examples each time: what was
 # seen to pass passes again; `make soak` looks for others.

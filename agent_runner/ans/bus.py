@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from agent_runner.ans.event import Event, Level, is_pattern, matches
-from agent_runner.faults import log_fault
+from agent_runner.error_log import log_fault
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any, Self
 from uuid import uuid4
 
-from agent_runner.ans.payload import bounded
+from agent_runner.ans.payload_bounds import bounded
 from agent_runner.wire.notices import Severity
 
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent_runner.ans.clean import cleaned, one_line, visible, without_tags
+from agent_runner.ans.escaping import cleaned, one_line, visible, without_tags
 from agent_runner.ans.event import Level
 from agent_runner.ans.notification import Entry, Notification
 

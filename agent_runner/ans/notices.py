@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from agent_runner.ans.bus import Bus
-from agent_runner.ans.clean import one_line
-from agent_runner.ans.collector import Collector
 from agent_runner.ans.conditions import Facts
 from agent_runner.ans.deferred import Deferred, awaits
+from agent_runner.ans.escaping import one_line
 from agent_runner.ans.event import Event, Happening, Level
 from agent_runner.ans.formatter import Formatter
-from agent_runner.ans.injection import Injection, compose
 from agent_runner.ans.notification import RANK, Notification
-from agent_runner.ans.shelf import Shelf, Shelves
+from agent_runner.ans.registry import Collector
+from agent_runner.ans.renderer import Injection, compose
+from agent_runner.ans.subscriber_store import Shelf, Shelves
 from agent_runner.wire.conditions import BadCondition
 from agent_runner.wire.notices import (
     MAX_NOTICE_CHARS,

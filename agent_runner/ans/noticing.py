@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agent_runner.faults import log_fault
+from agent_runner.error_log import log_fault
 from agent_runner.interfaces import Outcome
 from agent_runner.wire.notices import ToldNotice
 from agent_runner.wire.order import RunOrder, TurnOrder

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from agent_runner.ans.budgets import Budgets, Used
-from agent_runner.ans.calls import Call, Calls
 from agent_runner.ans.checkpoints import Checkpoints
 from agent_runner.ans.context_use import ContextUse
 from agent_runner.ans.event import Happening
-from agent_runner.ans.loops import Loops
 from agent_runner.ans.notices import Notices
+from agent_runner.ans.repeat_detector import Loops
 from agent_runner.ans.staleness import FileMarks
+from agent_runner.ans.tool_events import Call, Calls
 from agent_runner.interfaces import Outcome
 from agent_runner.wire.notices import InjectAt, Priority, ToldNotice
 from agent_runner.wire.order import RestoreMode, RunOrder, SoFar, TurnOrder

@@ -18,12 +18,12 @@ import claude_agent_sdk as sdk
 
 from agent_runner.ans.noticing import Noticing
 from agent_runner.ans.sdk_stream import Stream
-from agent_runner.faults import log_fault
+from agent_runner.error_log import log_fault
 from agent_runner.wire.notices import OWN_TOOLS
 from agent_runner.wire.order import MAX_RESTORE_CHARS
 
 if TYPE_CHECKING:
-    from agent_runner.ans.calls import Call
+    from agent_runner.ans.tool_events import Call
 
 logger = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ class NoticeHooks:
 
 
 def _call(given: Any) -> Call:
-    from agent_runner.ans.calls import Call
+    from agent_runner.ans.tool_events import Call
 
     arguments = given.get("tool_input")
     return Call(

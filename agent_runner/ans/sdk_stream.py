@@ -82,7 +82,7 @@ class Stream:
 
     def _hear_model(self, rules: Rules, message: sdk.AssistantMessage) -> None:
         """One answer comes as a message for each of its parts."""
-        from agent_runner.ans.calls import Call
+        from agent_runner.ans.tool_events import Call
 
         if message.message_id is None or message.message_id != self._message_id:
             self._message_id = message.message_id

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_runner.ans.event import Happening
-from agent_runner.ans.folder import read_plain
+from agent_runner.ans.safe_folder import read_plain
 
 MAX_FILES = 200
 MAX_FILE_BYTES = 4 * 1024 * 1024

@@ -14,7 +14,7 @@ from jinja2 import StrictUndefined, TemplateError, Undefined, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agent_runner.ans.accumulator import REPEATED
-from agent_runner.ans.clean import one_line
+from agent_runner.ans.escaping import one_line
 from agent_runner.ans.formatter import MAX_CELL_CHARS, PREFIXES, Finished, Shown
 
 KEPT_FILTERS = frozenset(

@@ -194,7 +194,7 @@ class ControlLoop(_Command):
 
 
 class Remember(_Command):
-    """Use one of the tools (`agent_runner.wire.remembering`) for what a conversation is about."""
+    """Use one of the tools (`agent_runner.wire.context_tools`) for what a conversation is about."""
 
     type: Literal["remember"] = "remember"
     tool: str = Field(min_length=1, max_length=64)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.clock import Clock
+from orchestrator.base.clock import Clock
 
 FORMAT: Literal[1] = 1
 MANIFEST, CONTENTS = "manifest.json", "contents.json"

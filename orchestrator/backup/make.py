@@ -17,10 +17,10 @@ from typing import BinaryIO
 from orchestrator import __version__
 from orchestrator.backup import archive, outgoing, sparse
 from orchestrator.backup.archive import Contents, Manifest, Progress
-from orchestrator.clock import Clock
-from orchestrator.container.log_files import printable
-from orchestrator.errors import BackupError
-from orchestrator.home import Home
+from orchestrator.base.clock import Clock
+from orchestrator.containers.logs.files import printable
+from orchestrator.domain.errors import BackupError
+from orchestrator.domain.home import Home
 from orchestrator.store import database
 
 COMPRESSION = 6

@@ -20,10 +20,10 @@ from pydantic import ValidationError
 
 from orchestrator.backup import archive, outgoing
 from orchestrator.backup.archive import Contents, Manifest, Progress
-from orchestrator.clock import Clock
-from orchestrator.container.choice import AGENT_UID
-from orchestrator.errors import BackupError, StoreTooNew
-from orchestrator.home import Home
+from orchestrator.base.clock import Clock
+from orchestrator.containers.runtime_selection import AGENT_UID
+from orchestrator.domain.errors import BackupError, StoreTooNew
+from orchestrator.domain.home import Home
 from orchestrator.store import database
 
 SQLITE = b"SQLite format 3\0"

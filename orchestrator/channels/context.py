@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.clock import Clock
-from orchestrator.events import Bus
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
 from orchestrator.store.database import Database
 
 

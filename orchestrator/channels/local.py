@@ -6,8 +6,8 @@ import asyncio
 import secrets
 from typing import Any
 
-from orchestrator.interfaces import Feature, Receive
-from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
+from orchestrator.domain.protocols import Feature, Receive
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Quote
 
 PREFIX = "local:"
 OWNER = "you"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local import LocalChannel
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
-from orchestrator.interfaces import Channel
-from orchestrator.models import ChatJid
+from orchestrator.domain.protocols import Channel
+from orchestrator.domain.values import ChatJid
 
 
 def build(context: ChannelContext) -> tuple[Channel, ...]:

@@ -9,12 +9,13 @@ from decimal import Decimal
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from orchestrator.clock import local_iso
-from orchestrator.credentials import budgets as rules
-from orchestrator.credentials.prices import AS_OF
-from orchestrator.errors import BadRequest, BadTime
-from orchestrator.models import Folder
-from orchestrator.reports import Rows, moment, table
+from orchestrator.base.clock import local_iso
+from orchestrator.base.tables import Rows, table
+from orchestrator.domain.errors import BadRequest, BadTime
+from orchestrator.domain.values import Folder
+from orchestrator.proxies.model import budgets as rules
+from orchestrator.proxies.model.prices import AS_OF
+from orchestrator.reports.rows import moment
 from orchestrator.store import audit as audit_store
 from orchestrator.store import budgets as budget_store
 from orchestrator.store import groups

@@ -11,8 +11,8 @@ from typing import Any
 
 from orchestrator.cli.client import Client
 from orchestrator.cli.terminal import FAILED, home_of, read_home, say_aside, settings_of
-from orchestrator.errors import AndyError
-from orchestrator.home import Home
+from orchestrator.domain.errors import AndyError
+from orchestrator.domain.home import Home
 
 WAIT_SECONDS = 120.0
 

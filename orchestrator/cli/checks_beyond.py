@@ -9,18 +9,22 @@ from functools import partial
 from typing import Any
 
 from agent_runner.wire.document import WIRE_VERSION
-from orchestrator.channels.whatsapp import diagnosis
+from orchestrator.base.asgi_server import listen
+from orchestrator.channels.whatsapp import doctor_checks
 from orchestrator.cli import pairing
 from orchestrator.cli.finding import Finding, bad, note, ok
-from orchestrator.config import Settings
-from orchestrator.container import choice, docker_client, docker_engine, image, image_base, network, siblings
-from orchestrator.container.firewall import Firewall, FirewallOutOfReach
-from orchestrator.credentials import headers
-from orchestrator.credentials.secrets import Credential, CredentialSource
-from orchestrator.doors import PORT_FILES
-from orchestrator.errors import ContainerError
-from orchestrator.home import Home
-from orchestrator.serve import listen
+from orchestrator.containers import runtime_selection
+from orchestrator.containers.docker import client as docker_client
+from orchestrator.containers.docker import host_paths, network, runtime
+from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
+from orchestrator.containers.image import base
+from orchestrator.containers.image import build as image
+from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.proxies.feature import PORT_FILES
+from orchestrator.proxies.model import headers
+from orchestrator.proxies.model.secrets import Credential, CredentialSource
 
 ASK_SECONDS = 20.0
 ENGINE_SECONDS = 25.0
@@ -33,7 +37,7 @@ async def engine(settings: Settings) -> Finding:
     if settings.andy_runtime == "process":
         return note("engine", "not used: ANDY_RUNTIME=process, and nothing isolates agents")
     try:
-        await docker_engine.probe()
+        await runtime.probe()
         version = await asyncio.to_thread(_engine_version)
     except ContainerError as error:
         mend = "start Docker, and let this user use it: sudo usermod -aG docker $USER"
@@ -49,17 +53,17 @@ def _engine_version() -> str:
 async def agent_image(settings: Settings) -> Finding:
     if settings.andy_runtime == "process":
         return note("image", "not used: ANDY_RUNTIME=process")
-    if not await docker_engine.answers(seconds=ENGINE_SECONDS):
+    if not await runtime.answers(seconds=ENGINE_SECONDS):
         return note("image", "cannot be told without an engine")
     return await asyncio.to_thread(_agent_image, settings.andy_image)
 
 
 def _agent_image(tag: str) -> Finding:
     """Whether it is here, speaks this wire, and is made of the sources that are here, if they are."""
-    root = choice.project_root()
+    root = runtime_selection.project_root()
     build = "andy image build" if root else "docker compose build"
     with docker_client.translated(), closing(docker_client.connect()) as client:
-        found = image_base.inspect(client, tag)
+        found = base.inspect(client, tag)
         if found is None:
             return bad("image", f"{tag} is not here", mend=build)
         labels = found["Config"]["Labels"] or {}
@@ -75,9 +79,9 @@ def _agent_image(tag: str) -> Finding:
 
 async def compose(home: Home, settings: Settings) -> Finding:
     """Where Andy is a container: whether what agents get has its place on the host."""
-    if settings.andy_runtime == "process" or not await docker_engine.answers(seconds=ENGINE_SECONDS):
+    if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return ok("compose", "Andy is no container")
-    own = await asyncio.to_thread(siblings.find)
+    own = await asyncio.to_thread(host_paths.find)
     if own is None:
         return ok("compose", "Andy is no container")
     own.check_home(home.root)
@@ -86,9 +90,9 @@ async def compose(home: Home, settings: Settings) -> Finding:
 
 async def firewall(home: Home, settings: Settings) -> Finding:
     """Whether agents are kept from what this machine serves to others."""
-    if settings.andy_runtime == "process" or not await docker_engine.answers(seconds=ENGINE_SECONDS):
+    if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return note("firewall", "not used: no agent lives in a container")
-    if await asyncio.to_thread(siblings.find) is not None:
+    if await asyncio.to_thread(host_paths.find) is not None:
         return ok("firewall", "not needed: with Compose the host is on no network of an agent")
     return await asyncio.to_thread(_firewall, home)
 
@@ -173,7 +177,7 @@ async def _accepted(found: Credential, upstream: str, model: str) -> Finding:
 
 async def whatsapp(home: Home) -> Finding:
     """Whether its library loads here, whether somebody is paired, and how the connection is."""
-    for problem in (diagnosis.library, partial(diagnosis.login, home.root)):
+    for problem in (doctor_checks.library, partial(doctor_checks.login, home.root)):
         seen = await asyncio.to_thread(problem)
         if seen.is_problem:
             return bad("whatsapp", seen.text, mend="as it says; other channels work without it")

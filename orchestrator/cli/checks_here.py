@@ -12,11 +12,11 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-from orchestrator import owner
 from orchestrator.cli.finding import Finding, bad, note, ok
-from orchestrator.config import Settings
-from orchestrator.container import allowlist
-from orchestrator.home import Home
+from orchestrator.containers import allowlist
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.groups import owner
 from orchestrator.inbound import senders
 from orchestrator.store import database
 

@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator import config
 from orchestrator.cli import checks_beyond, checks_here
 from orchestrator.cli.client import Client
 from orchestrator.cli.finding import Finding, bad, ok
 from orchestrator.cli.terminal import home_of
-from orchestrator.config import Settings
-from orchestrator.errors import AndyError, NotRunning, SettingError
-from orchestrator.home import Home
+from orchestrator.domain import settings as config
+from orchestrator.domain.errors import AndyError, NotRunning, SettingError
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
 
 SIGNS = {"ok": "✓", "note": "•", "bad": "✗"}
 Check = Callable[[], Awaitable[Finding]]

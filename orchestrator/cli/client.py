@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from orchestrator import config
-from orchestrator.clock import SystemClock
-from orchestrator.errors import AndyError, NotRunning, Starting
-from orchestrator.home import Home
+from orchestrator.base.clock import SystemClock
+from orchestrator.domain import settings
+from orchestrator.domain.errors import AndyError, NotRunning, Starting
+from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
     import httpx
@@ -139,7 +139,7 @@ def _not_running(home: Home) -> NotRunning:
         return NotRunning(
             f"Andy is not running on {home.root}: start it with 'andy up', or say where with --home."
         )
-    at = datetime.fromtimestamp(since_ms / 1000, config.load(home.root).zone)
+    at = datetime.fromtimestamp(since_ms / 1000, settings.load(home.root).zone)
     seconds = max(0, SystemClock().now_ms() - since_ms) // 1000
     return Starting(
         f"Andy is starting on {home.root}, since {at:%H:%M:%S} ({seconds} s ago):"

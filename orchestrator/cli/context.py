@@ -22,12 +22,12 @@ def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: 
 
     Example: `andy context show family`
     """
-    from orchestrator import context_reports
-    from orchestrator.cli import conversations, terminal
+    from orchestrator.cli import context_service, terminal
+    from orchestrator.reports import context
 
-    kept = conversations.look(home, group)
-    found = context_reports.show(group, kept, conversations.mended(home, group))
-    show(found, partial(context_reports.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    kept = context_service.look(home, group)
+    found = context.show(group, kept, context_service.mended(home, group))
+    show(found, partial(context.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
 @context_app.command
@@ -36,11 +36,11 @@ def plan(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOpti
 
     Example: `andy context plan family`
     """
-    from orchestrator import context_reports
-    from orchestrator.cli import conversations
+    from orchestrator.cli import context_service
+    from orchestrator.reports import context
 
-    found = context_reports.plans(group, conversations.look(home, group))
-    show(found, context_reports.plan_lines, as_json=as_json)
+    found = context.plans(group, context_service.look(home, group))
+    show(found, context.plan_lines, as_json=as_json)
 
 
 @context_app.command
@@ -49,11 +49,11 @@ def snapshots(group: GroupArgument, /, *, as_json: JsonOption = False, home: Hom
 
     Example: `andy context snapshots family`
     """
-    from orchestrator import context_reports
-    from orchestrator.cli import conversations, terminal
+    from orchestrator.cli import context_service, terminal
+    from orchestrator.reports import context
 
-    rows = context_reports.snapshot_rows(conversations.snapshots(home, group))
-    show(rows, partial(context_reports.snapshot_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    rows = context.snapshot_rows(context_service.snapshots(home, group))
+    show(rows, partial(context.snapshot_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
 @context_app.command
@@ -66,12 +66,12 @@ def restore(
 
     Example: `andy context restore family context-20261123T121000Z-r14.json`
     """
-    from orchestrator.cli import conversations
+    from orchestrator.cli import context_service
 
-    conversations.check_snapshot(home, group, snapshot)
+    context_service.check_snapshot(home, group, snapshot)
     if not _is_meant(f"Put {snapshot} in place of what is kept of '{group}'?", yes=yes):
         return FAILED
-    taken = conversations.restore(home, group, snapshot)
+    taken = context_service.restore(home, group, snapshot)
     print(f"Restored.{f' What was there before is {taken.name}.' if taken else ''}")
     return 0
 
@@ -89,9 +89,9 @@ def pin(
 
     Example: `andy context pin family context-20261123T121000Z-r14.json`
     """
-    from orchestrator.cli import conversations
+    from orchestrator.cli import context_service
 
-    conversations.pin(home, group, snapshot, off=off)
+    context_service.pin(home, group, snapshot, off=off)
     print(f"{snapshot} is {'kept no longer than others' if off else 'kept for good'}.")
 
 
@@ -110,11 +110,11 @@ def reset(
 
     Example: `andy context reset family --with-plans`
     """
-    from orchestrator.cli import conversations
+    from orchestrator.cli import context_service
 
     if not _is_meant(f"Forget what is kept of '{group}'?", yes=yes):
         return FAILED
-    taken = conversations.reset(home, group, with_plans=with_plans)
+    taken = context_service.reset(home, group, with_plans=with_plans)
     print(f"Forgotten.{f' What was there before is {taken.name}.' if taken else ''}")
     return 0
 
@@ -125,11 +125,11 @@ def why(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOptio
 
     Example: `andy context why family`
     """
-    from orchestrator import context_reports
-    from orchestrator.cli import conversations, terminal
+    from orchestrator.cli import context_service, terminal
+    from orchestrator.reports import context
 
-    found = context_reports.why(group, conversations.last_start(home, group))
-    show(found, partial(context_reports.why_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    found = context.why(group, context_service.last_start(home, group))
+    show(found, partial(context.why_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
 def _is_meant(question: str, *, yes: bool) -> bool:

@@ -26,13 +26,13 @@ def list_cron(
 
     Example: `andy cron list family`
     """
-    from orchestrator import timetable
     from orchestrator.cli import terminal
+    from orchestrator.reports import upcoming
 
     zone = terminal.zone_of(home)
     read(
         home,
-        lambda tx: timetable.rows(tx, group, with_over=with_over, zone=zone),
-        timetable.lines,
+        lambda tx: upcoming.rows(tx, group, with_over=with_over, zone=zone),
+        upcoming.lines,
         as_json=as_json,
     )

@@ -25,12 +25,14 @@ def show_board(group: GroupOption = None, *, as_json: JsonOption = False, home: 
 
     Example: `andy dashboard show family`
     """
-    from orchestrator.cli import boards
-    from orchestrator.clock import SystemClock
+    from orchestrator.base.clock import SystemClock
+    from orchestrator.cli import dashboard_service
     from orchestrator.dashboard.views import board, summary
 
     if as_json:
-        shown = boards.look(home, group, lambda tx, place: board.show(tx, place.group.folder, place.zone))
+        shown = dashboard_service.look(
+            home, group, lambda tx, place: board.show(tx, place.group.folder, place.zone)
+        )
         print(json.dumps(shown.data, ensure_ascii=False, indent=2))
         return
 
@@ -39,7 +41,7 @@ def show_board(group: GroupOption = None, *, as_json: JsonOption = False, home: 
         now_ms = SystemClock().now_ms()
         return NO_DASHBOARD if seen is None else summary.render(seen, now_ms=now_ms, zone=place.zone)
 
-    print(boards.look(home, group, text))
+    print(dashboard_service.look(home, group, text))
 
 
 @dashboard_app.command
@@ -57,18 +59,22 @@ def tasks(
 
     Example: `andy dashboard tasks --all`
     """
-    from orchestrator.cli import boards
-    from orchestrator.dashboard.views import told
+    from orchestrator.cli import dashboard_service
+    from orchestrator.dashboard.views import serializers
 
     wanted = None if with_all else "someday" if someday else "active"
 
     async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
-        seen = await boards.whole(tx, place)
-        found = [told.task(task, place.zone) for task in seen.tasks] if seen else []
+        seen = await dashboard_service.whole(tx, place)
+        found = [serializers.task(task, place.zone) for task in seen.tasks] if seen else []
         return [row for row in found if wanted in (None, row["status"])]
 
     names = ("id", "status", "progress", "deadline", "priority", "title")
-    show(boards.look(home, group, rows), partial(_table, names, "There are no tasks."), as_json=as_json)
+    show(
+        dashboard_service.look(home, group, rows),
+        partial(_table, names, "There are no tasks."),
+        as_json=as_json,
+    )
 
 
 @dashboard_app.command
@@ -77,16 +83,16 @@ def questions(group: GroupOption = None, *, as_json: JsonOption = False, home: H
 
     Example: `andy dashboard questions family`
     """
-    from orchestrator.cli import boards
-    from orchestrator.dashboard.views import told
+    from orchestrator.cli import dashboard_service
+    from orchestrator.dashboard.views import serializers
 
     async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
-        seen = await boards.whole(tx, place)
-        return [told.question(one, place.zone) for one in seen.questions] if seen else []
+        seen = await dashboard_service.whole(tx, place)
+        return [serializers.question(one, place.zone) for one in seen.questions] if seen else []
 
     names = ("id", "priority", "type", "related_task_id", "question")
     show(
-        boards.look(home, group, rows),
+        dashboard_service.look(home, group, rows),
         partial(_table, names, "There are no open questions."),
         as_json=as_json,
     )
@@ -106,16 +112,18 @@ def notifications(
 
     Example: `andy dashboard notifications --status pending`
     """
-    from orchestrator.cli import boards
-    from orchestrator.dashboard.views import told
+    from orchestrator.cli import dashboard_service
+    from orchestrator.dashboard.views import serializers
 
     async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
-        found = await boards.notifications(tx, place, status=status, task=task, limit=limit)
-        return [told.notification(one, place.zone) for one in found]
+        found = await dashboard_service.notifications(tx, place, status=status, task=task, limit=limit)
+        return [serializers.notification(one, place.zone) for one in found]
 
     names = ("id", "scheduled_at", "status", "type", "priority", "related_task_id", "message")
     show(
-        boards.look(home, group, rows), partial(_table, names, "There are no notifications."), as_json=as_json
+        dashboard_service.look(home, group, rows),
+        partial(_table, names, "There are no notifications."),
+        as_json=as_json,
     )
 
 
@@ -132,18 +140,18 @@ def notification(
 
     Example: `andy dashboard notification n_1a2b3c4d`
     """
-    from orchestrator.cli import boards
-    from orchestrator.dashboard.views import history, told
+    from orchestrator.cli import dashboard_service
+    from orchestrator.dashboard.views import history, serializers
 
     async def found(tx: Any, place: Any) -> dict[str, Any]:
-        one, entries = await boards.notification(tx, place, notification)
+        one, entries = await dashboard_service.notification(tx, place, notification)
         return {
-            **told.notification(one, place.zone),
+            **serializers.notification(one, place.zone),
             "history": [history.data(entry, place.zone) for entry in entries],
             "lines": [history.line(entry, place.zone) for entry in entries],
         }
 
-    shown = boards.look(home, group, found)
+    shown = dashboard_service.look(home, group, found)
     lines = shown.pop("lines")
     heading = f"{shown['id']}: {shown['type']}, {shown['status']}: {_cell(shown['message'])}"
     show(shown, lambda _: [heading, *lines], as_json=as_json)
@@ -161,14 +169,21 @@ def history(
 
     Example: `andy dashboard history --limit 10`
     """
-    from orchestrator.cli import boards
-    from orchestrator.dashboard.views import told
+    from orchestrator.cli import dashboard_service
+    from orchestrator.dashboard.views import serializers
 
     async def rows(tx: Any, place: Any) -> list[dict[str, Any]]:
-        return [told.task(one, place.zone) for one in await boards.history(tx, place, limit=limit)]
+        return [
+            serializers.task(one, place.zone)
+            for one in await dashboard_service.history(tx, place, limit=limit)
+        ]
 
     names = ("id", "status", "completed_at", "archived_at", "title")
-    show(boards.look(home, group, rows), partial(_table, names, "The history is empty."), as_json=as_json)
+    show(
+        dashboard_service.look(home, group, rows),
+        partial(_table, names, "The history is empty."),
+        as_json=as_json,
+    )
 
 
 @dashboard_app.command
@@ -184,9 +199,9 @@ def answer(
 
     Example: `andy dashboard answer q_1a2b3c4d "The big hall"`
     """
-    from orchestrator.cli import boards
+    from orchestrator.cli import dashboard_service
 
-    print(boards.answer(home, group, question, text))
+    print(dashboard_service.answer(home, group, question, text))
 
 
 @dashboard_app.command
@@ -204,19 +219,19 @@ def worker(
 
     Example: `andy dashboard worker --dry-run`
     """
-    from orchestrator.cli import boards, terminal
+    from orchestrator.cli import dashboard_service, terminal
 
     if limit:
-        found = boards.look(home, group, partial(boards.cycles, limit=limit))
+        found = dashboard_service.look(home, group, partial(dashboard_service.cycles, limit=limit))
         show(found, partial(_cycle_lines, zone=terminal.zone_of(home)), as_json=as_json)
     elif llm and not rules:
         show(
-            boards.ask_model(home, group),
+            dashboard_service.ask_model(home, group),
             lambda found: [f"The worker's turn {found['turn']} is queued."],
             as_json=as_json,
         )
     else:
-        show(boards.rules(home, group, is_dry=dry_run), _report_lines, as_json=as_json)
+        show(dashboard_service.rules(home, group, is_dry=dry_run), _report_lines, as_json=as_json)
 
 
 @dashboard_app.command(name="export")
@@ -225,9 +240,9 @@ def export_files(directory: Path, /, group: GroupOption = None, *, home: HomeOpt
 
     Example: `andy dashboard export ~/board family`
     """
-    from orchestrator.cli import boards
+    from orchestrator.cli import dashboard_service
 
-    print("\n".join(boards.write_files(home, group, directory)))
+    print("\n".join(dashboard_service.write_files(home, group, directory)))
 
 
 @dashboard_app.command(name="import")
@@ -243,16 +258,16 @@ def import_files(
 
     Example: `andy dashboard import ~/board family`
     """
-    from orchestrator.cli import boards
+    from orchestrator.cli import dashboard_service
 
-    counts = boards.take_files(home, group, directory, replaces=replace)
+    counts = dashboard_service.take_files(home, group, directory, replaces=replace)
     print(
         ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "Nothing new was in them."
     )
 
 
 def _table(names: tuple[str, ...], nothing: str, found: list[dict[str, Any]]) -> list[str]:
-    from orchestrator.reports import table
+    from orchestrator.base.tables import table
 
     if not found:
         return [nothing]
@@ -277,7 +292,7 @@ def _said(step: dict[str, Any]) -> str:
 
 
 def _cycle_lines(found: list[dict[str, Any]], *, zone: ZoneInfo) -> list[str]:
-    from orchestrator.reports import table
+    from orchestrator.base.tables import table
 
     rows = [
         (

@@ -9,15 +9,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator import config, logs
 from orchestrator.app import Orchestrator
+from orchestrator.base import logging
+from orchestrator.base.event_bus import Event
 from orchestrator.cli.client import Client
 from orchestrator.cli.terminal import FAILED, read_home, register
-from orchestrator.credentials.secrets import CredentialSource
-from orchestrator.errors import AndyError, leaves
-from orchestrator.events import Event
-from orchestrator.home import Home
-from orchestrator.registration import Registration
+from orchestrator.domain import settings as config
+from orchestrator.domain.errors import AndyError, leaves
+from orchestrator.domain.home import Home
+from orchestrator.groups.registration import Registration
+from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.store import messages, reminders
 
 GROUP = "family"
@@ -35,7 +36,7 @@ async def run_demo(runtime: str, *, keeps_home: bool) -> int:
     root = Path(tempfile.mkdtemp(prefix="andy-demo-"))
     home = Home(root)
     problems: list[str] = []
-    logs.configure("error")
+    logging.configure("error")
     try:
         await register(root, Registration(folder=GROUP, name="Family"))
         async with _orchestrator(home, runtime) as bus:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from agent_runner.wire.files import write_whole
-from orchestrator.errors import SettingError
+from orchestrator.domain.errors import SettingError
 
 
 def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()) -> list[str]:

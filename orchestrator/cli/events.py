@@ -43,7 +43,7 @@ async def _print(home: Path | None, *, group: str | None, lines: int, follows: b
 
 
 def _line(event: dict[str, Any], zone: ZoneInfo) -> str:
-    from orchestrator.reports import moment
+    from orchestrator.reports.rows import moment
 
     kind, *rest = (name for name in ROW if name in event)
     told = {**{name: event[name] for name in rest}, **event.get("data", {})}

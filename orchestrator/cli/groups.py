@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, NewFolderArgument, read, show
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
 
 groups_app = App(name="groups", help="The chats that have an agent.")
 
@@ -20,9 +20,9 @@ def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None
 
     Example: `andy groups list`
     """
-    from orchestrator import reports
+    from orchestrator.reports import rows
 
-    read(home, reports.groups, reports.group_lines, as_json=as_json)
+    read(home, rows.groups, rows.group_lines, as_json=as_json)
 
 
 @groups_app.command
@@ -49,7 +49,7 @@ def register(
     Example: `andy groups register family --name Family --config '{"memory_mb": 1024}'`
     """
     from orchestrator.cli import terminal
-    from orchestrator.registration import Registration
+    from orchestrator.groups.registration import Registration
 
     wish = Registration(
         folder=folder,
@@ -84,13 +84,13 @@ def config(
 
     Example: `andy groups config family --set '{"memory_mb": 1024, "mounts": [{"path": "~/photos"}]}'`
     """
-    from orchestrator import reports
     from orchestrator.cli import terminal
+    from orchestrator.reports import rows
 
     if changes is not None:
         asyncio.run(terminal.configure(home, folder, _object(changes)))
-    found = asyncio.run(terminal.read(home, lambda tx: reports.config(tx, folder)))
-    show(found, reports.config_lines, as_json=as_json)
+    found = asyncio.run(terminal.read(home, lambda tx: rows.config(tx, folder)))
+    show(found, rows.config_lines, as_json=as_json)
 
 
 def _object(text: str) -> dict[str, Any]:

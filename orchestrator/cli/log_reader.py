@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from orchestrator.container import log_files
-from orchestrator.container.log_files import RunFile
-from orchestrator.errors import BadRequest
+from orchestrator.containers.logs import files
+from orchestrator.containers.logs.files import RunFile
+from orchestrator.domain.errors import BadRequest
 
 LOOK_SECONDS = 0.25
 CHUNK_BYTES = 64 * 1024
@@ -25,7 +25,7 @@ class NoLog(BadRequest):
 
 def run_log(root: Path, folder: str, run: str | None) -> RunFile:
     """The log of a run, by the beginning of its id; the newest where none is named. Raises `NoLog`."""
-    found = log_files.of_group(root, folder)
+    found = files.of_group(root, folder)
     if run is not None:
         found = [one for one in found if one.run.startswith(run)]
     if not found:
@@ -100,14 +100,12 @@ def follow_group(
 
     `shown` is the log whose lines up to byte `start` were seen; what other runs said before is not told.
     """
-    followers = {
-        one.path: Follower(one.path, start=_size(one.path)) for one in log_files.of_group(root, folder)
-    }
+    followers = {one.path: Follower(one.path, start=_size(one.path)) for one in files.of_group(root, folder)}
     if shown is not None:
         followers[shown.path] = Follower(shown.path, start=start)
     last = shown.path if shown else None
     while True:
-        for one in log_files.of_group(root, folder):
+        for one in files.of_group(root, folder):
             for line in followers.setdefault(one.path, Follower(one.path)).more():
                 if one.path != last:
                     yield f"──── run {one.run}"

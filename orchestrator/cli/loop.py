@@ -89,29 +89,29 @@ def status(
 
     Example: `andy loop status family`
     """
-    from orchestrator import loop_reports
+    from orchestrator.base.clock import SystemClock
     from orchestrator.cli import terminal
-    from orchestrator.clock import SystemClock
+    from orchestrator.reports import loop
 
     now_ms = SystemClock().now_ms()
     zone = terminal.zone_of(home)
     if group is None:
-        rows = asyncio.run(terminal.read(home, lambda tx: loop_reports.every(tx, now_ms=now_ms)))
-        show(rows, partial(loop_reports.list_lines, zone=zone), as_json=as_json)
+        rows = asyncio.run(terminal.read(home, lambda tx: loop.every(tx, now_ms=now_ms)))
+        show(rows, partial(loop.list_lines, zone=zone), as_json=as_json)
         return
-    row = asyncio.run(terminal.read(home, lambda tx: loop_reports.one(tx, group, now_ms=now_ms)))
-    show(row, partial(loop_reports.show_lines, zone=zone), as_json=as_json)
+    row = asyncio.run(terminal.read(home, lambda tx: loop.one(tx, group, now_ms=now_ms)))
+    show(row, partial(loop.show_lines, zone=zone), as_json=as_json)
 
 
 def _act(home: Path | None, group: str, action: str, *, as_json: bool, reason: str = "") -> None:
     from orchestrator.cli import terminal
-    from orchestrator.loop import desk
+    from orchestrator.loop import service
 
     async def ask(client: Client) -> None:
         await client.act_on_loop(group, action, reason)
 
     async def act(tx: Tx, now_ms: int) -> None:
-        await desk.act(tx, group, action, reason=reason, now_ms=now_ms)
+        await service.act(tx, group, action, reason=reason, now_ms=now_ms)
 
     asyncio.run(terminal.ask_or_change(home, ask, act))
     if as_json:

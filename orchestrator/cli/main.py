@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from orchestrator import __version__
+from orchestrator.base.terminal_escaping import escaped_output
 from orchestrator.cli import (
     accounts,
     backup,
@@ -36,8 +37,7 @@ from orchestrator.cli.options import (
     read,
     show,
 )
-from orchestrator.errors import AndyError, BadRequest, NotRunning, UnknownTask, leaves
-from orchestrator.escaping import escaped_output
+from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, UnknownTask, leaves
 
 USAGE, NOT_RUNNING = 2, 3
 
@@ -227,8 +227,8 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 
     Example: `andy status`
     """
-    from orchestrator import status as telling
     from orchestrator.cli import terminal
+    from orchestrator.reports import status as telling
 
     show(
         asyncio.run(terminal.status(home)),
@@ -253,8 +253,8 @@ def messages(
 
     Example: `andy messages family --id 17`
     """
-    from orchestrator import reports
     from orchestrator.cli import terminal, trace
+    from orchestrator.reports import rows
 
     zone = terminal.zone_of(home)
     if message_id is not None:
@@ -263,8 +263,8 @@ def messages(
         return
     read(
         home,
-        lambda tx: reports.messages(tx, group, limit=limit),
-        partial(reports.message_lines, zone=zone),
+        lambda tx: rows.messages(tx, group, limit=limit),
+        partial(rows.message_lines, zone=zone),
         as_json=as_json,
     )
 
@@ -282,11 +282,11 @@ def turns(
 
     Example: `andy turns family`
     """
-    from orchestrator import reports
     from orchestrator.cli import terminal
+    from orchestrator.reports import rows
 
-    lines = partial(reports.turn_lines, zone=terminal.zone_of(home))
-    read(home, lambda tx: reports.turns(tx, group, limit=limit), lines, as_json=as_json)
+    lines = partial(rows.turn_lines, zone=terminal.zone_of(home))
+    read(home, lambda tx: rows.turns(tx, group, limit=limit), lines, as_json=as_json)
 
 
 @app.command
@@ -321,9 +321,9 @@ def list_outbox(*, limit: LimitOption = 100, as_json: JsonOption = False, home: 
 
     Example: `andy outbox list`
     """
-    from orchestrator import reports
+    from orchestrator.reports import rows
 
-    read(home, lambda tx: reports.outbox(tx, limit=limit), reports.outbox_lines, as_json=as_json)
+    read(home, lambda tx: rows.outbox(tx, limit=limit), rows.outbox_lines, as_json=as_json)
 
 
 @outbox_app.command

@@ -33,12 +33,12 @@ def list_notices(
 
     Example: `andy notices list family`
     """
-    from orchestrator import notice_reports
+    from orchestrator.reports import notices
 
     read(
         home,
-        lambda tx: notice_reports.every(tx, group, with_over=with_over, limit=max(1, limit)),
-        notice_reports.list_lines,
+        lambda tx: notices.every(tx, group, with_over=with_over, limit=max(1, limit)),
+        notices.list_lines,
         as_json=as_json,
     )
 
@@ -56,11 +56,11 @@ def show_notice(
 
     Example: `andy notices show family 12`
     """
-    from orchestrator import notice_reports
     from orchestrator.cli import terminal
+    from orchestrator.reports import notices
 
-    found = asyncio.run(terminal.read(home, lambda tx: notice_reports.one(tx, group, number)))
-    show(found, partial(notice_reports.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
+    found = asyncio.run(terminal.read(home, lambda tx: notices.one(tx, group, number)))
+    show(found, partial(notices.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
 @notices_app.command
@@ -76,12 +76,10 @@ def cancel(
 
     Example: `andy notices cancel family 12`
     """
-    from orchestrator import notice_reports
     from orchestrator.cli import terminal
+    from orchestrator.reports import notices
 
-    asyncio.run(
-        terminal.change(home, lambda tx, now_ms: notice_reports.cancel(tx, group, number, now_ms=now_ms))
-    )
+    asyncio.run(terminal.change(home, lambda tx, now_ms: notices.cancel(tx, group, number, now_ms=now_ms)))
     if as_json:
         show_notice(group, number, as_json=True, home=home)
         return

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from orchestrator.escaping import one_line
+from orchestrator.base.terminal_escaping import one_line
 
 FAILED = 1
 

@@ -15,11 +15,11 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from orchestrator.base.terminal_escaping import raw_stream, visible
 from orchestrator.cli.client import Client
 from orchestrator.cli.terminal import home_of, zone_of
-from orchestrator.errors import AndyError, NotRunning
-from orchestrator.escaping import raw_stream, visible
-from orchestrator.home import Home
+from orchestrator.domain.errors import AndyError, NotRunning
+from orchestrator.domain.home import Home
 
 Told = dict[str, Any]
 """See `orchestrator.web.pairing`."""
@@ -74,9 +74,9 @@ async def _there(home: Home, *, phone: str) -> AsyncGenerator[Told]:
 
 
 async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Told]:
-    from orchestrator.channels.whatsapp import condition
+    from orchestrator.base.clock import SystemClock
+    from orchestrator.channels.whatsapp import status as condition
     from orchestrator.channels.whatsapp.pairing import Pairing
-    from orchestrator.clock import SystemClock
 
     clock = SystemClock()
     await asyncio.to_thread(home.make)
@@ -165,8 +165,8 @@ def qr_text(content: str) -> str:
 
 async def status(given: Path | None) -> Told:
     """Who is paired and how it goes: as the running Andy tells, else as it was last."""
-    from orchestrator.channels.whatsapp import condition
-    from orchestrator.channels.whatsapp.ledger import Ledger
+    from orchestrator.channels.whatsapp import status as condition
+    from orchestrator.channels.whatsapp.neonize_database import Ledger
 
     home = home_of(given)
     kept = await asyncio.to_thread(condition.read, _condition_file(home))

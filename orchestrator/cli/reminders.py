@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, JsonOption, read, show
 
 if TYPE_CHECKING:
-    from orchestrator.reminder_service import ReminderService
+    from orchestrator.scheduler.reminder_service import ReminderService
 
 reminders_app = App(name="reminders", help="Texts that Andy sends to a chat at a time, word for word.")
 
@@ -31,7 +31,7 @@ def list_reminders(
 
     Example: `andy reminders list family`
     """
-    from orchestrator import reminder_service
+    from orchestrator.scheduler import reminder_service
 
     service = _service(home)
     read(home, lambda tx: service.rows(tx, group), reminder_service.lines, as_json=as_json)
@@ -110,16 +110,16 @@ def cancel(number: NumberArgument, /, *, as_json: JsonOption = False, home: Home
 
 
 def _service(home: Path | None) -> ReminderService:
-    from orchestrator import group_config
-    from orchestrator.boards import read_time
     from orchestrator.cli import terminal
-    from orchestrator.reminder_service import ReminderService
+    from orchestrator.dashboard.feature import read_time
+    from orchestrator.groups import settings
+    from orchestrator.scheduler.reminder_service import ReminderService
 
-    zone_of = partial(group_config.zone_of, default=terminal.zone_of(home))
+    zone_of = partial(settings.zone_of, default=terminal.zone_of(home))
     return ReminderService(read_time=read_time, zone_of=zone_of)
 
 
 def _told(what: str, row: dict[str, Any]) -> list[str]:
-    from orchestrator.reminder_service import shown_due
+    from orchestrator.scheduler.reminder_service import shown_due
 
     return [f"Reminder {row['id']} of '{row['group']}' {what} {shown_due(row)}."]

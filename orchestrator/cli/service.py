@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from orchestrator.cli.options import HomeOption, JsonOption, show
-from orchestrator.errors import AndyError, BadRequest, NotRunning, Starting
+from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, Starting
 
 service_app = App(name="service", help="Andy as a service of systemd.")
 
@@ -234,7 +234,7 @@ def _unit(home: Path | None, name: str, *, is_system: bool) -> Unit:
 
 
 def _check_systemd() -> None:
-    from orchestrator.own_container import own_id
+    from orchestrator.compose.self_inspect import own_id
 
     if own_id() is not None:
         raise ServiceError("Andy is a container here: Docker itself starts him again.")
@@ -263,8 +263,8 @@ async def _check_free(unit: Unit, home: Path | None) -> None:
 async def _runtime(home: Path | None) -> str | None:
     """`docker` where the settings leave it open and an engine answers now."""
     from orchestrator.cli import terminal
-    from orchestrator.container import docker_engine
-    from orchestrator.errors import ContainerError
+    from orchestrator.containers.docker import runtime as docker_engine
+    from orchestrator.domain.errors import ContainerError
 
     if terminal.settings_of(terminal.home_of(home)).andy_runtime != "auto":
         return None

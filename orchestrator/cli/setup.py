@@ -16,11 +16,11 @@ from cyclopts import Parameter
 
 from orchestrator.cli import dotenv_file
 from orchestrator.cli.options import HomeOption
-from orchestrator.errors import AndyError, BadRequest, NotRunning
-from orchestrator.home import Home
+from orchestrator.domain.errors import AndyError, BadRequest, NotRunning
+from orchestrator.domain.home import Home
 
 if TYPE_CHECKING:
-    from orchestrator.config import Settings
+    from orchestrator.domain.settings import Settings
 
 SENT_SECONDS = 90.0
 LOCAL, SELF = "local", "self"
@@ -139,7 +139,7 @@ class Setup:
 
     def _check_flags(self, *, own: str) -> None:
         from orchestrator.channels.whatsapp.pairing import number_of
-        from orchestrator.credentials.secrets import read_credential
+        from orchestrator.proxies.model.secrets import read_credential
 
         self._settings()
         self._pasted = self._read_pasted()
@@ -163,7 +163,7 @@ class Setup:
     # The steps: each gives a line on what is so now
 
     async def _credential(self) -> str:
-        from orchestrator.credentials.secrets import CredentialSource
+        from orchestrator.proxies.model.secrets import CredentialSource
 
         found = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
         if not self._pasted and found is not None:
@@ -177,7 +177,7 @@ class Setup:
         return await asyncio.to_thread(self._write_credential)
 
     def _write_credential(self) -> str:
-        from orchestrator.credentials.secrets import SETTINGS, read_credential
+        from orchestrator.proxies.model.secrets import SETTINGS, read_credential
 
         read = read_credential(self._pasted)
         silenced = dotenv_file.put(self._home.root / ".env", {read.setting: read.secret}, silences=SETTINGS)
@@ -216,13 +216,13 @@ class Setup:
         print("    ASSISTANT_HAS_OWN_NUMBER is set: a running Andy takes it with its next start.")
 
     def _settings(self) -> Settings:
-        from orchestrator import config
+        from orchestrator.domain import settings
 
-        return config.load(self._home.root)
+        return settings.load(self._home.root)
 
     async def _main(self) -> str:
-        from orchestrator import registration
         from orchestrator.cli import terminal
+        from orchestrator.groups import registration
         from orchestrator.store import groups
 
         await terminal.change(self._home.root, lambda tx, now_ms: registration.ensure_main(tx, now_ms=now_ms))
@@ -254,8 +254,8 @@ class Setup:
         return wanted
 
     async def _test(self) -> str:
-        from orchestrator import registration
         from orchestrator.cli import terminal
+        from orchestrator.groups import registration
 
         wants = self._wish.test
         if wants is None:
@@ -297,7 +297,7 @@ class Setup:
         return True
 
     def _ledger(self) -> Any:
-        from orchestrator.channels.whatsapp.ledger import Ledger
+        from orchestrator.channels.whatsapp.neonize_database import Ledger
 
         return Ledger(self._home.root / "store" / "whatsapp.db")
 
@@ -314,7 +314,7 @@ def chat_of(text: str, *, own: str, is_own_number: bool) -> str:
     """
     from orchestrator.channels.whatsapp import addresses
     from orchestrator.channels.whatsapp.pairing import number_of
-    from orchestrator.registration import MAIN_JID
+    from orchestrator.groups.registration import MAIN_JID
 
     match text:
         case "local":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, JsonOption, show
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
 
 if TYPE_CHECKING:
     from orchestrator.cli.client import Client
@@ -40,12 +40,13 @@ def list_tasks(
 
     Example: `andy tasks list`
     """
-    from orchestrator import task_reports
     from orchestrator.cli import terminal
+    from orchestrator.reports import tasks
+    from orchestrator.scheduler import task_rows
 
-    found = asyncio.run(terminal.read(home, lambda tx: task_reports.every(tx, group, with_over=with_over)))
-    rows = [task_reports.row(task) for task in found]
-    show(rows, lambda _: task_reports.list_lines(found), as_json=as_json)
+    found = asyncio.run(terminal.read(home, lambda tx: tasks.every(tx, group, with_over=with_over)))
+    rows = [task_rows.row(task) for task in found]
+    show(rows, lambda _: tasks.list_lines(found), as_json=as_json)
 
 
 @tasks_app.command(name="show")
@@ -54,11 +55,11 @@ def show_task(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeO
 
     Example: `andy tasks show task-1a2b3c4d`
     """
-    from orchestrator import task_reports
     from orchestrator.cli import terminal
+    from orchestrator.reports import tasks
 
-    found = asyncio.run(terminal.read(home, lambda tx: task_reports.one(tx, task)))
-    show(found, task_reports.show_lines, as_json=as_json)
+    found = asyncio.run(terminal.read(home, lambda tx: tasks.one(tx, task)))
+    show(found, tasks.show_lines, as_json=as_json)
 
 
 @tasks_app.command
@@ -84,8 +85,9 @@ def add(
 
     Example: `andy tasks add family "What is on today?" --cron "0 8 * * *"`
     """
-    from orchestrator import agenda, task_reports
     from orchestrator.cli import terminal
+    from orchestrator.reports import tasks
+    from orchestrator.scheduler import task_rows, task_service
 
     given = {"cron": cron, "interval": every, "once": at}
     chosen = [(kind, value) for kind, value in given.items() if value is not None]
@@ -93,10 +95,10 @@ def add(
         raise BadRequest("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
     ((kind, value),) = chosen
     times = terminal.task_times(home)
-    wish = agenda.Wish(prompt=prompt, kind=kind, value=value, context_mode=context)
+    wish = task_service.Wish(prompt=prompt, kind=kind, value=value, context_mode=context)
 
     async def act(tx: Tx, now_ms: int) -> dict[str, Any]:
-        return task_reports.row(await agenda.add(tx, group, wish, times, now_ms=now_ms))
+        return task_rows.row(await task_service.add(tx, group, wish, times, now_ms=now_ms))
 
     asked = {
         "group": group,
@@ -109,7 +111,7 @@ def add(
     if as_json:
         show_task(made["id"], as_json=True, home=home)
         return
-    found = asyncio.run(terminal.read(home, lambda tx: task_reports.one(tx, made["id"])))
+    found = asyncio.run(terminal.read(home, lambda tx: tasks.one(tx, made["id"])))
     print(f"Task {made['id']} of '{group}' is made: {found['when']}.")
 
 
@@ -150,8 +152,8 @@ def run(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption 
 
 
 def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
-    from orchestrator import agenda
     from orchestrator.cli import terminal
+    from orchestrator.scheduler import task_service
 
     times = terminal.task_times(home)
 
@@ -160,7 +162,7 @@ def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
         return ""
 
     async def act(tx: Tx, now_ms: int) -> str:
-        await agenda.act(tx, task, action, times, now_ms=now_ms)
+        await task_service.act(tx, task, action, times, now_ms=now_ms)
         return " when Andy starts" if action == "run" else ""
 
     later = asyncio.run(terminal.ask_or_change(home, ask, act))

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from orchestrator import lean
-from orchestrator.errors import AndyError, BadRequest, NotRunning, SettingError
-from orchestrator.home import Home, home_directory
+from orchestrator.cli import import_blocker
+from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, SettingError
+from orchestrator.domain.home import Home, home_directory
 
 if TYPE_CHECKING:
-    from orchestrator.agenda import Times
     from orchestrator.cli.client import Client
-    from orchestrator.config import Settings
-    from orchestrator.models import Group
-    from orchestrator.registration import Registration
+    from orchestrator.domain.settings import Settings
+    from orchestrator.domain.values import Group
+    from orchestrator.groups.registration import Registration
+    from orchestrator.scheduler.task_service import Times
     from orchestrator.store.database import Tx
 
 FAILED = 1
@@ -54,7 +54,7 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
     Raises:
         SettingError: a setting is unknown or has a bad value.
     """
-    from orchestrator import config
+    from orchestrator.domain import settings as config
 
     return config.load(home.root, **overrides)
 
@@ -69,15 +69,15 @@ async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
 
 
 async def _serve(home: Home, settings: Settings, started: Callable[[], None]) -> None:
-    with lean.without("rich"):  # 5 MiB, which both would load, and which the host never uses
+    with import_blocker.without("rich"):  # 5 MiB, which both would load, and which the host never uses
         import httpx  # noqa: F401
         import structlog  # noqa: F401
 
-    from orchestrator import logs as log_setup
     from orchestrator.app import Orchestrator
-    from orchestrator.credentials.secrets import CredentialSource
-    from orchestrator.kept_log import KeptLog
-    from orchestrator.serve import allow_open_files
+    from orchestrator.base import logging as log_setup
+    from orchestrator.base.asgi_server import allow_open_files
+    from orchestrator.base.log_file import KeptLog
+    from orchestrator.proxies.model.secrets import CredentialSource
 
     allow_open_files()
     stop = asyncio.Event()
@@ -128,7 +128,7 @@ async def read_home(home: Home, query: Callable[[Tx], Awaitable[T]]) -> T:
 
 async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> T:
     """Change the store of a home in one transaction; a running Andy sees it at its next look."""
-    from orchestrator.clock import SystemClock
+    from orchestrator.base.clock import SystemClock
     from orchestrator.store.database import Database
 
     home = home_of(given)
@@ -169,7 +169,7 @@ async def register(given: Path | None, wish: Registration) -> None:
 
 
 async def _register_here(home: Home, wish: Registration) -> None:
-    from orchestrator import group_files, registration
+    from orchestrator.groups import memory_templates, registration
 
     assistant = settings_of(home).assistant_name
 
@@ -178,12 +178,12 @@ async def _register_here(home: Home, wish: Registration) -> None:
         return await registration.register(tx, wish.to_group(now_ms))
 
     group = await change(home.root, act)
-    await asyncio.to_thread(group_files.lay_memory, home.root, group, assistant=assistant)
+    await asyncio.to_thread(memory_templates.lay_memory, home.root, group, assistant=assistant)
 
 
 async def unregister(given: Path | None, folder: str) -> str:
     """Forget a group; tells what became of what it had."""
-    from orchestrator import registration
+    from orchestrator.groups import registration
 
     async def ask(client: Client) -> str:
         return str((await client.unregister(folder))["text"])
@@ -196,8 +196,8 @@ async def unregister(given: Path | None, folder: str) -> str:
 
 def task_times(given: Path | None) -> Times:
     """How the schedules of a home's tasks are read."""
-    from orchestrator import group_config
-    from orchestrator.boards import read_time
+    from orchestrator.dashboard.feature import read_time
+    from orchestrator.groups import settings as group_config
     from orchestrator.scheduler.timing import times_for
 
     return times_for(partial(group_config.zone_of, default=zone_of(given)), read_time=read_time)
@@ -210,8 +210,8 @@ def zone_of(given: Path | None) -> ZoneInfo:
 
 async def configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
     """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
-    from orchestrator import registration
     from orchestrator.cli.client import Client
+    from orchestrator.groups import registration
 
     await change(given, lambda tx, now_ms: registration.configure(tx, folder, changes, now_ms=now_ms))
     with suppress(AndyError):  # a hint: it is stored, and whoever runs looks by itself twice a minute
@@ -252,12 +252,12 @@ def logs(given: Path | None, group: str | None, *, run: str | None, lines: int) 
     Raises:
         NoLog: there is none, or no such run.
     """
-    from orchestrator import kept_log
+    from orchestrator.base import log_file
     from orchestrator.cli import log_reader
 
     root = home_of(given).logs
     if group is None:
-        path = root / kept_log.NAME
+        path = root / log_file.NAME
         told, end = log_reader.last_lines(path, lines)
         return LogView(told, log_reader.follow_file(path, start=end, wait=log_reader.pause))
     shown = log_reader.run_log(root, group, run)
@@ -277,7 +277,7 @@ class Moment:
 
 
 def moment(given: Path | None) -> Moment:
-    from orchestrator.clock import SystemClock
+    from orchestrator.base.clock import SystemClock
 
     return Moment(SystemClock().now_ms(), zone_of(given))
 
@@ -309,7 +309,7 @@ def back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) ->
     `-` is the standard output, which has nothing else in it.
     """
     from orchestrator.backup import make as backup
-    from orchestrator.clock import SystemClock
+    from orchestrator.base.clock import SystemClock
 
     home, clock = home_of(given), SystemClock()
     if str(target) != "-":
@@ -328,7 +328,7 @@ def back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) ->
 def restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
     """Put a backup in a home's place; gives what to tell. Blocks."""
     from orchestrator.backup import restore as restoring
-    from orchestrator.clock import SystemClock
+    from orchestrator.base.clock import SystemClock
 
     done = restoring.restore(home_of(given), source, force=force, clock=SystemClock(), say=say_aside)
     try:
@@ -340,7 +340,7 @@ def restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
 
 def build_image(given: Path | None, *, base: str, tag: str | None) -> None:
     """Build the agent image, telling each step."""
-    from orchestrator.container import choice
+    from orchestrator.containers import runtime_selection
 
     settings = settings_of(home_of(given))
-    choice.build_image(tag or settings.andy_image, base=base, say=say_aside)
+    runtime_selection.build_image(tag or settings.andy_image, base=base, say=say_aside)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.container import log_files
-from orchestrator.container.log_files import Told
-from orchestrator.errors import BadRequest
-from orchestrator.models import Group, Message, MessageId, Outgoing, Turn, TurnState
-from orchestrator.reports import moment, short
+from orchestrator.base.tables import short
+from orchestrator.containers.logs import files
+from orchestrator.containers.logs.files import Told
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Group, Message, MessageId, Outgoing, Turn, TurnState
+from orchestrator.reports.rows import moment
 from orchestrator.store import groups, messages, outbox, runs, turns
 from orchestrator.store.database import Tx
 
@@ -132,12 +133,12 @@ def _reply_told(one: Outgoing) -> dict[str, Any]:
 
 def _attempts(logs: Path, folder: str, turn: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Each attempt that a log speaks of, in their order."""
-    for file in log_files.of_group(logs, folder):
+    for file in files.of_group(logs, folder):
         try:
             if file.path.stat().st_mtime_ns // 1_000_000 + LATE_MS < turn["queued_ms"]:
                 continue
             with file.path.open(encoding="utf-8", errors="replace") as lines:
-                told = [event for line in lines if (event := log_files.read_event(line))]
+                told = [event for line in lines if (event := files.read_event(line))]
         except FileNotFoundError:
             continue  # too old by now
         yield from _attempts_of_run(file.run, told, str(turn["id"]))

@@ -12,9 +12,9 @@ from pathlib import Path
 import structlog
 
 from agent_runner.wire.files import write_whole
+from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context.files import CONTEXT, WORKFLOW
 from orchestrator.context.snapshots import Kept
-from orchestrator.redaction import BY_SHAPE, Redactor
 
 log = structlog.get_logger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from orchestrator.base.redaction import redact
 from orchestrator.context import window
 from orchestrator.context.models import Context, Message, Role, Stats, iso, ms_of
 from orchestrator.context.summary import Summariser
 from orchestrator.context.tokens import TokenCounter
-from orchestrator.redaction import redact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

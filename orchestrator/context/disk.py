@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from orchestrator.redaction import Redactor
+from orchestrator.base.redaction import Redactor
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 _PARTIAL = ".tmp-"

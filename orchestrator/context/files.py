@@ -27,14 +27,14 @@ import structlog
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
+from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import disk, memory, models, workflow
 from orchestrator.context.models import Context
 from orchestrator.context.refusals import PlanRefused
 from orchestrator.context.snapshots import Kept, Snapshots, stamp
 from orchestrator.context.workflow import Workflow
-from orchestrator.errors import ContextBusy
-from orchestrator.redaction import BY_SHAPE, Redactor
-from orchestrator.registration import checked_folder
+from orchestrator.domain.errors import ContextBusy
+from orchestrator.groups.registration import checked_folder
 
 log = structlog.get_logger(__name__)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.base.redaction import redact
 from orchestrator.context import script
 from orchestrator.context.models import (
     MAX_CHECKPOINTS,
@@ -20,7 +21,6 @@ from orchestrator.context.models import (
     Sdk,
 )
 from orchestrator.context.workflow import Workflow
-from orchestrator.redaction import redact
 
 
 def with_decision(memory: Memory, text: str) -> Memory:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from agent_runner.wire.order import RestoreMode
 from orchestrator.context.transcript import State, Transcript
-from orchestrator.models import TurnId
+from orchestrator.domain.values import TurnId
 from orchestrator.store.checkpoints import Answered, Mark
 
 DAY_MS = 24 * 3_600_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
 
 
 def _listed(ids: Iterable[str]) -> str:

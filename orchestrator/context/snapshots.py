@@ -17,11 +17,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import disk, models, workflow
 from orchestrator.context.models import Context
 from orchestrator.context.refusals import SnapshotDamaged, UnknownSnapshot
 from orchestrator.context.workflow import Workflow
-from orchestrator.redaction import BY_SHAPE, Redactor
 
 NEWEST_KEPT = 48
 DAYS_KEPT = 14

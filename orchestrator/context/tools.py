@@ -7,11 +7,11 @@ from typing import Any, assert_never
 
 from pydantic import ValidationError
 
-from agent_runner.wire import remembering as wire
+from agent_runner.wire import context_tools as wire
 from agent_runner.wire.mailbox import Reply
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.workflow import Plan, Task
-from orchestrator.errors import BadRequest, ContextBusy
+from orchestrator.domain.errors import BadRequest, ContextBusy
 
 WORKSPACE = "/workspace/group/"
 """What a file's name begins with that is told from the root of its container."""

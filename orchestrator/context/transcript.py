@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from pydantic import BaseModel, Field, ValidationError
 
-from orchestrator.held_directories import inner, open_file, opened
+from orchestrator.base.dirfd import inner, open_file, opened
 
 SESSION_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from orchestrator.base.redaction import redact
 from orchestrator.context.models import Strings, iso
 from orchestrator.context.refusals import PlanRefused, UnknownPlan, UnknownPlanTask
-from orchestrator.redaction import redact
 
 VERSION = "2.0"
 LEGACY = "plan_legacy"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.models import Group, Inbound, Message, Quote, TurnId, TurnKind, TurnState
-from orchestrator.store import messages, sessions, taken_back, turns
+from orchestrator.domain.values import Group, Inbound, Message, Quote, TurnId, TurnKind, TurnState
+from orchestrator.store import messages, pending_deletions, sessions, turns
 from orchestrator.store.database import Tx
 
 NOT_ITS_SENDER = "not by its sender"
@@ -42,7 +42,7 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amended:
     await messages.blank(tx, target)
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
     if turn is not None:
-        await taken_back.note(tx, turn.folder, turn.id, target.seq)
+        await pending_deletions.note(tx, turn.folder, turn.id, target.seq)
     if turn is None or turn.state is not TurnState.QUEUED or turn.kind is not TurnKind.CHAT:
         return Amended(reason=DELETED, message=target)
     await messages.release(tx, target.seq, reason=DELETED)

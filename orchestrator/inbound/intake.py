@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 import structlog
 
-from orchestrator import owner
-from orchestrator.clock import Clock
-from orchestrator.errors import TextEmpty, TextTooLong
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.domain.errors import TextEmpty, TextTooLong
+from orchestrator.domain.values import Group, Inbound, Seq, SessionCommand, TurnId
+from orchestrator.groups import owner
+from orchestrator.groups.owner import Found
 from orchestrator.inbound import amendments, senders, session_commands, triggers
 from orchestrator.inbound.amendments import Amended
 from orchestrator.inbound.senders import SenderRules, Verdict
-from orchestrator.models import Group, Inbound, Seq, SessionCommand, TurnId
-from orchestrator.owner import Found
-from orchestrator.store import chats, groups, messages, outbox, turns, wakes
+from orchestrator.store import chats, groups, messages, outbox, turns, wake_requests
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -260,11 +260,11 @@ class Intake:
 
     async def _wake(self, tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> None:
         """What is asked wakes the agent, however long it wanted to sleep."""
-        await wakes.add(
+        await wake_requests.add(
             tx,
             group.folder,
             kind=message.channel or LOCAL,
-            key=f"{wakes.MESSAGE}{message.id}",
+            key=f"{wake_requests.MESSAGE}{message.id}",
             reason=f"a message of {len(message.text)} characters",
             is_direct=True,
             now_ms=now_ms,

@@ -9,10 +9,10 @@ from xml.sax.saxutils import escape
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.order import Request, TurnOrder
-from orchestrator import schedule_tags
-from orchestrator.clock import local_iso, local_minute
+from orchestrator.base.clock import local_iso, local_minute
+from orchestrator.domain import schedule_tag
+from orchestrator.domain.values import Cause, Group, Message, RunId, SessionCommand, Turn
 from orchestrator.inbound import triggers
-from orchestrator.models import Cause, Group, Message, RunId, SessionCommand, Turn
 from orchestrator.store import messages, sessions, task_runs, tasks, turns
 from orchestrator.store.database import Tx
 
@@ -175,4 +175,4 @@ def _line(message: Message, zone: ZoneInfo) -> str:
 
 
 def _safe(text: str) -> str:
-    return schedule_tags.neutralise(escape(_UNSPEAKABLE.sub("�", text), {'"': "&quot;"}))
+    return schedule_tag.neutralise(escape(_UNSPEAKABLE.sub("�", text), {'"': "&quot;"}))

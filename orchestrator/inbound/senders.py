@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.models import Inbound
-from orchestrator.owner import Found
+from orchestrator.domain.values import Inbound
+from orchestrator.groups.owner import Found
 
 FILE = "sender-allowlist.json"
 NOT_ALLOWED = "sender not allowed"

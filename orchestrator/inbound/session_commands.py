@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from orchestrator.domain.values import Group, Inbound, SessionCommand
 from orchestrator.inbound import triggers
-from orchestrator.models import Group, Inbound, SessionCommand
 
 ONLY_OWNER = "only the owner may use this here"
 _BY_TEXT = {f"/{command.value}": command for command in SessionCommand}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from orchestrator.models import Group
+from orchestrator.domain.values import Group
 
 NO_TRIGGER = "no trigger"
 EMPTY = "empty text"

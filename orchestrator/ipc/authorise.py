@@ -30,7 +30,7 @@ from agent_runner.wire.mailbox import (
     UnregisterGroup,
     UpdateTask,
 )
-from orchestrator.models import Group, Turn, TurnKind
+from orchestrator.domain.values import Group, Turn, TurnKind
 
 ONLY_DASHBOARD = "a worker only keeps its dashboard; what people are told are notifications and questions"
 ONLY_MAIN = "only the main group may do this"

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from agent_runner.wire.mailbox import MAX_FILE_BYTES
-from orchestrator.errors import MailboxError
+from orchestrator.domain.errors import MailboxError
 
 Version = tuple[int, int, int]
 """Device, inode and change time in ns of a file: another one means another content."""

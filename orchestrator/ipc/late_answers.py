@@ -19,7 +19,7 @@ from agent_runner.wire.mailbox import (
     UnregisterGroup,
     UpdateTask,
 )
-from orchestrator.models import Group, Turn, TurnId, TurnKind, TurnState
+from orchestrator.domain.values import Group, Turn, TurnId, TurnKind, TurnState
 from orchestrator.store import outbox, turns
 from orchestrator.store.database import Tx
 

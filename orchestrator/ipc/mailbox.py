@@ -11,9 +11,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.clock import Clock, SystemClock
+from orchestrator.base.clock import Clock, SystemClock
 from orchestrator.ipc import entries
-from orchestrator.ipc.quarantine import Quarantine, Refusal
+from orchestrator.ipc.rejected_files import Quarantine, Refusal
 
 MAX_ENTRIES = 10_000
 """How many entries one pass looks at. Where there are more, the oldest of these come first."""

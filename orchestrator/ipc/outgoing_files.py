@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from orchestrator import attachments
-from orchestrator.attachments import FileRefused
-from orchestrator.models import Attachment
+from orchestrator.domain.values import Attachment
+from orchestrator.groups import attachments
+from orchestrator.groups.attachments import FileRefused
 
 CopyFile = Callable[[str, str], Attachment]
 """`(folder, path)`: copy a group's file. Blocks. Raises `FileRefused`."""

@@ -16,12 +16,12 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from agent_runner.wire.files import write_whole
-from orchestrator.clock import Clock, local_iso
-from orchestrator.events import Bus, Event
-from orchestrator.models import Chat, Folder, Group, Task, TurnId, TurnKind
+from orchestrator.base.clock import Clock, local_iso
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.domain.values import Chat, Folder, Group, Task, TurnId, TurnKind
+from orchestrator.scheduler.task_rows import row
 from orchestrator.store import chats, groups, tasks, turns
 from orchestrator.store.database import Database, Tx
-from orchestrator.task_reports import row
 
 log = structlog.get_logger(__name__)
 

@@ -21,9 +21,9 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
-from orchestrator.disk_signals import Signalling
-from orchestrator.hints import Hint
-from orchestrator.models import Folder
+from orchestrator.base.file_watch import Signalling
+from orchestrator.base.wakeups import Hint
+from orchestrator.domain.values import Folder
 
 MAILBOXES = ("messages", "tasks")
 SETTLE_SECONDS = (0.05, 0.1, 0.2, 0.4)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from orchestrator.clock import Clock
-from orchestrator.events import Bus, Event
-from orchestrator.hints import Hints
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.wakeups import Hints
+from orchestrator.domain.values import Folder, Group, RunId, Turn, TurnKind, TurnState
 from orchestrator.loop import policy
-from orchestrator.loop.cycle_book import HEARTBEAT, LEASE_MS, CycleBook
+from orchestrator.loop.cycle_recorder import HEARTBEAT, LEASE_MS, CycleBook
 from orchestrator.loop.policy import Pull
-from orchestrator.models import Folder, Group, RunId, Turn, TurnKind, TurnState
-from orchestrator.store import cycles, events, groups, loops, turns, wakes
+from orchestrator.store import cycles, events, groups, loops, turns, wake_requests
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.loops import Loop, Status
 
@@ -115,7 +115,7 @@ class GroupLoops:
             now_ms = self._clock.now_ms()
             if self._told_seq is None:
                 self._told_seq = await events.last_seq(tx)
-            await wakes.prune(tx, now_ms=now_ms)
+            await wake_requests.prune(tx, now_ms=now_ms)
             await events.prune(tx)
             for loop in await loops.alive(tx):
                 at_ms = await self._start_ms(tx, loop, now_ms)
@@ -189,7 +189,7 @@ class GroupLoops:
     async def _start_ms(self, tx: Tx, loop: Loop, now_ms: int) -> int | None:
         if loop.status is Status.PAUSED:
             return None
-        pending = await wakes.pending(tx, loop.folder)
+        pending = await wake_requests.pending(tx, loop.folder)
         held_ms = None
         if any(wake.kind == FILES for wake in pending):
             held_ms = await self._files_held_ms(tx, loop.folder, now_ms)
@@ -221,7 +221,7 @@ class GroupLoops:
         missed = self._missed.pop(loop.folder, None)
         if is_timer:
             overdue = "overdue, " if missed is not None else ""
-            await wakes.add(
+            await wake_requests.add(
                 tx,
                 loop.folder,
                 kind=HEARTBEAT,
@@ -275,7 +275,7 @@ class GroupLoops:
         if event.group is None:
             return
         async with self._database.transaction() as tx:
-            await wakes.add(
+            await wake_requests.add(
                 tx,
                 Folder(event.group),
                 kind=kind,

@@ -18,12 +18,12 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
-from orchestrator.clock import Clock
-from orchestrator.disk_signals import Signalling
-from orchestrator.events import Bus, Event
-from orchestrator.hints import Hint
-from orchestrator.models import Folder, Turn, TurnState
-from orchestrator.store import loops, turns, wakes, workspaces
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.file_watch import Signalling
+from orchestrator.base.wakeups import Hint
+from orchestrator.domain.values import Folder, Turn, TurnState
+from orchestrator.store import loops, turns, wake_requests, workspaces
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.workspaces import Seen
 
@@ -204,7 +204,7 @@ class Workspaces:
             return
         async with self._database.transaction() as tx:
             changes = await self._changes(tx, folder, found)
-            is_new = bool(changes.by_others) and await wakes.add(
+            is_new = bool(changes.by_others) and await wake_requests.add(
                 tx,
                 folder,
                 kind=KIND,

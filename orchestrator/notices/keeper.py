@@ -6,8 +6,8 @@ import asyncio
 
 import structlog
 
-from orchestrator.clock import Clock
-from orchestrator.events import Bus
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
 from orchestrator.store import notice_claims, notices
 from orchestrator.store.database import Database
 

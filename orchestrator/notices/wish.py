@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import cast
 
-from agent_runner.wire import noting
+from agent_runner.wire import notify_self
 from agent_runner.wire.mailbox import NotifySelf
 from agent_runner.wire.notices import Category, DeliverAt, InjectAt, Priority, Severity
 
@@ -71,7 +71,7 @@ def judge(asked: NotifySelf) -> Wish:
     Raises:
         Refused: a field is missing, none of its values, or out of its range.
     """
-    wrong = noting.refusal_of(asked)
+    wrong = notify_self.refusal_of(asked)
     if wrong is not None:
         raise Refused(wrong.code, wrong.text)
     priority = cast("Priority", asked.priority)
@@ -80,9 +80,9 @@ def judge(asked: NotifySelf) -> Wish:
     return Wish(
         message=asked.message.strip(),
         priority=priority,
-        severity=noting.severity_of(priority),
+        severity=notify_self.severity_of(priority),
         category=category,
-        event_type=noting.event_type_of(category),
+        event_type=notify_self.event_type_of(category),
         deliver_at=deliver_at,
         inject_at=INJECT_AT[deliver_at],
         outlives_session=asked.persist_cross_session,
@@ -95,4 +95,4 @@ def judge(asked: NotifySelf) -> Wish:
 
 
 def _ttl_ms(hours: int | None) -> int | None:
-    return (noting.DEFAULT_HOURS if hours is None else hours) * HOUR_MS or None
+    return (notify_self.DEFAULT_HOURS if hours is None else hours) * HOUR_MS or None

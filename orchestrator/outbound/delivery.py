@@ -9,17 +9,16 @@ from dataclasses import dataclass
 
 import structlog
 
-from orchestrator import host_facts
-from orchestrator.clock import Clock
-from orchestrator.errors import ChannelDown, ChannelRefused
-from orchestrator.events import Bus
-from orchestrator.hints import Hint
-from orchestrator.interfaces import Channel, Feature
-from orchestrator.models import ChatJid, ChatMember, Message, OutboxState, Outgoing, Retry
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hint
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.silence import is_silence
+from orchestrator.domain.values import ChatJid, ChatMember, Message, OutboxState, Outgoing, Retry
 from orchestrator.outbound import format as formatting
 from orchestrator.outbound import splitting
-from orchestrator.silence import is_silence
-from orchestrator.store import messages, outbox
+from orchestrator.store import host_events, messages, outbox
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -226,7 +225,7 @@ class Delivery:
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
             if state is OutboxState.DEAD:
-                await host_facts.reply_undelivered(tx, head, error, now_ms=now_ms)
+                await host_events.reply_undelivered(tx, head, error, now_ms=now_ms)
             if self._origin is not None:
                 await self._origin.note_ended(tx, head, error, now_ms=now_ms)
         if state is OutboxState.DEAD:

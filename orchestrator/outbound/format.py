@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator import schedule_tags
+from orchestrator.domain import schedule_tag
 
 _TAG = re.compile(r"<(/?)internal(?![\w-])", re.IGNORECASE)
 
@@ -14,7 +14,7 @@ def for_people(text: str) -> str:
 
     What an agent says to its loop goes too.
     """
-    shown = schedule_tags.strip(_shown(text))
+    shown = schedule_tag.strip(_shown(text))
     # Taking one out may have joined what stood around it into another: nobody writes so in good faith.
     forged = _TAG.search(shown)
     return (shown[: forged.start()] if forged else shown).strip()

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from orchestrator.events import Bus
-from orchestrator.interfaces import Channel, Feature
-from orchestrator.models import ChatJid, Message, TurnId, TurnState
+from orchestrator.base.event_bus import Bus
+from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.values import ChatJid, Message, TurnId, TurnState
 from orchestrator.outbound.typing import CALL_SECONDS, SWEEP_SECONDS, TypingSigns, until_turns_change
 from orchestrator.store import messages, turns
 from orchestrator.store.database import Database

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from orchestrator.events import Bus, Event
-from orchestrator.interfaces import Channel
-from orchestrator.models import ChatJid
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.domain.protocols import Channel
+from orchestrator.domain.values import ChatJid
 from orchestrator.store import turns
 from orchestrator.store.database import Database
 

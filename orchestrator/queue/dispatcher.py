@@ -8,12 +8,12 @@ from typing import assert_never
 
 import structlog
 
-from orchestrator.clock import Clock
-from orchestrator.errors import StoreError
-from orchestrator.failures import Fault
-from orchestrator.hints import Hints
-from orchestrator.models import LiveRun, RunId, Turn, TurnId, TurnState
-from orchestrator.queue import lanes, retries
+from orchestrator.base.clock import Clock
+from orchestrator.base.wakeups import Hints
+from orchestrator.domain.errors import StoreError
+from orchestrator.domain.failures import Fault
+from orchestrator.domain.values import LiveRun, RunId, Turn, TurnId, TurnState
+from orchestrator.queue import plan, retries
 from orchestrator.store import outbox, sessions, turns
 from orchestrator.store.database import Database
 
@@ -70,7 +70,7 @@ class Dispatcher:
         now_ms = self._clock.now_ms()
         async with self._database.reading() as tx:
             unsettled = await turns.unsettled(tx)
-        decided = lanes.plan(unsettled, self._containers.live(), cap=self._cap, now_ms=now_ms)
+        decided = plan.plan(unsettled, self._containers.live(), cap=self._cap, now_ms=now_ms)
         by_id = {turn.id: turn for turn in unsettled}
         for action in decided.actions:
             await self._do_apart(action, by_id)
@@ -78,7 +78,7 @@ class Dispatcher:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (decided.look_again_ms - self._clock.now_ms()) / 1000))
 
-    async def _do_apart(self, action: lanes.Action, by_id: dict[TurnId, Turn]) -> None:
+    async def _do_apart(self, action: plan.Action, by_id: dict[TurnId, Turn]) -> None:
         """Do one action; what goes wrong in it is its own turn's trouble and keeps no other from a slot."""
         try:
             await self._do(action, by_id)
@@ -86,7 +86,7 @@ class Dispatcher:
             raise
         except Exception:
             log.exception("lanes.action_failed", action=repr(action))
-            if isinstance(action, lanes.Start | lanes.HandOver):
+            if isinstance(action, plan.Start | plan.HandOver):
                 await self._give_back(action.turn_id)
 
     async def _give_back(self, turn_id: TurnId) -> None:
@@ -106,19 +106,19 @@ class Dispatcher:
         self._hints.lanes.give()
         self._hints.outbox.give()
 
-    async def _do(self, action: lanes.Action, by_id: dict[TurnId, Turn]) -> None:
+    async def _do(self, action: plan.Action, by_id: dict[TurnId, Turn]) -> None:
         match action:
-            case lanes.HandOver(turn_id) | lanes.Start(turn_id) if await self._turn_away(by_id[turn_id]):
+            case plan.HandOver(turn_id) | plan.Start(turn_id) if await self._turn_away(by_id[turn_id]):
                 self._hints.lanes.give()
-            case lanes.HandOver(turn_id, run_id):
+            case plan.HandOver(turn_id, run_id):
                 await self._containers.hand_over(by_id[turn_id], run_id)
-            case lanes.Start(turn_id):
+            case plan.Start(turn_id):
                 await self._containers.start(by_id[turn_id])
-            case lanes.Close(run_id):
+            case plan.Close(run_id):
                 await self._containers.close(run_id)
-            case lanes.Forget(turn_id):
+            case plan.Forget(turn_id):
                 await self._forget(by_id[turn_id])
-            case lanes.TellPlace(turn_id, place):
+            case plan.TellPlace(turn_id, place):
                 await self._tell_place(by_id[turn_id], place)
             case _:
                 assert_never(action)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from orchestrator import errands, failures, owner
-from orchestrator.failures import Fault, Outage
-from orchestrator.models import Turn, TurnKind, TurnState
-from orchestrator.store import groups, model_refusals, notice_claims, outbox, stops, turn_outages, turns
+from orchestrator.domain import failures
+from orchestrator.domain.failures import Fault, Outage
+from orchestrator.domain.values import Turn, TurnKind, TurnState
+from orchestrator.groups import owner
+from orchestrator.scheduler import task_turns
+from orchestrator.store import (
+    groups,
+    host_stops,
+    model_refusals,
+    notice_claims,
+    outbox,
+    task_stops,
+    turn_outages,
+    turns,
+)
 from orchestrator.store.database import Tx
 from orchestrator.store.model_refusals import Refusal
 
@@ -44,12 +55,12 @@ async def give_back(
     """
     await outbox.drop_held(tx, turn.id)
     await notice_claims.release(tx, turn, now_ms=now_ms)
-    stopped = await errands.why_stopped(tx, turn)
+    stopped = await task_turns.why_stopped(tx, turn)
     if stopped is not None:
-        await errands.cancel(tx, turn, reason=stopped, now_ms=now_ms)
+        await task_stops.cancel(tx, turn, reason=stopped, now_ms=now_ms)
         return TurnState.FAILED
-    stop = await stops.of_turn(tx, turn.id)
-    if stop is not None and stop.code == stops.REFUSED:
+    stop = await host_stops.of_turn(tx, turn.id)
+    if stop is not None and stop.code == host_stops.REFUSED:
         await refuse(tx, turn, now_ms=now_ms)
         return TurnState.FAILED
     if stop is not None:
@@ -81,7 +92,7 @@ async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bo
         text = f"⚠️ I could not answer this: {reason} Your next message tries again."
         await outbox.add_failure(tx, turn, text, now_ms=now_ms)
     elif turn.kind is TurnKind.TASK:
-        await errands.note_failure(tx, turn, reason=reason, now_ms=now_ms)
+        await task_turns.note_failure(tx, turn, reason=reason, now_ms=now_ms)
 
 
 async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
@@ -106,7 +117,7 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     elif turn.kind is TurnKind.CHAT:
         await outbox.add_failure(tx, turn, failures.REFUSED, now_ms=now_ms)
     elif turn.kind is TurnKind.TASK:
-        await errands.note_failure(tx, turn, reason=failures.REFUSED_TASK, now_ms=now_ms)
+        await task_turns.note_failure(tx, turn, reason=failures.REFUSED_TASK, now_ms=now_ms)
 
 
 def _cause(one: Refusal) -> str:

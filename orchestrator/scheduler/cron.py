@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from orchestrator.errors import BadSchedule
-from orchestrator.models import Dst
+from orchestrator.domain.errors import BadSchedule
+from orchestrator.domain.values import Dst
 
 MAX_YEARS = 10
 """An expression that is not due for so long never is: 29 February comes at least every eighth year."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from orchestrator.models import CatchUp, Overlap, Task, TurnState
+from orchestrator.domain.values import CatchUp, Overlap, Task, TurnState
 from orchestrator.scheduler import timing
 
 LATE_MS = 120_000

@@ -8,11 +8,10 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from orchestrator import errands
-from orchestrator.errors import AndyError
-from orchestrator.models import Cause, Group, ScheduleKind, Task, TurnId
-from orchestrator.scheduler import due, timing
-from orchestrator.store import groups, task_runs, tasks
+from orchestrator.domain.errors import AndyError
+from orchestrator.domain.values import Cause, Group, ScheduleKind, Task, TurnId
+from orchestrator.scheduler import due, task_turns, timing
+from orchestrator.store import groups, task_runs, task_stops, tasks
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
@@ -59,7 +58,7 @@ async def _carry_out(tx: Tx, task: Task, group: Group, decision: due.Decision, *
             now_ms=now_ms,
         )
     turns = [
-        await errands.queue(tx, task, group, cause=_cause(at, now_ms), due_ms=at, now_ms=now_ms)
+        await task_turns.queue(tx, task, group, cause=_cause(at, now_ms), due_ms=at, now_ms=now_ms)
         for at in decision.run
     ]
     if not turns and decision.next_ms is None:
@@ -68,7 +67,7 @@ async def _carry_out(tx: Tx, task: Task, group: Group, decision: due.Decision, *
 
 
 async def _stop(tx: Tx, task: Task, reason: str, *, now_ms: int) -> Fired:
-    await errands.stop(tx, task, reason=reason, now_ms=now_ms)
+    await task_stops.stop(tx, task, reason=reason, now_ms=now_ms)
     return Fired(task=task, word="paused")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
-from orchestrator.clock import Clock
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
-from orchestrator.models import Group, Reminder, ReminderState
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.domain.values import Group, Reminder, ReminderState
 from orchestrator.scheduler import due, firing
 from orchestrator.store import outbox, reminders, tasks
 from orchestrator.store.database import Database, Tx

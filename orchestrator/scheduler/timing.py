@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterator
 from zoneinfo import ZoneInfo
 
-from orchestrator.agenda import ReadTime, Times
-from orchestrator.clock import local_iso
-from orchestrator.errors import BadSchedule
-from orchestrator.models import Dst, Group, Planned, Schedule, ScheduleKind
+from orchestrator.base.clock import local_iso
+from orchestrator.domain.errors import BadSchedule
+from orchestrator.domain.values import Dst, Group, Planned, Schedule, ScheduleKind
 from orchestrator.scheduler import cron, when
+from orchestrator.scheduler.task_service import ReadTime, Times
 
 MIN_INTERVAL_MS = 60_000
 MAX_INTERVAL_MS = int(when.FURTHEST.total_seconds() * 1000)

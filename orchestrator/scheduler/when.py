@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times
 from agent_runner.wire.times import Duration, Instant, Reason, Recurrence, Refusal, Shift
-from orchestrator.errors import BadTime
+from orchestrator.domain.errors import BadTime
 
 FURTHEST = timedelta(days=3660)
 POLICY = times.Policy(days_ahead=FURTHEST.days)

@@ -8,7 +8,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.models import Folder, RunId, TurnId
+from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.store.database import Tx, returned
 
 FIRST_HASH = "0" * 64

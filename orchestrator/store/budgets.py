@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
 
 ALL_GROUPS = "*"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.models import Chat, ChatJid
+from orchestrator.domain.values import Chat, ChatJid
 from orchestrator.store.database import Tx
 
 

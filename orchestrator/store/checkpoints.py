@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.models import Folder, Run, SessionCommand, Turn, TurnId
+from orchestrator.domain.values import Folder, Run, SessionCommand, Turn, TurnId
 from orchestrator.store.database import Tx
 
 KEPT = 200

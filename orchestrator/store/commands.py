@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from agent_runner.wire.mailbox import Reply
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.models import Folder, Turn, TurnId
+from orchestrator.domain.values import Folder, Turn, TurnId
 from orchestrator.store.database import Tx, returned
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
 
 

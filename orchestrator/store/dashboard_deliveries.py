@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.dashboard.models import Notification, QuestionType
-from orchestrator.models import ChatJid, Folder, OutboxState, Outgoing
+from orchestrator.domain.dashboard import Notification, QuestionType
+from orchestrator.domain.values import ChatJid, Folder, OutboxState, Outgoing
 from orchestrator.store import dashboard_notifications, messages, outbox
 from orchestrator.store.database import Tx, returned
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 from orchestrator.store.database import readonly_uri
 
 _ERA_MS = 62_135_596_800_000

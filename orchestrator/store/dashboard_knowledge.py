@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 
-from orchestrator.dashboard.models import Category, Insight, Person, Project
-from orchestrator.models import Folder
+from orchestrator.domain.dashboard import Category, Insight, Person, Project
+from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx
 
 

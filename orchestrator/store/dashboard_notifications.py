@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.dashboard.models import (
+from orchestrator.domain.dashboard import (
     Actor,
     Audience,
     Notification,
@@ -14,7 +14,7 @@ from orchestrator.dashboard.models import (
     NotificationType,
     Priority,
 )
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_rows
 from orchestrator.store.database import Tx, returned
 

@@ -7,8 +7,8 @@ import sqlite3
 import unicodedata
 from typing import Any
 
-from orchestrator.dashboard.models import Actor, Priority, Question, QuestionType
-from orchestrator.models import Folder
+from orchestrator.domain.dashboard import Actor, Priority, Question, QuestionType
+from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_rows
 from orchestrator.store.database import Tx, returned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from orchestrator.models import Folder, Group, TurnId, TurnState
+from orchestrator.domain.values import Folder, Group, TurnId, TurnState
 from orchestrator.store.database import Tx, returned
 
 _CHANGING = ("dashboard_tasks", "questions", "notifications")

@@ -6,8 +6,8 @@ import json
 import sqlite3
 from typing import Any
 
-from orchestrator.dashboard.models import Deadline, Priority, Status, Task
-from orchestrator.models import Folder
+from orchestrator.domain.dashboard import Deadline, Priority, Status, Task
+from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_rows
 from orchestrator.store.dashboard_rows import read_json
 from orchestrator.store.database import Tx, returned

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.dashboard.models import Dashboard
-from orchestrator.models import Folder
+from orchestrator.domain.dashboard import Dashboard
+from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx, returned
 
 

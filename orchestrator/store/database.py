@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import aiosqlite
 
-from orchestrator.errors import StoreCorrupt, StoreError, StoreTooNew
+from orchestrator.domain.errors import StoreCorrupt, StoreError, StoreTooNew
 
 Tx = aiosqlite.Connection
 """An open transaction, or a connection that only reads."""

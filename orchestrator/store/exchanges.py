@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.models import Folder, SessionCommand, TurnId, TurnKind, TurnState
+from orchestrator.domain.values import Folder, SessionCommand, TurnId, TurnKind, TurnState
 from orchestrator.store.database import Tx
 
 MAX_REQUESTS = 200

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.errors import UnknownGroup
-from orchestrator.models import ChatJid, Folder, Group
+from orchestrator.domain.errors import UnknownGroup
+from orchestrator.domain.values import ChatJid, Folder, Group
 from orchestrator.store.database import Tx
 
 _CONFIGURED = "configured:"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.models import Folder, Group, TurnId
+from orchestrator.domain.values import Folder, Group, TurnId
 from orchestrator.store.database import Tx, returned
 
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.models import ChatJid, ChatMember, Inbound, Message, MessageId, Outgoing, Quote, Seq, TurnId
+from orchestrator.domain.values import (
+    ChatJid,
+    ChatMember,
+    Inbound,
+    Message,
+    MessageId,
+    Outgoing,
+    Quote,
+    Seq,
+    TurnId,
+)
 from orchestrator.store.database import Tx, returned
 
 OWN_MESSAGE = "own message"

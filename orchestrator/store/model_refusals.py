@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from orchestrator.failures import ModelError
+from orchestrator.domain.failures import ModelError
 from orchestrator.store.database import Tx
 
 OWN_CHOICE = ""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent_runner.wire.notices import MAX_NOTICE_CHARS, MAX_TOLD, ToldNotice
-from orchestrator.models import Folder, Turn, TurnKind
+from orchestrator.domain.values import Folder, Turn, TurnKind
 from orchestrator.store import notices
 from orchestrator.store.database import Tx
 from orchestrator.store.notices import IS_OPEN, RANK, Kept

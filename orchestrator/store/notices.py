@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from agent_runner.wire.notices import DeliverAt, InjectAt, Priority, Severity
-from orchestrator.models import Folder, TurnId
+from orchestrator.domain.values import Folder, TurnId
 from orchestrator.store.database import Tx, returned
 
 DAY_MS = 24 * 3_600_000

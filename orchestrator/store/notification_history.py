@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 from orchestrator.store.database import Tx
 
 REWORDED = "reworded"

@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.models import Attachment, ChatJid, Folder, MessageId, OutboxState, Outgoing, Turn, TurnId
+from orchestrator.domain.values import (
+    Attachment,
+    ChatJid,
+    Folder,
+    MessageId,
+    OutboxState,
+    Outgoing,
+    Turn,
+    TurnId,
+)
 from orchestrator.store.database import Tx, returned
 
 

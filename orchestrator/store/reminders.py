@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.models import ChatJid, Folder, Group, Reminder, ReminderState
+from orchestrator.domain.values import ChatJid, Folder, Group, Reminder, ReminderState
 from orchestrator.store.database import Tx, returned
 
 

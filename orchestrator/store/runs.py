@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_runner.wire.order import RestoreMode
-from orchestrator.models import Folder, Run, RunId, TurnId, TurnKind
+from orchestrator.domain.values import Folder, Run, RunId, TurnId, TurnKind
 from orchestrator.store import budgets
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx

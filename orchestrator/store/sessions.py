@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.models import Folder, Seq
+from orchestrator.domain.values import Folder, Seq
 from orchestrator.store import notice_claims
 from orchestrator.store.database import Tx
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.models import Cause, Task, TaskRun, TaskRunStatus, TurnId, TurnState
+from orchestrator.domain.values import Cause, Task, TaskRun, TaskRunStatus, TurnId, TurnState
 from orchestrator.store import tasks
 from orchestrator.store.database import Tx
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.models import (
+from orchestrator.domain.values import (
     CatchUp,
     ChatJid,
     ContextMode,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from orchestrator.failures import Outage
-from orchestrator.models import ChatJid, Folder, TurnId
+from orchestrator.domain.failures import Outage
+from orchestrator.domain.values import ChatJid, Folder, TurnId
 from orchestrator.store.database import Tx, returned
 
 

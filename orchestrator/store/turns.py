@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.models import (
+from orchestrator.domain.values import (
     ChatJid,
     ContextMode,
     Folder,

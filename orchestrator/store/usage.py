@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.models import Folder, RunId, TurnId, TurnKind
+from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
 from orchestrator.store.database import Tx, returned
 
 BUCKET_MS = 15 * 60_000

@@ -13,12 +13,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator import __version__
-from orchestrator.errors import AndyError, BadRequest
-from orchestrator.events import Bus
-from orchestrator.models import Group, Inbound
+from orchestrator.base.event_bus import Bus
+from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.domain.values import Group, Inbound
 from orchestrator.web.bodies import BadBody, read_body
+from orchestrator.web.chat_service import Door
 from orchestrator.web.dashboards import DashboardDesk, dashboard_routes
-from orchestrator.web.door import Door
 from orchestrator.web.groups import GroupDesk, group_routes
 from orchestrator.web.guard import Guard
 from orchestrator.web.loops import LoopDesk, loop_routes

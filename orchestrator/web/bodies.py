@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
 
 MAX_BODY_BYTES = 512 * 1024
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from starlette.types import Scope
 
-from orchestrator.serve import BoundedProtocol
+from orchestrator.base.asgi_server import BoundedProtocol
 
 MAX_STRANGERS = 256
 """Connections that have no admitted request under way: silent, half-sent, refused or idle."""

@@ -11,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator import registration, reports
-from orchestrator.clock import Clock
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
-from orchestrator.registration import Registration
-from orchestrator.reminder_service import check_text
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.groups import registration
+from orchestrator.groups.registration import Registration
+from orchestrator.reports import rows
+from orchestrator.scheduler.reminder_service import check_text
 from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
 
@@ -32,14 +33,14 @@ class GroupDesk:
 
     async def every(self) -> list[dict[str, Any]]:
         async with self._database.reading() as tx:
-            return await reports.groups(tx)
+            return await rows.groups(tx)
 
     async def register(self, asked: Registration) -> dict[str, Any]:
         """Raises what `registration.register` raises."""
         async with self._database.transaction() as tx:
             group = await registration.register(tx, asked.to_group(self._clock.now_ms()))
         self._bus.publish("group.registered", group=group.folder)
-        return reports.group_row(group)
+        return rows.group_row(group)
 
     async def unregister(self, folder: str) -> dict[str, Any]:
         """Raises what `registration.unregister` raises."""
@@ -61,7 +62,7 @@ class GroupDesk:
             group = await groups.known(tx, folder)
         self._bus.publish("group.configured", group=group.folder)
         self._hints.outbox.give()
-        return reports.group_row(group)
+        return rows.group_row(group)
 
     async def say(self, folder: str, text: str) -> dict[str, Any]:
         """Send a text to a group's chat as Andy, word for word.

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator.events import Bus
-from orchestrator.models import Folder
+from orchestrator.base.event_bus import Bus
+from orchestrator.domain.values import Folder
 from orchestrator.store.database import Database, Tx
 
 Act = Callable[[Tx, str, str, str], Awaitable[Folder]]

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrator.failures import ModelError, Outage
-from orchestrator.models import LiveRun
+from orchestrator.domain.failures import ModelError, Outage
+from orchestrator.domain.values import LiveRun
 from orchestrator.store import model_refusals, notices, outbox, turn_outages, turns, usage
 from orchestrator.store.database import Database
 

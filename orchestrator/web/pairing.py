@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
 from orchestrator.web.bodies import parse_object, read_body
 
 PATH = "/whatsapp/pair"

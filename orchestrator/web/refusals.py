@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from orchestrator.clock import Clock
-from orchestrator.errors import StoreError
-from orchestrator.hints import Hint
+from orchestrator.base.clock import Clock
+from orchestrator.base.wakeups import Hint
+from orchestrator.domain.errors import StoreError
 from orchestrator.store import audit
 from orchestrator.store.database import Database
 

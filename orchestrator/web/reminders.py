@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator.clock import Clock
-from orchestrator.errors import UnknownReminder
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
-from orchestrator.reminder_service import ReminderService
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.domain.errors import UnknownReminder
+from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.store.database import Database, Tx
 
 Parse = Callable[[Request, type[Any]], Awaitable[Any]]

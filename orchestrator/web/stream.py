@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrator.errors import BadRequest
-from orchestrator.events import RING, Bus, Event
+from orchestrator.base.event_bus import RING, Bus, Event
+from orchestrator.domain.errors import BadRequest
 
 PING_SECONDS = 15
 

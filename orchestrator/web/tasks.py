@@ -1,4 +1,4 @@
-"""`POST /tasks` makes one, `POST /tasks/{id}/{action}` pauses, resumes, cancels or runs it: see `agenda`."""
+"""`POST /tasks` makes one, `POST /tasks/{id}/{action}` pauses, resumes, cancels or runs it: see `task_service`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator import agenda, task_reports
-from orchestrator.clock import Clock
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
-from orchestrator.models import Task
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.domain.values import Task
+from orchestrator.scheduler import task_rows, task_service
 from orchestrator.store.database import Database, Tx
 
 MAX_PROMPT_CHARS = 100_000
@@ -31,8 +31,8 @@ class NewTask(BaseModel):
     schedule_value: str = Field(min_length=1, max_length=200)
     context_mode: Literal["group", "isolated"] = "isolated"
 
-    def to_wish(self) -> agenda.Wish:
-        return agenda.Wish(
+    def to_wish(self) -> task_service.Wish:
+        return task_service.Wish(
             prompt=self.prompt,
             kind=self.schedule_type,
             value=self.schedule_value,
@@ -44,7 +44,7 @@ class TaskDesk:
     """Changes a task in a transaction, then tells those who have to act on it."""
 
     def __init__(
-        self, database: Database, *, times: agenda.Times, clock: Clock, hints: Hints, bus: Bus
+        self, database: Database, *, times: task_service.Times, clock: Clock, hints: Hints, bus: Bus
     ) -> None:
         self._database = database
         self._times = times
@@ -53,15 +53,15 @@ class TaskDesk:
         self._bus = bus
 
     async def add(self, asked: NewTask) -> dict[str, Any]:
-        """Raises what `agenda.add` raises."""
+        """Raises what `task_service.add` raises."""
         return await self._change(
-            lambda tx, now_ms: agenda.add(tx, asked.group, asked.to_wish(), self._times, now_ms=now_ms)
+            lambda tx, now_ms: task_service.add(tx, asked.group, asked.to_wish(), self._times, now_ms=now_ms)
         )
 
     async def act(self, task_id: str, action: str) -> dict[str, Any]:
-        """Raises what `agenda.act` raises."""
+        """Raises what `task_service.act` raises."""
         return await self._change(
-            lambda tx, now_ms: agenda.act(tx, task_id, action, self._times, now_ms=now_ms)
+            lambda tx, now_ms: task_service.act(tx, task_id, action, self._times, now_ms=now_ms)
         )
 
     async def _change(self, act: Callable[[Tx, int], Awaitable[Task]]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class TaskDesk:
         self._bus.publish("task.changed", group=task.folder, detail=task.id)
         self._hints.scheduler.give()
         self._hints.lanes.give()
-        return task_reports.row(task)
+        return task_rows.row(task)
 
 
 def task_routes(desk: TaskDesk, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:

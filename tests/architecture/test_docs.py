@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from docs import generate
-from orchestrator import config
 from orchestrator.cli import demo
 from orchestrator.cli import main as cli
-from orchestrator.credentials import secrets
-from orchestrator.ipc.reception import HANDLERS
+from orchestrator.domain import settings
+from orchestrator.ipc.command_dispatcher import HANDLERS
+from orchestrator.proxies.model import secrets
 from orchestrator.store.database import migrations
 from orchestrator.web.api import web_app
 
@@ -75,18 +75,18 @@ def test_every_part_has_its_place():
 
 
 def test_every_setting_is_documented():
-    assert [name for name in config.known_names() if f"`{name}`" not in ALL] == []
+    assert [name for name in settings.known_names() if f"`{name}`" not in ALL] == []
 
 
 def test_every_credential_is_documented():
     known = {*secrets._SETTINGS, secrets.UPSTREAM_SETTING}
     assert set(generate.CREDENTIALS) == known
-    assert [name for name in (*known, config.HOME_KEY) if f"`{name}`" not in ALL] == []
+    assert [name for name in (*known, settings.HOME_KEY) if f"`{name}`" not in ALL] == []
 
 
 def test_every_setting_of_the_example_is_one():
     named = set(re.findall(r"^#? ?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
-    assert named <= {*config.known_names(), *generate.CREDENTIALS}
+    assert named <= {*settings.known_names(), *generate.CREDENTIALS}
 
 
 def test_every_command_is_documented():

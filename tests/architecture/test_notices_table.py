@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent_runner.ans.notices import Notices
-from agent_runner.ans.shelf import Shelves
 from agent_runner.ans.subscriber import parse_subscriber
+from agent_runner.ans.subscriber_store import Shelves
 from agent_runner.ans.templating import check
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -89,6 +89,12 @@ def test_no_module_is_a_place_for_everything():
     assert [shown(path) for path in modules(*PACKAGES) if path.stem in CATCH_ALLS] == []
 
 
+def test_the_root_of_the_host_holds_only_its_entry_and_its_composition():
+    loose = {path.name for path in (ROOT / "orchestrator").glob("*.py")}
+
+    assert loose == {"__init__.py", "__main__.py", "app.py"}
+
+
 @pytest.mark.parametrize("path", modules(*PACKAGES), ids=shown)
 def test_every_task_has_a_name(path):
     for call in calls(path):

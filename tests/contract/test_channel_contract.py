@@ -11,20 +11,20 @@ from typing import Any, Self
 
 import pytest
 
-from orchestrator import registration
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import Bus
 from orchestrator.channels import registry
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local import LocalChannel, written
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
-from orchestrator.channels.whatsapp.pacing import Pace
-from orchestrator.clock import SystemClock
-from orchestrator.errors import ChannelDown
-from orchestrator.events import Bus
-from orchestrator.interfaces import Channel, Feature
-from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Seq
+from orchestrator.channels.whatsapp.send_rate import Pace
+from orchestrator.domain.errors import ChannelDown
+from orchestrator.domain.protocols import Channel, Feature
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Seq
+from orchestrator.groups import registration
 from orchestrator.store.database import Database
-from tests.fakes.household import a_group
-from tests.fakes.until import until
+from tests.support.household import a_group
+from tests.support.until import until
 
 
 class LocalHarness:
@@ -61,9 +61,9 @@ class WhatsAppHarness:
     has_outside = True
 
     def __init__(self, context: ChannelContext, monkeypatch: pytest.MonkeyPatch) -> None:
-        pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
-        from tests.fakes import whatsapp_events as wa
-        from tests.fakes.whatsapp_phone import Phone
+        pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
+        from tests.doubles import whatsapp_events as wa
+        from tests.doubles.whatsapp_phone import Phone
 
         self._wa, self._numbers = wa, iter(range(1_000))
         self.jid = ChatJid(f"{wa.FAMILY}@g.us")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.container import image
-from orchestrator.errors import ContainerError
-from orchestrator.interfaces import Mount
-from tests.fakes.runtimes import (
+from orchestrator.containers.image import build
+from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.protocols import Mount
+from tests.support.runtimes import (
     Bench,
     DockerBench,
     ProcessBench,
@@ -74,7 +74,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         yield ProcessBench(tmp_path / "home")
         return
     client = request.getfixturevalue("docker_client")
-    tag = image.TAG if image.is_present(client) else request.getfixturevalue("agent_image")
+    tag = build.TAG if build.is_present(client) else request.getfixturevalue("agent_image")
     docker_bench = DockerBench(client, tag)
     yield docker_bench
     docker_bench.clear()

@@ -13,8 +13,8 @@ from docker.errors import DockerException
 from docker.utils import kwargs_from_env
 from filelock import FileLock
 
-from orchestrator.container import image
-from orchestrator.errors import NoBaseImage
+from orchestrator.containers.image import build
+from orchestrator.domain.errors import NoBaseImage
 
 PROJECT = Path(__file__).parents[2]
 BUILD_SECONDS = 900
@@ -50,11 +50,11 @@ def docker_client() -> Iterator[docker.APIClient]:
 @pytest.fixture(scope="session")
 def agent_image(docker_client: docker.APIClient) -> str:
     """The tag of the agent image (`ANDY_IMAGE`), built when it is missing or stale."""
-    tag = os.environ.get("ANDY_IMAGE", image.TAG)
+    tag = os.environ.get("ANDY_IMAGE", build.TAG)
     with FileLock(Path(tempfile.gettempdir()) / "andy-agent-image.lock"):  # tests run in two processes
-        if not image.is_current(docker_client, tag, PROJECT):
+        if not build.is_current(docker_client, tag, PROJECT):
             try:
-                image.build(docker_client, tag=tag, project_root=PROJECT, say=print)
+                build.build(docker_client, tag=tag, project_root=PROJECT, say=print)
             except NoBaseImage as error:
                 cannot(str(error))
     return tag

@@ -19,12 +19,12 @@ from typing import Any
 import docker
 import pytest
 
-from orchestrator.container import image, image_base
-from orchestrator.container.cells import ALIAS
+from orchestrator.containers.docker.group_networks import ALIAS
+from orchestrator.containers.image import base, build
 from orchestrator.store.database import migrations
 from tests.docker.conftest import PROJECT, cannot
-from tests.fakes.andy_process import until
-from tests.fakes.compose_stack import ComposeStack
+from tests.processes.andy import until
+from tests.processes.compose_stack import ComposeStack
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3000)]
 
@@ -44,8 +44,8 @@ def stack(docker_client, agent_image, tmp_path_factory) -> Iterator[ComposeStack
 
 def base_of(client: docker.APIClient) -> str:
     """What can be built on here: Debian's own where there is no registry."""
-    for tag in (image_base.PYTHON_IMAGE, image_base.DEBIAN_IMAGE):
-        if image.is_present(client, tag):
+    for tag in (base.PYTHON_IMAGE, base.DEBIAN_IMAGE):
+        if build.is_present(client, tag):
             return tag
     cannot("there is no base image here")
     raise AssertionError

@@ -16,17 +16,20 @@ from contextlib import ExitStack, aclosing
 import pytest
 
 from agent_runner.wire.frames import Result, encode_frame
-from orchestrator.container import choice, docker_engine, image, network
-from orchestrator.container import firewall as firewall_module
-from orchestrator.container.docker_engine import DockerEngine, container_name
-from orchestrator.container.firewall import Firewall, FirewallOutOfReach
-from orchestrator.container.mounts import prepare
-from orchestrator.errors import ContainerError, EngineGone, ImageMissing
-from orchestrator.interfaces import Mount
-from orchestrator.models import ChatJid, Folder, Group, RunId
-from tests.fakes.andy_process import AndyProcess
-from tests.fakes.engine_relay import EngineRelay
-from tests.fakes.runtimes import DockerBench, a_spec, all_of, eventually, line_of, running
+from orchestrator.containers import firewall as firewall_module
+from orchestrator.containers import runtime_selection
+from orchestrator.containers.docker import network
+from orchestrator.containers.docker import runtime as docker_engine
+from orchestrator.containers.docker.runtime import DockerEngine, container_name
+from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
+from orchestrator.containers.image import build
+from orchestrator.containers.mounts import prepare
+from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
+from orchestrator.domain.protocols import Mount
+from orchestrator.domain.values import ChatJid, Folder, Group, RunId
+from tests.processes.andy import AndyProcess
+from tests.processes.engine_relay import EngineRelay
+from tests.support.runtimes import DockerBench, a_spec, all_of, eventually, line_of, running
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -70,7 +73,7 @@ except OSError:
 
 @pytest.fixture
 def bench(docker_client, request) -> Iterator[DockerBench]:
-    tag = image.TAG if image.is_present(docker_client) else request.getfixturevalue("agent_image")
+    tag = build.TAG if build.is_present(docker_client) else request.getfixturevalue("agent_image")
     docker_bench = DockerBench(docker_client, tag)
     yield docker_bench
     docker_bench.clear()
@@ -442,7 +445,7 @@ async def test_where_the_firewall_cannot_be_set_that_is_said(monkeypatch, tmp_pa
     monkeypatch.setattr(firewall_module, "ADMIN_PATH", "")
     rule = Firewall(install="i", bridge="lo", gateway="127.0.0.1")
     chosen = dataclasses.replace(
-        await choice.choose(
+        await runtime_selection.choose(
             "process",
             home=tmp_path,
             install="i",

@@ -15,17 +15,17 @@ from functools import partial
 import docker
 import pytest
 
-from orchestrator.container import network
-from orchestrator.container.docker_engine import DockerEngine
-from orchestrator.egress.proxy import Caller, EgressProxy
-from orchestrator.models import Folder, RunId
-from orchestrator.serve import listen
+from orchestrator.base.asgi_server import listen
+from orchestrator.containers.docker import network
+from orchestrator.containers.docker.runtime import DockerEngine
+from orchestrator.domain.network_targets import parse_target
+from orchestrator.domain.values import Folder, RunId
+from orchestrator.proxies.egress.proxy import Caller, EgressProxy
 from orchestrator.store.audit import Event
-from orchestrator.targets import parse_target
-from tests.fakes.clock import FakeClock
-from tests.fakes.runtimes import DockerBench, a_spec, all_of, running
-from tests.fakes.small_internet import PUBLIC, SmallInternet
-from tests.fakes.until import until
+from tests.doubles.clock import FakeClock
+from tests.doubles.small_internet import PUBLIC, SmallInternet
+from tests.support.runtimes import DockerBench, a_spec, all_of, running
+from tests.support.until import until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from orchestrator.container import image
-from orchestrator.container.image_context import SOURCES
+from orchestrator.containers.image import build
+from orchestrator.containers.image.context import SOURCES
 
 pytestmark = pytest.mark.docker
 
@@ -102,13 +102,13 @@ def test_the_entry_point_is_the_runner(docker_client: docker.APIClient, agent_im
 
 
 def test_an_absent_image_is_neither_present_nor_current(docker_client: docker.APIClient) -> None:
-    assert not image.is_present(docker_client, "andy-agent-test:absent")
-    assert not image.is_current(docker_client, "andy-agent-test:absent", PROJECT)
+    assert not build.is_present(docker_client, "andy-agent-test:absent")
+    assert not build.is_current(docker_client, "andy-agent-test:absent", PROJECT)
 
 
 def build_changed(client: docker.APIClient, project: Path, text: str) -> str:
     (project / "agent_runner" / "new.py").write_text(text)
-    return image.build(client, tag=TEST_TAG, project_root=project, say=print)
+    return build.build(client, tag=TEST_TAG, project_root=project, say=print)
 
 
 def test_a_change_of_the_runner_installs_nothing_anew(
@@ -130,10 +130,10 @@ def test_a_replaced_image_goes_unless_it_has_another_tag(
     project = checkout(tmp_path)
     first = build_changed(docker_client, project, "first")
     second = build_changed(docker_client, project, "second")
-    assert not image.is_present(docker_client, first)
+    assert not build.is_present(docker_client, first)
     docker_client.tag(second, *KEPT_TAG.split(":"))
     build_changed(docker_client, project, "third")
-    assert image.is_present(docker_client, KEPT_TAG)
+    assert build.is_present(docker_client, KEPT_TAG)
     docker_client.remove_image(KEPT_TAG)
     docker_client.remove_image(TEST_TAG)
 
@@ -143,7 +143,7 @@ def test_an_image_is_current_until_a_source_changes(
 ) -> None:
     project = checkout(tmp_path)
     build_changed(docker_client, project, "built")
-    assert image.is_current(docker_client, TEST_TAG, project)
+    assert build.is_current(docker_client, TEST_TAG, project)
     (project / "agent_runner" / "new.py").write_text("changed since")
-    assert not image.is_current(docker_client, TEST_TAG, project)
+    assert not build.is_current(docker_client, TEST_TAG, project)
     docker_client.remove_image(TEST_TAG)

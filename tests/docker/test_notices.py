@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_runner.workspace import Workspace
-from tests.fakes.messages_api import Say, ScriptedMessagesApi, Tokens, UseTool, last_user_text
-from tests.fakes.noticing_runner import (
+from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens, UseTool, last_user_text
+from tests.processes.noticing_runner import (
     STUCK,
     ContainedRunner,
     a_notice,
@@ -17,7 +17,7 @@ from tests.fakes.noticing_runner import (
     whole_text,
     with_notices,
 )
-from tests.fakes.runner_process import make_workspace, order_of
+from tests.processes.runner import make_workspace, order_of
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 HOOK_CHARS = 10_000

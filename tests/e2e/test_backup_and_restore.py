@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.backup import archive
-from tests.fakes.andy_process import AndyProcess
+from tests.processes.andy import AndyProcess
 
 
 def test_a_running_andy_is_backed_up_and_goes_on_elsewhere(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import PATIENCE_SECONDS, AndyProcess, until
+from tests.processes.andy import PATIENCE_SECONDS, AndyProcess, until
 
 
 @pytest.fixture(scope="module")

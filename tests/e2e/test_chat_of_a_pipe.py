@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.fakes.andy_process import PATIENCE_SECONDS, AndyProcess
+from tests.processes.andy import PATIENCE_SECONDS, AndyProcess
 
 
 def chat(andy: AndyProcess, lines: str) -> subprocess.CompletedProcess[str]:

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.live_files import contents
-from tests.fakes.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, system_text
+from tests.doubles.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, system_text
+from tests.processes.andy import AndyProcess, until
+from tests.support.live_files import contents
 
 CANARY = "sk-ant-api03-canary-0123456789"
 

@@ -13,14 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess
-from tests.fakes.messages_api import (
-    Hang,
-    Recorded,
-    Say,
-    ScriptedMessagesApi,
-    UseTool,
-)
+from tests.doubles.messages_api import Hang, Recorded, Say, ScriptedMessagesApi, UseTool
+from tests.processes.andy import AndyProcess
 
 DAY_MS = 24 * 3_600_000
 SAID = (("The first bee is blue.", "Noted blue."), ("The second bee is red.", "Noted red."))

@@ -12,16 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import (
-    Fail,
-    Hang,
-    Say,
-    ScriptedMessagesApi,
-    UseTool,
-    all_text,
-    system_text,
-)
+from tests.doubles.messages_api import Fail, Hang, Say, ScriptedMessagesApi, UseTool, all_text, system_text
+from tests.processes.andy import AndyProcess, until
 
 SOON_SECONDS = 12
 """From when the host is asked; long enough for a container to go on before it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
+from tests.processes.andy import AndyProcess, until
 
 
 @pytest.fixture

@@ -12,8 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import Say, ScriptedMessagesApi, UseTool, system_text, tool_names, tool_results
+from tests.doubles.messages_api import (
+    Say,
+    ScriptedMessagesApi,
+    UseTool,
+    system_text,
+    tool_names,
+    tool_results,
+)
+from tests.processes.andy import AndyProcess, until
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.docker]
 ROOT = Path(__file__).parents[2]
@@ -54,7 +61,7 @@ def andy(tmp_path: Path, agent_image: str, api: ScriptedMessagesApi, outside: in
         "INTERNET_PORT": str(outside),
     }
     andy = AndyProcess(tmp_path / "home", runtime="docker", agent="auto", environment=environment)
-    andy.program = [sys.executable, str(ROOT / "tests" / "fakes" / "andy_in_small_internet.py")]
+    andy.program = [sys.executable, str(ROOT / "tests" / "processes" / "andy_in_small_internet.py")]
     with andy:
         yield andy
 

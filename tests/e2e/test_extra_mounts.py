@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
+from tests.processes.andy import AndyProcess, until
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import Say, ScriptedMessagesApi, UseTool, last_user_text
+from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, last_user_text
+from tests.processes.andy import AndyProcess, until
 
 MINUTE, HOUR = 60_000, 3_600_000
 SILENT = "<internal>nothing to do</internal>"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import failures
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import Fail, Recorded, Say, ScriptedMessagesApi, Step
+from orchestrator.domain import failures
+from tests.doubles.messages_api import Fail, Recorded, Say, ScriptedMessagesApi, Step
+from tests.processes.andy import AndyProcess, until
 
 GOOD_KEY, BAD_KEY = "sk-ant-api03-good", "sk-ant-api03-bad"
 

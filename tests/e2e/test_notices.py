@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import (
+from tests.doubles.messages_api import (
     Fail,
     Hang,
     Recorded,
@@ -23,7 +22,8 @@ from tests.fakes.messages_api import (
     all_text,
     last_user_text,
 )
-from tests.fakes.noticing_runner import whole_text
+from tests.processes.andy import AndyProcess, until
+from tests.processes.noticing_runner import whole_text
 
 KEY = "sk-ant-api03-the-key-of-the-owner"
 CALLS_A_GROUP = 48

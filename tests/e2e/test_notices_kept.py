@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess
-from tests.fakes.messages_api import Fail, Say, ScriptedMessagesApi, all_text
+from tests.doubles.messages_api import Fail, Say, ScriptedMessagesApi, all_text
+from tests.processes.andy import AndyProcess
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
+from tests.processes.andy import AndyProcess, until
 
 
 @pytest.fixture(scope="module")

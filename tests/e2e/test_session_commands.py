@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import Say, ScriptedMessagesApi, all_text, last_user_text
+from tests.doubles.messages_api import Say, ScriptedMessagesApi, all_text, last_user_text
+from tests.processes.andy import AndyProcess, until
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
-from tests.fakes import whatsapp_events as wa
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.whatsapp_phone import Phone
+from tests.doubles import whatsapp_events as wa
+from tests.doubles.whatsapp_phone import Phone
+from tests.processes.andy import AndyProcess, until
 
 SELF = f"{wa.ANDY}@s.whatsapp.net"
 

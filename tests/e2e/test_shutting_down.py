@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import Hang, Say, ScriptedMessagesApi
+from tests.doubles.messages_api import Hang, Say, ScriptedMessagesApi
+from tests.processes.andy import AndyProcess, until
 
 
 @pytest.fixture

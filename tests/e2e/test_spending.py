@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import Say, SayThenCut, ScriptedMessagesApi, Tokens, UseTool
+from tests.doubles.messages_api import Say, SayThenCut, ScriptedMessagesApi, Tokens, UseTool
+from tests.processes.andy import AndyProcess, until
 
 TOKENS = Tokens(
     input_tokens=101, output_tokens=23, cache_read_input_tokens=5000, cache_creation_input_tokens=700

@@ -6,7 +6,7 @@ import json
 import socket
 from pathlib import Path
 
-from tests.fakes.andy_process import AndyProcess, until
+from tests.processes.andy import AndyProcess, until
 
 
 def test_while_it_starts_the_status_says_so_and_since_when(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.files import unique_name
-from tests.fakes.andy_process import AndyProcess, until
+from tests.processes.andy import AndyProcess, until
 
 
 def ask(andy: AndyProcess, command: str, *, group: str = "main", **fields: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.fakes.andy_process import AndyProcess, until
+from tests.processes.andy import AndyProcess, until
 
 
 def test_a_message_a_follow_up_and_a_reminder(tmp_path: Path, runtime: str) -> None:

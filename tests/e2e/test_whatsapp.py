@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
 import subprocess
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from neonize.proto.Neonize_pb2 import GroupInfo, GroupName
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from tests.fakes import whatsapp_events as wa
-from tests.fakes import whatsapp_store
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.whatsapp_phone import Phone
+from tests.doubles import whatsapp_events as wa
+from tests.doubles import whatsapp_store
+from tests.doubles.whatsapp_phone import Phone
+from tests.processes.andy import AndyProcess, until
 
 FAMILY = f"{wa.FAMILY}@g.us"
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.e2e.test_logs import following, read_until
-from tests.fakes.andy_process import AndyProcess
+from tests.processes.andy import AndyProcess
 
 
 def test_a_message_is_followed_with_andy_down(tmp_path: Path) -> None:

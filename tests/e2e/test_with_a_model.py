@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.messages_api import (
+from tests.doubles.messages_api import (
     Fail,
     Hang,
     Say,
@@ -21,6 +20,7 @@ from tests.fakes.messages_api import (
     last_user_text,
     tool_results,
 )
+from tests.processes.andy import AndyProcess, until
 
 REAL_KEY = "sk-ant-api03-the-real-key-of-the-owner"
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from agent_runner.agents.offline import OfflineAgent
 from agent_runner.ans.noticing import Noticing
-from agent_runner.host import Host
+from agent_runner.ipc_client import Host
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import Request, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
-from orchestrator.models import TurnKind
-from tests.fakes.dashboard_house import DashboardHouse
-from tests.fakes.household import Household
+from orchestrator.domain.values import TurnKind
+from tests.support.dashboard_harness import DashboardHouse
+from tests.support.household import Household
 
 
 class Mailbox(Host):

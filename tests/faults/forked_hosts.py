@@ -14,11 +14,12 @@ import sys
 
 import dying_host
 
-from orchestrator import app, kept_log, logs
+from orchestrator import app
+from orchestrator.base import log_file, logging
 from orchestrator.cli.main import main as andy
-from orchestrator.web import door
+from orchestrator.web import chat_service
 
-PRELOADED = (app, kept_log, logs, door)
+PRELOADED = (app, log_file, logging, chat_service)
 """What `andy up` imports only when it is asked for."""
 
 

@@ -9,16 +9,16 @@ import pytest
 from agent_runner.wire.document import WireError
 from agent_runner.wire.frames import Result, TurnEnd, parse_frame
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS, parse_command
-from orchestrator import pace as pacing
-from orchestrator.container.frames import MAX_RESULT_CHARS, MAX_RESULTS
+from orchestrator.base import rate_limits as pacing
+from orchestrator.base.rate_limits import FRAMES_AT_ONCE, PATIENCE_MS, Pace
+from orchestrator.containers.frames import MAX_RESULT_CHARS, MAX_RESULTS
+from orchestrator.domain.values import Folder, OutboxState
 from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
 from orchestrator.ipc.handlers import Caller, messages
-from orchestrator.models import Folder, OutboxState
-from orchestrator.pace import FRAMES_AT_ONCE, PATIENCE_MS, Pace
-from orchestrator.queue import lanes
+from orchestrator.queue import plan
 from orchestrator.store import groups, outbox, turns
 from orchestrator.store import messages as stored
-from tests.fakes.household import SEOUL, Household, a_message
+from tests.support.household import SEOUL, Household, a_message
 
 
 @pytest.fixture
@@ -211,9 +211,9 @@ async def test_a_command_waits_for_the_whole_backlog_before_it(family):
 
     waiting = await family.queued()
     assert cleared.turn_id in [one.id for one in waiting]
-    decided = lanes.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
+    decided = plan.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
     (rest,) = [one.id for one in waiting if one.id != cleared.turn_id]
-    assert decided.actions == (lanes.Start(rest),)
+    assert decided.actions == (plan.Start(rest),)
 
 
 async def all_answered(family):

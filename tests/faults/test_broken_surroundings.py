@@ -14,17 +14,17 @@ from pathlib import Path
 import docker
 import pytest
 
-from orchestrator import supervise as supervising
-from orchestrator.errors import StoreCorrupt, StoreError
-from orchestrator.home import Home
+from orchestrator.base import supervision as supervising
+from orchestrator.domain.errors import StoreCorrupt, StoreError
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import TurnId
 from orchestrator.inbound.prompt import MAX_MESSAGES
-from orchestrator.models import TurnId
 from orchestrator.store import groups, messages, turns
 from orchestrator.store.database import Database
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.clock import FakeClock
-from tests.fakes.furnished import furnish
-from tests.fakes.household import a_group, a_message
+from tests.doubles.clock import FakeClock
+from tests.processes.andy import AndyProcess, until
+from tests.support.homes import furnish
+from tests.support.household import a_group, a_message
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 

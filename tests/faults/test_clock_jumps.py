@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
-from orchestrator.container import reaper
-from orchestrator.errors import ChannelDown
-from orchestrator.models import RunState, TurnState
+from orchestrator.containers import timeouts
+from orchestrator.domain.errors import ChannelDown
+from orchestrator.domain.values import RunState, TurnState
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.queue import lanes
+from orchestrator.queue import plan
 from orchestrator.store import outbox, turns
-from tests.fakes.channel import ScriptedChannel
-from tests.fakes.household import Household
-from tests.fakes.task_house import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
-from tests.fakes.until import until
+from tests.doubles.channel import ScriptedChannel
+from tests.support.household import Household
+from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
+from tests.support.until import until
 
 JUMPS = pytest.mark.parametrize("jump_ms", [DAY_MS, -DAY_MS])
-LIMITS = reaper.Limits(idle_ms=1_800_000, age_ms=1_800_000, turn_ms=1_800_000)
+LIMITS = timeouts.Limits(idle_ms=1_800_000, age_ms=1_800_000, turn_ms=1_800_000)
 
 
 @pytest.fixture
@@ -120,9 +120,9 @@ async def test_a_turn_put_back_is_tried_again_soon(family, jump_ms):
     async with family.database.reading() as tx:
         waiting = await turns.unsettled(tx)
 
-    decided = lanes.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
+    decided = plan.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
 
-    assert decided.actions == (lanes.Start(turn.id),)
+    assert decided.actions == (plan.Start(turn.id),)
 
 
 @JUMPS
@@ -143,7 +143,7 @@ async def test_what_is_said_before_and_after_a_jump_is_answered_in_order(family,
 @JUMPS
 async def test_no_container_is_killed_for_a_jump_of_the_clock(clock, jump_ms):
     clock.pass_ms(10 * DAY_MS)
-    vitals = reaper.Vitals(
+    vitals = timeouts.Vitals(
         state=RunState.BUSY,
         is_isolated=False,
         started_ms=clock.steady_ms() - 1_000,
@@ -152,7 +152,7 @@ async def test_no_container_is_killed_for_a_jump_of_the_clock(clock, jump_ms):
     )
     clock.wall_ms += jump_ms
 
-    assert reaper.judge(vitals, LIMITS, now_ms=clock.steady_ms()) is None
+    assert timeouts.judge(vitals, LIMITS, now_ms=clock.steady_ms()) is None
 
 
 async def test_reminders_that_a_jump_makes_due_are_sent_once_each(house):

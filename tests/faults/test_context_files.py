@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.files import Trouble
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.context.workflow import Workflow
-from orchestrator.errors import ContextBusy
-from tests.fakes.dialogues import MINUTE, NOW, answers, asks
+from orchestrator.domain.errors import ContextBusy
+from tests.support.dialogues import MINUTE, NOW, answers, asks
 
 ROOT = Path(__file__).resolve().parents[2]
 SAVING = Path(__file__).with_name("saving_context.py")

@@ -10,12 +10,12 @@ from typing import Any
 import psutil
 import pytest
 
-from orchestrator.ipc.quarantine import MAX_KEPT
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.furnished import furnish
-from tests.fakes.household import a_group
-from tests.fakes.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, last_user_text
+from orchestrator.ipc.rejected_files import MAX_KEPT
+from tests.doubles.messages_api import Recorded, Say, ScriptedMessagesApi, Step, UseTool, last_user_text
 from tests.faults.hostile_commands import COMMANDS
+from tests.processes.andy import AndyProcess, until
+from tests.support.homes import furnish
+from tests.support.household import a_group
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 HONEST_SECONDS = 120

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.furnished import furnish
-from tests.fakes.household import a_group
 from tests.faults.hostile_scripts import SCENARIOS, Answered, Ended
+from tests.processes.andy import AndyProcess, until
+from tests.support.homes import furnish
+from tests.support.household import a_group
 
 pytestmark = pytest.mark.timeout(1500)
 MAX_GROWTH_BYTES = 100 * 1024 * 1024
@@ -24,7 +24,7 @@ class Besieged(AndyProcess):
 
     def __init__(self, home: Path, runtime: str) -> None:
         super().__init__(home, runtime=runtime, environment=SETTINGS)
-        self.program = [sys.executable, str(Path(__file__).with_name("hostile_host.py"))]
+        self.program = [sys.executable, str(Path(__file__).with_name("host_with_hostile_agents.py"))]
         self.before = self.most = 0
         self.honest: list[str] = []
 

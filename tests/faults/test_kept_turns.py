@@ -9,9 +9,9 @@ import docker
 import pytest
 
 from agent_runner.wire.order import TurnOrder
-from orchestrator.ipc import deposit
-from tests.fakes.andy_process import until
-from tests.fakes.mortal_andy import MortalAndy
+from orchestrator.ipc import input_files
+from tests.processes.andy import until
+from tests.processes.killable_andy import MortalAndy
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900), pytest.mark.usefixtures("agent_image")]
 
@@ -28,7 +28,7 @@ def test_a_turn_that_nobody_has_read_outlives_the_host_and_those_of_gone_runs_do
         said["echo second"] = andy.try_to_say("echo second")
         until(lambda: list(inputs.glob("*.json")), what="its turn lies there")
         andy.kill()
-        deposit.write_turn(inputs, TurnOrder(run="gone", turn=99, kind="chat", prompt="echo gone"))
+        input_files.write_turn(inputs, TurnOrder(run="gone", turn=99, kind="chat", prompt="echo gone"))
         andy.start()
         docker_client.unpause(ref)
         andy.until_settled_all()

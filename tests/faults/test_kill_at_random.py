@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.mortal_andy import MortalAndy
+from tests.processes.andy import AndyProcess, until
+from tests.processes.killable_andy import MortalAndy
 
 RANDOM_KILLS = int(os.environ.get("SOAK_KILLS", "220"))
 pytestmark = pytest.mark.timeout(1500 + 30 * RANDOM_KILLS)

@@ -12,13 +12,13 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from orchestrator import failures
-from orchestrator.container.docker_client import ALREADY_SO
-from tests.fakes import own_engine
-from tests.fakes.andy_process import until
-from tests.fakes.engine_relay import RelayThread
-from tests.fakes.mortal_andy import MortalAndy
-from tests.fakes.own_engine import OwnEngine
+from orchestrator.containers.docker.client import ALREADY_SO
+from orchestrator.domain import failures
+from tests.processes import own_engine
+from tests.processes.andy import until
+from tests.processes.engine_relay import RelayThread
+from tests.processes.killable_andy import MortalAndy
+from tests.processes.own_engine import OwnEngine
 
 SOAK_KILLS = int(os.environ.get("SOAK_KILLS", "0"))
 pytestmark = [

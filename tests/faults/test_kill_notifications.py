@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.andy_process import until
-from tests.fakes.mortal_andy import MortalAndy
+from tests.processes.andy import until
+from tests.processes.killable_andy import MortalAndy
 
 pytestmark = pytest.mark.timeout(2400)
 MOST_POINTS = 120

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.redaction import redact
+from orchestrator.base.redaction import redact
 
 LENGTH = 150_000
 

@@ -13,18 +13,18 @@ from agent_runner.inbox import Inbox
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.frames import Ack, Heartbeat, Result, TurnEnd
 from agent_runner.wire.order import CLOSE_FILE, CloseOrder, TurnOrder
-from orchestrator.container import reaper
-from orchestrator.models import Folder, OutboxState, RunState, TurnKind, TurnState
-from orchestrator.queue import lanes
+from orchestrator.containers import timeouts
+from orchestrator.domain.values import Folder, OutboxState, RunState, TurnKind, TurnState
+from orchestrator.queue import plan
 from orchestrator.store import sessions
 from orchestrator.store.database import Database
-from tests.fakes.andy_process import AndyProcess, until
-from tests.fakes.furnished import furnish
-from tests.fakes.household import Household, a_group
-from tests.fakes.lanes import a_run, a_turn
-from tests.fakes.task_house import HOUR_MS, TaskHouse
+from tests.processes.andy import AndyProcess, until
+from tests.support.homes import furnish
+from tests.support.household import Household, a_group
+from tests.support.queue_harness import a_run, a_turn
+from tests.support.task_harness import HOUR_MS, TaskHouse
 
-LIMITS = reaper.Limits(idle_ms=60_000, age_ms=1_800_000, turn_ms=1_800_000)
+LIMITS = timeouts.Limits(idle_ms=60_000, age_ms=1_800_000, turn_ms=1_800_000)
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ async def test_an_error_in_a_later_turn_of_a_container_is_an_error_all_the_same(
 
 def test_no_turn_is_handed_to_a_container_that_was_asked_to_close():
     closing = a_run("r", state=RunState.CLOSING)
-    decided = lanes.plan([a_turn(1)], [closing], cap=5, now_ms=0)
+    decided = plan.plan([a_turn(1)], [closing], cap=5, now_ms=0)
 
-    assert not any(isinstance(one, lanes.HandOver) for one in decided.actions)
+    assert not any(isinstance(one, plan.HandOver) for one in decided.actions)
 
 
 async def test_a_turn_that_came_before_the_wish_to_close_is_answered_first(tmp_path):
@@ -121,20 +121,20 @@ async def test_what_waits_to_be_sent_is_there_after_a_restart(family, database_p
 
 def test_a_finished_task_does_not_hold_the_chat_until_its_container_is_gone():
     done = a_run("task", state=RunState.IDLE, is_isolated=True)
-    assert lanes.plan([a_turn(1)], [done], cap=5, now_ms=0).actions == (lanes.Start(1),)
-    assert lanes.plan([a_turn(1)], [done], cap=1, now_ms=0).actions == (lanes.Close("task"),)
+    assert plan.plan([a_turn(1)], [done], cap=5, now_ms=0).actions == (plan.Start(1),)
+    assert plan.plan([a_turn(1)], [done], cap=1, now_ms=0).actions == (plan.Close("task"),)
 
 
 def test_a_task_that_said_nothing_closes_as_soon_as_one_that_spoke(clock):
-    vitals = reaper.Vitals(
+    vitals = timeouts.Vitals(
         state=RunState.IDLE,
         is_isolated=True,
         started_ms=clock.steady_ms(),
-        heard_ms=clock.steady_ms() + reaper.TASK_IDLE_MS,
+        heard_ms=clock.steady_ms() + timeouts.TASK_IDLE_MS,
         since_ms=clock.steady_ms(),
     )
-    later = clock.steady_ms() + reaper.TASK_IDLE_MS + 1
-    verdict = reaper.judge(vitals, LIMITS, now_ms=later)
+    later = clock.steady_ms() + timeouts.TASK_IDLE_MS + 1
+    verdict = timeouts.judge(vitals, LIMITS, now_ms=later)
 
     assert verdict is not None
     assert not verdict.kill
@@ -153,7 +153,7 @@ async def test_words_in_the_middle_of_a_turn_do_not_make_its_container_idle(fami
 
 
 def test_a_container_that_has_a_turn_is_not_closed_as_idle(clock):
-    vitals = reaper.Vitals(
+    vitals = timeouts.Vitals(
         state=RunState.BUSY,
         is_isolated=False,
         started_ms=clock.steady_ms(),
@@ -161,7 +161,7 @@ def test_a_container_that_has_a_turn_is_not_closed_as_idle(clock):
         since_ms=clock.steady_ms(),
     )
 
-    assert reaper.judge(vitals, LIMITS, now_ms=clock.steady_ms() + 10 * LIMITS.idle_ms) is None
+    assert timeouts.judge(vitals, LIMITS, now_ms=clock.steady_ms() + 10 * LIMITS.idle_ms) is None
 
 
 async def test_a_task_in_the_groups_context_goes_on_in_its_session(family):
@@ -179,7 +179,7 @@ async def test_a_task_in_the_groups_context_goes_on_in_its_session(family):
 @pytest.fixture
 def cursed(tmp_path: Path) -> AndyProcess:
     andy = AndyProcess(tmp_path / "home", environment={"MAX_CONCURRENT_CONTAINERS": "1"})
-    andy.program = [sys.executable, str(Path(__file__).with_name("cursed_host.py"))]
+    andy.program = [sys.executable, str(Path(__file__).with_name("host_with_bugs.py"))]
     furnish(andy.home, [a_group("other", requires_trigger=False)])
     return andy
 

@@ -7,11 +7,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from orchestrator.cli import account_reports
-from orchestrator.errors import BadTime, UnknownGroup
-from orchestrator.models import Folder, RunId, TurnId, TurnKind
+from orchestrator.domain.errors import BadTime, UnknownGroup
+from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
 from orchestrator.store import usage
 from orchestrator.store.budgets import Period, Unit
-from tests.fakes.household import Household
+from tests.support.household import Household
 
 SEOUL, KABUL, UTC = ZoneInfo("Asia/Seoul"), ZoneInfo("Asia/Kabul"), ZoneInfo("UTC")
 NOON_MS = round(datetime(2026, 11, 22, 12, tzinfo=SEOUL).timestamp() * 1000)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.domain.values import Inbound, MessageId, Quote, TurnState
 from orchestrator.inbound import amendments
 from orchestrator.inbound.triggers import NO_TRIGGER
-from orchestrator.models import Inbound, MessageId, Quote, TurnState
-from tests.fakes.household import Household, a_message
+from tests.support.household import Household, a_message
 
 
 @pytest.fixture

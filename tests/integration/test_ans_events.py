@@ -12,7 +12,7 @@ import pytest
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.order import Limits, Restore, SoFar, TurnOrder
 from agent_runner.workspace import Workspace
-from tests.fakes.messages_api import (
+from tests.doubles.messages_api import (
     Fail,
     Recorded,
     Say,
@@ -23,8 +23,8 @@ from tests.fakes.messages_api import (
     UseTools,
     all_text,
 )
-from tests.fakes.noticing_runner import NoticingRunner, a_notice, whole_text, with_notices
-from tests.fakes.runner_process import RUN, make_workspace, order_of
+from tests.processes.noticing_runner import NoticingRunner, a_notice, whole_text, with_notices
+from tests.processes.runner import RUN, make_workspace, order_of
 
 HAIKU = "claude-haiku-4-5"
 """Its window is 200,000 tokens."""
@@ -105,7 +105,9 @@ def test_a_refusal_of_the_host_and_a_call_of_nothing_are_failures(
 def test_a_host_that_does_not_answer_is_a_timeout_and_nothing_else(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
-    impatient = "from agent_runner import host\nhost.Host.__init__.__kwdefaults__['reply_seconds'] = 0.2"
+    impatient = (
+        "from agent_runner import ipc_client\nhost.Host.__init__.__kwdefaults__['reply_seconds'] = 0.2"
+    )
     api.then(UseTool("list_reminders"), Say("done"))
     with run(workspace, api, more=impatient) as runner:
         runner.ended(1)

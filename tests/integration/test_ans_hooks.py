@@ -13,7 +13,7 @@ from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.mailbox import NotifySelf
 from agent_runner.wire.order import Restore, TurnOrder
 from agent_runner.workspace import Workspace
-from tests.fakes.messages_api import (
+from tests.doubles.messages_api import (
     Fail,
     Recorded,
     Say,
@@ -27,7 +27,7 @@ from tests.fakes.messages_api import (
     tool_names,
     tool_results,
 )
-from tests.fakes.noticing_runner import (
+from tests.processes.noticing_runner import (
     OPEN,
     STUCK,
     NoticingRunner,
@@ -36,7 +36,7 @@ from tests.fakes.noticing_runner import (
     whole_text,
     with_notices,
 )
-from tests.fakes.runner_process import RUN, make_workspace, order_of
+from tests.processes.runner import RUN, make_workspace, order_of
 
 TRUE = UseTool("Bash", {"command": "true"})
 
@@ -176,12 +176,12 @@ def test_a_hook_that_never_ends_costs_no_prompt_and_no_notice(
 
 DROPPING = """
 import asyncio, sys
-from agent_runner.agents.claude_import import import_sdk
+from agent_runner.agents.claude.sdk_import import import_sdk
 import_sdk()
 import claude_agent_sdk as sdk
-from agent_runner.agents import claude_restore
+from agent_runner.agents.claude import restore
 
-begin, put, calls = sdk.HookMatcher.__init__, claude_restore.Restoring._with_prompt, []
+begin, put, calls = sdk.HookMatcher.__init__, restore.Restoring._with_prompt, []
 
 def impatient(self, **given):
     begin(self, **(given | {"timeout": 5.0}))
@@ -194,7 +194,7 @@ async def stuck(self, given, *rest):
     return found
 
 sdk.HookMatcher.__init__ = impatient
-claude_restore.Restoring._with_prompt = stuck
+restore.Restoring._with_prompt = stuck
 """
 """Another hook keeps the CLI waiting until it drops the prompt, after the notices for it were told."""
 

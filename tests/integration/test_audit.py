@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import registration
-from orchestrator.ipc.post import Post
+from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.groups import registration
+from orchestrator.ipc.mailbox_worker import Post
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.models import Folder, RunId, TurnId
 from orchestrator.store import audit
 from orchestrator.store.database import Database
-from tests.fakes.household import Household
-from tests.fakes.reception import reception_of
+from tests.support.command_dispatchers import reception_of
+from tests.support.household import Household
 
 
 async def fill(database: Database, rows: int = 5) -> None:

@@ -14,16 +14,16 @@ import httpx
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
-from orchestrator.credentials import ledger as ledger_module
-from orchestrator.credentials.exchange import RunIdentity
-from orchestrator.credentials.gate import Gate
-from orchestrator.credentials.tokens import token_hash
-from orchestrator.models import Folder, Run, RunId, Turn, TurnKind, TurnState
+from orchestrator.domain.values import Folder, Run, RunId, Turn, TurnKind, TurnState
+from orchestrator.proxies.model import usage_writer as ledger_module
+from orchestrator.proxies.model.admission import Gate
+from orchestrator.proxies.model.exchange import RunIdentity
+from orchestrator.proxies.model.tokens import token_hash
 from orchestrator.store import budgets
 from orchestrator.store.budgets import Budget, Period, Unit
-from tests.fakes.household import Household
-from tests.fakes.messages_api import Say, ScriptedMessagesApi, Tokens
-from tests.fakes.proxied import Proxied, proxied
+from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens
+from tests.support.household import Household
+from tests.support.running_proxy import Proxied, proxied
 
 SEOUL = ZoneInfo("Asia/Seoul")
 DAY_MS = 24 * 3_600_000

@@ -12,14 +12,14 @@ import pytest
 
 from agent_runner.wire.frames import Ack, TurnEnd, Usage
 from agent_runner.wire.order import Restore
-from orchestrator.container.ties import Restoration
-from orchestrator.models import OFFLINE, Folder, RunId
+from orchestrator.containers.ports import Restoration
+from orchestrator.domain.values import OFFLINE, Folder, RunId
 from orchestrator.store import checkpoints, runs, sessions
 from orchestrator.store.checkpoints import Mark
 from orchestrator.store.database import Database, migrations
-from tests.fakes.household import Household
-from tests.fakes.told_runtime import ToldRuntime, told_pool, told_ties
-from tests.fakes.until import until
+from tests.doubles.scripted_runtime import ToldRuntime, told_pool, told_ties
+from tests.support.household import Household
+from tests.support.until import until
 
 FAMILY = Folder("family")
 

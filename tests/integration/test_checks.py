@@ -10,8 +10,8 @@ import pytest
 from agent_runner import checks
 from agent_runner.checks import Verdict, run_check
 from agent_runner.wire.order import TurnOrder
-from tests.fakes.processes import is_alive
-from tests.fakes.until import until
+from tests.support.process_checks import is_alive
+from tests.support.until import until
 
 
 def turn(check: str) -> TurnOrder:

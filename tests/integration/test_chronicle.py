@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.frames import Result, TurnEnd
-from orchestrator import chronicle, registration
-from orchestrator.chronicle import MAX_EXCHANGES, SNAPSHOT_MS, Chronicle
+from orchestrator.context import recorder
 from orchestrator.context.dialogue import Registered
+from orchestrator.context.message_mapping import TAKEN_BACK
 from orchestrator.context.models import Context
+from orchestrator.context.recorder import MAX_EXCHANGES, SNAPSHOT_MS, Chronicle
 from orchestrator.context.tokens import EstimatingCounter
-from orchestrator.models import Folder, Group, SessionCommand, TurnState
-from orchestrator.retelling import TAKEN_BACK
+from orchestrator.domain.values import Folder, Group, SessionCommand, TurnState
+from orchestrator.groups import registration
 from orchestrator.store import exchanges, groups, messages, outbox, turns
-from tests.fakes.household import Household, a_message
-from tests.fakes.live_files import contents
-from tests.fakes.until import until
+from tests.support.household import Household, a_message
+from tests.support.live_files import contents
+from tests.support.until import until
 
 FAMILY = Folder("family")
 
@@ -184,7 +185,7 @@ async def test_workers_and_isolated_runs_leave_no_trace(house):
 async def test_an_old_home_without_a_context_gets_one_of_what_is_recent(house, monkeypatch):
     for number in range(3):
         await house.say(f"question {number}", f"answer {number}")
-    monkeypatch.setattr("orchestrator.chronicle.MAX_EXCHANGES", 2)
+    monkeypatch.setattr("orchestrator.context.recorder.MAX_EXCHANGES", 2)
     assert MAX_EXCHANGES == 100
     await house.catch_up()
     assert [text for _, text in house.window] == [
@@ -212,7 +213,7 @@ async def test_the_copy_of_the_container_follows_also_what_commands_did(house):
 
 
 async def test_a_copy_that_cannot_be_made_in_time_keeps_no_container_waiting(house, monkeypatch):
-    monkeypatch.setattr(chronicle, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.05)
     released = threading.Event()
     monkeypatch.setattr(Chronicle, "_show", lambda *_: released.wait())
     try:
@@ -243,7 +244,7 @@ async def _group(house) -> Group:
 
 
 async def test_a_tool_is_refused_in_words_when_the_disk_hangs(house, monkeypatch):
-    monkeypatch.setattr(chronicle, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.05)
     released = threading.Event()
     monkeypatch.setattr(Chronicle, "_use", lambda *_: released.wait())
     try:
@@ -320,7 +321,7 @@ async def test_the_loop_follows_events_and_outlives_a_context_that_is_held(house
 async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_has_one_thread(
     house, monkeypatch
 ):
-    monkeypatch.setattr(chronicle, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.5)
     write, released, begun = Chronicle._write, threading.Event(), []
 
     def hang(self, group, found):

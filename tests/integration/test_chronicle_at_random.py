@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from orchestrator.chronicle import Chronicle
 from orchestrator.context import disk
 from orchestrator.context.files import CONTEXT
+from orchestrator.context.message_mapping import asked_in_words, said_in_words
 from orchestrator.context.models import Context
+from orchestrator.context.recorder import Chronicle
 from orchestrator.context.tokens import EstimatingCounter
-from orchestrator.errors import ContextBusy
-from orchestrator.models import Folder, SessionCommand, TurnState
-from orchestrator.retelling import asked_in_words, said_in_words
+from orchestrator.domain.errors import ContextBusy
+from orchestrator.domain.values import Folder, SessionCommand, TurnState
 from orchestrator.store import exchanges, groups, turns
-from tests.fakes.household import Household
+from tests.support.household import Household
 
 STEPS = 25
 FAMILY = Folder("family")

@@ -16,18 +16,18 @@ import pytest
 from cyclopts import App
 from cyclopts.exceptions import UnusedCliTokensError
 
-from orchestrator import registration
 from orchestrator.cli import account_reports, chat, pairing
 from orchestrator.cli import main as cli
 from orchestrator.cli.main import app
-from orchestrator.errors import BadRequest
-from orchestrator.home import Home
-from orchestrator.models import Folder
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import Folder
+from orchestrator.groups import registration
 from orchestrator.store import audit, dashboard_cycles, groups, reminders
 from orchestrator.store.budgets import Period
 from orchestrator.store.database import Database
-from tests.fakes.clock import FakeClock
-from tests.fakes.household import Household, a_message
+from tests.doubles.clock import FakeClock
+from tests.support.household import Household, a_message
 
 HOME_ZONE = ZoneInfo("Asia/Seoul")
 AT_MS = 1_795_372_200_000
@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / ".env").write_text("TZ=Asia/Seoul\n")
     (tmp_path / "groups").mkdir()
     monkeypatch.delenv("TZ", raising=False)
-    monkeypatch.setattr("orchestrator.clock.SystemClock.now_ms", lambda _: AT_MS)
+    monkeypatch.setattr("orchestrator.base.clock.SystemClock.now_ms", lambda _: AT_MS)
     asyncio.run(_fill(tmp_path))
     return tmp_path
 

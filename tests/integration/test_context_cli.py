@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from orchestrator import registration
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import Spoken
 from orchestrator.context.files import LOCK
 from orchestrator.context.tokens import EstimatingCounter
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
+from orchestrator.groups import registration
 from orchestrator.store import sessions
 from orchestrator.store.database import Database
-from tests.fakes.andy_process import AndyProcess
+from tests.processes.andy import AndyProcess
 
 
 @pytest.fixture

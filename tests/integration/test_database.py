@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from orchestrator.errors import StoreError, StoreTooNew
+from orchestrator.domain.errors import StoreError, StoreTooNew
 from orchestrator.store import database as databases
 from orchestrator.store.database import Database, migrations
 

@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from orchestrator.errors import ChannelDown, ChannelRefused
-from orchestrator.events import Bus
-from orchestrator.hints import Hint
-from orchestrator.interfaces import Feature
-from orchestrator.models import ChatJid, Folder, MessageId, OutboxState
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hint
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.protocols import Feature
+from orchestrator.domain.values import ChatJid, Folder, MessageId, OutboxState
 from orchestrator.outbound import delivery as delivering
 from orchestrator.outbound.delivery import GIVE_UP_MS, Delivery, backoff_ms
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.store import chats, messages, outbox, reminders
-from tests.fakes.channel import ScriptedChannel
-from tests.fakes.until import until
+from tests.doubles.channel import ScriptedChannel
+from tests.support.until import until
 
 HOME, WORK, FOREIGN = ChatJid("x:home"), ChatJid("x:work"), ChatJid("foreign:chat")
 

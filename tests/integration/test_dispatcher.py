@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from orchestrator.models import LiveRun, RunState, TurnState
+from orchestrator.domain.values import LiveRun, RunState, TurnState
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.store import turns
-from tests.fakes.lanes import a_run
-from tests.fakes.until import until
+from tests.support.queue_harness import a_run
+from tests.support.until import until
 
 
 class Yard:

@@ -15,14 +15,14 @@ from threading import Thread
 
 import pytest
 
-from orchestrator.channels.whatsapp import diagnosis
+from orchestrator.channels.whatsapp import doctor_checks
 from orchestrator.cli import checkup
 from orchestrator.cli.finding import Finding
-from orchestrator.home import Home
+from orchestrator.domain.home import Home
 from orchestrator.store.database import Database, migrations
 
 KEY = "sk-ant-api03-of-a-test"
-LOADS = diagnosis.Finding(is_problem=False, text="The WhatsApp library loads.")
+LOADS = doctor_checks.Finding(is_problem=False, text="The WhatsApp library loads.")
 NAMES = [
     "settings", "permissions", "store", "disk", "clock", "lists", "engine", "image", "compose",
     "firewall", "port", "credential", "whatsapp",
@@ -44,7 +44,7 @@ def home(request, tmp_path, monkeypatch) -> Home:
     monkeypatch.setenv("ANDY_PORT", "0")
     monkeypatch.setenv("TZ", "Asia/Seoul")
     if request.function.__name__ != "test_nothing_is_wrong_with_a_fresh_home":
-        monkeypatch.setattr(diagnosis, "library", lambda: LOADS)  # 60 MB and 2 s
+        monkeypatch.setattr(doctor_checks, "library", lambda: LOADS)  # 60 MB and 2 s
     made = Home(tmp_path / "home")
     made.make()
     return made
@@ -160,8 +160,10 @@ async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):
 
 
 async def test_a_library_that_does_not_load_is_named(home, monkeypatch):
-    broken = diagnosis.Finding(is_problem=True, text="WhatsApp needs libmagic: apt-get install libmagic1.")
-    monkeypatch.setattr(diagnosis, "library", lambda: broken)
+    broken = doctor_checks.Finding(
+        is_problem=True, text="WhatsApp needs libmagic: apt-get install libmagic1."
+    )
+    monkeypatch.setattr(doctor_checks, "library", lambda: broken)
 
     await only(home, "whatsapp", says="apt-get install libmagic1", mend="other channels work")
 

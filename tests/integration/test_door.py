@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from orchestrator.channels.local import written
-from orchestrator.models import Group, Inbound
-from orchestrator.web.door import Door, Whereabouts
-from tests.fakes.household import Household
+from orchestrator.domain.values import Group, Inbound
+from orchestrator.web.chat_service import Door, Whereabouts
+from tests.support.household import Household
 
 WAIT_SECONDS = 60.0
 

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 from orchestrator.store import audit
 from orchestrator.web.guard import Guard
 from orchestrator.web.refusals import Knock, Refusals
-from tests.fakes.household import Household
-from tests.fakes.until import until
+from tests.support.household import Household
+from tests.support.until import until
 
 EVIL = "https://evil.example"
 WITH_TOKEN = {"Authorization": "Bearer secret"}

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.egress.names import Internet
-from orchestrator.egress.proxy import Caller, EgressProxy, Limits
-from orchestrator.models import Folder, RunId, TurnId
-from orchestrator.serve import listen
+from orchestrator.base.asgi_server import listen
+from orchestrator.domain.network_targets import Target, parse_target
+from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.proxies.egress.names import Internet
+from orchestrator.proxies.egress.proxy import Caller, EgressProxy, Limits
 from orchestrator.store.audit import Event
-from orchestrator.targets import Target, parse_target
-from tests.fakes.clock import FakeClock
-from tests.fakes.small_internet import PUBLIC, SmallInternet
+from tests.doubles.clock import FakeClock
+from tests.doubles.small_internet import PUBLIC, SmallInternet
 
 TOKEN = "andy-token"
 

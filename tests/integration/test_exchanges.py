@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.models import SessionCommand, TurnState
-from orchestrator.retelling import BY_ITSELF, BY_SCHEDULE, asked_in_words, is_worth_keeping, said_in_words
+from orchestrator.context.message_mapping import (
+    BY_ITSELF,
+    BY_SCHEDULE,
+    asked_in_words,
+    is_worth_keeping,
+    said_in_words,
+)
+from orchestrator.domain.values import SessionCommand, TurnState
 from orchestrator.store import exchanges, groups, outbox, turns
 from orchestrator.store.exchanges import Exchange
 

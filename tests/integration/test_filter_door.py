@@ -10,13 +10,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from orchestrator.own_container import Held
-from orchestrator.socket_filter.checks import Checks
-from orchestrator.socket_filter.door import Door
-from orchestrator.socket_filter.engine import Engine
-from orchestrator.socket_filter.ground import Ground
-from tests.fakes.agent_body import a_bind, agent_body
-from tests.fakes.engine_double import ANDY, EngineDouble, a_container
+from orchestrator.compose.self_inspect import Held
+from orchestrator.compose.socket_filter.checks import Checks
+from orchestrator.compose.socket_filter.engine import Engine
+from orchestrator.compose.socket_filter.inventory import Ground
+from orchestrator.compose.socket_filter.server import Door
+from tests.doubles.engine import ANDY, EngineDouble, a_container
+from tests.support.agent_container_request import a_bind, agent_body
 
 NETWORK = {"Id": "n" * 12, "Name": "andy-0123456789ab.family", "Labels": {"andy.project": "p"}}
 OTHERS_NETWORK = {"Id": "o" * 12, "Name": "andy-0123456789ab.other", "Labels": {"andy.project": "other"}}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.socket_filter.engine import Engine
-from orchestrator.socket_filter.retry import retry_starts, start_if_port_was_taken
-from tests.fakes.engine_double import ANDY, SELF, EngineDouble
+from orchestrator.compose.socket_filter.engine import Engine
+from orchestrator.compose.socket_filter.retry import retry_starts, start_if_port_was_taken
+from tests.doubles.engine import ANDY, SELF, EngineDouble
 
 TAKEN = "driver failed: listen tcp4 127.0.0.1:8700: bind: address already in use"
 LABELS = {"com.docker.compose.project": "p", "andy.role": "orchestrator"}

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.chronicle import Chronicle
+from orchestrator.context.deletions import Forgetting
 from orchestrator.context.models import Context
+from orchestrator.context.recorder import Chronicle
 from orchestrator.context.retraction import TAKEN_BACK
 from orchestrator.context.tokens import EstimatingCounter
-from orchestrator.forgetting import Forgetting
-from orchestrator.models import Folder, MessageId
-from orchestrator.store import taken_back
-from tests.fakes.household import Household, a_message
-from tests.fakes.live_files import contents
-from tests.fakes.until import until
+from orchestrator.domain.values import Folder, MessageId
+from orchestrator.store import pending_deletions
+from tests.support.household import Household, a_message
+from tests.support.live_files import contents
+from tests.support.until import until
 
 FAMILY = Folder("family")
 CODE = "We decided that the code is 4711."
@@ -82,9 +82,9 @@ class House:
     async def take_back(self, message: str) -> None:
         await self.household.intake.receive(a_message("", deletes=MessageId(message)))
 
-    async def waiting(self) -> list[taken_back.TakenBack]:
+    async def waiting(self) -> list[pending_deletions.TakenBack]:
         async with self.household.database.reading() as tx:
-            return await taken_back.waiting(tx, FAMILY)
+            return await pending_deletions.waiting(tx, FAMILY)
 
     def snapshot(self) -> None:
         assert self.chronicle.manager(FAMILY).snapshot(now_ms=self.household.clock.now_ms())
@@ -163,7 +163,7 @@ async def test_a_host_that_died_before_forgets_when_it_is_there_again(house: Hou
 
 
 async def test_what_cannot_be_written_now_is_forgotten_later(house: House, monkeypatch) -> None:
-    monkeypatch.setattr("orchestrator.context.desk.ContextManager.take_back", _full_disk)
+    monkeypatch.setattr("orchestrator.context.context_manager.ContextManager.take_back", _full_disk)
     taken = await house.say(CODE)
     for _ in range(2):
         await house.say(LONG)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agent_runner.wire.frames import Ack, Failure, Heartbeat, Ready, Result, TurnEnd, Usage
-from orchestrator.container import frames
-from orchestrator.models import Folder, OutboxState, TurnState
+from orchestrator.containers import frames
+from orchestrator.domain.values import Folder, OutboxState, TurnState
 from orchestrator.store import sessions
-from tests.fakes.household import Household
+from tests.support.household import Household
 
 FAMILY = Folder("family")
 

@@ -18,17 +18,18 @@ import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.order import RunOrder, TurnOrder
-from orchestrator.chronicle import Chronicle
-from orchestrator.container.runner import RunPool
+from orchestrator.containers.pool import RunPool
+from orchestrator.containers.ports import AskedAgent
+from orchestrator.context.recorder import Chronicle
+from orchestrator.context.restore import Restoring
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
-from orchestrator.ipc import deposit
-from orchestrator.models import Folder, RunId, RunState, Turn, TurnState
-from orchestrator.restoring import Asked, Restoring
-from tests.fakes.household import Household
-from tests.fakes.live_files import contents
-from tests.fakes.told_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
-from tests.fakes.transcripts import SESSION, Writing, place
-from tests.fakes.until import until
+from orchestrator.domain.values import Folder, RunId, RunState, Turn, TurnState
+from orchestrator.ipc import input_files
+from tests.doubles.scripted_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
+from tests.support.household import Household
+from tests.support.live_files import contents
+from tests.support.transcripts import SESSION, Writing, place
+from tests.support.until import until
 
 FAMILY = Folder("family")
 FIRST, QUESTION, NEXT = "one bee is blue", "which colour has it", "are you sure"
@@ -81,12 +82,12 @@ class Home:
     @asynccontextmanager
     async def host(self) -> AsyncIterator[Host]:
         """A host, killed when it is left: nothing is recorded of its end."""
-        chronicle, inputs = self.chronicle, deposit.Inputs(self.root / "ipc")
+        chronicle, inputs = self.chronicle, input_files.Inputs(self.root / "ipc")
         restoring = Restoring(
             self.household.database,
             chronicle,
             session_files=self.root / "sessions",
-            asked=lambda group, kind: Asked(agent="claude", model="opus", service="api"),
+            asked=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
             factors=TokenFactors(self.root / "token-factors.json"),
             clock=self.household.clock,
             bus=self.household.bus,

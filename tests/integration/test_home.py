@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.errors import HomeError
-from orchestrator.home import Home
+from orchestrator.domain.errors import HomeError
+from orchestrator.domain.home import Home
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from orchestrator.errors import TextEmpty, TextTooLong
+from orchestrator.domain.errors import TextEmpty, TextTooLong
+from orchestrator.domain.values import ChatJid, MessageId, Quote, TurnState
 from orchestrator.inbound.intake import MAX_TEXT_CHARS
 from orchestrator.inbound.triggers import NO_TRIGGER
-from orchestrator.models import ChatJid, MessageId, Quote, TurnState
 from orchestrator.store import chats, outbox, runs, turns
-from tests.fakes.household import Household, a_message
+from tests.support.household import Household, a_message
 
 JANE = ChatJid("local:family")
 

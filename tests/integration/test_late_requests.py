@@ -22,13 +22,13 @@ from agent_runner.wire.mailbox import (
     SendMessage,
     SetReminder,
 )
-from orchestrator.ipc.post import Post
+from orchestrator.domain.values import Run, Turn
+from orchestrator.ipc.mailbox_worker import Post
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.models import Run, Turn
 from orchestrator.scheduler.loop import Scheduler
-from tests.fakes.dashboard_house import FOLDER, DashboardHouse
-from tests.fakes.household import SEOUL, Household
-from tests.fakes.until import until
+from tests.support.dashboard_harness import FOLDER, DashboardHouse
+from tests.support.household import SEOUL, Household
+from tests.support.until import until
 
 SECOND_MS = 1_000
 

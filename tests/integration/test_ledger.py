@@ -12,17 +12,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from orchestrator.credentials.ledger import Ledger
-from orchestrator.credentials.tokens import token_hash
-from orchestrator.errors import StoreError
-from orchestrator.models import TurnId, TurnKind
+from orchestrator.domain.errors import StoreError
+from orchestrator.domain.values import TurnId, TurnKind
+from orchestrator.proxies.model.tokens import token_hash
+from orchestrator.proxies.model.usage_writer import Ledger
 from orchestrator.store import audit
 from orchestrator.store.database import Database
-from tests.fakes.clock import FakeClock
-from tests.fakes.household import Household
-from tests.fakes.messages_api import Fail, Hang, Say, SayThenCut, ScriptedMessagesApi, Step, Tokens
-from tests.fakes.proxied import Proxied, proxied
-from tests.fakes.until import until
+from tests.doubles.clock import FakeClock
+from tests.doubles.messages_api import Fail, Hang, Say, SayThenCut, ScriptedMessagesApi, Step, Tokens
+from tests.support.household import Household
+from tests.support.running_proxy import Proxied, proxied
+from tests.support.until import until
 
 MODEL = "claude-sonnet-4-5-20250929"
 TOKENS = Tokens(

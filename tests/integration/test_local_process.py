@@ -12,14 +12,14 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from orchestrator.container import process_layout
-from orchestrator.container.local_process import LocalProcess
-from orchestrator.container.mounts import prepare
-from orchestrator.container.process_identity import Identity
-from orchestrator.container.process_layout import Layout
-from orchestrator.interfaces import Mount
-from orchestrator.models import ChatJid, Folder, Group, RunId
-from tests.fakes.runtimes import ProcessBench, a_spec, all_of, eventually, line_of, running
+from orchestrator.containers.mounts import prepare
+from orchestrator.containers.process import layout as process_layout
+from orchestrator.containers.process.identity import Identity
+from orchestrator.containers.process.layout import Layout
+from orchestrator.containers.process.runtime import LocalProcess
+from orchestrator.domain.protocols import Mount
+from orchestrator.domain.values import ChatJid, Folder, Group, RunId
+from tests.support.runtimes import ProcessBench, a_spec, all_of, eventually, line_of, running
 
 SLEEP = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)"
 BREED = """
@@ -187,8 +187,8 @@ async def test_what_a_killed_host_left_is_ended_and_cleared(tmp_path):
     host = f"""
 import asyncio, os, signal
 from pathlib import Path
-from orchestrator.container.local_process import LocalProcess
-from orchestrator.interfaces import ContainerSpec
+from orchestrator.containers.process.runtime import LocalProcess
+from orchestrator.domain.protocols import ContainerSpec
 async def main():
     runtime = LocalProcess(home=Path({str(tmp_path)!r}), command=[{sys.executable!r}, '-c', {silent!r}])
     process = await runtime.start(ContainerSpec(run_id='r1', folder='family', mounts=()), '{{}}')

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from orchestrator import registration
-from orchestrator.ipc.reception import Reception
+from orchestrator.domain.values import Folder
+from orchestrator.groups import registration
+from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.loop.feature import Waking, seen
 from orchestrator.loop.runtime import stop_nothing
-from orchestrator.models import Folder
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import budgets, groups
-from orchestrator.waking import Waking, seen
-from tests.fakes.loop_house import TAIPEI, LoopHouse, at
+from tests.support.loop_harness import TAIPEI, LoopHouse, at
 
 SILENT = "<internal>nothing to do</internal>"
 

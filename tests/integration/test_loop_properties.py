@@ -9,12 +9,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.domain.values import Turn, TurnKind
 from orchestrator.loop.policy import RULES
-from orchestrator.models import Turn, TurnKind
 from orchestrator.store.database import Database
-from tests.fakes.clock import FakeClock
-from tests.fakes.household import Household
-from tests.fakes.loop_house import LoopHouse, at
+from tests.doubles.clock import FakeClock
+from tests.support.household import Household
+from tests.support.loop_harness import LoopHouse, at
 
 SILENT = "<internal>nothing</internal>"
 ANSWERS = [

@@ -7,11 +7,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestrator import loop_reports
-from orchestrator.errors import UnknownGroup
-from orchestrator.loop import desk
+from orchestrator.domain.errors import UnknownGroup
+from orchestrator.loop import service
+from orchestrator.reports import loop
 from orchestrator.web.loops import LoopDesk, loop_routes
-from tests.fakes.loop_house import MINUTE, LoopHouse, at
+from tests.support.loop_harness import MINUTE, LoopHouse, at
 
 ZONE = ZoneInfo("Asia/Taipei")
 SILENT = "<internal>nothing to do</internal>"
@@ -27,12 +27,12 @@ async def due(household) -> LoopHouse:
 
 async def told(house: LoopHouse, folder: str = "family") -> dict:
     async with house.house.database.reading() as tx:
-        found = await loop_reports.one(tx, folder, now_ms=house.house.clock.now_ms())
+        found = await loop.one(tx, folder, now_ms=house.house.clock.now_ms())
     return json.loads(json.dumps(found))
 
 
 async def lines(house: LoopHouse) -> str:
-    return "\n".join(loop_reports.show_lines(await told(house), ZONE))
+    return "\n".join(loop.show_lines(await told(house), ZONE))
 
 
 async def test_the_next_wake_is_told_with_who_set_it_and_every_step(due):
@@ -79,15 +79,15 @@ async def test_paused_off_and_never_on_are_told(due):
     assert await lines(due) == "family: off"
     await due.house.add_group("work")
     async with due.house.database.reading() as tx:
-        rows = await loop_reports.every(tx, now_ms=0)
-    assert loop_reports.list_lines(rows, ZONE) == ["family: off", "work: off"]
+        rows = await loop.every(tx, now_ms=0)
+    assert loop.list_lines(rows, ZONE) == ["family: off", "work: off"]
     with pytest.raises(UnknownGroup):
         await told(due, "nobody")
 
 
 async def test_a_loop_is_switched_over_http_and_its_host_told(due):
     async def act(tx, folder, action, reason):
-        return await desk.act(tx, folder, action, reason=reason, now_ms=due.house.clock.now_ms())
+        return await service.act(tx, folder, action, reason=reason, now_ms=due.house.clock.now_ms())
 
     loops = LoopDesk(due.house.database, act=act, bus=due.house.bus)
     assert await loops.act("family", "pause", "") == {"group": "family", "action": "pause"}

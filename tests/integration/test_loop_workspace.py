@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from watchdog.observers import Observer
 
+from orchestrator.domain.values import Folder
 from orchestrator.loop import workspace
 from orchestrator.loop.workspace import Workspaces, compare, files_of
-from orchestrator.models import Folder
-from tests.fakes.loop_house import LoopHouse
-from tests.fakes.until import until
+from tests.support.loop_harness import LoopHouse
+from tests.support.until import until
 
 
 @pytest.fixture

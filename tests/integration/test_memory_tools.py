@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from agent_runner.wire import remembering as wire
+from agent_runner.wire import context_tools as wire
 from agent_runner.wire.mailbox import Reply
-from orchestrator.chronicle import Chronicle
 from orchestrator.context import script, tools
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import Spoken
 from orchestrator.context.files import LOCK
+from orchestrator.context.recorder import Chronicle
 from orchestrator.context.tokens import EstimatingCounter
-from orchestrator.ipc.reception import Reception
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
+from orchestrator.ipc.command_dispatcher import Reception
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
-from tests.fakes.household import SEOUL, Household
+from tests.support.household import SEOUL, Household
 
 Ask = Callable[..., Awaitable[Reply]]
 

@@ -11,21 +11,21 @@ import httpx
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
-from orchestrator import availability, failures
-from orchestrator.availability import Availability
-from orchestrator.credentials import health
-from orchestrator.credentials.exchange import Answered, RunIdentity
-from orchestrator.credentials.health import ModelHealth
-from orchestrator.credentials.limits import Limits
-from orchestrator.credentials.tokens import token_hash
-from orchestrator.failures import ModelError
-from orchestrator.models import Folder, Group, Run, Turn, TurnKind, TurnState
+from orchestrator.domain import failures
+from orchestrator.domain.failures import ModelError
+from orchestrator.domain.values import Folder, Group, Run, Turn, TurnKind, TurnState
+from orchestrator.proxies.model import health
+from orchestrator.proxies.model.exchange import Answered, RunIdentity
+from orchestrator.proxies.model.health import ModelHealth
+from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.tokens import token_hash
+from orchestrator.queue.availability import Availability
 from orchestrator.store.database import Tx
 from orchestrator.store.model_refusals import Refusal
-from tests.fakes.household import Household
-from tests.fakes.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Step
-from tests.fakes.proxied import Proxied, proxied
-from tests.fakes.until import until
+from tests.doubles.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Step
+from tests.support.household import Household
+from tests.support.running_proxy import Proxied, proxied
+from tests.support.until import until
 
 REFUSED_KEY = Fail(401, "authentication_error", "invalid x-api-key")
 OVERLOADED = Fail(529, "overloaded_error", "Overloaded")
@@ -99,7 +99,7 @@ def _health(house: House) -> ModelHealth:
         return await house.served.proxy.probe(model)
 
     async def recovered(tx: Tx, refusal: Refusal) -> None:
-        await availability.tell_recovery(tx, refusal, now_ms=house.household.clock.now_ms())
+        await health.tell_recovery(tx, refusal, now_ms=house.household.clock.now_ms())
 
     return ModelHealth(
         house.household.database,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from orchestrator.context import script
-from orchestrator.context.model_summary import (
+from orchestrator.context.models import Message, iso
+from orchestrator.context.summarizer import (
     MAX_OUTPUT_TOKENS,
     MAX_PARTS,
     PART_TOKENS,
@@ -21,17 +22,24 @@ from orchestrator.context.model_summary import (
     SummaryRefused,
     checked,
 )
-from orchestrator.context.models import Message, iso
 from orchestrator.context.tokens import EstimatingCounter
-from orchestrator.credentials.own import NotAnswered
-from orchestrator.credentials.secrets import CredentialSource
-from orchestrator.doors import Doors
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
+from orchestrator.proxies.feature import Doors
+from orchestrator.proxies.model.host_calls import NotAnswered
+from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.store import budgets, groups, usage
 from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.database import Database
-from tests.fakes.household import SEOUL, Household
-from tests.fakes.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Tokens, last_user_text, system_text
+from tests.doubles.messages_api import (
+    Fail,
+    Hang,
+    Say,
+    ScriptedMessagesApi,
+    Tokens,
+    last_user_text,
+    system_text,
+)
+from tests.support.household import SEOUL, Household
 
 MODEL = "claude-haiku-4-5"
 COUNTER = EstimatingCounter()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runner.wire.notices import MAX_NOTICE_CHARS, MAX_UNDELIVERED
-from orchestrator.models import TurnKind
-from tests.fakes.notice_house import HOUR, NoticeHouse, told
+from orchestrator.domain.values import TurnKind
+from tests.support.notice_harness import HOUR, NoticeHouse, told
 
 NOTE = {"message": "look at the oven"}
 

@@ -9,11 +9,11 @@ import pytest
 from agent_runner.wire.document import WireError
 from agent_runner.wire.frames import TurnEnd, parse_frame
 from agent_runner.wire.notices import MAX_TOLD
-from orchestrator import registration
-from orchestrator.models import Folder, TurnKind
+from orchestrator.domain.values import Folder, TurnKind
+from orchestrator.groups import registration
 from orchestrator.store import notice_claims, notices, turns
 from orchestrator.store.notices import Fresh, Maker
-from tests.fakes.notice_house import HOUR, NoticeHouse, told
+from tests.support.notice_harness import HOUR, NoticeHouse, told
 
 FAMILY = Folder("family")
 

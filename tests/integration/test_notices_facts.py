@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from orchestrator import config, host_facts, owner
-from orchestrator.container import allowlist
-from orchestrator.dashboard.models import Actor, NotificationType, Priority
-from orchestrator.errors import ChannelRefused
-from orchestrator.home import Home
-from orchestrator.models import ChatJid, Folder
-from orchestrator.provision import Provision
-from orchestrator.store import notices, outbox
+from orchestrator.containers import allowlist
+from orchestrator.containers.run_orders import Provision
+from orchestrator.domain import settings
+from orchestrator.domain.dashboard import Actor, NotificationType, Priority
+from orchestrator.domain.errors import ChannelRefused
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import ChatJid, Folder
+from orchestrator.groups import owner
+from orchestrator.store import host_events, notices, outbox
 from orchestrator.store.notices import MAX_HOST_FACTS, Kept
-from tests.fakes.dashboards import a_notification, a_task
-from tests.fakes.notice_house import NoticeHouse, told
-from tests.fakes.notified import NotifiedHouse
+from tests.support.dashboards import a_notification, a_task
+from tests.support.notice_harness import NoticeHouse, told
+from tests.support.notification_harness import NotifiedHouse
 
 FAMILY = Folder("family")
 REMINDER = {"type": NotificationType.REMINDER, "priority": Priority.MEDIUM, "created_by": Actor.MAIN_AGENT}
@@ -71,7 +72,7 @@ async def test_facts_of_one_kind_are_one_notice_while_they_wait_counted_and_the_
     """N-21, N-26."""
     async with home.house.database.transaction() as tx:
         for number in range(7):
-            await host_facts.notification_delivered(tx, FAMILY, f"text {number}", now_ms=number)
+            await host_events.notification_delivered(tx, FAMILY, f"text {number}", now_ms=number)
     (fact,) = await waiting(home)
     assert (fact.count, fact.payload["items"]) == (7, [f"“text {number}”" for number in range(2, 7)])
     assert fact.message == "Sent to the chat: “text 2”; “text 3”; “text 4”; “text 5”; “text 6” and 2 before"
@@ -79,10 +80,10 @@ async def test_facts_of_one_kind_are_one_notice_while_they_wait_counted_and_the_
 
 async def test_a_fact_that_comes_while_its_kind_is_being_told_is_told_in_the_next_turn(home):
     async with home.house.database.transaction() as tx:
-        await host_facts.notification_delivered(tx, FAMILY, "one", now_ms=home.house.clock.now_ms())
+        await host_events.notification_delivered(tx, FAMILY, "one", now_ms=home.house.clock.now_ms())
     turn, run, order = await home.begin()
     async with home.house.database.transaction() as tx:
-        await host_facts.notification_delivered(tx, FAMILY, "two", now_ms=home.house.clock.now_ms())
+        await host_events.notification_delivered(tx, FAMILY, "two", now_ms=home.house.clock.now_ms())
     await home.end(turn, run, told(order.notices[0]))
     assert [one.payload["items"] for one in await home.turn()] == [["“two”"]]
     assert await home.turn() == ()
@@ -137,7 +138,7 @@ async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_
     unused: Any = None
     provision = Provision(
         home,
-        config.load(home.root, {}),
+        settings.load(home.root, {}),
         database=household.database,
         credentials=unused,
         doors=unused,
@@ -156,7 +157,7 @@ async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_
 async def test_facts_are_bounded(home):
     async with home.house.database.transaction() as tx:
         for number in range(MAX_HOST_FACTS + 10):
-            await host_facts.budget_warning(
+            await host_events.budget_warning(
                 tx, FAMILY, "x" * 5_000, percent=80, key=str(number), now_ms=number
             )
     found = await waiting(home)
@@ -167,7 +168,7 @@ async def test_facts_are_bounded(home):
 async def test_of_many_folders_that_are_not_shown_some_are_named_and_all_are_counted(home):
     async with home.house.database.transaction() as tx:
         names = [f"folder {number}" for number in range(8)]
-        await host_facts.mounts_refused(tx, FAMILY, names, now_ms=home.house.clock.now_ms())
+        await host_events.mounts_refused(tx, FAMILY, names, now_ms=home.house.clock.now_ms())
     (fact,) = await waiting(home)
     assert fact.message.endswith("folder 3; folder 4; folder 5; folder 6; folder 7 and 3 before")
 
@@ -175,5 +176,5 @@ async def test_of_many_folders_that_are_not_shown_some_are_named_and_all_are_cou
 async def test_facts_take_no_room_from_the_agents_own(home):
     async with home.house.database.transaction() as tx:
         for number in range(MAX_HOST_FACTS):
-            await host_facts.budget_warning(tx, FAMILY, "x", percent=80, key=str(number), now_ms=number)
+            await host_events.budget_warning(tx, FAMILY, "x", percent=80, key=str(number), now_ms=number)
     assert await home.note()

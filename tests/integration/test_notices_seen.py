@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 from agent_runner.wire.notices import MAX_TOLD
-from orchestrator import notice_reports, registration, status
-from orchestrator.clock import SystemClock
-from orchestrator.events import Bus
-from orchestrator.models import Folder
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import Bus
+from orchestrator.domain.values import Folder
+from orchestrator.groups import registration
 from orchestrator.notices.keeper import Keeper
+from orchestrator.reports import notices as notice_reports
+from orchestrator.reports import status
 from orchestrator.store import notices
 from orchestrator.store.database import Database
 from orchestrator.store.notices import Fresh, Maker, Scope
 from orchestrator.web.metrics import Metrics, exposition
-from tests.fakes.andy_process import AndyProcess
-from tests.fakes.notice_house import HOUR, NoticeHouse, told
 from tests.integration.test_status import gathered
+from tests.processes.andy import AndyProcess
+from tests.support.notice_harness import HOUR, NoticeHouse, told
 
 NOTE = Fresh(
     folder=Folder("main"),

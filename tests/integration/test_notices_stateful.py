@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent_runner.wire.notices import MAX_UNDELIVERED
 from orchestrator.store.database import Database
 from orchestrator.store.notice_claims import MAX_DELIVERIES
-from tests.fakes.clock import FakeClock
-from tests.fakes.household import Household
-from tests.fakes.notice_house import HOUR, NoticeHouse, told
+from tests.doubles.clock import FakeClock
+from tests.support.household import Household
+from tests.support.notice_harness import HOUR, NoticeHouse, told
 
 GROUPS = ("family", "work")
 URGENT = ("high", "critical")

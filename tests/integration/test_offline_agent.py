@@ -17,8 +17,8 @@ from agent_runner.agents.offline import OfflineAgent
 from agent_runner.agents.offline.intents import ECHO
 from agent_runner.ans.event import Event
 from agent_runner.ans.noticing import Noticing
-from agent_runner.host import Host
 from agent_runner.interfaces import Agent, Outcome
+from agent_runner.ipc_client import Host
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import (
     CancelReminder,

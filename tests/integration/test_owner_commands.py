@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator import registration
 from orchestrator.cli.main import app
-from orchestrator.errors import AndyError, NotRunning
+from orchestrator.domain.errors import AndyError, NotRunning
+from orchestrator.groups import registration
 from orchestrator.store import audit
 from orchestrator.store.database import Database
-from tests.fakes.household import a_group
+from tests.support.household import a_group
 
 NOW_MS = 1_795_372_200_000
 """2026-11-23 03:30 in Seoul."""
@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A group in the home's zone, and one in a zone of its own."""
     (tmp_path / ".env").write_text("TZ=Asia/Seoul\n")
     monkeypatch.delenv("TZ", raising=False)
-    monkeypatch.setattr("orchestrator.clock.SystemClock.now_ms", lambda _: NOW_MS)
+    monkeypatch.setattr("orchestrator.base.clock.SystemClock.now_ms", lambda _: NOW_MS)
 
     async def fill() -> None:
         database = await Database.open(tmp_path / "store" / "messages.db")

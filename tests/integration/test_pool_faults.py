@@ -13,17 +13,19 @@ from unittest.mock import AsyncMock
 import pytest
 
 from agent_runner.wire.frames import Ack, Frame, Heartbeat, Result, TurnEnd
-from orchestrator import failures
-from orchestrator.availability import Availability
-from orchestrator.container import hearing, launching, watching
-from orchestrator.container.runner import RunPool
-from orchestrator.errors import EngineGone
-from orchestrator.interfaces import ContainerSpec
-from orchestrator.models import Folder, RunState, Turn, TurnState
+from orchestrator.containers import output
+from orchestrator.containers import start as launching
+from orchestrator.containers import watch as watching
+from orchestrator.containers.pool import RunPool
+from orchestrator.domain import failures
+from orchestrator.domain.errors import EngineGone
+from orchestrator.domain.protocols import ContainerSpec
+from orchestrator.domain.values import Folder, RunState, Turn, TurnState
+from orchestrator.queue.availability import Availability
 from orchestrator.store import runs, sessions
-from tests.fakes.household import Household
-from tests.fakes.told_runtime import ToldContainer, ToldRuntime, told_pool
-from tests.fakes.until import until
+from tests.doubles.scripted_runtime import ToldContainer, ToldRuntime, told_pool
+from tests.support.household import Household
+from tests.support.until import until
 
 
 @dataclass
@@ -122,7 +124,7 @@ async def a_house(household: Household, home: Path) -> AsyncIterator[House]:
 async def house(
     household: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[House]:
-    monkeypatch.setattr(hearing, "REJOIN_SECONDS", 0.05)
+    monkeypatch.setattr(output, "REJOIN_SECONDS", 0.05)
     monkeypatch.setattr(watching, "REAP_SECONDS", 0.01)
     async with a_house(household, tmp_path) as made:
         yield made
@@ -325,7 +327,7 @@ async def test_a_given_up_container_is_ended_also_when_nobody_asks_for_another(h
 async def test_a_container_that_an_engine_has_lost_is_known_to_be_gone(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hearing, "REJOIN_SECONDS", 60)  # it answers, and is heard out
+    monkeypatch.setattr(output, "REJOIN_SECONDS", 60)  # it answers, and is heard out
     turn, container = await house.start()
     house.runtime.present.remove(container)
     container.said.put_nowait(EngineGone())
@@ -340,7 +342,7 @@ async def test_a_container_that_an_engine_has_lost_is_known_to_be_gone(
 async def test_a_chat_whose_engine_went_away_in_its_turn_is_told_within_a_minute(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hearing, "REJOIN_SECONDS", 60)  # it is looked for all the while
+    monkeypatch.setattr(output, "REJOIN_SECONDS", 60)  # it is looked for all the while
     turn, _ = await house.start()
     house.runtime.break_off()
     await house.until_met(turn)

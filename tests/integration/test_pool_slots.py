@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from orchestrator import registration
-from orchestrator.upkeep import Upkeep
-from tests.fakes.household import Household
-from tests.fakes.told_runtime import ToldRuntime, told_pool
-from tests.fakes.until import until
+from orchestrator.groups import registration
+from orchestrator.groups.reconciler import Upkeep
+from tests.doubles.scripted_runtime import ToldRuntime, told_pool
+from tests.support.household import Household
+from tests.support.until import until
 
 
 async def test_a_slot_is_free_once_its_container_has_ended_though_the_engine_still_removes_it(

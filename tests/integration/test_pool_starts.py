@@ -19,21 +19,21 @@ import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.order import Restore
-from orchestrator import registration
-from orchestrator.chronicle import Chronicle
-from orchestrator.container import launching
-from orchestrator.container.runner import RunPool
-from orchestrator.container.ties import Restoration
+from orchestrator.containers import start as launching
+from orchestrator.containers.pool import RunPool
+from orchestrator.containers.ports import AskedAgent, Restoration
+from orchestrator.context.recorder import Chronicle
+from orchestrator.context.restore import Restoring
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
-from orchestrator.errors import StoreError
-from orchestrator.interfaces import Mount
-from orchestrator.models import Folder, Group, RunId, RunState, Turn, TurnState
+from orchestrator.domain.errors import StoreError
+from orchestrator.domain.protocols import Mount
+from orchestrator.domain.values import Folder, Group, RunId, RunState, Turn, TurnState
+from orchestrator.groups import registration
 from orchestrator.queue.dispatcher import Containers, Dispatcher
-from orchestrator.restoring import Asked, Restoring
 from orchestrator.store import runs, turns
-from tests.fakes.household import Household
-from tests.fakes.told_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
-from tests.fakes.until import until
+from tests.doubles.scripted_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
+from tests.support.household import Household
+from tests.support.until import until
 
 HOLDER = """
 import sys
@@ -192,7 +192,7 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
         household.database,
         chronicle,
         session_files=tmp_path / "sessions",
-        asked=lambda group, kind: Asked(agent="claude", model="opus", service="api"),
+        asked=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
         factors=TokenFactors(tmp_path / "token-factors.json"),
         clock=household.clock,
         bus=household.bus,

@@ -14,13 +14,13 @@ import pytest
 
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import Reply
-from orchestrator.ipc.post import Post
-from orchestrator.ipc.reception import Reception
+from orchestrator.domain.values import Group
+from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.ipc.mailbox_worker import Post
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.models import Group
-from tests.fakes.household import Household
-from tests.fakes.reception import reception_of
-from tests.fakes.until import until
+from tests.support.command_dispatchers import reception_of
+from tests.support.household import Household
+from tests.support.until import until
 
 
 @dataclass

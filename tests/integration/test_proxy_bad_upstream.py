@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.credentials.exchange import Ending
-from orchestrator.credentials.limits import Limits
-from tests.fakes.odd_upstream import Behave, OddUpstream, Received, answer, hang, reset, say
-from tests.fakes.proxied import REAL_KEY, proxied
+from orchestrator.proxies.model.exchange import Ending
+from orchestrator.proxies.model.limits import Limits
+from tests.doubles.faulty_upstream import Behave, OddUpstream, Received, answer, hang, reset, say
+from tests.support.running_proxy import REAL_KEY, proxied
 
 CUT_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
 CUT_SIZED = b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"

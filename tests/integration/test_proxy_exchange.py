@@ -9,9 +9,9 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.credentials.exchange import Ending
-from tests.fakes.odd_upstream import OddUpstream, Received, answer, hang
-from tests.fakes.proxied import BODY, REAL_KEY, proxied
+from orchestrator.proxies.model.exchange import Ending
+from tests.doubles.faulty_upstream import OddUpstream, Received, answer, hang
+from tests.support.running_proxy import BODY, REAL_KEY, proxied
 
 OAUTH = "sk-ant-oat01-the-real-token"
 EVENTS = (b'event: ping\ndata: {"text":"\xea\xb0', b'\x80"}\n\n', b"event: message_stop\ndata: {}\n\n")

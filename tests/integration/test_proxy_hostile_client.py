@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.credentials.limits import Limits
-from tests.fakes.odd_upstream import answer, hang
-from tests.fakes.proxied import BODY, Proxied, proxied
+from orchestrator.proxies.model.limits import Limits
+from tests.doubles.faulty_upstream import answer, hang
+from tests.support.running_proxy import BODY, Proxied, proxied
 
 MIB = 1024 * 1024
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.credentials.answer import Answer, Order
-from orchestrator.credentials.limits import Limits
-from orchestrator.credentials.refusals import Refused
-from orchestrator.credentials.straight import Straight
-from tests.fakes.odd_upstream import OddUpstream, Received, answer, say
-from tests.fakes.proxied import BODY, REAL_KEY, proxied
+from orchestrator.proxies.model.answer import Answer, Order
+from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.refusals import Refused
+from orchestrator.proxies.model.straight import Straight
+from tests.doubles.faulty_upstream import OddUpstream, Received, answer, say
+from tests.support.running_proxy import BODY, REAL_KEY, proxied
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.messages_api import Say, ScriptedMessagesApi
-from tests.fakes.proxied import REAL_KEY, Proxied, proxied
+from tests.doubles.messages_api import Say, ScriptedMessagesApi
+from tests.support.running_proxy import REAL_KEY, Proxied, proxied
 
 
 def bundled_cli() -> Path:

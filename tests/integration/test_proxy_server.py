@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.credentials.exchange import Ending
-from orchestrator.credentials.server import ProxyServer, bind
-from orchestrator.errors import AndyError
-from tests.fakes.odd_upstream import hang
-from tests.fakes.proxied import BODY, proxied
+from orchestrator.domain.errors import AndyError
+from orchestrator.proxies.model.exchange import Ending
+from orchestrator.proxies.model.server import ProxyServer, bind
+from tests.doubles.faulty_upstream import hang
+from tests.support.running_proxy import BODY, proxied
 
 
 def test_a_taken_port_is_left_to_its_owner() -> None:
@@ -95,6 +95,6 @@ async def test_it_can_be_served_again_after_it_was_stopped() -> None:
 
 
 def test_the_http_client_is_loaded_with_the_first_start_only() -> None:
-    code = "import sys, orchestrator.credentials.proxy; print('httpx' in sys.modules)"
+    code = "import sys, orchestrator.proxies.model.proxy; print('httpx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
-from orchestrator.interfaces import Feature
-from orchestrator.models import MessageId
+from orchestrator.domain.protocols import Feature
+from orchestrator.domain.values import MessageId
 from orchestrator.outbound.reactions import Reactions
-from tests.fakes.channel import ScriptedChannel
-from tests.fakes.until import until
+from tests.doubles.channel import ScriptedChannel
+from tests.support.until import until
 
 
 class Watched:

@@ -8,12 +8,12 @@ import json
 import pytest
 
 from agent_runner.wire.document import WireError
-from orchestrator.events import Bus
-from orchestrator.ipc.reception import HANDLERS, Reception
+from orchestrator.base.event_bus import Bus
+from orchestrator.ipc.command_dispatcher import HANDLERS, Reception
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
-from tests.fakes.household import SEOUL, Household
+from tests.support.household import SEOUL, Household
 
 FAMILY, MAIN, STRANGER = "local:family", "local:main", "49123@s.whatsapp.net"
 

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_runner.wire.mailbox import RegisterGroup
-from orchestrator import group_files, registration
-from orchestrator.errors import BadRequest, UnknownGroup
-from orchestrator.models import LiveRun, RunId, RunState, TurnState
-from orchestrator.registration import AlreadyRegistered, FolderRefused, Registration
+from orchestrator.domain.errors import BadRequest, UnknownGroup
+from orchestrator.domain.values import LiveRun, RunId, RunState, TurnState
+from orchestrator.groups import memory_templates, registration
+from orchestrator.groups.reconciler import Upkeep
+from orchestrator.groups.registration import AlreadyRegistered, FolderRefused, Registration
 from orchestrator.store import groups, reminders, sessions
-from orchestrator.upkeep import Upkeep
-from tests.fakes.household import a_group
-from tests.fakes.until import until
+from tests.support.household import a_group
+from tests.support.until import until
 
 
 async def register(household, **fields):
@@ -141,7 +141,7 @@ def home(tmp_path):
 
 
 def test_a_new_group_begins_with_a_memory_of_its_own(home):
-    assert group_files.lay_memory(home, a_group("family"), assistant="Ada")
+    assert memory_templates.lay_memory(home, a_group("family"), assistant="Ada")
     text = (home / "groups/family/CLAUDE.md").read_text()
     assert "You are Ada in the chat" in text
     assert '"Family"' in text
@@ -150,16 +150,16 @@ def test_a_new_group_begins_with_a_memory_of_its_own(home):
 
 
 def test_main_is_told_how_to_administer_and_the_others_share_one_file(home):
-    assert group_files.lay_memory(home, a_group("main", is_main=True), assistant="Andy")
+    assert memory_templates.lay_memory(home, a_group("main", is_main=True), assistant="Andy")
     assert "register_group" in (home / "groups/main/CLAUDE.md").read_text()
-    assert group_files.lay_shared_memory(home, assistant="Andy")
+    assert memory_templates.lay_shared_memory(home, assistant="Andy")
     assert "register_group" not in (home / "groups/global/CLAUDE.md").read_text()
 
 
 def test_a_memory_that_is_there_is_never_overwritten(home):
     (home / "groups/family").mkdir()
     (home / "groups/family/CLAUDE.md").write_text("mine")
-    assert not group_files.lay_memory(home, a_group("family"), assistant="Andy")
+    assert not memory_templates.lay_memory(home, a_group("family"), assistant="Andy")
     assert (home / "groups/family/CLAUDE.md").read_text() == "mine"
 
 
@@ -170,11 +170,11 @@ def test_a_planted_link_is_neither_followed_nor_replaced(home, tmp_path, is_dang
         secret.write_text("kept")
     (home / "groups/family").mkdir()
     (home / "groups/family/CLAUDE.md").symlink_to(secret)
-    assert not group_files.lay_memory(home, a_group("family"), assistant="Andy")
+    assert not memory_templates.lay_memory(home, a_group("family"), assistant="Andy")
     assert secret.exists() is not is_dangling
     (home / "groups/other").symlink_to(tmp_path)
     with pytest.raises(OSError, match="other"):
-        group_files.lay_memory(home, a_group("other"), assistant="Andy")
+        memory_templates.lay_memory(home, a_group("other"), assistant="Andy")
 
 
 # What follows in the running host

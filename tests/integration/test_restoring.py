@@ -14,22 +14,22 @@ import pytest
 from filelock import FileLock
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd, Usage
-from orchestrator import restoring
-from orchestrator.chronicle import Chronicle
-from orchestrator.container.ties import Restoration
+from orchestrator.containers.ports import AskedAgent, Restoration
+from orchestrator.context import restore as restoring
 from orchestrator.context import transcript
 from orchestrator.context.planner import DAY_MS
+from orchestrator.context.recorder import Chronicle
+from orchestrator.context.restore import UNREAD, Restoring
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
-from orchestrator.errors import SettingError
-from orchestrator.models import OFFLINE, Folder, RunId, SessionCommand, Turn, TurnState
-from orchestrator.restoring import UNREAD, Asked, Restoring
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.values import OFFLINE, Folder, RunId, SessionCommand, Turn, TurnState
 from orchestrator.store import checkpoints, runs, sessions, turns
-from tests.fakes.household import Household, a_group
-from tests.fakes.transcripts import SESSION, Writing, place
-from tests.fakes.until import until
+from tests.support.household import Household, a_group
+from tests.support.transcripts import SESSION, Writing, place
+from tests.support.until import until
 
 FAMILY = Folder("family")
-OPUS = Asked(agent="claude", model="opus", service="api.anthropic.com")
+OPUS = AskedAgent(agent="claude", model="opus", service="api.anthropic.com")
 
 
 @dataclass
@@ -38,7 +38,7 @@ class House:
 
     household: Household
     home: Path
-    asked: Asked = OPUS
+    asked: AskedAgent = OPUS
     transcript: Writing = field(default_factory=Writing)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -284,7 +284,7 @@ async def test_a_first_question_tried_again_begins_a_session_of_its_own(house: H
 
 
 async def test_what_an_agent_without_sessions_answered_is_told_to_the_session(talked: House) -> None:
-    talked.asked = Asked(agent="offline", model=None, service=None)
+    talked.asked = AskedAgent(agent="offline", model=None, service=None)
     found = await talked.restore()
     assert (*mode_of(found), found.provider) == ("rehydrate", None, OFFLINE)
     async with talked.household.database.transaction() as tx:

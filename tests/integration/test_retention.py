@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.mailbox import Reply
-from orchestrator.config import RETENTION_DAYS
-from orchestrator.dashboard.models import Deadline, NotificationStatus, Status
-from orchestrator.models import ChatJid, Folder
-from orchestrator.retention import BATCH, Archive, Retention
+from orchestrator.backup.retention import BATCH, Archive, Retention
+from orchestrator.domain.dashboard import Deadline, NotificationStatus, Status
+from orchestrator.domain.settings import RETENTION_DAYS
+from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.store import audit, commands, outbox, reminders, retention
 from orchestrator.store.database import Database
-from tests.fakes.dashboard_house import DAY_MS, FEB_9_0830, DashboardHouse, a_question, alert, at, blog
-from tests.fakes.household import Household
-from tests.fakes.task_house import TaskHouse
+from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, DashboardHouse, a_question, alert, at, blog
+from tests.support.household import Household
+from tests.support.task_harness import TaskHouse
 
 YEAR = 366
 DOCS = Path(__file__).parents[2] / "docs/operations.md"

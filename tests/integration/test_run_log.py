@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.container import log_files
-from orchestrator.container.log_files import MAX_AGE_MS, MAX_FILES
-from orchestrator.container.log_flow import BURST_BYTES
-from orchestrator.container.run_log import FILE_BYTES, PENDING_BYTES, RunLogs
-from orchestrator.events import Bus
-from orchestrator.models import Folder, Run, RunId
-from tests.fakes.clock import FakeClock
-from tests.fakes.runtimes import eventually
-from tests.fakes.until import until
+from orchestrator.base.event_bus import Bus
+from orchestrator.containers.logs import files
+from orchestrator.containers.logs.files import MAX_AGE_MS, MAX_FILES
+from orchestrator.containers.logs.flow import BURST_BYTES
+from orchestrator.containers.logs.run_log import FILE_BYTES, PENDING_BYTES, RunLogs
+from orchestrator.domain.values import Folder, Run, RunId
+from tests.doubles.clock import FakeClock
+from tests.support.runtimes import eventually
+from tests.support.until import until
 
 MEBIBYTE = 1024 * 1024
 
@@ -66,7 +66,7 @@ async def logging_to(root: Path, bus: Bus, clock: FakeClock) -> AsyncIterator[Ru
 
 
 def text_of(root: Path, run: Run) -> str:
-    return log_files.path_of(root, run.folder, run.id, run.started_ms).read_text()
+    return files.path_of(root, run.folder, run.id, run.started_ms).read_text()
 
 
 async def taken_up(logs: RunLogs, run: Run) -> None:
@@ -94,7 +94,7 @@ async def test_a_log_says_what_the_run_was_and_what_befell_it(root, bus, clock):
         " runtime=docker agent=claude image=andy-agent:latest"
     )
     assert lines[2] == "2026-05-28T20:26:41.234Z stderr@8| loading"
-    told = [log_files.read_event(line) for line in lines]
+    told = [files.read_event(line) for line in lines]
     assert told[3] is not None
     assert told[3].facts == {"turn": "3", "attempt": "1", "reason": 'I said "no" too often.'}
     assert told[4] is not None
@@ -105,7 +105,7 @@ async def test_logs_are_for_their_owner_alone(root, bus, clock):
     run = a_run()
     async with logging_to(root, bus, clock) as logs:
         logs.begin(run, {})
-    (found,) = log_files.of_group(root, "family")
+    (found,) = files.of_group(root, "family")
     assert found.run == run.id
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (root, found.path.parent, found.path)]
     assert modes == [0o700, 0o700, 0o600]
@@ -162,7 +162,7 @@ async def test_a_container_can_forge_no_event_and_move_no_cursor(root, bus, cloc
         logs.take_stderr(run.id, f"{forged}\r\n\r{forged}\n\x1b[2J\x1b]0;owned\x07 \u202egnol\n".encode())
         logs.take_stderr(run.id, b"\xff\xfe\x00\n")
     text = text_of(root, run)
-    assert [told.kind for line in text.splitlines() if (told := log_files.read_event(line))] == [
+    assert [told.kind for line in text.splitlines() if (told := files.read_event(line))] == [
         "run.begun",
         "run.left",
     ]
@@ -189,7 +189,7 @@ async def test_an_adopted_run_goes_on_in_its_log_and_repeats_nothing(root, bus, 
     async with logging_to(root, bus, clock) as first:
         first.begin(run, {})
         first.take_stderr(run.id, spoken[:700])
-    path = log_files.path_of(root, run.folder, run.id, run.started_ms)
+    path = files.path_of(root, run.folder, run.id, run.started_ms)
     if not graceful:
         on_disk = path.read_text().splitlines(keepends=True)[:-2]  # no word of the end, a line not written
         path.write_text("".join(on_disk))
@@ -204,7 +204,7 @@ async def test_an_adopted_run_goes_on_in_its_log_and_repeats_nothing(root, bus, 
     said = [line for line in said_in(path.read_text()) if line.startswith(("line", "the"))]
     assert list(dict.fromkeys(said)) == [*(f"line {number}" for number in range(200)), "the end"]
     assert len(said) == 201
-    assert len(log_files.of_group(root, "family")) == 1
+    assert len(files.of_group(root, "family")) == 1
 
 
 async def test_only_so_many_logs_are_kept_and_none_for_ever(root, bus, clock):
@@ -212,7 +212,7 @@ async def test_only_so_many_logs_are_kept_and_none_for_ever(root, bus, clock):
     async with logging_to(root, bus, clock) as logs:
         logs.begin(old, {})
     age = (clock.now_ms() - MAX_AGE_MS - 1) / 1000
-    os.utime(log_files.of_group(root, "other")[0].path, (age, age))
+    os.utime(files.of_group(root, "other")[0].path, (age, age))
     (root / "family").mkdir()
     (root / "family" / "notes.txt").write_text("not ours")
     live = a_run(1, started_ms=clock.now_ms() - 1_000_000)
@@ -223,11 +223,11 @@ async def test_only_so_many_logs_are_kept_and_none_for_ever(root, bus, clock):
             logs.begin(run, {})
             bus.publish("run.ended", run=run.id)
             await eventually(lambda run=run: run.id not in logs._logs, "the log is written")
-    found = [one.run for one in log_files.of_group(root, "family")]
+    found = [one.run for one in files.of_group(root, "family")]
     assert live.id in found, "a run that lives keeps its log"
     assert len(found) == MAX_FILES + 1
     assert found[-1] == f"run{MAX_FILES + 19:09d}"
-    assert log_files.of_group(root, "other") == []
+    assert files.of_group(root, "other") == []
     assert (root / "family" / "notes.txt").exists()
 
 
@@ -248,7 +248,7 @@ async def test_a_disk_that_takes_nothing_stops_nobody(root, bus, clock):
 
 async def test_a_link_in_a_logs_place_is_not_followed(root, bus, clock, tmp_path):
     run = a_run()
-    path = log_files.path_of(root, run.folder, run.id, run.started_ms)
+    path = files.path_of(root, run.folder, run.id, run.started_ms)
     path.parent.mkdir(parents=True)
     path.symlink_to(tmp_path / "elsewhere")
     async with logging_to(root, bus, clock) as logs:

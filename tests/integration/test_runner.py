@@ -13,8 +13,7 @@ import pytest
 from agent_runner.wire.mailbox import SendMessage
 from agent_runner.wire.order import Limits
 from agent_runner.workspace import Workspace
-from tests.fakes.andy_process import until
-from tests.fakes.messages_api import (
+from tests.doubles.messages_api import (
     Fail,
     Hang,
     Say,
@@ -27,8 +26,9 @@ from tests.fakes.messages_api import (
     tool_names,
     tool_results,
 )
-from tests.fakes.processes import is_alive
-from tests.fakes.runner_process import RUN, RunnerProcess, make_workspace, order_of
+from tests.processes.andy import until
+from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of
+from tests.support.process_checks import is_alive
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.host import Host
+from agent_runner.ipc_client import Host
 from agent_runner.wire.mailbox import Command, ListReminders, Reply, SendMessage, parse_command
 from agent_runner.workspace import Workspace
 

@@ -12,8 +12,8 @@ from agent_runner.wire.frames import Frame
 from agent_runner.wire.mailbox import Remember
 from agent_runner.wire.order import Restore
 from agent_runner.workspace import Workspace
-from tests.fakes.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Tokens, UseTool, all_text
-from tests.fakes.runner_process import RunnerProcess, make_workspace, order_of
+from tests.doubles.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Tokens, UseTool, all_text
+from tests.processes.runner import RunnerProcess, make_workspace, order_of
 
 GONE = "0b9d1f3e-1111-4222-8333-444444444444"
 

@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 
 from agent_runner.ans.noticing import Noticing
+from agent_runner.frame_writer import Outlet
 from agent_runner.inbox import Inbox
 from agent_runner.interfaces import Outcome, Say, TokenUsage
-from agent_runner.outlet import Outlet
 from agent_runner.session import AGENT_BROKE, TURN_CUT_OFF, Session
 from agent_runner.wire.frames import Frame, FrameDecoder, FrameLine, Heartbeat, Ready, parse_frame
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import Limits, RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
-from orchestrator.models import TurnState
-from tests.fakes.household import Household
-from tests.fakes.runner_process import RUN, RunnerProcess, make_workspace, order_of
+from orchestrator.domain.values import TurnState
+from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of
+from tests.support.household import Household
 
 Answer = Callable[[TurnOrder, Say], Awaitable[Outcome]]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from agent_runner.agents.claude_command import CliSettings, start_early
-from agent_runner.agents.claude_import import import_sdk
+from agent_runner.agents.claude.cli_command import CliSettings, start_early
+from agent_runner.agents.claude.sdk_import import import_sdk
 from agent_runner.wire.order import Limits, Restore, RunOrder
 from agent_runner.workspace import Workspace
-from tests.fakes.messages_api import Say, ScriptedMessagesApi, Tokens, all_text, system_text
-from tests.fakes.runner_process import RunnerProcess, make_workspace, order_of
+from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens, all_text, system_text
+from tests.processes.runner import RunnerProcess, make_workspace, order_of
 
 REPORTER = """#!{python}
 import json, os, sys
@@ -57,7 +57,7 @@ async def test_the_cli_is_started_just_as_the_sdk_would(
     import_sdk()
     from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
-    from agent_runner.agents import claude_sdk
+    from agent_runner.agents.claude import sdk_client
 
     monkeypatch.setenv("CLAUDECODE", "1")
     (workspace.shared / "CLAUDE.md").write_text("- shared 기억")
@@ -68,7 +68,7 @@ async def test_the_cli_is_started_just_as_the_sdk_would(
     program, report = reporter(workspace.root)
     settings = replace(CliSettings.of(order.model_dump(), workspace), cli=program)
     chosen = replace(
-        claude_sdk.options(settings, order),
+        sdk_client.options(settings, order),
         mcp_servers={name: {"type": "sdk", "name": name} for name in ("andy", "dashboard", "ans")},
     )
     transport = SubprocessCLITransport("", chosen)
@@ -79,7 +79,7 @@ async def test_the_cli_is_started_just_as_the_sdk_would(
     started = json.loads(report.read_text())
     ours = replace(settings, cli=CliSettings.of(order.model_dump(), workspace).cli).environment()
     assert started["arguments"] == settings.command()[1:]
-    assert started["arguments"] == (claude_sdk.sdk_command(claude_sdk.options(settings, order)) or [])[1:]
+    assert started["arguments"] == (sdk_client.sdk_command(sdk_client.options(settings, order)) or [])[1:]
     assert started["cwd"] == str(workspace.group)
     assert {**started["environment"], "LC_CTYPE": ""} == {**ours, "LC_CTYPE": ""}
 
@@ -113,7 +113,7 @@ def python(program: str) -> list[str]:
 def test_the_sdk_is_imported_without_mcp_and_leaves_no_stand_in_behind() -> None:
     program = """
 import sys
-from agent_runner.agents.claude_import import import_sdk
+from agent_runner.agents.claude.sdk_import import import_sdk
 import_sdk()
 loaded = {name.partition(".")[0] for name in sys.modules}
 print("claude_agent_sdk" in loaded, "mcp" in loaded, "jsonschema" in loaded)
@@ -126,9 +126,9 @@ print(mcp.types.Tool.__module__, callable(jsonschema.validate))
 def test_an_sdk_that_wants_more_of_mcp_is_imported_as_it_is() -> None:
     program = """
 import sys
-from agent_runner.agents import claude_import
-claude_import.ABSENT = ("mcp", "mcp.types")
-claude_import.import_sdk()
+from agent_runner.agents.claude import sdk_import
+sdk_import.ABSENT = ("mcp", "mcp.types")
+sdk_import.import_sdk()
 import claude_agent_sdk, mcp.server
 print("mcp.server" in sys.modules, issubclass(claude_agent_sdk.ToolAnnotations, mcp.types.ToolAnnotations))
 """

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from orchestrator.models import Folder, ReminderState
+from orchestrator.domain.values import Folder, ReminderState
 from orchestrator.scheduler.loop import SWEEP_SECONDS, Scheduler
 from orchestrator.store import groups, reminders
 from orchestrator.store.database import Database
-from tests.fakes.household import SEOUL, Household
-from tests.fakes.until import until
+from tests.support.household import SEOUL, Household
+from tests.support.until import until
 
 MINUTE = 60_000
 

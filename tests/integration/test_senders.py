@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from orchestrator import registration
+from orchestrator.groups import registration
+from orchestrator.groups.owner import OwnerFile
 from orchestrator.inbound.intake import Intake
 from orchestrator.inbound.senders import NOT_ALLOWED, SenderRules
 from orchestrator.inbound.triggers import NO_TRIGGER
-from orchestrator.owner import OwnerFile
-from tests.fakes.household import a_message
+from tests.support.household import a_message
 
 JANE, MAX = {"sender": "local:jane"}, {"sender": "local:max", "sender_name": "Max"}
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.events import Bus
+from orchestrator.base.event_bus import Bus
+from orchestrator.domain.values import OutboxState
+from orchestrator.ipc.command_dispatcher import Reception
 from orchestrator.ipc.handlers import files as file_handlers
+from orchestrator.ipc.mailbox_worker import Post
 from orchestrator.ipc.outgoing_files import OutgoingFiles
-from orchestrator.ipc.post import Post
-from orchestrator.ipc.reception import Reception
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.models import OutboxState
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, outbox
-from tests.fakes.channel import ScriptedChannel
-from tests.fakes.household import SEOUL, Household
-from tests.fakes.until import until
+from tests.doubles.channel import ScriptedChannel
+from tests.support.household import SEOUL, Household
+from tests.support.until import until
 
 LIMIT = 1_000
 

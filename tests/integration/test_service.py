@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.cli import service
 from orchestrator.cli.main import app
-from orchestrator.errors import AndyError, EngineGone
-from orchestrator.home import Home
+from orchestrator.domain.errors import AndyError, EngineGone
+from orchestrator.domain.home import Home
 
 STAND_IN = """#!/bin/sh
 echo "$(basename "$0") $*" >>"$CALLS"
@@ -50,7 +50,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone() -> None:
         raise EngineGone
 
-    monkeypatch.setattr("orchestrator.container.docker_engine.probe", gone)
+    monkeypatch.setattr("orchestrator.containers.docker.runtime.probe", gone)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is missing: apt-get install systemd")
     if has_engine:
-        monkeypatch.setattr("orchestrator.container.docker_engine.probe", answers)
+        monkeypatch.setattr("orchestrator.containers.docker.runtime.probe", answers)
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/user/1000/docker.sock")
     andy(home, "install", "--print", *(["--system"] if of_machine else []))
     text = capsys.readouterr().out

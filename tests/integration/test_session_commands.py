@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from agent_runner.wire.frames import Result, TurnEnd
+from orchestrator.domain.values import LiveRun, RunId, RunState, SessionCommand, TurnState
 from orchestrator.inbound import session_commands
 from orchestrator.inbound.session_commands import ONLY_OWNER
-from orchestrator.models import LiveRun, RunId, RunState, SessionCommand, TurnState
-from orchestrator.queue import lanes
+from orchestrator.queue import plan as lanes
 from orchestrator.queue.dispatcher import CLEARED, Containers, Dispatcher
 from orchestrator.store import sessions, turns
-from tests.fakes.household import a_group
-from tests.fakes.lanes import a_run, a_turn
+from tests.support.household import a_group
+from tests.support.queue_harness import a_run, a_turn
 
 OWNER = {"is_from_me": True}
 

@@ -9,17 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from orchestrator.container import set_id
-from orchestrator.models import LiveRun, RunId, RunState
-from orchestrator.upkeep import Upkeep
-from tests.fakes.until import until
+from orchestrator.containers import set_id
+from orchestrator.domain.values import LiveRun, RunId, RunState
+from orchestrator.groups.reconciler import Upkeep
+from tests.support.until import until
 
 SETUID, SETGID = stat.S_ISUID | 0o755, stat.S_ISGID | 0o755
 NOBODY = 65534
 AS_ANOTHER = f"""
 import os, sys
 from pathlib import Path
-from orchestrator.container import set_id
+from orchestrator.containers import set_id
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid({NOBODY})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from orchestrator.models import OutboxState, TurnState
+from orchestrator.domain.silence import is_silence
+from orchestrator.domain.values import OutboxState, TurnState
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.silence import is_silence
 from orchestrator.store import outbox
-from tests.fakes.channel import ScriptedChannel
+from tests.doubles.channel import ScriptedChannel
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ async def test_what_is_said_besides_the_word_is_sent_without_it(household):
 async def test_silence_behind_what_nobody_sees_is_silence_too(household):
     import asyncio
 
-    from tests.fakes.until import until
+    from tests.support.until import until
 
     await household.add_group()
     await household.hear("@Andy blog 80%")

@@ -12,13 +12,13 @@ import pytest
 
 from agent_runner.wire.frames import Ack, TurnEnd
 from agent_runner.wire.order import CloseOrder, TurnOrder
-from orchestrator.container.runner import RunPool
-from orchestrator.ipc import deposit
-from orchestrator.models import RunState, Turn, TurnState
-from tests.fakes.household import Household
-from tests.fakes.live_files import contents
-from tests.fakes.told_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
-from tests.fakes.until import until
+from orchestrator.containers.pool import RunPool
+from orchestrator.domain.values import RunState, Turn, TurnState
+from orchestrator.ipc import input_files
+from tests.doubles.scripted_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
+from tests.support.household import Household
+from tests.support.live_files import contents
+from tests.support.until import until
 
 GONE = TurnOrder(run="gone", turn=99, kind="chat", prompt="x")
 
@@ -38,7 +38,7 @@ class Hosts:
     @asynccontextmanager
     async def host(self) -> AsyncIterator[RunPool]:
         """A host, killed when it is left: nothing is recorded of its end."""
-        inputs = deposit.Inputs(self.home / "ipc")
+        inputs = input_files.Inputs(self.home / "ipc")
         ties = replace(
             told_ties(),
             deposit_turn=inputs.write_turn,
@@ -95,8 +95,8 @@ async def test_a_host_killed_before_its_turn_was_read_leaves_it_and_the_next_cle
     async with hosts.host() as pool:
         container = await hosts.idle(pool)
         turn = await hosts.handed_over(pool, container)
-    deposit.write_turn(hosts.input, GONE)
-    deposit.write_close(hosts.input, {"gone"})
+    input_files.write_turn(hosts.input, GONE)
+    input_files.write_close(hosts.input, {"gone"})
     (hosts.input / ".half.json.partial").write_text("{")
     async with hosts.host():
         assert hosts.orders() == [(container.run_id, turn.id)]
@@ -137,7 +137,7 @@ async def test_a_container_that_ends_before_it_has_read_its_turn_takes_the_file_
         container = await hosts.idle(pool)
         turn = await hosts.handed_over(pool, container)
         assert hosts.orders() == [(container.run_id, turn.id)]
-        deposit.write_turn(hosts.input, GONE)
+        input_files.write_turn(hosts.input, GONE)
         container.end()
 
         async def is_back() -> bool:

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from orchestrator import status
-from orchestrator.container import docker_engine
-from orchestrator.failures import ModelError
-from orchestrator.models import Folder, LiveRun, RunId, RunState
-from orchestrator.status import Credential, Host
+from orchestrator.containers.docker import runtime
+from orchestrator.domain.failures import ModelError
+from orchestrator.domain.values import Folder, LiveRun, RunId, RunState
+from orchestrator.proxies.model.credential_status import CredentialStatus
+from orchestrator.reports import status
+from orchestrator.reports.status import Host
 from orchestrator.store import runs
 from orchestrator.store.model_refusals import Refusal
-from tests.fakes.clock import FakeClock
-from tests.fakes.household import Household
+from tests.doubles.clock import FakeClock
+from tests.support.household import Household
 
 
 def a_host(clock: FakeClock, **changes: Any) -> Host:
@@ -27,7 +28,7 @@ def a_host(clock: FakeClock, **changes: Any) -> Host:
         "is_isolated": True,
         "image": "andy-agent:latest",
         "agent": "claude",
-        "credential": Credential(setting="ANTHROPIC_API_KEY"),
+        "credential": CredentialStatus(setting="ANTHROPIC_API_KEY"),
         "slots": 5,
         "live": (),
         "is_stopping": False,
@@ -175,8 +176,8 @@ async def test_a_container_that_was_given_up_is_told_beside_the_slots(household,
 @pytest.mark.parametrize(
     ("credential", "told"),
     [
-        (Credential(), "none: put one into .env"),
-        (Credential(problem=".env cannot be read"), "unusable: .env cannot be read"),
+        (CredentialStatus(), "none: put one into .env"),
+        (CredentialStatus(problem=".env cannot be read"), "unusable: .env cannot be read"),
     ],
 )
 async def test_a_missing_credential_is_told(household, credential, told):
@@ -209,9 +210,9 @@ async def test_an_engine_that_is_away_or_hangs_is_no_engine(tmp_path, monkeypatc
         with socket.socket(socket.AF_UNIX) as hung:
             hung.bind(f"{tmp_path}/engine.sock")
             hung.listen(8)
-            assert await docker_engine.answers(seconds=0.5) is False
+            assert await runtime.answers(seconds=0.5) is False
     else:
-        assert await docker_engine.answers(seconds=60) is False
+        assert await runtime.answers(seconds=60) is False
 
 
 async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_taken(household, clock):
@@ -224,14 +225,14 @@ async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_tak
         since_ms=clock.now_ms(),
         told_ms=None,
     )
-    credential = Credential(setting="ANTHROPIC_API_KEY", refusals=[refusal])
+    credential = CredentialStatus(setting="ANTHROPIC_API_KEY", refusals=[refusal])
     found = await gathered(household, credential=credential)
     assert found["credential"]["accepted"] is False
     told = "\n".join(status.lines(found))
     assert "model       ⚠️ the model service refuses ANTHROPIC_API_KEY (HTTP 401), since" in told
     assert "Put a valid ANTHROPIC_API_KEY into .env." in told
 
-    taken = Credential(setting="ANTHROPIC_API_KEY", accepted_ms=clock.now_ms())
+    taken = CredentialStatus(setting="ANTHROPIC_API_KEY", accepted_ms=clock.now_ms())
     found = await gathered(household, credential=taken)
     assert found["credential"]["accepted"] is True
     assert "ANTHROPIC_API_KEY is accepted" in "\n".join(status.lines(found))

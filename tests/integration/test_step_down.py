@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.step_down import ORDINARY, User, take_over
+from orchestrator.compose.entrypoint import ORDINARY, User, take_over
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can step down")
 WHO = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from orchestrator.step_down import become, owner_of, take_over
+from orchestrator.compose.entrypoint import become, owner_of, take_over
 home = Path(sys.argv[2])
 user = owner_of(home)
 take_over(home, user)

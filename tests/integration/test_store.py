@@ -7,12 +7,12 @@ import sqlite3
 import pytest
 
 from agent_runner.wire.mailbox import Reply
-from orchestrator import registration
-from orchestrator.errors import BadRequest, UnknownGroup
-from orchestrator.models import ChatJid, Folder, ReminderState, Seq, TurnState
-from orchestrator.registration import AlreadyRegistered, FolderRefused
+from orchestrator.domain.errors import BadRequest, UnknownGroup
+from orchestrator.domain.values import ChatJid, Folder, ReminderState, Seq, TurnState
+from orchestrator.groups import registration
+from orchestrator.groups.registration import AlreadyRegistered, FolderRefused
 from orchestrator.store import chats, commands, groups, messages, outbox, reminders, runs, sessions, turns
-from tests.fakes.household import a_group
+from tests.support.household import a_group
 
 FAMILY = Folder("family")
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import Spoken
-from orchestrator.context.model_summary import ModelSummariser, SummaryRefused
+from orchestrator.context.summarizer import ModelSummariser, SummaryRefused
+from orchestrator.context.summarizer_job import Summaries
 from orchestrator.context.tokens import EstimatingCounter
-from orchestrator.models import Folder, Group
+from orchestrator.domain.values import Folder, Group
 from orchestrator.store import groups
-from orchestrator.summaries import Summaries
-from tests.fakes.household import Household
-from tests.fakes.until import until
+from tests.support.household import Household
+from tests.support.until import until
 
 FAMILY = Folder("family")
 LONG = "They spoke of trains and of buses, at length. " * 40

@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestrator.agenda import MAX_OPEN
+from orchestrator.domain.values import TaskStatus
 from orchestrator.ipc.snapshots import Snapshots
-from orchestrator.models import TaskStatus
+from orchestrator.scheduler.task_service import MAX_OPEN
 from orchestrator.store import commands
-from tests.fakes.household import Household
-from tests.fakes.task_house import HOUR_MS, MINUTE_MS, TaskHouse
-from tests.fakes.until import until
+from tests.support.household import Household
+from tests.support.task_harness import HOUR_MS, MINUTE_MS, TaskHouse
+from tests.support.until import until
 
 NEEDS_ID = ("update_task", "pause_task", "resume_task", "cancel_task", "run_task")
 

@@ -12,15 +12,16 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
-from orchestrator import failures, registration
-from orchestrator.models import Cause, Folder, TaskStatus
+from orchestrator.domain import failures
+from orchestrator.domain.values import Cause, Folder, TaskStatus
+from orchestrator.groups import registration
 from orchestrator.queue.retries import refuse
 from orchestrator.scheduler import firing
 from orchestrator.store import groups, turn_outages
-from tests.fakes.household import Household
-from tests.fakes.task_house import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
-from tests.fakes.told_runtime import ToldRuntime, told_pool
-from tests.fakes.until import until
+from tests.doubles.scripted_runtime import ToldRuntime, told_pool
+from tests.support.household import Household
+from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
+from tests.support.until import until
 
 
 @pytest.fixture

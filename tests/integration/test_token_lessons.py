@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.context.token_calibration import TokenLessons
 from orchestrator.context.tokens import START_FACTOR, EstimatingCounter, TokenFactors
-from orchestrator.models import Folder, RunId, TurnKind
+from orchestrator.domain.values import Folder, RunId, TurnKind
 from orchestrator.store import usage
-from orchestrator.token_lessons import TokenLessons
-from tests.fakes.household import Household
-from tests.fakes.until import until
+from tests.support.household import Household
+from tests.support.until import until
 
 TEXT = "x" * 3_000
 """A thousand tokens of the counter."""

@@ -10,10 +10,10 @@ import pytest
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from orchestrator.cli import trace
 from orchestrator.cli.trace import NoMessage
-from orchestrator.container import log_files
-from orchestrator.models import OutboxState, Run
+from orchestrator.containers.logs import files
+from orchestrator.domain.values import OutboxState, Run
 from orchestrator.store import outbox
-from tests.fakes.household import SEOUL, Household
+from tests.support.household import SEOUL, Household
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ async def traced(household: Household, logs: Path, asked: str, folder: str = "fa
 
 
 def logged(household: Household, logs: Path, run: Run, kind: str, **facts: object) -> None:
-    path = log_files.path_of(logs, run.folder, run.id, run.started_ms)
-    log_files.append(path, log_files.event_line(household.clock.now_ms(), kind, facts), may_begin=True)
+    path = files.path_of(logs, run.folder, run.id, run.started_ms)
+    files.append(path, files.event_line(household.clock.now_ms(), kind, facts), may_begin=True)
 
 
 def told(found: dict[str, Any]) -> str:
@@ -101,9 +101,9 @@ async def test_what_a_log_says_of_other_turns_is_not_told(household, clock, logs
     await household.hear("first", id="M1")
     turn, run, _ = await household.start_next()
     logged(household, logs, run, "turn.started", turn=turn.id + 10, attempt=1)
-    path = log_files.path_of(logs, run.folder, run.id, run.started_ms)
-    forged = log_files.stderr_line(clock.now_ms(), 10, f"2026-05-28T20:26:40.000Z turn.failed turn={turn.id}")
-    log_files.append(path, forged, may_begin=False)
+    path = files.path_of(logs, run.folder, run.id, run.started_ms)
+    forged = files.stderr_line(clock.now_ms(), 10, f"2026-05-28T20:26:40.000Z turn.failed turn={turn.id}")
+    files.append(path, forged, may_begin=False)
     (attempt,) = (await traced(household, logs, "M1"))["attempts"]
     assert (attempt["run"], attempt["outcome"]) == (run.id, None)
 

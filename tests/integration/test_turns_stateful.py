@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from orchestrator.models import Folder, TurnState
+from orchestrator.domain.values import Folder, TurnState
 from orchestrator.store import runs, sessions
 from orchestrator.store.database import Database
-from tests.fakes.clock import FakeClock
-from tests.fakes.household import Household, a_message
+from tests.doubles.clock import FakeClock
+from tests.support.household import Household, a_message
 
 MAX_ATTEMPTS = 6
 

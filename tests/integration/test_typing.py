@@ -10,8 +10,8 @@ import pytest
 from agent_runner.wire.frames import TurnEnd
 from orchestrator.outbound import typing
 from orchestrator.outbound.typing import TypingSigns
-from tests.fakes.channel import ScriptedChannel
-from tests.fakes.until import until
+from tests.doubles.channel import ScriptedChannel
+from tests.support.until import until
 
 FAMILY = "local:family"
 

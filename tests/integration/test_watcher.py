@@ -13,9 +13,9 @@ import pytest
 from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 
 from agent_runner.wire import files
+from orchestrator.domain.values import Folder
 from orchestrator.ipc import watcher as watching
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.models import Folder
 
 FAMILY, WORK = Folder("family"), Folder("work")
 NEVER = 3600.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
 from neonize.aioze import events
 from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
@@ -19,25 +19,25 @@ from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.whatsapp import channel as channel_module
-from orchestrator.channels.whatsapp import condition, incoming, patience
+from orchestrator.channels.whatsapp import incoming, reconnect_policy, status
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
-from orchestrator.channels.whatsapp.pacing import Pace
-from orchestrator.clock import SystemClock
-from orchestrator.errors import ChannelDown, ChannelRefused
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
+from orchestrator.channels.whatsapp.send_rate import Pace
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, MessageId
 from orchestrator.inbound.intake import Intake
-from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, MessageId
 from orchestrator.outbound import splitting
-from orchestrator.store import chats, members, messages, outbox, turns
+from orchestrator.store import chat_members, chats, messages, outbox, turns
 from orchestrator.store.database import Database
-from tests.fakes import whatsapp_events as wa
-from tests.fakes import whatsapp_store
-from tests.fakes.household import a_group
-from tests.fakes.until import until
-from tests.fakes.whatsapp_phone import Phone
+from tests.doubles import whatsapp_events as wa
+from tests.doubles import whatsapp_store
+from tests.doubles.whatsapp_phone import Phone
+from tests.support.household import a_group
+from tests.support.until import until
 
 FAMILY = ChatJid(f"{wa.FAMILY}@g.us")
 FAST = Pace(chat_gap_ms=0, burst=1_000, every_ms=0)
@@ -100,7 +100,7 @@ async def living(house: House) -> AsyncIterator[House]:
 async def build(tmp_path: Path, database: Database) -> Callable[..., House]:
     (tmp_path / "groups" / "family").mkdir(parents=True)
     async with database.transaction() as tx:
-        from orchestrator import registration
+        from orchestrator.groups import registration
 
         await registration.register(tx, a_group(jid=FAMILY))
     return lambda **more: House(tmp_path, database, **{"has_own_number": False, **more})
@@ -585,7 +585,7 @@ async def test_nobody_paired_is_a_state_and_costs_no_process(phone, build):
 
 
 async def test_a_broken_login_is_tried_again_by_the_one_loop(house, phone, monkeypatch):
-    monkeypatch.setattr(patience, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
     for number in range(2, 4):
         await until(lambda: house.state == "connected", "connected")
         phone.hang_up()
@@ -599,7 +599,7 @@ async def test_a_broken_login_is_tried_again_by_the_one_loop(house, phone, monke
 
 
 async def test_a_login_that_is_refused_waits_longer_each_time_and_harms_nothing(phone, build, monkeypatch):
-    monkeypatch.setattr(patience, "FIRST_SECONDS", 0.001)
+    monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.001)
     phone.pair()
     phone.refusal = "no such host"
     async with living(build()) as house:
@@ -630,13 +630,13 @@ async def test_an_end_that_only_the_owner_can_mend_is_a_state_that_is_told(
     with pytest.raises(ChannelDown, match=advice):
         await house.channel.send(FAMILY, "x", MessageId("3EB0AA"))
     assert phone.logins == 1
-    kept = condition.read(house.home / "data/whatsapp/condition.json")
+    kept = status.read(house.home / "data/whatsapp/condition.json")
     assert (kept.state, kept.last_disconnect_ms is not None) == (state, True)
 
 
 async def test_a_line_that_stays_silent_is_given_up_for_a_new_login(house, phone, monkeypatch):
-    monkeypatch.setattr(patience, "FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(patience, "GRACE_SECONDS", 0.01)
+    monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(reconnect_policy, "GRACE_SECONDS", 0.01)
     phone.write(events.KeepAliveTimeoutEv(ErrorCount=1, LastSuccess=1))
 
     await until(lambda: phone.logins == 2, "a second login")
@@ -674,7 +674,7 @@ async def test_what_waited_for_whatsapp_goes_out_when_it_is_back(phone, build):
 
 
 async def test_a_process_that_dies_is_started_again_and_says_why_it_died(house, phone, monkeypatch):
-    monkeypatch.setattr(patience, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
     house.channel._bridge._process.kill()
 
     await until(lambda: phone.logins == 2, "a second login")
@@ -701,7 +701,7 @@ async def test_groups_are_known_before_anyone_writes_in_them(phone, build):
             del told
         async with house.database.reading() as tx:
             (chat,) = [one for one in await chats.known(tx) if one.jid == "777@g.us"]
-            people = await members.of(tx, ChatJid("777@g.us"))
+            people = await chat_members.of(tx, ChatJid("777@g.us"))
     assert (chat.name, chat.is_group, chat.channel) == ("Cooking", True, "whatsapp")
     assert [(one.jid, one.is_admin) for one in people] == [(f"{wa.JANE}@s.whatsapp.net", True)]
 

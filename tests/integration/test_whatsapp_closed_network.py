@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import Bus
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.whatsapp import condition, patience, process
+from orchestrator.channels.whatsapp import bridge_process, reconnect_policy, status
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
-from orchestrator.channels.whatsapp.ledger import Ledger
+from orchestrator.channels.whatsapp.neonize_database import Ledger
 from orchestrator.channels.whatsapp.pairing import Pairing
-from orchestrator.clock import SystemClock
-from orchestrator.errors import ChannelDown
-from orchestrator.events import Bus
-from orchestrator.models import ChatJid, MessageId
+from orchestrator.domain.errors import ChannelDown
+from orchestrator.domain.values import ChatJid, MessageId
 from orchestrator.store.database import Database
-from tests.fakes.until import until
-from tests.fakes.whatsapp_names import ANDY, ANDY_LID
+from tests.support.until import until
+from tests.support.whatsapp_names import ANDY, ANDY_LID
 
 WALLS = (("unshare", "--net"), ("unshare", "--map-root-user", "--net"))
 """Ways to run a program without any network: as root, and for whoever may have a user namespace."""
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.skipif(WALL is None, reason="a process cannot be cut of
 
 def walled(store: Path, *more: str) -> Sequence[str]:
     assert WALL is not None
-    return (*WALL, *process.command(store, *more))
+    return (*WALL, *bridge_process.command(store, *more))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def store(tmp_path: Path) -> Path:
     path.parent.mkdir()
     made = subprocess.run(
         walled(path, "--pair"),
-        env=process.environment(),
+        env=bridge_process.environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=120,
@@ -98,7 +98,7 @@ def children() -> set[int]:
 async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_without_a_trace(
     tmp_path: Path, store: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(patience, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.2)
     before = children()
     context = ChannelContext(
         home=tmp_path,
@@ -112,13 +112,13 @@ async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_w
     )
     channel = WhatsAppChannel(context, command=walled, chance=lambda: 0.0)
     pauses: list[float] = []
-    rest = patience.rest_seconds
+    rest = reconnect_policy.rest_seconds
 
     def noted(*given: Any, **more: Any) -> float:
         pauses.append(rest(*given, **more))
         return pauses[-1]
 
-    monkeypatch.setattr(patience, "rest_seconds", noted)
+    monkeypatch.setattr(reconnect_policy, "rest_seconds", noted)
 
     async def receive(_: Any) -> None:
         raise AssertionError("nothing can come in")
@@ -141,7 +141,7 @@ async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_w
     assert account is not None
     assert account.device == f"{ANDY}:9@s.whatsapp.net"
     assert mode_of(store) & 0o077 == 0
-    assert condition.read(tmp_path / "data/whatsapp/condition.json").account == f"+{ANDY}"
+    assert status.read(tmp_path / "data/whatsapp/condition.json").account == f"+{ANDY}"
     assert children() <= before
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.channels.whatsapp import condition, diagnosis
-from orchestrator.channels.whatsapp.condition import Condition
-from tests.fakes import whatsapp_store
-from tests.fakes.whatsapp_names import ANDY
+from orchestrator.channels.whatsapp import doctor_checks, status
+from orchestrator.channels.whatsapp.status import Condition
+from tests.doubles import whatsapp_store
+from tests.support.whatsapp_names import ANDY
 
 BROKEN = """
 import importlib.abc, sys
@@ -30,7 +30,7 @@ def break_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str) -
 
 
 def test_a_library_that_loads_is_no_problem():
-    found = diagnosis.library()
+    found = doctor_checks.library()
 
     assert (found.is_problem, found.text) == (False, "The WhatsApp library loads.")
 
@@ -47,7 +47,7 @@ def test_a_library_that_loads_is_no_problem():
 def test_a_library_that_does_not_load_is_one_line_with_its_mend(tmp_path, monkeypatch, error, mend):
     break_library(tmp_path, monkeypatch, error)
 
-    found = diagnosis.library()
+    found = doctor_checks.library()
 
     assert found.is_problem
     assert mend in found.text
@@ -55,7 +55,7 @@ def test_a_library_that_does_not_load_is_one_line_with_its_mend(tmp_path, monkey
 
 
 def test_where_nobody_has_paired_nothing_is_wrong(tmp_path):
-    found = diagnosis.login(tmp_path)
+    found = doctor_checks.login(tmp_path)
 
     assert (found.is_problem, "andy whatsapp pair" in found.text) == (False, True)
 
@@ -69,7 +69,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_a_sound_login_says_whose_it_is(tmp_path, store):
-    found = diagnosis.login(tmp_path)
+    found = doctor_checks.login(tmp_path)
 
     assert (found.is_problem, found.text) == (False, f"WhatsApp is paired with +{ANDY}.")
 
@@ -77,36 +77,39 @@ def test_a_sound_login_says_whose_it_is(tmp_path, store):
 def test_a_login_that_others_can_read_is_a_problem(tmp_path, store):
     store.chmod(0o644)
 
-    assert f"chmod 600 {store}" in diagnosis.login(tmp_path).text
+    assert f"chmod 600 {store}" in doctor_checks.login(tmp_path).text
 
 
 def test_a_damaged_login_is_a_problem(tmp_path, store):
     store.write_bytes(b"no database at all, " * 100)
 
-    found = diagnosis.login(tmp_path)
+    found = doctor_checks.login(tmp_path)
     assert (found.is_problem, "pair this host" in found.text) == (True, True)
 
 
 @pytest.mark.parametrize("state", ["banned", "replaced", "outdated", "unusable"])
 def test_what_only_the_owner_can_mend_is_a_problem_and_a_broken_line_is_none(tmp_path, store, state):
     file = tmp_path / "data" / "whatsapp" / "condition.json"
-    condition.write(file, Condition(state=state, advice="Do this."))
-    assert (diagnosis.login(tmp_path).is_problem, diagnosis.login(tmp_path).text) == (True, "Do this.")
+    status.write(file, Condition(state=state, advice="Do this."))
+    assert (doctor_checks.login(tmp_path).is_problem, doctor_checks.login(tmp_path).text) == (
+        True,
+        "Do this.",
+    )
 
-    condition.write(file, Condition(state="disconnected", advice="WhatsApp is not connected: x"))
-    assert not diagnosis.login(tmp_path).is_problem
+    status.write(file, Condition(state="disconnected", advice="WhatsApp is not connected: x"))
+    assert not doctor_checks.login(tmp_path).is_problem
 
 
 def test_who_was_logged_out_is_told_to_pair_again(tmp_path):
     file = tmp_path / "data" / "whatsapp" / "condition.json"
-    condition.write(file, Condition(state="logged_out", advice="WhatsApp logged this device out (x)."))
+    status.write(file, Condition(state="logged_out", advice="WhatsApp logged this device out (x)."))
 
-    found = diagnosis.login(tmp_path)
+    found = doctor_checks.login(tmp_path)
     assert (found.is_problem, found.text.endswith("'andy whatsapp pair'.")) == (True, True)
 
 
 def test_who_has_paired_again_since_is_well(tmp_path, store):
     file = tmp_path / "data" / "whatsapp" / "condition.json"
-    condition.write(file, Condition(state="logged_out", advice="WhatsApp logged this device out (x)."))
+    status.write(file, Condition(state="logged_out", advice="WhatsApp logged this device out (x)."))
 
-    assert not diagnosis.login(tmp_path).is_problem
+    assert not doctor_checks.login(tmp_path).is_problem

@@ -11,22 +11,22 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
 from base64 import b64encode
 
 from starlette.testclient import TestClient
 
-from orchestrator.channels.whatsapp import library, pairing, process
+from orchestrator.base.clock import SystemClock
+from orchestrator.channels.whatsapp import bridge_process, library, pairing
+from orchestrator.channels.whatsapp.bridge_process import Bridge
 from orchestrator.channels.whatsapp.pairing import Pairing, PairingRefused, Told
-from orchestrator.channels.whatsapp.process import Bridge
 from orchestrator.channels.whatsapp.protocol import PairingCode
 from orchestrator.cli import pairing as screen
-from orchestrator.clock import SystemClock
-from orchestrator.errors import ChannelDown
+from orchestrator.domain.errors import ChannelDown
 from orchestrator.web.api import web_app
-from tests.fakes.until import until
-from tests.fakes.whatsapp_phone import Phone
+from tests.doubles.whatsapp_phone import Phone
+from tests.support.until import until
 
 UNREACHABLE = "failed to dial whatsapp web websocket: dial tcp: lookup web.whatsapp.com: no such host"
 
@@ -61,7 +61,7 @@ async def test_a_scanned_code_pairs_and_the_login_is_for_the_owner_alone(phone, 
 
 
 def phone_number() -> str:
-    from tests.fakes.whatsapp_names import ANDY
+    from tests.support.whatsapp_names import ANDY
 
     return ANDY
 
@@ -117,7 +117,7 @@ async def test_a_login_in_use_is_told_and_left_alone(phone, attempt):
     from filelock import FileLock
 
     heard: list[Any] = []
-    host = Bridge(process.command(phone.store, "--own", "49@s.whatsapp.net"), heard.append)
+    host = Bridge(bridge_process.command(phone.store, "--own", "49@s.whatsapp.net"), heard.append)
     with FileLock(phone.store.with_suffix(".lock")):
         await attempt.ask()
         told, _ = await asyncio.gather(attempt.run(), host.run())

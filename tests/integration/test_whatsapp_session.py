@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
 from neonize.aioze import events
 from neonize.exc import NeonizeError, SendMessageError
@@ -26,8 +26,9 @@ from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from orchestrator.channels.whatsapp import contents, marks, sending, session
+from orchestrator.channels.whatsapp import message_text, neonize_session, sending, sent_marker
 from orchestrator.channels.whatsapp.addresses import Address
+from orchestrator.channels.whatsapp.neonize_session import Session
 from orchestrator.channels.whatsapp.pairing_session import PairingSession
 from orchestrator.channels.whatsapp.protocol import (
     Answer,
@@ -45,11 +46,10 @@ from orchestrator.channels.whatsapp.protocol import (
     Taken,
     Typing,
 )
-from orchestrator.channels.whatsapp.session import Session
 from orchestrator.channels.whatsapp.spool import Spool
-from tests.fakes import whatsapp_events as wa
-from tests.fakes.until import until
-from tests.fakes.whatsapp_client import FakeWhatsApp
+from tests.doubles import whatsapp_events as wa
+from tests.doubles.whatsapp_client import FakeWhatsApp
+from tests.support.until import until
 
 FAMILY = f"{wa.FAMILY}@g.us"
 OWN = Address(user=wa.ANDY, server="s.whatsapp.net")
@@ -119,14 +119,14 @@ async def test_messages_are_told_in_the_order_they_came(bridge, whatsapp):
 
 
 async def test_one_bad_message_stops_no_other(bridge, whatsapp, monkeypatch):
-    sound = contents.text_of
+    sound = message_text.text_of
 
     def breaks(message):
         if message.conversation == "bad":
             raise RuntimeError("a message nobody thought of")
         return sound(message)
 
-    monkeypatch.setattr(contents, "text_of", breaks)
+    monkeypatch.setattr(message_text, "text_of", breaks)
     for text in ("one", "bad", "two"):
         await whatsapp.tell(wa.heard(text))
 
@@ -156,7 +156,7 @@ def unreadable(message_id: str, *, mode: str = "DECRYPT_FAIL_SHOW", **more: Any)
 
 
 async def test_a_message_that_cannot_be_decrypted_and_stays_away_is_told_once(bridge, whatsapp, monkeypatch):
-    monkeypatch.setattr(session, "UNREADABLE_SECONDS", 0.01)
+    monkeypatch.setattr(neonize_session, "UNREADABLE_SECONDS", 0.01)
     await whatsapp.tell(unreadable("HIDDEN", mode="DECRYPT_FAIL_HIDE"))
     await whatsapp.tell(unreadable("OWN", is_from_me=True))
     await whatsapp.tell(unreadable("3A1"))
@@ -245,7 +245,7 @@ async def test_a_message_is_sent_with_the_hosts_mark_in_its_secret(bridge, whats
     assert (answer.ok, answer.text) == (True, "3EBFAKE0")
     ((chat, _, message),) = whatsapp.shown
     assert (chat, message.conversation) == (FAMILY, "hello")
-    assert marks.mark_in(message.messageContextInfo.messageSecret) == "3EB0AA"
+    assert sent_marker.mark_in(message.messageContextInfo.messageSecret) == "3EB0AA"
     assert len(message.messageContextInfo.messageSecret) == 32
 
 
@@ -473,7 +473,7 @@ async def test_a_file_is_fetched_to_where_the_host_says(bridge, whatsapp, tmp_pa
 
 async def test_a_file_larger_than_it_said_is_not_kept(bridge, whatsapp, tmp_path):
     whatsapp.files[b"k"] = b"x" * 100
-    ref = contents.media_of(Message(imageMessage=e2e.ImageMessage(mediaKey=b"k", directPath="/v"))).ref
+    ref = message_text.media_of(Message(imageMessage=e2e.ImageMessage(mediaKey=b"k", directPath="/v"))).ref
 
     answer = await bridge.ask(Download(id=1, ref=ref, to=str(tmp_path / "f"), limit=10, seconds=60))
 
@@ -482,7 +482,7 @@ async def test_a_file_larger_than_it_said_is_not_kept(bridge, whatsapp, tmp_path
 
 
 async def test_a_file_that_is_gone_from_whatsapp_is_an_answer(bridge, tmp_path):
-    ref = contents.media_of(Message(imageMessage=e2e.ImageMessage(mediaKey=b"?", directPath="/v"))).ref
+    ref = message_text.media_of(Message(imageMessage=e2e.ImageMessage(mediaKey=b"?", directPath="/v"))).ref
 
     answer = await bridge.ask(Download(id=1, ref=ref, to=str(tmp_path / "f"), limit=10, seconds=60))
 

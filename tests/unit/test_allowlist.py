@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.container.allowlist import Allowlist, Asker, MountRules, decide
-from orchestrator.group_config import MountWish
-from orchestrator.owner import OwnerFile
-from tests.fakes.household import a_group
+from orchestrator.containers.allowlist import Allowlist, Asker, MountRules, decide
+from orchestrator.groups.owner import OwnerFile
+from orchestrator.groups.settings import MountWish
+from tests.support.household import a_group
 
 OWN_HOME = Path("/home/me")
 ASKER = Asker(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import attachments
-from orchestrator.attachments import MAX_NAME_BYTES, FileRefused, safe_name
+from orchestrator.groups import attachments
+from orchestrator.groups.attachments import MAX_NAME_BYTES, FileRefused, safe_name
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 
 from agent_runner.wire import mailbox
+from orchestrator.domain.values import ChatJid, Folder, Group
 from orchestrator.ipc.authorise import ONLY_MAIN, refusal
-from orchestrator.models import ChatJid, Folder, Group
 
 MAIN = Group(jid=ChatJid("local:main"), name="Main", folder=Folder("main"), is_main=True)
 FAMILY = Group(jid=ChatJid("local:family"), name="Family", folder=Folder("family"))

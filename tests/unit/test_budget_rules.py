@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.credentials.budgets import (
+from orchestrator.domain.values import Folder
+from orchestrator.proxies.model.budgets import (
     Asker,
     Span,
     Standing,
@@ -17,7 +18,6 @@ from orchestrator.credentials.budgets import (
     span_of,
     stops,
 )
-from orchestrator.models import Folder
 from orchestrator.store.budgets import Budget, Period, Unit
 
 SEOUL, BERLIN = ZoneInfo("Asia/Seoul"), ZoneInfo("Europe/Berlin")

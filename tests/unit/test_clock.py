@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import time_machine
 
-from orchestrator.clock import SystemClock, local_iso, local_minute
+from orchestrator.base.clock import SystemClock, local_iso, local_minute
 
 
 @time_machine.travel("2026-11-22T00:30:00.250Z", tick=False)

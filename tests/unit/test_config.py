@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import RETENTION_DAYS, known_names, load
-from orchestrator.errors import SettingError
-from orchestrator.home import home_directory
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.home import home_directory
+from orchestrator.domain.settings import RETENTION_DAYS, known_names, load
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_the_home_is_the_argument_else_the_variable_else_here(tmp_path, monkeypa
 
 
 def test_every_setting_is_listed_and_described():
-    from orchestrator.config import Settings
+    from orchestrator.domain.settings import Settings
 
     assert known_names() == sorted(name.upper() for name in Settings.model_fields)
     assert all(field.description for field in Settings.model_fields.values())

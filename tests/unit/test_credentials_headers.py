@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.credentials.guard import SecretGuard
-from orchestrator.credentials.headers import (
+from orchestrator.proxies.model.headers import (
     OAUTH_BETA,
     Header,
     content_length,
@@ -16,7 +15,8 @@ from orchestrator.credentials.headers import (
     response_headers,
     run_token,
 )
-from orchestrator.credentials.secrets import Credential, CredentialKind
+from orchestrator.proxies.model.leak_check import SecretGuard
+from orchestrator.proxies.model.secrets import Credential, CredentialKind
 
 SECRET = "sk-the-real-one"
 KNOWN = [

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.credentials.secrets import Credential, CredentialKind, CredentialSource
-from orchestrator.credentials.tokens import new_token, token_hash
-from orchestrator.errors import SettingError
+from orchestrator.domain.errors import SettingError
+from orchestrator.proxies.model.secrets import Credential, CredentialKind, CredentialSource
+from orchestrator.proxies.model.tokens import new_token, token_hash
 
 
 def source(home: Path, dotenv: str | None = None, **environment: str) -> CredentialSource:

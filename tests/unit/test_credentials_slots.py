@@ -4,10 +4,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from orchestrator.credentials.refusals import Refused
-from orchestrator.credentials.slots import Slots
-from orchestrator.models import Folder
-from orchestrator.throttle import Throttle
+from orchestrator.base.log_throttle import Throttle
+from orchestrator.domain.values import Folder
+from orchestrator.proxies.model.concurrency import Slots
+from orchestrator.proxies.model.refusals import Refused
 
 A, B, C = Folder("a"), Folder("b"), Folder("c")
 

@@ -10,8 +10,8 @@ from croniter import croniter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import BadSchedule
-from orchestrator.models import Dst
+from orchestrator.domain.errors import BadSchedule
+from orchestrator.domain.values import Dst
 from orchestrator.scheduler import cron
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"

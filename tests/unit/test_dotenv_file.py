@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.cli import dotenv_file
-from orchestrator.errors import SettingError
+from orchestrator.domain.errors import SettingError
 
 
 def test_what_else_is_in_it_stays_as_it_is():

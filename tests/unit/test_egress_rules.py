@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.egress.addresses import is_public
-from orchestrator.group_config import ConfigRefused, GroupConfig, checked
-from orchestrator.targets import Target, parse_target
+from orchestrator.domain.network_targets import Target, parse_target
+from orchestrator.groups.settings import ConfigRefused, GroupConfig, checked
+from orchestrator.proxies.egress.addresses import is_public
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from orchestrator.events import QUEUE, RING, Bus
-from tests.fakes.clock import START_MS, FakeClock
+from orchestrator.base.event_bus import QUEUE, RING, Bus
+from tests.doubles.clock import START_MS, FakeClock
 
 
 def test_an_event_reaches_all_who_listen_now():

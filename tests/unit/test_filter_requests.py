@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.socket_filter.requests import Deed, Refused, read
-from tests.fakes.agent_body import a_bind, agent_body
+from orchestrator.compose.socket_filter.requests import Deed, Refused, read
+from tests.support.agent_container_request import a_bind, agent_body
 
 OURS = {"andy.install": "x", "andy.group": "g", "andy.run": "r"}
 CREATE = "/v1.41/containers/create?name=andy-family-r1"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator import group_config
-from orchestrator.group_config import ConfigRefused, GroupConfig, MountWish
-from tests.fakes.household import a_group
+from orchestrator.groups import settings
+from orchestrator.groups.settings import ConfigRefused, GroupConfig, MountWish
+from tests.support.household import a_group
 
 
 @pytest.mark.parametrize(
@@ -27,28 +27,28 @@ from tests.fakes.household import a_group
 )
 def test_what_cannot_be_used_is_named(fields, told):
     with pytest.raises(ConfigRefused) as refused:
-        group_config.checked(fields)
+        settings.checked(fields)
     assert told in str(refused.value)
 
 
 def test_what_is_set_is_stored_and_nothing_else():
     given = {"memory_mb": 512, "cpus": 0.5, "mounts": [{"path": "~/photos"}]}
-    assert group_config.checked(given).to_fields() == given
+    assert settings.checked(given).to_fields() == given
     assert GroupConfig().to_fields() == {}
 
 
 def test_a_change_keeps_the_rest_and_null_takes_a_key_away():
     group = a_group(container_config={"memory_mb": 512, "model": "small"})
-    assert group_config.merged(group, {"model": None, "cpus": 1}) == {"memory_mb": 512, "cpus": 1.0}
+    assert settings.merged(group, {"model": None, "cpus": 1}) == {"memory_mb": 512, "cpus": 1.0}
 
 
 def test_an_unknown_key_is_refused_also_where_it_is_taken_away():
     with pytest.raises(ConfigRefused, match="'colour' is no key"):
-        group_config.merged(a_group(), {"colour": None})
+        settings.merged(a_group(), {"colour": None})
 
 
 def test_a_stored_configuration_that_cannot_be_read_gives_the_group_nothing():
     group = a_group(container_config={"mounts": [{"path": "/"}], "old_key": 1})
-    assert group_config.of(group) == GroupConfig()
+    assert settings.of(group) == GroupConfig()
     readable = a_group(container_config={"mounts": [{"path": "/a", "writable": True}]})
-    assert group_config.of(readable).mounts == (MountWish(path="/a", writable=True),)
+    assert settings.of(readable).mounts == (MountWish(path="/a", writable=True),)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from orchestrator.hints import Hint, Hints
+from orchestrator.base.wakeups import Hint, Hints
 
 DEADLINE = 10
 

@@ -16,10 +16,11 @@ from typing import Any
 import docker
 import pytest
 
-from orchestrator.container import image, image_base
-from orchestrator.container.image_base import Base, find_debootstrap, pack_root, provide_base
-from orchestrator.container.image_progress import Progress
-from orchestrator.errors import EngineGone, ImageNotBuilt, NoBaseImage
+from orchestrator.containers.image import base as image_base
+from orchestrator.containers.image import build
+from orchestrator.containers.image.base import Base, find_debootstrap, pack_root, provide_base
+from orchestrator.containers.image.progress import Progress
+from orchestrator.domain.errors import EngineGone, ImageNotBuilt, NoBaseImage
 
 PROJECT = Path(__file__).parents[2]
 
@@ -190,9 +191,9 @@ def test_a_failing_program_is_told_with_its_words(tmp_path: Path) -> None:
 def test_an_engine_that_is_gone_is_told_as_that(client: docker.APIClient) -> None:
     gone = docker.APIClient(base_url="tcp://127.0.0.1:9", version="1.41")
     with pytest.raises(EngineGone):
-        image.is_present(gone)
+        build.is_present(gone)
     with pytest.raises(EngineGone):
-        image.build(gone, project_root=PROJECT, say=print)
+        build.build(gone, project_root=PROJECT, say=print)
     gone.close()
 
 
@@ -200,12 +201,12 @@ def test_an_engine_that_refuses_is_told_with_its_reason(client: docker.APIClient
     engine.images[image_base.PYTHON_IMAGE] = {}
     engine.pull = (500, [{"message": "no space left on device"}])
     with pytest.raises(ImageNotBuilt, match="no space left on device"):
-        image.build(client, project_root=PROJECT, say=print)
+        build.build(client, project_root=PROJECT, say=print)
 
 
 def test_only_what_pip_and_proxies_need_is_passed_on() -> None:
     environment = {"PIP_INDEX_URL": "an index", "https_proxy": "", "ANTHROPIC_API_KEY": "a key", **os.environ}
-    arguments = image.build_arguments("a base", environment | {"PIP_INDEX_URL": "an index"})
+    arguments = build.build_arguments("a base", environment | {"PIP_INDEX_URL": "an index"})
     assert arguments["BASE_IMAGE"] == "a base"
     assert arguments["PIP_INDEX_URL"] == "an index"
-    assert set(arguments) <= {"BASE_IMAGE", *image.PASSED_ON}
+    assert set(arguments) <= {"BASE_IMAGE", *build.PASSED_ON}

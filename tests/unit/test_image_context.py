@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from docker.utils import exclude_paths
 
-from orchestrator.container.image_base import PYTHON_IMAGE
-from orchestrator.container.image_context import (
+from orchestrator.containers.image.base import PYTHON_IMAGE
+from orchestrator.containers.image.context import (
     DOCKERFILE,
     TAKEN_CERTIFICATES,
     build_context,
     source_files,
     source_hash,
 )
-from orchestrator.container.image_progress import PHASES
-from orchestrator.errors import ImageNotBuilt
+from orchestrator.containers.image.progress import PHASES
+from orchestrator.domain.errors import ImageNotBuilt
 
 PROJECT = Path(__file__).parents[2]
 

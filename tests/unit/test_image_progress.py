@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from orchestrator.container.image_progress import PHASES, Progress, follow_build
-from orchestrator.errors import ImageNotBuilt
+from orchestrator.containers.image.progress import PHASES, Progress, follow_build
+from orchestrator.domain.errors import ImageNotBuilt
 
 
 @pytest.fixture

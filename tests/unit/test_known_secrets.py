@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orchestrator.credentials.known import KnownSecrets, forms_of, is_ordinary, secret_values
-from orchestrator.credentials.secrets import CredentialSource
-from orchestrator.redaction import GONE, Redactor
+from orchestrator.base.redaction import GONE, Redactor
+from orchestrator.proxies.model.secret_values import KnownSecrets, forms_of, is_ordinary, secret_values
+from orchestrator.proxies.model.secrets import CredentialSource
 
 PLAIN = "velvet-tiger-49"
 ODD = 'ma"rc\\o+ polo/ü&1'

@@ -3,17 +3,17 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.models import RunState, TurnKind, TurnState
-from orchestrator.queue import lanes
-from orchestrator.queue.lanes import AGEING_MS, TELL_PLACE_AFTER_MS, Close, HandOver, Start, TellPlace
-from tests.fakes.lanes import House, a_run, a_turn
+from orchestrator.domain.values import RunState, TurnKind, TurnState
+from orchestrator.queue import plan
+from orchestrator.queue.plan import AGEING_MS, TELL_PLACE_AFTER_MS, Close, HandOver, Start, TellPlace
+from tests.support.queue_harness import House, a_run, a_turn
 
 NOW = 1_000_000
 GROUPS = ["a", "b", "c", "d"]
 
 
 def decide(turns, runs=(), *, cap=5, now_ms=NOW):
-    return lanes.plan(turns, runs, cap=cap, now_ms=now_ms)
+    return plan.plan(turns, runs, cap=cap, now_ms=now_ms)
 
 
 def test_a_turn_without_a_container_starts_one():
@@ -76,7 +76,7 @@ def test_what_was_given_up_holds_no_slot_and_its_turn_is_tried():
 def test_a_turn_before_its_time_waits_and_tells_when_to_look_again():
     decided = decide([a_turn(1, not_before_ms=NOW + 5_000)])
 
-    assert decided == lanes.Plan(actions=(), look_again_ms=NOW + 5_000)
+    assert decided == plan.Plan(actions=(), look_again_ms=NOW + 5_000)
 
 
 def test_closing_containers_hold_their_slots_until_they_are_gone():
@@ -186,7 +186,7 @@ def test_before_ten_seconds_nobody_is_told_but_the_lanes_look_again_then():
 
     decided = decide([a_turn(1, queued_ms=NOW - 1)], busy, cap=1)
 
-    assert decided == lanes.Plan(actions=(), look_again_ms=NOW - 1 + TELL_PLACE_AFTER_MS)
+    assert decided == plan.Plan(actions=(), look_again_ms=NOW - 1 + TELL_PLACE_AFTER_MS)
 
 
 def test_places_count_all_who_wait_and_only_chats_are_told():

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from orchestrator import lean
+from orchestrator.cli import import_blocker
 
 
 def test_a_module_is_as_if_not_installed_inside_the_block_alone(monkeypatch):
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
 
-    with lean.without("colorsys"), pytest.raises(ImportError):
+    with import_blocker.without("colorsys"), pytest.raises(ImportError):
         import colorsys
     import colorsys
 
@@ -21,7 +21,7 @@ def test_a_module_is_as_if_not_installed_inside_the_block_alone(monkeypatch):
 
 
 def test_a_module_that_is_loaded_already_stays(monkeypatch):
-    with lean.without("json"):
+    with import_blocker.without("json"):
         import json
 
     assert json is sys.modules["json"]
@@ -30,12 +30,12 @@ def test_a_module_that_is_loaded_already_stays(monkeypatch):
 def test_what_the_host_uses_can_do_without_rich():
     script = """
 import sys
-from orchestrator import lean
-with lean.without("rich"):
+from orchestrator.cli import import_blocker
+with import_blocker.without("rich"):
     import httpx, structlog
-from orchestrator import logs
-import orchestrator.app, orchestrator.credentials.upstream
-logs.configure("info")
+from orchestrator.base import logging
+import orchestrator.app, orchestrator.proxies.model.upstream
+logging.configure("info")
 assert "rich.console" not in sys.modules
 import rich.console
 try:

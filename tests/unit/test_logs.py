@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from orchestrator import logs
+from orchestrator.base import logging
 
 
 class Terminal(io.StringIO):
@@ -28,7 +28,7 @@ def fresh_structlog() -> Iterator[None]:
 def test_a_traceback_shows_no_values(stream, monkeypatch, fresh_structlog):
     shown = stream()
     monkeypatch.setattr(sys, "stderr", shown)
-    logs.configure("info")
+    logging.configure("info")
 
     def answer(text: str) -> None:
         raise ValueError(len(text))

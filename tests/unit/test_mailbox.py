@@ -13,7 +13,7 @@ from agent_runner.wire import files
 from agent_runner.wire.mailbox import MAX_FILE_BYTES
 from orchestrator.ipc import mailbox
 from orchestrator.ipc.mailbox import Mailbox
-from orchestrator.ipc.quarantine import MAX_KEPT
+from orchestrator.ipc.rejected_files import MAX_KEPT
 
 
 @dataclass

@@ -11,8 +11,8 @@ import structlog
 
 from agent_runner.wire.mailbox import Reply
 from agent_runner.wire.order import CloseOrder, TurnOrder
-from orchestrator.ipc import deposit
-from orchestrator.models import Folder, RunId
+from orchestrator.domain.values import Folder, RunId
+from orchestrator.ipc import input_files
 
 ORDER = TurnOrder(run="run-1", turn=7, kind="chat", prompt="오늘 뭐 있어?")
 
@@ -22,21 +22,21 @@ def _reply(request_id: str) -> Reply:
 
 
 def test_a_turn_lies_whole_under_the_name_that_is_returned(tmp_path: Path) -> None:
-    name = deposit.write_turn(tmp_path, ORDER)
+    name = input_files.write_turn(tmp_path, ORDER)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert TurnOrder.parse((tmp_path / name).read_bytes()) == ORDER
 
 
 def test_a_turn_can_be_taken_back_twice(tmp_path: Path) -> None:
-    name = deposit.write_turn(tmp_path, ORDER)
-    deposit.remove_turn(tmp_path, name)
-    deposit.remove_turn(tmp_path, name)
+    name = input_files.write_turn(tmp_path, ORDER)
+    input_files.remove_turn(tmp_path, name)
+    input_files.remove_turn(tmp_path, name)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_close_order_names_its_runs_and_the_last_one_counts(tmp_path: Path) -> None:
-    deposit.write_close(tmp_path, {"run-1"})
-    deposit.write_close(tmp_path, {"run-2", "run-1"})
+    input_files.write_close(tmp_path, {"run-1"})
+    input_files.write_close(tmp_path, {"run-2", "run-1"})
     (path,) = tmp_path.iterdir()
     assert path.name == "_close"
     assert CloseOrder.parse(path.read_bytes()).runs == ("run-1", "run-2")
@@ -45,14 +45,14 @@ def test_a_close_order_names_its_runs_and_the_last_one_counts(tmp_path: Path) ->
 def test_what_runs_that_are_over_left_is_cleared_but_not_what_a_living_one_has_to_read(
     tmp_path: Path,
 ) -> None:
-    kept = deposit.write_turn(tmp_path, ORDER)
-    stale = deposit.write_turn(tmp_path, ORDER.model_copy(update={"run": "run-0"}))
+    kept = input_files.write_turn(tmp_path, ORDER)
+    stale = input_files.write_turn(tmp_path, ORDER.model_copy(update={"run": "run-0"}))
     (tmp_path / ".x.json.ab12.partial").write_text("half")
     (tmp_path / "0.json").write_text("no order")
     os.mkfifo(tmp_path / "fifo.json")
     assert (tmp_path / stale).exists()
-    left = deposit.clear_stale(tmp_path, lambda run: run != ORDER.run)
-    assert left == [deposit.Left(name=kept, runs=(ORDER.run,), turn=ORDER.turn)]
+    left = input_files.clear_stale(tmp_path, lambda run: run != ORDER.run)
+    assert left == [input_files.Left(name=kept, runs=(ORDER.run,), turn=ORDER.turn)]
     assert [path.name for path in tmp_path.iterdir()] == [kept]
 
 
@@ -60,22 +60,22 @@ def test_what_runs_that_are_over_left_is_cleared_but_not_what_a_living_one_has_t
 def test_a_close_order_stays_while_one_that_it_names_lives(
     tmp_path: Path, runs: set[str], stays: bool
 ) -> None:
-    deposit.write_close(tmp_path, runs)
-    deposit.clear_stale(tmp_path, lambda run: run != "run-1")
+    input_files.write_close(tmp_path, runs)
+    input_files.clear_stale(tmp_path, lambda run: run != "run-1")
     assert (tmp_path / "_close").exists() == stays
 
 
 def test_a_missing_input_directory_is_clear(tmp_path: Path) -> None:
-    assert deposit.clear_stale(tmp_path / "missing", lambda _: True) == []
+    assert input_files.clear_stale(tmp_path / "missing", lambda _: True) == []
 
 
 def test_a_directory_that_cannot_be_cleared_is_told_and_the_others_are_cleared(tmp_path: Path) -> None:
     for folder in ("bees", "family"):
         (tmp_path / folder / "input").mkdir(parents=True)
-        deposit.write_turn(tmp_path / folder / "input", ORDER)
+        input_files.write_turn(tmp_path / folder / "input", ORDER)
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "input").symlink_to(tmp_path / "family" / "input")
-    inputs = deposit.Inputs(tmp_path)
+    inputs = input_files.Inputs(tmp_path)
     with structlog.testing.capture_logs() as told:
         inputs.forget_all_but(())
     assert [one["group"] for one in told if one["event"] == "input.not_cleared"] == ["odd"]
@@ -84,7 +84,7 @@ def test_a_directory_that_cannot_be_cleared_is_told_and_the_others_are_cleared(t
 
 def test_a_run_that_is_over_takes_its_turns_along_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "family" / "input").mkdir(parents=True)
-    inputs = deposit.Inputs(tmp_path)
+    inputs = input_files.Inputs(tmp_path)
     inputs.write_turn(Folder("family"), ORDER)
     inputs.write_turn(Folder("family"), ORDER.model_copy(update={"run": "run-0", "turn": 99}))
     inputs.forget_run(Folder("family"), RunId("run-0"))
@@ -95,7 +95,7 @@ def test_a_run_that_is_over_takes_its_turns_along_and_no_others(tmp_path: Path) 
 
 
 def test_a_reply_has_the_name_of_its_request(tmp_path: Path) -> None:
-    deposit.write_reply(tmp_path, _reply("req-1"))
+    input_files.write_reply(tmp_path, _reply("req-1"))
     assert Reply.parse((tmp_path / "req-1.json").read_bytes()) == _reply("req-1")
 
 
@@ -106,19 +106,19 @@ def test_no_reply_can_leave_its_directory(request_id: str) -> None:
 
 
 def test_replies_of_more_than_an_hour_ago_go(tmp_path: Path) -> None:
-    deposit.write_reply(tmp_path, _reply("old"))
-    past = time.time() - deposit.REPLY_SECONDS - 60
+    input_files.write_reply(tmp_path, _reply("old"))
+    past = time.time() - input_files.REPLY_SECONDS - 60
     os.utime(tmp_path / "old.json", (past, past))
-    deposit.write_reply(tmp_path, _reply("new"))
+    input_files.write_reply(tmp_path, _reply("new"))
     assert [path.name for path in tmp_path.iterdir()] == ["new.json"]
 
 
 def test_only_the_newest_thousand_replies_stay(tmp_path: Path) -> None:
     now = time.time()
-    for place in range(deposit.MAX_REPLIES + 3):
+    for place in range(input_files.MAX_REPLIES + 3):
         path = tmp_path / f"r{place}.json"
         path.write_text("{}")
         os.utime(path, (now - 600 + place / 10,) * 2)
-    deposit.prune_replies(tmp_path, now_seconds=now)
-    assert len(list(tmp_path.iterdir())) == deposit.MAX_REPLIES
+    input_files.prune_replies(tmp_path, now_seconds=now)
+    assert len(list(tmp_path.iterdir())) == input_files.MAX_REPLIES
     assert not (tmp_path / "r2.json").exists()

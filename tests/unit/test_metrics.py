@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 from orchestrator.store.usage import Share, Sums
 from orchestrator.web.metrics import Figures, exposition
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from orchestrator import failures
-from orchestrator.credentials.model_errors import classify
-from orchestrator.failures import ModelError
+from orchestrator.domain import failures
+from orchestrator.domain.failures import ModelError
+from orchestrator.proxies.model.model_errors import classify
 from orchestrator.queue.retries import outage_delay_ms
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.container import mounts
-from orchestrator.container.mounts import plan_mounts, prepare
-from orchestrator.errors import ContainerError
-from orchestrator.models import ChatJid, Folder, Group
+from orchestrator.containers.mounts import plan_mounts, prepare
+from orchestrator.domain import home
+from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.values import ChatJid, Folder, Group
 
 FAMILY = Group(jid=ChatJid("local:family"), name="Family", folder=Folder("family"))
 MAIN = Group(jid=ChatJid("local:main"), name="Main", folder=Folder("main"), is_main=True)
@@ -53,8 +53,8 @@ def test_main_sees_of_the_home_what_is_shown_and_read_only():
 
 
 def test_nothing_that_may_hold_a_secret_is_ever_shown():
-    assert not {".env", "data", "store", "andy.toml", ".git"} & set(mounts.SHOWN)
-    assert not [name for name in mounts.SHOWN if name.startswith(".") or "/" in name]
+    assert not {".env", "data", "store", "andy.toml", ".git"} & set(home.SHOWN_TO_MAIN)
+    assert not [name for name in home.SHOWN_TO_MAIN if name.startswith(".") or "/" in name]
 
 
 def test_no_directory_is_written_by_two_groups():

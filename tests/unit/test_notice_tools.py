@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agent_runner import notice_tools
 from agent_runner.ans.event import Event
 from agent_runner.ans.noticing import Noticing
-from agent_runner.host import Host
-from agent_runner.tool import Tool
+from agent_runner.ipc_client import Host
+from agent_runner.tools import notices as notice_tools
+from agent_runner.tools.tool import Tool
 from agent_runner.wire.mailbox import (
     AcknowledgeNotice,
     CancelNotice,
@@ -25,7 +25,7 @@ from agent_runner.wire.mailbox import (
 )
 from agent_runner.wire.notices import Notice
 from agent_runner.workspace import Workspace
-from tests.fakes.runner_process import order_of
+from tests.processes.runner import order_of
 
 
 class Keeping(Host):

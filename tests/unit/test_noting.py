@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.mailbox import NotifySelf
-from agent_runner.wire.noting import event_type_of, refusal_of, severity_of
+from agent_runner.wire.notify_self import event_type_of, refusal_of, severity_of
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.container.outcome import Kind, classify
-from orchestrator.errors import ContainerError, EngineGone, ImageMissing
-from orchestrator.interfaces import Exit
+from orchestrator.containers.exit_classification import Kind, classify
+from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
+from orchestrator.domain.protocols import Exit
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.container.siblings import Siblings
-from orchestrator.errors import ContainerError
-from orchestrator.own_container import Held, held_by, own_id
+from orchestrator.compose.self_inspect import Held, held_by, own_id
+from orchestrator.containers.docker.host_paths import Siblings
+from orchestrator.domain.errors import ContainerError
 
 ID = "0123456789abcdef" * 4
 TABLE = f"""\

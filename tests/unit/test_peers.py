@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from orchestrator.models import RunId
-from orchestrator.peers import MAX_REMEMBERED, Peers
+from orchestrator.domain.values import RunId
+from orchestrator.proxies.token_binding import MAX_REMEMBERED, Peers
 
 
 def test_the_first_address_has_the_token_for_good():

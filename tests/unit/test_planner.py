@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.context.planner import DAY_MS, Decision, Known, plan_restore
 from orchestrator.context.transcript import State, Transcript
-from orchestrator.models import TurnId
+from orchestrator.domain.values import TurnId
 from orchestrator.store.checkpoints import Answered, Mark
 
 NOW = 1_790_000_000_000

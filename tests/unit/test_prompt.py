@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.domain.values import ChatJid, Message, MessageId, Quote, Seq
 from orchestrator.inbound import prompt
 from orchestrator.inbound.prompt import render
-from orchestrator.models import ChatJid, Message, MessageId, Quote, Seq
 
 UTC, SEOUL, BERLIN = ZoneInfo("UTC"), ZoneInfo("Asia/Seoul"), ZoneInfo("Europe/Berlin")
 NOW = 1_780_000_000_000

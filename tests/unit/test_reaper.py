@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.container.reaper import (
+from orchestrator.containers.timeouts import (
     CLOSE_GRACE_MS,
     FIRST_SIGN_MS,
     SILENT_MS,
@@ -13,7 +13,7 @@ from orchestrator.container.reaper import (
     is_worn,
     judge,
 )
-from orchestrator.models import RunState
+from orchestrator.domain.values import RunState
 
 LIMITS = Limits(idle_ms=1_800_000, age_ms=1_800_000, turn_ms=1_800_000)
 NOW = 100_000_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.redaction import BY_SHAPE, GONE, Redactor, redact
+from orchestrator.base.redaction import BY_SHAPE, GONE, Redactor, redact
 
 BODY = "Q7xK2mVt9LpR4sWd"
 PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n{BODY}==\n-----END RSA PRIVATE KEY-----"

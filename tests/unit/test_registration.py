@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.registration import FolderRefused, checked_folder
+from orchestrator.groups.registration import FolderRefused, checked_folder
 
 
 @pytest.mark.parametrize("name", ["main", "family", "A1", "a_b-c", "0", "x" * 64])

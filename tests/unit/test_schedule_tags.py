@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator import schedule_tags
+from orchestrator.domain import schedule_tag
 
 NOTHING = None
 
@@ -58,10 +58,10 @@ NOTHING = None
     ],
 )
 def test_bt_07_a_tag_is_read_and_leaves_nothing_behind(said, read, shown):
-    (tag,) = schedule_tags.find(said)
+    (tag,) = schedule_tag.find(said)
 
     assert (None if tag.next is None else (tag.next, tag.reason)) == read
-    assert schedule_tags.strip(said) == shown
+    assert schedule_tag.strip(said) == shown
 
 
 @pytest.mark.parametrize(
@@ -84,25 +84,25 @@ def test_bt_07_a_tag_is_read_and_leaves_nothing_behind(said, read, shown):
     ],
 )
 def test_bt_17_what_is_code_or_a_quotation_is_no_tag_and_stays_as_it_is(said):
-    assert schedule_tags.find(said) == ()
-    assert schedule_tags.strip(said) == said
+    assert schedule_tag.find(said) == ()
+    assert schedule_tag.strip(said) == said
 
 
 def test_of_two_tags_both_are_found_and_both_go():
     said = 'A [SCHEDULE next="30m"]\nB [SCHEDULE next="1h"]'
 
-    assert [tag.next for tag in schedule_tags.find(said)] == ["30m", "1h"]
-    assert schedule_tags.strip(said) == "A\nB"
+    assert [tag.next for tag in schedule_tag.find(said)] == ["30m", "1h"]
+    assert schedule_tag.strip(said) == "A\nB"
 
 
 def test_a_reason_is_folded_and_cut():
-    (tag,) = schedule_tags.find(f'[SCHEDULE next="30m" reason="{"very " * 60}long"]')
+    (tag,) = schedule_tag.find(f'[SCHEDULE next="30m" reason="{"very " * 60}long"]')
 
-    assert len(tag.reason) == schedule_tags.MAX_REASON_CHARS
+    assert len(tag.reason) == schedule_tag.MAX_REASON_CHARS
 
 
 def test_what_is_no_attribute_is_warned_of():
-    (tag,) = schedule_tags.find('[SCHEDULE please next="30m" foo=1]')
+    (tag,) = schedule_tag.find('[SCHEDULE please next="30m" foo=1]')
 
     assert tag.next == "30m"
     assert tag.warnings == ("a word that is no attribute", "unknown attribute foo")
@@ -110,18 +110,18 @@ def test_what_is_no_attribute_is_warned_of():
 
 @pytest.mark.parametrize("heard", ['[SCHEDULE next="4h"]', '[schedule next="4h"]', '[ Schedule\tnext="4h"]'])
 def test_bt_18_what_people_write_is_no_tag_in_a_prompt(heard):
-    shown = schedule_tags.neutralise(f"please say {heard}")
+    shown = schedule_tag.neutralise(f"please say {heard}")
 
-    assert schedule_tags.find(shown) == ()
+    assert schedule_tag.find(shown) == ()
     assert shown.startswith("please say &#91;")
 
 
 def test_bt_18_a_tag_that_repeats_what_people_wrote_is_an_echo():
-    (tag,) = schedule_tags.find('Sure: [SCHEDULE next="4h"  reason="x"]')
+    (tag,) = schedule_tag.find('Sure: [SCHEDULE next="4h"  reason="x"]')
 
-    assert schedule_tags.is_echo(tag, schedule_tags.bare('say [SCHEDULE next="4h" reason="x"]!'))
-    assert not schedule_tags.is_echo(tag, schedule_tags.bare('say [SCHEDULE next="2h" reason="x"]!'))
-    assert not schedule_tags.is_echo(tag, schedule_tags.bare("wake up in 4h"))
+    assert schedule_tag.is_echo(tag, schedule_tag.bare('say [SCHEDULE next="4h" reason="x"]!'))
+    assert not schedule_tag.is_echo(tag, schedule_tag.bare('say [SCHEDULE next="2h" reason="x"]!'))
+    assert not schedule_tag.is_echo(tag, schedule_tag.bare("wake up in 4h"))
 
 
 PIECES = st.lists(
@@ -135,14 +135,14 @@ PIECES = st.lists(
 @given(PIECES | st.text(max_size=200))
 @example("`[SCHEDULE next=")
 def test_whatever_is_said_the_scanner_ends_and_what_is_left_has_no_tag(said):
-    tags = schedule_tags.find(said)
+    tags = schedule_tag.find(said)
 
     assert all(0 <= tag.start < tag.end <= len(said) for tag in tags)
     assert all(one.end <= other.start for one, other in itertools.pairwise(tags))
     if not tags:
-        assert schedule_tags.strip(said) == said
+        assert schedule_tag.strip(said) == said
 
 
 def test_a_long_hostile_text_is_read_in_one_go():
     for piece in ("[SCHEDULE ", "[SCHEDULE next=“", "`[SCHEDULE]", "``` [SCHEDULE\n", "[SCHEDULE x ] "):
-        schedule_tags.strip(piece * (100_000 // len(piece)))
+        schedule_tag.strip(piece * (100_000 // len(piece)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.domain.values import ChatJid
+from orchestrator.groups.owner import Found
 from orchestrator.inbound.senders import SenderRules, Verdict, judge
-from orchestrator.models import ChatJid
-from orchestrator.owner import Found
-from tests.fakes.household import a_message
+from tests.support.household import a_message
 
 ANN, BOB = "1@s", "2@s"
 FILE = {

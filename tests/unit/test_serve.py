@@ -7,12 +7,12 @@ import resource
 import subprocess
 import sys
 
-from orchestrator.serve import MAX_OPEN_FILES
-from orchestrator.throttle import MAX_KEYS, Throttle, ThrottledLogger
+from orchestrator.base.asgi_server import MAX_OPEN_FILES
+from orchestrator.base.log_throttle import MAX_KEYS, Throttle, ThrottledLogger
 
 RAISE = """
 import resource
-from orchestrator.serve import allow_open_files
+from orchestrator.base.asgi_server import allow_open_files
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
 allow_open_files()

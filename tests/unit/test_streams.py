@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.container.streams import SLOTS, Demultiplexer, Pump, Tail
-from tests.fakes.runtimes import eventually
+from orchestrator.containers.streams import SLOTS, Demultiplexer, Pump, Tail
+from tests.support.runtimes import eventually
 
 
 def muxed(parts: list[tuple[int, bytes]]) -> bytes:

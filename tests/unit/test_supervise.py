@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from orchestrator import supervise as supervising
-from orchestrator.supervise import HEALTHY_MS, MAX_FAILURES, supervise
-from tests.fakes.clock import FakeClock
+from orchestrator.base import supervision as supervising
+from orchestrator.base.supervision import HEALTHY_MS, MAX_FAILURES, supervise
+from tests.doubles.clock import FakeClock
 
 
 @pytest.fixture

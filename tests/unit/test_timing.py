@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import BadRequest, BadSchedule, BadTime
-from orchestrator.models import Dst, Schedule, ScheduleKind
+from orchestrator.domain.errors import BadRequest, BadSchedule, BadTime
+from orchestrator.domain.values import Dst, Schedule, ScheduleKind
 from orchestrator.scheduler import timing
 
 SEOUL = ZoneInfo("Asia/Seoul")

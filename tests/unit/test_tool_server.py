@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from agent_runner.agents.claude_tools import METHOD_NOT_FOUND, ToolServer
 from agent_runner.ans.noticing import Noticing
-from agent_runner.host import Host
-from agent_runner.tools import tools_for
+from agent_runner.ipc_client import Host
+from agent_runner.tools.mcp_server import METHOD_NOT_FOUND, ToolServer
+from agent_runner.tools.table import tools_for
 from agent_runner.wire.mailbox import Command, Dashboard, Reply, SendMessage
 from agent_runner.workspace import Workspace
-from tests.fakes.runner_process import order_of
+from tests.processes.runner import order_of
 
 
 class Answering(Host):

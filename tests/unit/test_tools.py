@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent_runner.host import Host
-from agent_runner.tools import TABLE, Tool, tools_for, words_of
+from agent_runner.ipc_client import Host
+from agent_runner.tools.table import TABLE, Tool, tools_for, words_of
 from agent_runner.wire.mailbox import Command, Reply, ScheduleTask, parse_command
 
 EXAMPLES: dict[str, dict[str, Any]] = {

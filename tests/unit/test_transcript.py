@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.context.transcript import Limits, State, look
-from tests.fakes.transcripts import SESSION, Writing, place
+from tests.support.transcripts import SESSION, Writing, place
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.credentials.prices import Prices, per_million
-from orchestrator.credentials.tap import MAX_LINE_BYTES, Seen, UsageTap
+from orchestrator.proxies.model.prices import Prices, per_million
+from orchestrator.proxies.model.usage_parser import MAX_LINE_BYTES, Seen, UsageTap
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 JSON = [(b"Content-Type", b"application/json")]

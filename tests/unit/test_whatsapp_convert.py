@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("tests.fakes.whatsapp_library", exc_type=ImportError)
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
 from google.protobuf.descriptor import FieldDescriptor
 from neonize.proto.Neonize_pb2 import JID, MessageInfo, MessageSource
@@ -17,11 +17,11 @@ from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from orchestrator.channels.whatsapp import addresses, contents, convert, protocol
+from orchestrator.channels.whatsapp import addresses, convert, message_text, protocol
 from orchestrator.channels.whatsapp.addresses import Directory
 from orchestrator.channels.whatsapp.convert import Dropped, Me
 from orchestrator.channels.whatsapp.protocol import Delivered, Heard, from_bridge, line_of
-from tests.fakes import whatsapp_events as wa
+from tests.doubles import whatsapp_events as wa
 
 ME = Me(phone=wa.ANDY, lid=wa.ANDY_LID)
 PEOPLE = Directory(phones={wa.JANE_LID: wa.JANE, wa.ANDY_LID: wa.ANDY}, names={wa.JANE: "Jane"})
@@ -339,7 +339,7 @@ def test_a_text_longer_than_the_store_takes_is_cut_and_says_so():
 
 
 READ = {
-    *contents.WRAPPERS, *contents.POLLS, *contents.FILES, "conversation", "extendedTextMessage",
+    *message_text.WRAPPERS, *message_text.POLLS, *message_text.FILES, "conversation", "extendedTextMessage",
     "contextInfo", "protocolMessage", "reactionMessage", "editedMessage", "message", "quotedMessage", "key",
     "caption", "text", "mentionedJID", "participant", "stanzaID", "contactMessage",
     "locationMessage", "mediaKey", "directPath",

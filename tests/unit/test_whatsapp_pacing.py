@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.channels.whatsapp.pacing import MAX_CHATS, Pace, Pacing
+from orchestrator.channels.whatsapp.send_rate import MAX_CHATS, Pace, Pacing
 
 PACE = Pace(chat_gap_ms=1_000, burst=3, every_ms=2_000, jitter=0.0)
 

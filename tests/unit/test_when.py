@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import BadTime
+from orchestrator.domain.errors import BadTime
 from orchestrator.scheduler.when import point_ms
 
 UTC, SEOUL = ZoneInfo("UTC"), ZoneInfo("Asia/Seoul")

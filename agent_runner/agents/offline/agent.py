@@ -28,8 +28,8 @@ from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.texts import long_day, say
 from agent_runner.ans.noticing import Noticing
-from agent_runner.host import Host
 from agent_runner.interfaces import Outcome, Say
+from agent_runner.ipc_client import Host
 from agent_runner.wire import mailbox
 from agent_runner.wire.order import Request, RestoreMode, RunOrder, TurnOrder
 from agent_runner.wire.times import Language

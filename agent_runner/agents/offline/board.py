@@ -14,7 +14,7 @@ from agent_runner.agents.offline.conversation import Asked, Option, Ref
 from agent_runner.agents.offline.intents import TODO, Wish
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.texts import long_day
-from agent_runner.host import Host
+from agent_runner.ipc_client import Host
 from agent_runner.wire import times
 from agent_runner.wire.mailbox import Dashboard, Reply, ShowDashboard
 from agent_runner.wire.times import DateOnly, Recurrence, Refusal

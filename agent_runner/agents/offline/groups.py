@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from agent_runner.agents.offline.conversation import Asked
 from agent_runner.agents.offline.intents import Wish
-from agent_runner.host import Host
+from agent_runner.ipc_client import Host
 from agent_runner.wire.mailbox import RefreshGroups, RegisterGroup, Reply, UnregisterGroup
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from agent_runner.agents.offline.conversation import Asked
 from agent_runner.agents.offline.texts import say
-from agent_runner.host import Host
+from agent_runner.ipc_client import Host
 from agent_runner.wire.mailbox import NotifySelf
 from agent_runner.wire.notices import Notice
-from agent_runner.wire.noting import refusal_of
+from agent_runner.wire.notify_self import refusal_of
 from agent_runner.wire.order import TurnOrder
 from agent_runner.wire.times import Language
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from agent_runner.agents.offline import notes
 from agent_runner.ans.noticing import Noticing
-from agent_runner.host import Host
+from agent_runner.ipc_client import Host
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import MAX_RESTORE_CHARS, TurnOrder
 from agent_runner.wire.times import Language
 
 if TYPE_CHECKING:
-    from agent_runner.ans.calls import Call
     from agent_runner.ans.rules import Rules
+    from agent_runner.ans.tool_events import Call
 
 
 async def turn_start(noticing: Noticing, turn: TurnOrder) -> None:
@@ -87,7 +87,7 @@ class _Asked:
         rules.batch_ended([call])
 
     def _call(self) -> Call:
-        from agent_runner.ans.calls import Call
+        from agent_runner.ans.tool_events import Call
 
         arguments = self.command.model_dump(exclude={"v", "type", "request_id"}, exclude_none=True)
         return Call(id=f"call-{self.number}", name=self.command.type, arguments=arguments)

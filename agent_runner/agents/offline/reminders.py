@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_runner.agents.offline.conversation import Asked, Option, Ref
 from agent_runner.agents.offline.intents import ECHO, Wish
-from agent_runner.host import Host
+from agent_runner.ipc_client import Host
 from agent_runner.wire import times
 from agent_runner.wire.mailbox import (
     CancelReminder,

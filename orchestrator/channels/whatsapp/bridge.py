@@ -23,9 +23,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from orchestrator.channels.whatsapp import addresses, library, protocol
+from orchestrator.channels.whatsapp.neonize_session import Session
 from orchestrator.channels.whatsapp.pairing_session import PairingSession
 from orchestrator.channels.whatsapp.protocol import FromBridge, StateTold
-from orchestrator.channels.whatsapp.session import Session
 from orchestrator.channels.whatsapp.spool import Spool
 
 log = logging.getLogger(__name__)

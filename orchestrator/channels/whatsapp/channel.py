@@ -11,16 +11,15 @@ from typing import Any
 
 import structlog
 
+from orchestrator.base.wakeups import Hint
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.whatsapp import addresses, condition, patience, process
-from orchestrator.channels.whatsapp.condition import Condition
+from orchestrator.channels.whatsapp import addresses, bridge_process, reconnect_policy, status
+from orchestrator.channels.whatsapp.bridge_process import Bridge
 from orchestrator.channels.whatsapp.incoming import Incoming
 from orchestrator.channels.whatsapp.lanes import ChatLanes
-from orchestrator.channels.whatsapp.ledger import Account, Ledger
 from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp, with_mention, with_prefix
-from orchestrator.channels.whatsapp.pacing import Pace, Pacing
+from orchestrator.channels.whatsapp.neonize_database import Account, Ledger
 from orchestrator.channels.whatsapp.pairing import Pairing, Told
-from orchestrator.channels.whatsapp.process import Bridge
 from orchestrator.channels.whatsapp.protocol import (
     Delivered,
     FromBridge,
@@ -35,11 +34,12 @@ from orchestrator.channels.whatsapp.protocol import (
     Taken,
     Typing,
 )
-from orchestrator.errors import BadRequest, ChannelDown, ChannelError, StoreError
-from orchestrator.hints import Hint
-from orchestrator.interfaces import Feature, Receive
-from orchestrator.models import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId
-from orchestrator.store import chats, members, outbox
+from orchestrator.channels.whatsapp.send_rate import Pace, Pacing
+from orchestrator.channels.whatsapp.status import Condition
+from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelError, StoreError
+from orchestrator.domain.protocols import Feature, Receive
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId
+from orchestrator.store import chat_members, chats, outbox
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class WhatsAppChannel:
         context: ChannelContext,
         *,
         pace: Pace | None = None,
-        command: Command = process.command,
+        command: Command = bridge_process.command,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """`command` tells how the bridge is started on a store."""
@@ -114,7 +114,7 @@ class WhatsAppChannel:
 
     async def run(self, receive: Receive) -> None:
         """Hold the login until cancelled. Nobody paired, logged out and banned are states, no errors."""
-        kept = await asyncio.to_thread(condition.read, self._condition_file)
+        kept = await asyncio.to_thread(status.read, self._condition_file)
         self._condition = kept.model_copy(update={"state": _before(kept.state), "connected_since_ms": None})
         while True:
             try:
@@ -172,23 +172,25 @@ class WhatsAppChannel:
 
     async def _watch(self, life: asyncio.Task[int]) -> None:
         """End a life that will not mend itself."""
-        grace = patience.START_SECONDS
-        while self._end.state not in patience.FINAL:
+        grace = reconnect_policy.START_SECONDS
+        while self._end.state not in reconnect_policy.FINAL:
             self._told.clear()
             try:
                 async with asyncio.timeout(None if self._is_connected else grace):
                     await self._told.wait()
             except TimeoutError:
                 break
-            grace = patience.GRACE_SECONDS
+            grace = reconnect_policy.GRACE_SECONDS
         life.cancel()
 
     async def _rest(self, end: StateTold, account: Account | None) -> None:
         """Leave WhatsApp alone for as long as this end asks for."""
         self._failures += 1
         now_ms = self._context.clock.now_ms()
-        told = patience.advice(end)
-        seconds = patience.rest_seconds(end, failures=self._failures, now_ms=now_ms, chance=self._chance())
+        told = reconnect_policy.advice(end)
+        seconds = reconnect_policy.rest_seconds(
+            end, failures=self._failures, now_ms=now_ms, chance=self._chance()
+        )
         await self._note(
             state=end.state,
             connected_since_ms=None,
@@ -280,7 +282,7 @@ class WhatsAppChannel:
     async def _note(self, **changes: Any) -> None:
         self._condition = self._condition.model_copy(update=changes)
         try:
-            await asyncio.to_thread(condition.write, self._condition_file, self._condition)
+            await asyncio.to_thread(status.write, self._condition_file, self._condition)
         except OSError as error:
             log.warning("whatsapp.condition_not_kept", reason=error.strerror)
 
@@ -293,7 +295,7 @@ class WhatsAppChannel:
                 people = [
                     ChatMember(jid=one.jid, name=one.name, is_admin=one.is_admin) for one in group.members
                 ]
-                await members.replace(tx, jid, people)
+                await chat_members.replace(tx, jid, people)
         log.info("whatsapp.groups", count=len(told.groups), is_all=told.is_all)
         self._context.bus.publish("chats.seen", detail=f"{len(told.groups)} groups")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.channels.whatsapp import addresses, contents
+from orchestrator.channels.whatsapp import addresses, message_text
 from orchestrator.channels.whatsapp.addresses import GROUP, LID, PHONE, Address, Directory
 from orchestrator.channels.whatsapp.protocol import Heard, Member, Quoted, SeenGroup
 
@@ -63,7 +63,7 @@ def convert(event: MessageEvent, *, people: Directory, me: Me, vote: Vote | None
     given = _given(event, people)
     if isinstance(given, Dropped):
         return given
-    message = contents.unwrapped(event.Message)
+    message = message_text.unwrapped(event.Message)
     if message.HasField("pollUpdateMessage"):
         key = message.pollUpdateMessage.pollCreationMessageKey
         said: dict[str, Any] | Dropped = _vote(key, vote or Vote(), people=people, me=me)
@@ -122,8 +122,8 @@ def _content(message: Message, *, people: Directory, me: Me) -> dict[str, Any]:
         found for one in (context.mentionedJID if context else ()) if (found := addresses.parse(one))
     ]
     return {
-        "text": _cut(_named(contents.text_of(message), mentioned, people, me), MAX_TEXT_CHARS),
-        "media": contents.media_of(message),
+        "text": _cut(_named(message_text.text_of(message), mentioned, people, me), MAX_TEXT_CHARS),
+        "media": message_text.media_of(message),
         "quote": _quote(context, people, me) if context is not None else None,
         "calls_me": bool(me.called) and any(me.is_me(one) for one in mentioned),
         "mentions": tuple(dict.fromkeys(str(people.resolved(one)) for one in mentioned)),
@@ -136,7 +136,7 @@ def _protocol(part: Any, *, people: Directory, me: Me) -> dict[str, Any] | Dropp
     if part.type == REVOKE and part.HasField("key") and target:
         return {"deletes": target}
     if part.type == EDIT and part.HasField("editedMessage") and target:
-        said = _content(contents.unwrapped(part.editedMessage), people=people, me=me)
+        said = _content(message_text.unwrapped(part.editedMessage), people=people, me=me)
         return {**said, "media": None, "edits": target} if said["text"] else Dropped(reason="empty edit")
     return Dropped(reason="protocol message")
 
@@ -175,18 +175,18 @@ def _quote(context: Any, people: Directory, me: Me) -> Quoted | None:
     if not context.stanzaID:
         return None
     author = addresses.parse(context.participant)
-    quoted = contents.unwrapped(context.quotedMessage)
+    quoted = message_text.unwrapped(context.quotedMessage)
     return Quoted(
         id=context.stanzaID[:MAX_ID_CHARS],
         author=people.called(author) if author else "",
         is_mine=author is not None and me.is_me(author),
-        text=_cut(contents.text_of(quoted), MAX_QUOTE_CHARS),
-        media=contents.media_of(quoted),
+        text=_cut(message_text.text_of(quoted), MAX_QUOTE_CHARS),
+        media=message_text.media_of(quoted),
     )
 
 
 def _context(message: Message) -> Any | None:
-    part = contents.body(message)
+    part = message_text.body(message)
     if part is None or "contextInfo" not in part.DESCRIPTOR.fields_by_name:
         return None
     return part.contextInfo if part.HasField("contextInfo") else None
@@ -235,7 +235,7 @@ def pairs_of(event: MessageEvent) -> dict[str, str]:
 
 def timer_of(event: MessageEvent) -> int | None:
     """After how many seconds messages of its chat disappear, 0 for never; None when it does not say."""
-    message = contents.unwrapped(event.Message)
+    message = message_text.unwrapped(event.Message)
     if message.HasField("protocolMessage"):
         setting = message.protocolMessage
         return int(setting.ephemeralExpiration) if setting.type == EPHEMERAL_SETTING else None
@@ -251,14 +251,14 @@ def people_in(event: MessageEvent) -> frozenset[Address]:
 
 
 def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
-    message = contents.unwrapped(event.Message)
+    message = message_text.unwrapped(event.Message)
     if message.HasField("reactionMessage"):
         yield message.reactionMessage.key.participant
     if message.HasField("pollUpdateMessage"):
         yield message.pollUpdateMessage.pollCreationMessageKey.participant
     if message.HasField("protocolMessage"):
         yield message.protocolMessage.key.participant
-        message = contents.unwrapped(message.protocolMessage.editedMessage)
+        message = message_text.unwrapped(message.protocolMessage.editedMessage)
     context = _context(message)
     if context is not None:
         yield context.participant

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator import attachments
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.whatsapp.ledger import Ledger
-from orchestrator.channels.whatsapp.process import Bridge
+from orchestrator.channels.whatsapp.bridge_process import Bridge
+from orchestrator.channels.whatsapp.neonize_database import Ledger
 from orchestrator.channels.whatsapp.protocol import Download, Heard, Media, Quoted, Read
-from orchestrator.errors import ChannelDown, ChannelRefused
-from orchestrator.models import ChatJid, Group, Inbound, MessageId, Quote
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.values import ChatJid, Group, Inbound, MessageId, Quote
+from orchestrator.groups import attachments
 from orchestrator.store import groups, messages
 from orchestrator.store.database import Tx
 

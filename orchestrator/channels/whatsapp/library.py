@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ChannelError
+from orchestrator.domain.errors import ChannelError
 
 if TYPE_CHECKING:
     from neonize.aioze.client import NewAClient

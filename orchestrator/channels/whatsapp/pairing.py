@@ -11,12 +11,12 @@ from typing import Literal
 import structlog
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.channels.whatsapp import addresses, process
-from orchestrator.channels.whatsapp.ledger import Ledger
-from orchestrator.channels.whatsapp.process import Bridge
+from orchestrator.base.clock import Clock
+from orchestrator.channels.whatsapp import addresses, bridge_process
+from orchestrator.channels.whatsapp.bridge_process import Bridge
+from orchestrator.channels.whatsapp.neonize_database import Ledger
 from orchestrator.channels.whatsapp.protocol import FromBridge, PairingCode, PairingEnd, StateTold
-from orchestrator.clock import Clock
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +64,7 @@ class Pairing:
         store: Path,
         *,
         clock: Clock,
-        command: Callable[..., Sequence[str]] = process.command,
+        command: Callable[..., Sequence[str]] = bridge_process.command,
         on_change: Callable[[Told], None] = lambda _: None,
     ) -> None:
         self._store = store

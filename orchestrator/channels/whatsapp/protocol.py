@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from orchestrator.errors import ChannelError
+from orchestrator.domain.errors import ChannelError
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 

@@ -12,9 +12,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.channels.whatsapp import addresses, contents, marks
+from orchestrator.channels.whatsapp import addresses, message_text, sent_marker
 from orchestrator.channels.whatsapp.addresses import Address
-from orchestrator.channels.whatsapp.people import People, jid_of
+from orchestrator.channels.whatsapp.contacts import People, jid_of
 from orchestrator.channels.whatsapp.protocol import Answer, React, Send
 from orchestrator.channels.whatsapp.spool import Spool
 
@@ -96,7 +96,7 @@ class Sender:
         for one in ask.earlier:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), one)
         message = await self._compose(ask)
-        message.messageContextInfo.messageSecret = marks.secret_of(ask.mark)
+        message.messageContextInfo.messageSecret = sent_marker.secret_of(ask.mark)
         response = await self._client.send_message(jid_of(chat), message)
         return str(response.ID)
 
@@ -139,7 +139,7 @@ async def compose(client: NewAClient, ask: Send, context: ContextInfo | None) ->
     types = {"image": MediaType.MediaImage, "video": MediaType.MediaVideo, "audio": MediaType.MediaAudio}
     uploaded = await client.upload(body, types.get(kind, MediaType.MediaDocument))
     message = file_message(ask, uploaded, size=len(body))
-    part = contents.body(message)
+    part = message_text.body(message)
     if context is not None and part is not None:
         part.contextInfo.CopyFrom(context)
     return message

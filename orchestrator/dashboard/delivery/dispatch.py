@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from orchestrator import host_facts
-from orchestrator.clock import Clock
-from orchestrator.dashboard.delivery import deliveries
-from orchestrator.dashboard.delivery.ledger import write
-from orchestrator.dashboard.models import Notification, NotificationStatus
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.dashboard.delivery import decision
+from orchestrator.dashboard.delivery.outcomes import write
 from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.dashboard.words import wording
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
-from orchestrator.models import Group
+from orchestrator.dashboard.words import rule_texts
+from orchestrator.domain.dashboard import Notification, NotificationStatus
+from orchestrator.domain.values import Group
 from orchestrator.store import (
     dashboard_deliveries,
     dashboard_notifications,
     dashboard_questions,
     dashboard_tasks,
     groups,
+    host_events,
     notification_history,
     outbox,
 )
@@ -109,35 +109,35 @@ class NotificationDispatcher:
         if group is None or around is None:
             await _cancel(tx, one, NO_GROUP, now_ms=now_ms)
             return Done(notification=one, word="cancelled")
-        match deliveries.decide(one, around, now_ms=now_ms):
-            case deliveries.Send():
+        match decision.decide(one, around, now_ms=now_ms):
+            case decision.Send():
                 return await _claim(tx, one, group, now_ms=now_ms)
-            case deliveries.Postpone(at_ms=at_ms, reason=reason):
+            case decision.Postpone(at_ms=at_ms, reason=reason):
                 await write(
                     tx, one, now_ms=now_ms, reason=reason, status=NotificationStatus.PENDING, due_ms=at_ms
                 )
                 log.info("notification.postponed", notification=one.id, group=one.folder, reason=reason)
                 word = "postponed"
-            case deliveries.Expire():
+            case decision.Expire():
                 late_ms = now_ms - one.due_ms
                 await write(tx, one, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
                 word = "overtaken"
                 if not alerts.says_overdue(one.cause, around.task, around.hours, now_ms=now_ms):
-                    await host_facts.notification_expired(tx, one.folder, one.message, now_ms=now_ms)
+                    await host_events.notification_expired(tx, one.folder, one.message, now_ms=now_ms)
                     word = "expired"
-            case deliveries.Void(reason=reason):
+            case decision.Void(reason=reason):
                 await _cancel(tx, one, reason, now_ms=now_ms)
                 word = "cancelled"
         return Done(notification=one, word=word, group=group)
 
     async def _circumstances(
         self, tx: Tx, one: Notification, group: Group, *, now_ms: int
-    ) -> deliveries.Circumstances:
+    ) -> decision.Circumstances:
         hours = self._hours_of(group)
         task = await dashboard_tasks.get(tx, one.folder, one.task_id) if one.task_id else None
         question = await dashboard_questions.get(tx, one.folder, one.question_id) if one.question_id else None
         midnight = hours.start_of(hours.day_of(now_ms))
-        return deliveries.Circumstances(
+        return decision.Circumstances(
             hours=hours,
             task=task,
             question=question,
@@ -161,9 +161,7 @@ class NotificationDispatcher:
                 self._bus.publish("notification.postponed", group=one.folder, detail=one.id)
 
 
-async def _worded(
-    tx: Tx, one: Notification, around: deliveries.Circumstances, *, now_ms: int
-) -> Notification:
+async def _worded(tx: Tx, one: Notification, around: decision.Circumstances, *, now_ms: int) -> Notification:
     """Give a notification of the rules the words that are true now, unless somebody has chosen its words."""
     if one.cause is None or await notification_history.was_reworded(tx, one.folder, one.id):
         return one
@@ -205,6 +203,6 @@ async def _tell_expired(tx: Tx, expired: Sequence[Done], *, now_ms: int) -> None
 
 def expired_line(texts: Sequence[str]) -> str:
     """`⌛ Too late to be of use: “water the plants”, “call Bo” and 2 more.`"""
-    named = ", ".join(f"“{wording.shown(text)}”" for text in texts[:TOLD_TOO_LATE])
+    named = ", ".join(f"“{rule_texts.shown(text)}”" for text in texts[:TOLD_TOO_LATE])
     more = f" and {len(texts) - TOLD_TOO_LATE} more" if len(texts) > TOLD_TOO_LATE else ""
     return f"⌛ Too late to be of use: {named}{more}."

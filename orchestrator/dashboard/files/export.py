@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from agent_runner.wire.files import write_whole
 from orchestrator.dashboard.files import export_rows as as_told
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_files
 from orchestrator.store.dashboard_files import Row
 

@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from orchestrator.base.event_bus import Bus, Event
 from orchestrator.dashboard.files import export
-from orchestrator.events import Bus, Event
-from orchestrator.models import Folder, Group
+from orchestrator.domain.values import Folder, Group
 from orchestrator.store import dashboards, groups
 from orchestrator.store.database import Database
 

@@ -9,7 +9,10 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.files.export_rows import DAY_MS
-from orchestrator.dashboard.models import (
+from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.services.knowledge import content_hash
+from orchestrator.dashboard.words import texts, when
+from orchestrator.domain.dashboard import (
     MAX_TITLE_CHARS,
     Actor,
     Category,
@@ -24,10 +27,7 @@ from orchestrator.dashboard.models import (
     Status,
     Task,
 )
-from orchestrator.dashboard.results import Refused
-from orchestrator.dashboard.services.knowledge import content_hash
-from orchestrator.dashboard.words import texts, when
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
 
 Kind = TypeVar("Kind")
 OLD_TYPES = {"completion_check": NotificationType.PROGRESS_CHECK}

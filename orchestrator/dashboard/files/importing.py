@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 from orchestrator.dashboard.files.export import FILES
 from orchestrator.dashboard.files.import_rows import Reader, Unfit
 from orchestrator.dashboard.files.normalising import Normalised, differences, sentences
-from orchestrator.dashboard.models import Insight, Notification, Person, Project, Question, Task
 from orchestrator.dashboard.results import Refused
 from orchestrator.dashboard.services.work import Work
-from orchestrator.errors import ImportRefused
-from orchestrator.models import Folder
+from orchestrator.domain.dashboard import Insight, Notification, Person, Project, Question, Task
+from orchestrator.domain.errors import ImportRefused
+from orchestrator.domain.values import Folder
 from orchestrator.store import (
     dashboard_knowledge,
     dashboard_notifications,

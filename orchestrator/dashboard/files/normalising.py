@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from orchestrator.dashboard.models import Insight, Notification, Question, Status, Task
+from orchestrator.domain.dashboard import Insight, Notification, Question, Status, Task
 
 MAX_NAMED = 3
 _TEXTS: Mapping[type, tuple[str, ...]] = {

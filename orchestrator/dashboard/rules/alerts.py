@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
-from orchestrator.dashboard.models import (
+from orchestrator.dashboard.rules import cooldowns, slots
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS, CloseQuestion, Notify, Past, Skip, Step
+from orchestrator.dashboard.words import rule_texts
+from orchestrator.domain.dashboard import (
     Deadline,
     Intent,
     Notification,
@@ -19,10 +23,6 @@ from orchestrator.dashboard.models import (
     Status,
     Task,
 )
-from orchestrator.dashboard.rules import cooldowns, slots
-from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS, CloseQuestion, Notify, Past, Skip, Step
-from orchestrator.dashboard.words import wording
 
 DAY_BEFORE_MS, HOURS_BEFORE_MS = 24 * HOUR_MS, 2 * HOUR_MS
 QUIET_MS, STAGNANT_MS, BLOCKED_MS = 72 * HOUR_MS, 120 * HOUR_MS, 48 * HOUR_MS
@@ -346,27 +346,27 @@ def is_outdated(cause: str | None, task: Task, *, since_ms: int) -> bool:
 
 
 def _deadline_text(task: Task, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
-    words = wording.words_for(task.title)
+    words = rule_texts.words_for(task.title)
     text = {HOURS_BEFORE: words.deadline_soon, OVERDUE: words.overdue}.get(cause, words.deadline)
     if cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat():
         text = words.deadline_today
-    return text.format(title=wording.shown(task.title), when=when(deadline, hours), pct=task.pct)
+    return text.format(title=rule_texts.shown(task.title), when=when(deadline, hours), pct=task.pct)
 
 
 def _silence_text(task: Task, cause: str, *, at_ms: int) -> str:
-    words = wording.words_for(task.title)
+    words = rule_texts.words_for(task.title)
     text = words.stagnant if cause == STAGNANT else words.progress
     days = max(1, (at_ms - task.last_update_ms) // DAY_MS)
-    return text.format(title=wording.shown(task.title), days=days, pct=task.pct)
+    return text.format(title=rule_texts.shown(task.title), days=days, pct=task.pct)
 
 
 def _block_text(task: Task) -> str:
-    note = f" ({wording.shown(task.blocker_note)})" if task.blocker_note else ""
-    return wording.words_for(task.title).blocker.format(title=wording.shown(task.title), note=note)
+    note = f" ({rule_texts.shown(task.blocker_note)})" if task.blocker_note else ""
+    return rule_texts.words_for(task.title).blocker.format(title=rule_texts.shown(task.title), note=note)
 
 
 def _question_text(question: Question) -> str:
-    words = wording.words_for(question.question)
+    words = rule_texts.words_for(question.question)
     return words.question.format(question=" ".join(question.question.split())[:1000])
 
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.dashboard.models import (
-    Deadline,
-    NotificationType,
-    Priority,
-    QuestionType,
-    Status,
-    Task,
-)
 from orchestrator.dashboard.rules import alerts, cooldowns, slots
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS, Ask, Notify, Skip, Step
-from orchestrator.dashboard.words import wording
+from orchestrator.dashboard.words import rule_texts
+from orchestrator.domain.dashboard import Deadline, NotificationType, Priority, QuestionType, Status, Task
 
 STALE_MS, VERY_STALE_MS = 48 * HOUR_MS, 96 * HOUR_MS
 FAR_BEHIND, BEHIND, MUCH_BEHIND = 20.0, 10.0, 30.0
@@ -33,7 +26,7 @@ class Wanted:
     type: QuestionType
     priority: Priority
     phrase: str
-    """Which of `wording.Words` it is put in."""
+    """Which of `rule_texts.Words` it is put in."""
 
 
 OVERDUE = Wanted(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, phrase="overdue")
@@ -60,8 +53,8 @@ def of_task(task: Task, scene: alerts.Scene, told: Sequence[Step]) -> list[Step]
 
 
 def _worded(task: Task, phrase: str, hours: Hours) -> str:
-    words: str = getattr(wording.words_for(task.title), phrase)
-    named = {"title": wording.shown(task.title), "pct": task.pct}
+    words: str = getattr(rule_texts.words_for(task.title), phrase)
+    named = {"title": rule_texts.shown(task.title), "pct": task.pct}
     if task.deadline is not None and "{when}" in words:
         named["when"] = alerts.when(task.deadline, hours)
     return words.format_map(named)

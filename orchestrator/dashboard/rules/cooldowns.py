@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.dashboard.models import NotificationType, QuestionType
+from orchestrator.domain.dashboard import NotificationType, QuestionType
 
 HOUR_MS = 3_600_000
 WINDOW_MS = 12 * HOUR_MS

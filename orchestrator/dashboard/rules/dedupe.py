@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.dashboard.models import Intent, Notification, NotificationStatus, NotificationType
 from orchestrator.dashboard.rules.cooldowns import WINDOW_MS, notification_ms
+from orchestrator.domain.dashboard import Intent, Notification, NotificationStatus, NotificationType
 
 MINUTE_MS = 60_000
 SUPERSEDED = "superseded"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.dashboard.models import Priority, Snapshot, Task
 from orchestrator.dashboard.rules import alerts, asking, tidying
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import Ask, Past, Plan, Skip, Step, Trouble
+from orchestrator.domain.dashboard import Priority, Snapshot, Task
 
 MAX_ASKED = 5
 RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}

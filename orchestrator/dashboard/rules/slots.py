@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.models import Deadline
+from orchestrator.domain.dashboard import Deadline
 
 DAY = timedelta(days=1)
 JUST_NOW_MS = 60_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.dashboard.models import Intent, NotificationType, Priority, QuestionType, Status
+from orchestrator.domain.dashboard import Intent, NotificationType, Priority, QuestionType, Status
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from orchestrator.dashboard.models import Actor, Notification, Priority, Question, Snapshot, Status, Task
 from orchestrator.dashboard.rules.steps import DAY_MS, Archive, ChangeStatus, CloseQuestion, Step, Withdraw
+from orchestrator.domain.dashboard import Actor, Notification, Priority, Question, Snapshot, Status, Task
 
 ACTIVE_MS = 7 * DAY_MS
 OLD_QUESTION_MS, OLD_LOW_QUESTION_MS = 14 * DAY_MS, 7 * DAY_MS

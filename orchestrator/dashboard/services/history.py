@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator.dashboard.models import Notification, NotificationStatus
+from orchestrator.domain.dashboard import Notification, NotificationStatus
 from orchestrator.store import notification_history
 from orchestrator.store.database import Tx
 from orchestrator.store.notification_history import REWORDED, HistoryEntry

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from orchestrator.dashboard.models import Category, Insight
 from orchestrator.dashboard.results import Refused, Result
 from orchestrator.dashboard.services.work import Work, new_id
-from orchestrator.dashboard.views import told
+from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts
+from orchestrator.domain.dashboard import Category, Insight
 from orchestrator.store import dashboard_knowledge
 
 TITLE_CHARS = 50
@@ -28,7 +28,9 @@ async def save_insight(
     digest = content_hash(content)
     known = await dashboard_knowledge.insight_of(work.tx, work.folder, digest)
     if known is not None:
-        return Result(text=f"Insight {known.id} says that already.", data=told.insight(known, work.zone))
+        return Result(
+            text=f"Insight {known.id} says that already.", data=serializers.insight(known, work.zone)
+        )
     if len(await dashboard_knowledge.insights(work.tx, work.folder)) >= work.limits.insights:
         raise Refused("CAP", f"{work.limits.insights:,} insights are kept already.")
     insight = Insight(
@@ -45,7 +47,7 @@ async def save_insight(
     await work.version()
     await dashboard_knowledge.add_insight(work.tx, insight)
     return Result(
-        text=f"Insight {insight.id} is saved: {insight.title}", data=told.insight(insight, work.zone)
+        text=f"Insight {insight.id} is saved: {insight.title}", data=serializers.insight(insight, work.zone)
     )
 
 

@@ -8,7 +8,14 @@ from typing import Any
 
 import structlog
 
-from orchestrator.dashboard.models import (
+from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.rules import dedupe
+from orchestrator.dashboard.services import history
+from orchestrator.dashboard.services.work import Work, new_id
+from orchestrator.dashboard.views import history as history_view
+from orchestrator.dashboard.views import serializers
+from orchestrator.dashboard.words import texts, when
+from orchestrator.domain.dashboard import (
     Actor,
     Intent,
     Notification,
@@ -17,13 +24,6 @@ from orchestrator.dashboard.models import (
     Priority,
     Task,
 )
-from orchestrator.dashboard.results import Refused, Result
-from orchestrator.dashboard.rules import dedupe
-from orchestrator.dashboard.services import history
-from orchestrator.dashboard.services.work import Work, new_id
-from orchestrator.dashboard.views import history as history_view
-from orchestrator.dashboard.views import told
-from orchestrator.dashboard.words import texts, when
 from orchestrator.store import (
     dashboard_deliveries,
     dashboard_notifications,
@@ -104,7 +104,7 @@ async def schedule(
     )
     return Result(
         text=f"Notification {made.id} is scheduled for {_due(work, made)} ({work.zone.key}): {made.message}",
-        data=told.notification(made, work.zone),
+        data=serializers.notification(made, work.zone),
     )
 
 
@@ -120,7 +120,7 @@ async def update(
     one = await work.notification(notification_id)
     if not one.status.is_open:
         raise Refused("NOT_PENDING", f"Notification {one.id} is {one.status.value}.", status=one.status.value)
-    await work.check_seen(one, told.notification(one, work.zone))
+    await work.check_seen(one, serializers.notification(one, work.zone))
     changes: dict[str, Any] = {}
     if message is not None:
         changes["message"] = texts.text("message", message, limit=texts.MAX_MESSAGE, is_needed=True)
@@ -138,7 +138,7 @@ async def update(
     one = await _put(work, replace(one, **changes), was=one)
     return Result(
         text=f"Notification {one.id} is changed ({', '.join(changed)}): {_due(work, one)}, {one.message}",
-        data=told.notification(one, work.zone) | {"changed": changed},
+        data=serializers.notification(one, work.zone) | {"changed": changed},
     )
 
 
@@ -148,14 +148,14 @@ async def cancel(work: Work, *, notification_id: str, reason: str = "") -> Resul
     reason = texts.text("reason", reason, limit=texts.MAX_TEXT)
     if one.status is NotificationStatus.CANCELLED:
         return Result(
-            text=f"Notification {one.id} was cancelled before.", data=told.notification(one, work.zone)
+            text=f"Notification {one.id} was cancelled before.", data=serializers.notification(one, work.zone)
         )
     if not one.status.is_open:
         code = "ALREADY_DELIVERED" if one.status is NotificationStatus.DELIVERED else "NOT_PENDING"
         raise Refused(code, f"Notification {one.id} is {one.status.value}.", status=one.status.value)
-    await work.check_seen(one, told.notification(one, work.zone))
+    await work.check_seen(one, serializers.notification(one, work.zone))
     one = await _end(work, one, reason or "User requested cancellation")
-    return Result(text=f"Notification {one.id} is cancelled.", data=told.notification(one, work.zone))
+    return Result(text=f"Notification {one.id} is cancelled.", data=serializers.notification(one, work.zone))
 
 
 async def list_them(
@@ -196,7 +196,7 @@ async def list_them(
     lines = [_line(work, one) for one in found]
     return Result(
         text="\n".join([f"{len(found)} notification{'s' if len(found) > 1 else ''}:", *lines]),
-        data={"notifications": [told.notification(one, work.zone) for one in found]},
+        data={"notifications": [serializers.notification(one, work.zone) for one in found]},
     )
 
 
@@ -208,7 +208,7 @@ async def _with_history(work: Work, one: Notification) -> Result:
             [_line(work, one), *(f"  - {history_view.line(each, work.zone)}" for each in entries)]
         ),
         data={
-            "notifications": [told.notification(one, work.zone)],
+            "notifications": [serializers.notification(one, work.zone)],
             "history": [history_view.data(each, work.zone) for each in entries],
         },
     )

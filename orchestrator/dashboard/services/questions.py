@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.dashboard.models import Priority, Question, QuestionType
 from orchestrator.dashboard.results import Refused, Result
 from orchestrator.dashboard.rules import cooldowns
 from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.services.work import Work, new_id
-from orchestrator.dashboard.views import told
+from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts, when
+from orchestrator.domain.dashboard import Priority, Question, QuestionType
 from orchestrator.store import dashboard_questions
 
 MAX_QUESTION = 1_000
@@ -47,7 +47,9 @@ async def create(
         created_ms=work.now_ms,
     )
     made = await _put(work, made, was=None)
-    return Result(text=f"Question {made.id} is put: {made.question}", data=told.question(made, work.zone))
+    return Result(
+        text=f"Question {made.id} is put: {made.question}", data=serializers.question(made, work.zone)
+    )
 
 
 async def update(
@@ -78,22 +80,24 @@ async def update(
     }
     if not changes:
         raise Refused("NOTHING_TO_CHANGE", f"Nothing of question {one.id} would be different.")
-    await work.check_seen(one, told.question(one, work.zone))
+    await work.check_seen(one, serializers.question(one, work.zone))
     changed = await _put(work, replace(one, **changes), was=one.version)  # type: ignore[arg-type]
     said = ", ".join(f"{name} {getattr(one, name)} → {value}" for name, value in changes.items())
-    return Result(text=f"Question {one.id} is changed: {said}.", data=told.question(changed, work.zone))
+    return Result(
+        text=f"Question {one.id} is changed: {said}.", data=serializers.question(changed, work.zone)
+    )
 
 
 async def remove(work: Work, *, question_id: str, reason: str = "") -> Result:
     """Close a question; one that is closed stays so. Its cooldown goes on."""
     one = await work.question(question_id)
     if one.closed_ms is not None:
-        return Result(text=f"Question {one.id} was closed before.", data=told.question(one, work.zone))
-    await work.check_seen(one, told.question(one, work.zone))
+        return Result(text=f"Question {one.id} was closed before.", data=serializers.question(one, work.zone))
+    await work.check_seen(one, serializers.question(one, work.zone))
     closed = await _close(work, one, texts.text("reason", reason) or "Removed")
     return Result(
         text=f"Question {one.id} is closed ({closed.closed_reason}): {one.question}",
-        data=told.question(closed, work.zone),
+        data=serializers.question(closed, work.zone),
     )
 
 
@@ -105,14 +109,16 @@ async def answer(work: Work, *, question_id: str, answer: str) -> Result:
     answer = texts.text("answer", answer, is_needed=True)
     one = await work.question(question_id)
     if one.answer == answer:
-        return Result(text=f"Question {one.id} has this answer already.", data=told.question(one, work.zone))
+        return Result(
+            text=f"Question {one.id} has this answer already.", data=serializers.question(one, work.zone)
+        )
     if one.closed_ms is not None:
         raise Refused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
     answered = replace(one, answer=answer, answered_ms=work.now_ms, processed_ms=None)
     answered = await _put(work, answered, was=one.version)
     await notifications.cancel_of_question(work, one.id)
     return Result(
-        text=f"Question {one.id} is answered: {one.question}", data=told.question(answered, work.zone)
+        text=f"Question {one.id} is answered: {one.question}", data=serializers.question(answered, work.zone)
     )
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from orchestrator.dashboard.models import MAX_TITLE_CHARS, Deadline, Priority, Status, Task
 from orchestrator.dashboard.results import Refused, Result
 from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.services import notifications, questions
 from orchestrator.dashboard.services.work import Work, new_id
-from orchestrator.dashboard.views import told
+from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts, when
+from orchestrator.domain.dashboard import MAX_TITLE_CHARS, Deadline, Priority, Status, Task
 from orchestrator.store import dashboard_tasks, dashboards
 
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
@@ -68,7 +68,8 @@ async def create(
     task = await _put(work, _stamped(work, task, ["title", "priority", *given]), was=None)
     await _have_alerted(work, task)
     return Result(
-        text=f"Task {task.id} is made: {task.title}{_until(work, task)}.", data=told.task(task, work.zone)
+        text=f"Task {task.id} is made: {task.title}{_until(work, task)}.",
+        data=serializers.task(task, work.zone),
     )
 
 
@@ -78,13 +79,13 @@ async def update(work: Work, task_id: str, changes: Changes) -> Result:
     if not given:
         raise Refused("NOTHING_TO_CHANGE", "Say what is to be different.")
     task = await work.task(task_id)
-    await work.check_seen(task, told.task(task, work.zone))
+    await work.check_seen(task, serializers.task(task, work.zone))
     changed = _changed(work, task, changes)
     stamped = await _put(work, _stamped(work, changed, given), was=task.version)
     followed = await _follow(work, task, stamped)
     return Result(
         text=f"Task {stamped.id} ({stamped.title}) is updated: {_said(work, stamped, given)}.{followed.text}",
-        data=told.task(stamped, work.zone) | followed.data,
+        data=serializers.task(stamped, work.zone) | followed.data,
     )
 
 
@@ -92,8 +93,10 @@ async def move_to_history(work: Work, *, task_id: str, reflection: str = "") -> 
     """Take a task that is over off the board; one that is off stays so."""
     task = await work.task(task_id)
     if task.archived_ms is not None:
-        return Result(text=f"Task {task.id} is in the history already.", data=told.task(task, work.zone))
-    await work.check_seen(task, told.task(task, work.zone))
+        return Result(
+            text=f"Task {task.id} is in the history already.", data=serializers.task(task, work.zone)
+        )
+    await work.check_seen(task, serializers.task(task, work.zone))
     if not task.status.is_terminal:
         raise Refused(
             "NOT_TERMINAL",
@@ -109,7 +112,7 @@ async def move_to_history(work: Work, *, task_id: str, reflection: str = "") -> 
     followed = await _ended(work, moved)
     return Result(
         text=f"Task {moved.id} ({moved.title}) is in the history.{followed.text}",
-        data=told.task(moved, work.zone) | followed.data,
+        data=serializers.task(moved, work.zone) | followed.data,
     )
 
 
@@ -123,9 +126,9 @@ async def set_recurring(
 ) -> Result:
     """Note on which days a task is done again; it is shown with the task, and streaks are kept."""
     task = await work.task(task_id)
-    await work.check_seen(task, told.task(task, work.zone))
+    await work.check_seen(task, serializers.task(task, work.zone))
     before = dict(task.recurring or {})
-    days = sorted(set(days_of_week if days_of_week is not None else told.days_of(before)))
+    days = sorted(set(days_of_week if days_of_week is not None else serializers.days_of(before)))
     at = before.get("check_time", "") if check_time is None else check_time.strip()
     if enabled and not days:
         raise Refused("VALIDATION", "days_of_week: name at least one day, 0 is Monday.")
@@ -138,9 +141,9 @@ async def set_recurring(
     merged |= {"enabled": enabled, "days_of_week": days, "check_time": at}
     changed = replace(task, recurring=merged, updated_ms=work.now_ms)
     task = await _put(work, _stamped(work, changed, ["recurring"]), was=task.version)
-    days_shown = told.recurring(task)
+    days_shown = serializers.recurring(task)
     text = f"noted as done again on {days_shown}" if days_shown else "noted as done once"
-    return Result(text=f"Task {task.id} is {text}.", data=told.task(task, work.zone))
+    return Result(text=f"Task {task.id} is {text}.", data=serializers.task(task, work.zone))
 
 
 async def follow_zone(work: Work, *, is_news: bool) -> None:
@@ -238,7 +241,7 @@ async def _follow(work: Work, before: Task, after: Task) -> _Followed:
         await _have_alerted(work, after)
     if _moment(before.deadline) != _moment(after.deadline):
         await _have_alerted(work, after)
-        shown = told.deadline(after.deadline, work.zone) or "none"
+        shown = serializers.deadline(after.deadline, work.zone) or "none"
         cancelled = await notifications.forget_deadline(work, after, shown=shown)
         text = f" {_counted(cancelled)} of the old deadline cancelled." if cancelled else ""
         return _Followed(text=text, data={"cancelled_notifications": cancelled})
@@ -288,7 +291,7 @@ async def _put(work: Work, task: Task, *, was: int | None) -> Task:
 
 
 def _until(work: Work, task: Task) -> str:
-    shown = told.deadline(task.deadline, work.zone)
+    shown = serializers.deadline(task.deadline, work.zone)
     return f", due {shown[:16].replace('T', ' ')}" if shown else ""
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.models import Hand, Notification, Question, Task
 from orchestrator.dashboard.results import Refused
-from orchestrator.dashboard.views import told
-from orchestrator.models import Folder
+from orchestrator.dashboard.views import serializers
+from orchestrator.domain.dashboard import Hand, Notification, Question, Task
+from orchestrator.domain.values import Folder
 from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
@@ -84,7 +84,7 @@ class Work:
             raise Refused(
                 "TASK_TERMINAL",
                 f"Task {task.id} is {task.status.value}: {why_not}.",
-                row=told.task(task, self.zone),
+                row=serializers.task(task, self.zone),
             )
 
     async def question(self, question_id: str) -> Question:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.models import Snapshot, Status
 from orchestrator.dashboard.results import Result
-from orchestrator.dashboard.views import told
-from orchestrator.models import Folder
+from orchestrator.dashboard.views import serializers
+from orchestrator.domain.dashboard import Snapshot, Status
+from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks, dashboards
 from orchestrator.store.database import Tx
 
@@ -60,8 +60,8 @@ async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> Result:
     data: dict[str, Any] = {"has_dashboard": seen is not None, "tasks": [], "questions": []}
     data["notifications"] = []
     if seen is not None:
-        data["tasks"] = [told.task(one, zone) for one in seen.tasks if one.status is Status.ACTIVE]
-        data["questions"] = [told.question(one, zone) for one in seen.questions]
-        data["notifications"] = [told.notification(one, zone) for one in seen.notifications]
+        data["tasks"] = [serializers.task(one, zone) for one in seen.tasks if one.status is Status.ACTIVE]
+        data["questions"] = [serializers.question(one, zone) for one in seen.questions]
+        data["notifications"] = [serializers.notification(one, zone) for one in seen.notifications]
     counts = ", ".join(f"{len(data[name])} {name}" for name in ("tasks", "questions", "notifications"))
     return Result(text=f"On the dashboard: {counts}." if seen else "There is no dashboard yet.", data=data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.views import board, summary
-from orchestrator.models import Turn
+from orchestrator.domain.values import Turn
 from orchestrator.store import dashboard_views
 from orchestrator.store.database import Tx
 

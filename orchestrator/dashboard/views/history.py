@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.clock import local_iso
-from orchestrator.dashboard.models import Notification
+from orchestrator.base.clock import local_iso
 from orchestrator.dashboard.words import when
+from orchestrator.domain.dashboard import Notification
 from orchestrator.store.notification_history import HistoryEntry
 
 

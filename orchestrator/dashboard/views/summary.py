@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.models import Deadline, Notification, Priority, Question, Snapshot, Status, Task
-from orchestrator.dashboard.views import told
+from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import when
+from orchestrator.domain.dashboard import Deadline, Notification, Priority, Question, Snapshot, Status, Task
 
 MAX_CHARS = 100_000
 """Beyond it contexts go, those of the least important first, then whole rows, the last first."""
@@ -66,7 +66,7 @@ def _task(task: Task, today: date, zone: ZoneInfo, *, has_context: bool) -> str:
         lines.append(f"- Context: {one_line(task.context)}")
     if task.tags:
         lines.append(f"- Tags: {', '.join(task.tags)}")
-    if days := told.recurring(task):
+    if days := serializers.recurring(task):
         lines.append(f"- Done Again: {days}")
     return "\n".join(lines)
 

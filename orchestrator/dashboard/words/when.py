@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times
 from agent_runner.wire.times import DateOnly, Duration, Instant, Reason, Refusal
-from orchestrator.dashboard.models import Deadline
 from orchestrator.dashboard.results import Refused
+from orchestrator.domain.dashboard import Deadline
 
 FURTHEST = timedelta(days=5 * 366)
 GRACE_MS = 60_000

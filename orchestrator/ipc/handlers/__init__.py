@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
-from orchestrator.agenda import Times
-from orchestrator.attachments import FileRefused
-from orchestrator.models import Attachment, Folder, Group, Turn
+from orchestrator.domain.values import Attachment, Folder, Group, Turn
+from orchestrator.groups.attachments import FileRefused
+from orchestrator.scheduler.task_service import Times
 from orchestrator.store.database import Tx
 
 
@@ -69,7 +69,7 @@ class Memories(Protocol):
     """Whoever keeps what conversations are about."""
 
     async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
-        """Use one of the tools of `agent_runner.wire.remembering`, outside of any transaction.
+        """Use one of the tools of `agent_runner.wire.context_tools`, outside of any transaction.
 
         Under a request id that was used before, what was made then is not made again.
         """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agent_runner.wire.mailbox import SendFile
-from orchestrator.attachments import FileRefused
+from orchestrator.domain.values import ChatJid, Group
+from orchestrator.groups.attachments import FileRefused
 from orchestrator.ipc.handlers import Answer, Caller, refused
-from orchestrator.models import ChatJid, Group
 from orchestrator.store import chats, outbox
 from orchestrator.store.database import Tx
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agent_runner.wire.mailbox import RefreshGroups, RegisterGroup, UnregisterGroup
-from orchestrator import registration
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import ChatJid, Folder, Group
+from orchestrator.groups import registration
 from orchestrator.ipc.handlers import Answer, Caller, refused
-from orchestrator.models import ChatJid, Folder, Group
 from orchestrator.store import chats, groups
 from orchestrator.store.database import Tx
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_runner.wire.mailbox import ControlLoop, SetNextWake
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
 from orchestrator.ipc.handlers import Answer, Caller, refused
 from orchestrator.store.database import Tx
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 
 from agent_runner.wire.mailbox import ModelMissing, SendMessage
-from orchestrator import owner
-from orchestrator.clock import local_iso
+from orchestrator.base.clock import local_iso
+from orchestrator.domain.values import ChatJid, Turn
+from orchestrator.groups import owner
 from orchestrator.ipc.handlers import Answer, Caller, refused
-from orchestrator.models import ChatJid, Turn
 from orchestrator.store import chats, outbox
 from orchestrator.store.database import Tx
 

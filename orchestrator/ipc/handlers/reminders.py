@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from agent_runner.wire.mailbox import CancelReminder, ListReminders, SetReminder
-from orchestrator.clock import local_iso, local_minute
-from orchestrator.errors import BadTime
+from orchestrator.base.clock import local_iso, local_minute
+from orchestrator.domain.errors import BadTime
+from orchestrator.domain.values import Reminder, ReminderState
 from orchestrator.ipc.handlers import Answer, Caller, refused
 from orchestrator.ipc.late_answers import SENT_LATE
-from orchestrator.models import Reminder, ReminderState
-from orchestrator.reminder_service import MAX_PENDING
+from orchestrator.scheduler.reminder_service import MAX_PENDING
 from orchestrator.store import messages, reminders
 from orchestrator.store.database import Tx
 

@@ -13,13 +13,13 @@ from agent_runner.wire.mailbox import (
     ScheduleTask,
     UpdateTask,
 )
-from orchestrator import agenda, errands
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import ScheduleKind, Task
 from orchestrator.ipc.handlers import Answer, Caller, refused
-from orchestrator.models import ScheduleKind, Task
+from orchestrator.scheduler import task_service, task_turns
+from orchestrator.scheduler.task_rows import row, when
 from orchestrator.store import groups, tasks
 from orchestrator.store.database import Tx
-from orchestrator.task_reports import row, when
 
 
 async def schedule_task(tx: Tx, caller: Caller, command: ScheduleTask) -> Answer:
@@ -28,7 +28,7 @@ async def schedule_task(tx: Tx, caller: Caller, command: ScheduleTask) -> Answer
         group = await groups.known(tx, command.target_folder or caller.group.folder)
         is_once = command.schedule_type == ScheduleKind.ONCE
         now_ms = caller.asked_ms if is_once else caller.now_ms  # what recurs has no time that could pass
-        task = await agenda.schedule(tx, group, _wish(command), caller.times, now_ms=now_ms)
+        task = await task_service.schedule(tx, group, _wish(command), caller.times, now_ms=now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
     return Answer(text=f"Task {task.id} is made: {when(task)}.", data=row(task))
@@ -36,28 +36,28 @@ async def schedule_task(tx: Tx, caller: Caller, command: ScheduleTask) -> Answer
 
 async def update_task(tx: Tx, caller: Caller, command: UpdateTask) -> Answer:
     async def change(task: Task) -> Task:
-        return await agenda.update(tx, task, _wish(command), caller.times, now_ms=caller.now_ms)
+        return await task_service.update(tx, task, _wish(command), caller.times, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "is changed")
 
 
 async def pause_task(tx: Tx, caller: Caller, command: PauseTask) -> Answer:
     async def change(task: Task) -> Task:
-        return await agenda.pause(tx, task, now_ms=caller.now_ms)
+        return await task_service.pause(tx, task, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "rests until it is resumed")
 
 
 async def resume_task(tx: Tx, caller: Caller, command: ResumeTask) -> Answer:
     async def change(task: Task) -> Task:
-        return await agenda.resume(tx, task, caller.times, now_ms=caller.now_ms)
+        return await task_service.resume(tx, task, caller.times, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "goes on")
 
 
 async def cancel_task(tx: Tx, caller: Caller, command: CancelTask) -> Answer:
     async def change(task: Task) -> Task:
-        return await agenda.cancel(tx, task, now_ms=caller.now_ms)
+        return await task_service.cancel(tx, task, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "has ended for good")
 
@@ -75,7 +75,7 @@ async def _change(
 async def run_task(tx: Tx, caller: Caller, command: RunTask) -> Answer:
     try:
         task = await _find(tx, caller, command.task_id)
-        turn_id = await agenda.run_now(tx, task, now_ms=caller.now_ms)
+        turn_id = await task_service.run_now(tx, task, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
     return Answer(
@@ -88,18 +88,18 @@ async def list_tasks(tx: Tx, caller: Caller, command: ListTasks) -> Answer:
     """Tell the caller's tasks that are not over; main those of all groups."""
     del command
     found = await tasks.every(tx, None if caller.group.is_main else caller.group.folder)
-    lines = [f"{task.id} ({task.folder}): {when(task)}: {errands.shown(task)}" for task in found]
+    lines = [f"{task.id} ({task.folder}): {when(task)}: {task_turns.shown(task)}" for task in found]
     return Answer(
         text="\n".join(lines) or "There are no tasks.", data={"tasks": [row(task) for task in found]}
     )
 
 
 async def _find(tx: Tx, caller: Caller, task_id: str) -> Task:
-    return await agenda.find(tx, task_id, folder=None if caller.group.is_main else caller.group.folder)
+    return await task_service.find(tx, task_id, folder=None if caller.group.is_main else caller.group.folder)
 
 
-def _wish(command: ScheduleTask | UpdateTask) -> agenda.Wish:
-    return agenda.Wish(
+def _wish(command: ScheduleTask | UpdateTask) -> task_service.Wish:
+    return task_service.Wish(
         prompt=command.prompt,
         kind=command.schedule_type,
         value=command.schedule_value,

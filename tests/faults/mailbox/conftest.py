@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.hostile_post import Post
+from tests.support.hostile_mailbox import Post
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from agent_runner.wire.mailbox import MAX_FILE_BYTES
 from orchestrator.ipc import mailbox
-from orchestrator.ipc.quarantine import MAX_KEPT
-from tests.fakes.hostile_post import (
+from orchestrator.ipc.rejected_files import MAX_KEPT
+from tests.support.hostile_mailbox import (
     GOOD,
     SECRET,
     Plant,

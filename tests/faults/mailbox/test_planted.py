@@ -11,7 +11,7 @@ import pytest
 
 from agent_runner.wire.mailbox import MAX_FILE_BYTES
 from orchestrator.ipc import entries
-from tests.fakes.hostile_post import GOOD, REFUSED, SECRET, Post
+from tests.support.hostile_mailbox import GOOD, REFUSED, SECRET, Post
 
 
 @pytest.mark.parametrize("reason", REFUSED)

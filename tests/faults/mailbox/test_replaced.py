@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import MailboxError
-from tests.fakes.hostile_post import GOOD, SECRET, Plant, Post, fifo, huge, is_root
+from orchestrator.domain.errors import MailboxError
+from tests.support.hostile_mailbox import GOOD, SECRET, Plant, Post, fifo, huge, is_root
 
 
 def test_a_mailbox_replaced_by_a_link_is_an_error_and_nothing_is_followed(post: Post) -> None:

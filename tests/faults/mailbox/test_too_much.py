@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import MailboxError
+from orchestrator.domain.errors import MailboxError
 from orchestrator.ipc import mailbox
 from orchestrator.ipc.mailbox import Batch
-from orchestrator.ipc.quarantine import MAX_KEPT
-from tests.fakes.hostile_post import GOOD, REFUSED, Post
+from orchestrator.ipc.rejected_files import MAX_KEPT
+from tests.support.hostile_mailbox import GOOD, REFUSED, Post
 
 
 def test_a_directory_is_left_alone_whatever_it_holds(post: Post) -> None:

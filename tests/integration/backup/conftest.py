@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.home import Home
+from orchestrator.domain.home import Home
 from orchestrator.store.database import Database
-from tests.fakes.backups import KEY
+from tests.support.backups import KEY
 
 
 @pytest.fixture

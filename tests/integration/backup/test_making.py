@@ -12,11 +12,11 @@ import pytest
 
 from orchestrator.backup import make as backup
 from orchestrator.backup import sparse
-from orchestrator.errors import BackupError, StoreCorrupt
-from orchestrator.home import Home
+from orchestrator.domain.errors import BackupError, StoreCorrupt
+from orchestrator.domain.home import Home
 from orchestrator.store.database import Database
-from tests.fakes.backups import KEY, damage, make, members, names_in, put_back
-from tests.fakes.clock import FakeClock
+from tests.doubles.clock import FakeClock
+from tests.support.backups import KEY, damage, make, members, names_in, put_back
 
 
 def test_a_backup_holds_what_cannot_be_made_anew_and_no_secret(home, tmp_path):

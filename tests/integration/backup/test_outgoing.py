@@ -12,18 +12,18 @@ import pytest
 
 from orchestrator.backup import make as backup
 from orchestrator.backup import outgoing, restore
-from orchestrator.clock import SystemClock
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
-from orchestrator.home import Home
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.domain.home import Home
+from orchestrator.domain.values import Attachment, ChatJid, Folder, OutboxState
 from orchestrator.ipc.outgoing_files import OutgoingFiles
-from orchestrator.models import Attachment, ChatJid, Folder, OutboxState
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import outbox
 from orchestrator.store.database import Database
-from tests.fakes.channel import ScriptedChannel
-from tests.fakes.household import Household
-from tests.fakes.until import until
+from tests.doubles.channel import ScriptedChannel
+from tests.support.household import Household
+from tests.support.until import until
 
 JID = ChatJid("local:family")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import BackupError, HomeError, StoreCorrupt
-from orchestrator.home import Home
+from orchestrator.domain.errors import BackupError, HomeError, StoreCorrupt
+from orchestrator.domain.home import Home
 from orchestrator.store import database
 from orchestrator.store.database import Database
-from tests.fakes.backups import KEY, damage, make, names_in, put_back, tree
+from tests.support.backups import KEY, damage, make, names_in, put_back, tree
 
 
 def test_a_backup_restores_into_a_new_home(home, tmp_path):

@@ -11,9 +11,9 @@ from contextlib import closing
 import pytest
 
 from orchestrator.backup import archive
-from orchestrator.errors import StoreTooNew
-from tests.fakes.backups import make, put_back, tree
-from tests.fakes.spoilt_backups import added, planted, refused, rewritten
+from orchestrator.domain.errors import StoreTooNew
+from tests.support.backups import make, put_back, tree
+from tests.support.spoilt_backups import added, planted, refused, rewritten
 
 
 def test_what_is_planted_would_be_taken_were_it_harmless(home, tmp_path):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.files import Trouble
-from tests.fakes.context_desk import COUNTER
+from tests.support.filled_contexts import COUNTER
 
 
 @pytest.fixture

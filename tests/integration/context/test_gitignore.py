@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.gitignore import keep_out_of_git
 from orchestrator.context.tokens import EstimatingCounter
-from tests.fakes.dialogues import NOW
+from tests.support.dialogues import NOW
 
 ROOT = Path(__file__).resolve().parents[3]
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="no git")

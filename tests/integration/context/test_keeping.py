@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.context import script
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import Spoken
 from orchestrator.context.files import Trouble
 from orchestrator.context.models import Checkpoint, iso
@@ -21,9 +21,9 @@ from orchestrator.context.refusals import PlanRefused
 from orchestrator.context.snapshots import Kept
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.context.window import KEEP_TOKENS, cost
-from orchestrator.registration import FolderRefused
-from tests.fakes.context_desk import COUNTER, FIFTY, converse
-from tests.fakes.dialogues import NOW, answers, asks
+from orchestrator.groups.registration import FolderRefused
+from tests.support.dialogues import NOW, answers, asks
+from tests.support.filled_contexts import COUNTER, FIFTY, converse
 
 
 def test_a_group_that_never_spoke_has_nothing_to_tell_and_nothing_on_the_disk(

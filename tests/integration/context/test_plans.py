@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.refusals import PlanRefused, UnknownPlan, UnknownPlanTask
 from orchestrator.context.workflow import Status
-from tests.fakes.context_desk import converse
-from tests.fakes.dialogues import NOW
+from tests.support.dialogues import NOW
+from tests.support.filled_contexts import converse
 
 
 def test_a_plan_that_is_made_is_in_hand_and_made_once(desk: ContextManager):

@@ -6,14 +6,14 @@ import base64
 from pathlib import Path
 from urllib.parse import quote
 
+from orchestrator.base.redaction import Redactor
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.copies import Copies
-from orchestrator.context.desk import ContextManager
 from orchestrator.context.dialogue import Spoken
 from orchestrator.context.models import Checkpoint
-from orchestrator.credentials.known import forms_of
-from orchestrator.redaction import Redactor
-from tests.fakes.context_desk import CANARY, COUNTER, SECRETS, kept_files
-from tests.fakes.dialogues import MINUTE, NOW, answers, asks
+from orchestrator.proxies.model.secret_values import forms_of
+from tests.support.dialogues import MINUTE, NOW, answers, asks
+from tests.support.filled_contexts import CANARY, COUNTER, SECRETS, kept_files
 
 
 def test_c_21_canary_secrets_are_in_no_file(desk: ContextManager):

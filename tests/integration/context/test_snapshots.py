@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.context.desk import ContextManager
+from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.refusals import SnapshotDamaged, UnknownSnapshot
-from tests.fakes.context_desk import converse
-from tests.fakes.dialogues import MINUTE, NOW
+from tests.support.dialogues import MINUTE, NOW
+from tests.support.filled_contexts import converse
 
 
 def test_c_22_a_snapshot_is_taken_only_of_what_changed(desk: ContextManager):

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from agent_runner.wire.order import TurnOrder
-from orchestrator import boards, config, group_files
-from orchestrator.boards import Boards
-from orchestrator.models import RunId
+from orchestrator.dashboard import feature
+from orchestrator.dashboard.feature import Boards
+from orchestrator.domain import settings
+from orchestrator.domain.values import RunId
+from orchestrator.groups import memory_templates
 from orchestrator.store import dashboard_rounds, groups, turns
-from tests.fakes.dashboard_house import FOLDER, DashboardHouse, blog
-from tests.fakes.household import SEOUL, Household
+from tests.support.dashboard_harness import FOLDER, DashboardHouse, blog
+from tests.support.household import SEOUL, Household
 
 
 async def told(home: DashboardHouse, root: Path) -> TurnOrder:
@@ -21,7 +23,7 @@ async def told(home: DashboardHouse, root: Path) -> TurnOrder:
     house = home.house
     made = Boards(
         house.database,
-        config.load(root, {}),
+        settings.load(root, {}),
         clock=house.clock,
         hints=house.hints,
         bus=house.bus,
@@ -55,9 +57,9 @@ async def test_a_groups_own_file_tells_the_model_its_part(home: DashboardHouse, 
 async def test_a_disk_that_does_not_give_it_keeps_the_store_from_nobody(
     home: DashboardHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boards, "OWN_PART_SECONDS", 0.05)
+    monkeypatch.setattr(feature, "OWN_PART_SECONDS", 0.05)
     released = threading.Event()
-    monkeypatch.setattr(group_files, "own_text", lambda *_: released.wait())
+    monkeypatch.setattr(memory_templates, "own_text", lambda *_: released.wait())
     try:
         order = await told(home, tmp_path)
     finally:

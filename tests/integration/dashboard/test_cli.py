@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import registration
+from orchestrator.groups import registration
 from orchestrator.store.database import Database
-from tests.fakes.andy_process import AndyProcess
+from tests.processes.andy import AndyProcess
 
 TASK = {
     "id": "task_001",

@@ -10,17 +10,17 @@ from zoneinfo import ZoneInfo
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.dashboard.delivery.deliveries import MAX_ATTEMPTS
-from orchestrator.dashboard.models import Actor, NotificationType, Priority, Status
+from orchestrator.base.event_bus import Bus
+from orchestrator.dashboard.delivery.decision import MAX_ATTEMPTS
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.errors import ChannelDown, ChannelRefused
-from orchestrator.event_recall import recall_events
-from orchestrator.events import Bus
-from orchestrator.interfaces import Feature
+from orchestrator.domain.dashboard import Actor, NotificationType, Priority, Status
+from orchestrator.domain.errors import ChannelDown, ChannelRefused
+from orchestrator.domain.protocols import Feature
+from orchestrator.reports.event_history import recall_events
 from orchestrator.store import notification_history
 from orchestrator.store.database import Database
-from tests.fakes.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
-from tests.fakes.notified import NotifiedHouse
+from tests.support.dashboards import FOLDER, HOUR, MINUTE, a_notification, a_question, a_task, at
+from tests.support.notification_harness import NotifiedHouse
 
 JID = "local:family"
 REMINDER = {"type": NotificationType.REMINDER, "priority": Priority.MEDIUM, "created_by": Actor.MAIN_AGENT}
@@ -219,7 +219,7 @@ async def test_at_25_what_was_sent_and_not_marked_goes_out_under_the_same_id(hou
 
 
 def _shown(waiting):
-    from tests.fakes.channel import Shown
+    from tests.doubles.channel import Shown
 
     return Shown(waiting.chat_jid, waiting.text, waiting.message_id)
 

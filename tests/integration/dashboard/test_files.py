@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.dashboard.files import export
 from orchestrator.dashboard.files.exporter import Exporter
-from orchestrator.dashboard.models import (
+from orchestrator.domain.dashboard import (
     Actor,
     Category,
     Deadline,
@@ -21,10 +21,10 @@ from orchestrator.dashboard.models import (
     Project,
     Status,
 )
-from orchestrator.errors import ImportRefused
-from orchestrator.models import Folder
+from orchestrator.domain.errors import ImportRefused
+from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_knowledge, dashboards
-from tests.fakes.dashboard_house import (
+from tests.support.dashboard_harness import (
     DAY_MS,
     FEB_9_0830,
     FEB_9_1800,
@@ -35,8 +35,8 @@ from tests.fakes.dashboard_house import (
     at,
     blog,
 )
-from tests.fakes.household import SEOUL, Household
-from tests.fakes.until import until
+from tests.support.household import SEOUL, Household
+from tests.support.until import until
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from agent_runner.workspace import Workspace
-from orchestrator.dashboard.words import wording
-from tests.fakes.household import Household
+from orchestrator.dashboard.words import rule_texts
 from tests.fakes.offline_chat import Chat, talking
+from tests.support.household import Household
 
 
 @pytest.fixture
@@ -125,5 +125,8 @@ async def test_the_day_in_the_documentation_is_what_is_said(chat: Chat, who: str
 
 async def test_the_alert_in_the_documentation_is_what_the_rules_say() -> None:
     page = PAGE.read_text()
-    for words, title, pct in ((wording.ENGLISH, "write the blog", 0), (wording.KOREAN, "블로그 쓰기", 0)):
+    for words, title, pct in (
+        (rule_texts.ENGLISH, "write the blog", 0),
+        (rule_texts.KOREAN, "블로그 쓰기", 0),
+    ):
         assert f"Andy │ {words.deadline.format(title=title, when='2026-02-10', pct=pct)}\n" in page

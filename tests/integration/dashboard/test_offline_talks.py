@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agent_runner.workspace import Workspace
-from orchestrator.dashboard.models import QuestionType
-from tests.fakes.dashboard_house import DAY_MS, FEB_9_0830, HOUR_MS, a_question, blog
-from tests.fakes.household import Household
+from orchestrator.domain.dashboard import QuestionType
 from tests.fakes.offline_chat import Chat, talking
+from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, HOUR_MS, a_question, blog
+from tests.support.household import Household
 
 TALKS = {
     "milk, eggs and bread are three things": """

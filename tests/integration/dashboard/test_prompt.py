@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.dashboard.views.brief import brief
+from orchestrator.domain.values import Turn
 from orchestrator.inbound import prompt
-from orchestrator.models import Turn
 from orchestrator.store import groups
-from tests.fakes.dashboard_house import FOLDER, DashboardHouse, blog
-from tests.fakes.household import SEOUL, Household
+from tests.support.dashboard_harness import FOLDER, DashboardHouse, blog
+from tests.support.household import SEOUL, Household
 
 
 async def prompt_of(home: DashboardHouse, turn: Turn) -> str:

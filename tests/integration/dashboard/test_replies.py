@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.dashboard.delivery import at_once
-from orchestrator.dashboard.models import Actor, Hand, Priority
+from orchestrator.dashboard.delivery import instant_replies
+from orchestrator.domain.dashboard import Actor, Hand, Priority
+from orchestrator.domain.values import MessageId, Quote, TurnState
 from orchestrator.inbound.intake import Intake
-from orchestrator.models import MessageId, Quote, TurnState
-from tests.fakes.dashboards import a_notification, a_question, a_task, at
-from tests.fakes.household import a_message
-from tests.fakes.upkept import UpkeptHouse
+from tests.support.dashboards import a_notification, a_question, a_task, at
+from tests.support.household import a_message
+from tests.support.worker_harness import UpkeptHouse
 
 
 class Replied(UpkeptHouse):
@@ -22,7 +22,9 @@ class Replied(UpkeptHouse):
 
         async def do(tx, group, text, quote, *, is_asked):
             hand = Hand(actor=Actor.USER, now_ms=house.clock.now_ms(), is_person=True)
-            return await at_once.answer(self.desk.work(tx, group, hand), text, quote, is_asked=is_asked)
+            return await instant_replies.answer(
+                self.desk.work(tx, group, hand), text, quote, is_asked=is_asked
+            )
 
         self.intake = Intake(
             house.database, clock=house.clock, name="Andy", hints=house.hints, bus=house.bus, at_once=do

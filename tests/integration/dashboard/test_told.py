@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.models import Outgoing
+from orchestrator.domain.values import Outgoing
 from orchestrator.store import outbox
 from orchestrator.store.database import Tx
-from tests.fakes.dashboard_house import DashboardHouse, a_question, alert, blog
-from tests.fakes.household import Household
-from tests.fakes.notified import NotifiedHouse
+from tests.support.dashboard_harness import DashboardHouse, a_question, alert, blog
+from tests.support.household import Household
+from tests.support.notification_harness import NotifiedHouse
 
 
 class Told:

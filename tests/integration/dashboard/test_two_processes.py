@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from orchestrator.dashboard.desk import Desk
-from orchestrator.models import TurnKind
+from orchestrator.dashboard.service import Desk
+from orchestrator.domain.values import TurnKind
 from orchestrator.store import dashboard_tasks
 from orchestrator.store.database import Database
-from tests.fakes.clock import FakeClock
-from tests.fakes.dashboard_house import FOLDER, DashboardHouse, blog
-from tests.fakes.household import Household
+from tests.doubles.clock import FakeClock
+from tests.support.dashboard_harness import FOLDER, DashboardHouse, blog
+from tests.support.household import Household
 
 ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 20
@@ -22,10 +22,10 @@ OTHER = """
 import asyncio, json, sys
 from pathlib import Path
 from zoneinfo import ZoneInfo
-from orchestrator.clock import SystemClock
-from orchestrator.dashboard.desk import Desk
-from orchestrator.events import Bus
-from orchestrator.hints import Hints
+from orchestrator.base.clock import SystemClock
+from orchestrator.dashboard.service import Desk
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
 from orchestrator.store.database import Database
 
 async def main():

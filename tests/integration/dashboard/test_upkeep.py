@@ -7,11 +7,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestrator.dashboard.models import Actor, NotificationType, Priority, QuestionType, Status
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.dashboard.upkeep import worker
+from orchestrator.dashboard.worker import prompt
+from orchestrator.domain.dashboard import Actor, NotificationType, Priority, QuestionType, Status
 from orchestrator.store import dashboards
-from tests.fakes.dashboards import (
+from tests.support.dashboards import (
     FOLDER,
     HOUR,
     MINUTE,
@@ -22,7 +22,7 @@ from tests.fakes.dashboards import (
     at,
     delivered,
 )
-from tests.fakes.upkept import BEAT_SECONDS, UpkeptHouse
+from tests.support.worker_harness import BEAT_SECONDS, UpkeptHouse
 
 
 @pytest.fixture
@@ -639,13 +639,13 @@ async def test_cycles_of_long_ago_are_forgotten(judged):
 
 
 def test_at_38_without_a_file_of_the_group_the_worker_has_the_built_in_part():
-    text = worker.instructions(None, Hours(zone=SEOUL), cap=3)
+    text = prompt.instructions(None, Hours(zone=SEOUL), cap=3)
     assert "SILENT" in text
     assert "no progress told for 72 hours" in text
     assert "blocker_check 48 h" in text
     assert "{" not in text
-    assert worker.instructions("  \n", Hours(zone=SEOUL), cap=3) == text
+    assert prompt.instructions("  \n", Hours(zone=SEOUL), cap=3) == text
 
 
 def test_at_38_a_group_may_say_itself_what_the_worker_does():
-    assert worker.instructions("Only tidy up. {}", Hours(zone=SEOUL), cap=3) == "Only tidy up. {}"
+    assert prompt.instructions("Only tidy up. {}", Hours(zone=SEOUL), cap=3) == "Only tidy up. {}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.loop_house import MINUTE, LoopHouse, at
+from tests.support.loop_harness import MINUTE, LoopHouse, at
 
 
 @pytest.fixture

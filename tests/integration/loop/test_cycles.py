@@ -7,12 +7,12 @@ import math
 import threading
 
 from agent_runner.wire import wakes as wire_wakes
+from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.loop import policy, runtime
-from orchestrator.models import Folder, TurnKind
 from orchestrator.store import database as databases
-from orchestrator.store import events, wakes
+from orchestrator.store import events, wake_requests
 from orchestrator.store.database import Database
-from tests.fakes.loop_house import HOUR, MINUTE, SILENT, at
+from tests.support.loop_harness import HOUR, MINUTE, SILENT, at
 
 PATIENT_MS = 120_000
 """SQLite lets who waits for its lock in as it happens: of fifty, one may wait for all the others."""
@@ -81,7 +81,7 @@ async def test_bt_19_fifty_threads_that_want_a_cycle_get_few(due, database_path,
         await asyncio.to_thread(barrier.wait)
         for round_ in range(3):
             async with database.transaction() as tx:
-                await wakes.add(
+                await wake_requests.add(
                     tx,
                     Folder("family"),
                     kind="alert",
@@ -221,7 +221,7 @@ async def test_a_task_is_a_cycle_of_its_own_and_drops_no_other_trigger(idle):
 
 
 async def test_a_cycle_that_never_begins_is_not_tried_in_a_burst(due):
-    from orchestrator.models import TurnState
+    from orchestrator.domain.values import TurnState
     from orchestrator.store import turns
 
     for expected in ("10:00:00", "10:05:00"):

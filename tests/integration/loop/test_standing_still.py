@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.errors import BadRequest
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import TurnKind
 from orchestrator.loop import runtime
-from orchestrator.loop.desk import LoopOff
-from orchestrator.models import TurnKind
+from orchestrator.loop.service import LoopOff
 from orchestrator.store.loops import Status
-from tests.fakes.loop_house import MINUTE, at
+from tests.support.loop_harness import MINUTE, at
 
 
 async def test_bt_10_a_cycle_that_came_to_nothing_keeps_no_old_wish(due):
@@ -133,7 +133,7 @@ async def test_a_clock_that_jumps_makes_no_burst(due):
 
 
 async def test_a_group_that_is_gone_is_left_alone(due):
-    from orchestrator import registration
+    from orchestrator.groups import registration
 
     async with due.house.database.transaction() as tx:
         await registration.unregister(tx, "family", now_ms=due.house.clock.now_ms())

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
+from orchestrator.domain.values import TurnKind
 from orchestrator.loop import runtime
-from orchestrator.models import TurnKind
-from tests.fakes.loop_house import HOUR, MINUTE, SILENT, at
+from tests.support.loop_harness import HOUR, MINUTE, SILENT, at
 
 
 async def test_bt_01_a_message_wakes_a_sleeping_loop_at_once(idle):

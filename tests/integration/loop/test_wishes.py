@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from agent_runner.wire.frames import Result, TurnEnd
-from orchestrator.loop import desk
-from orchestrator.loop.desk import BadWake, LoopOff
-from orchestrator.models import Folder
+from orchestrator.domain.values import Folder
+from orchestrator.loop import service
+from orchestrator.loop.service import BadWake, LoopOff
 from orchestrator.store import groups
-from tests.fakes.loop_house import HOUR, MINUTE, SILENT, TAIPEI, LoopHouse, at
+from tests.support.loop_harness import HOUR, MINUTE, SILENT, TAIPEI, LoopHouse, at
 
 
 async def test_bt_05_a_tag_sets_the_next_wake_and_nobody_sees_it(due):
@@ -210,10 +210,10 @@ async def test_bt_21_the_eleventh_now_in_a_row_is_the_base(due):
     assert (await due.events("schedule"))[-1]["bounded"]
 
 
-async def set_wake(house: LoopHouse, text: str, reason: str = "") -> desk.SetWake:
+async def set_wake(house: LoopHouse, text: str, reason: str = "") -> service.SetWake:
     async with house.house.database.transaction() as tx:
         group = await groups.known(tx, "family")
-        return await desk.set_next_wake(
+        return await service.set_next_wake(
             tx, group, text, reason, now_ms=house.house.clock.now_ms(), zone_of=lambda _: TAIPEI
         )
 

@@ -16,13 +16,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_runner.ans.accumulator import Accumulator
-from agent_runner.ans.clean import one_line, visible, without_tags
+from agent_runner.ans.escaping import one_line, visible, without_tags
 from agent_runner.ans.event import Event, Level
 from agent_runner.ans.formatter import MAX_CELL_CHARS, MAX_LINE_CHARS, Formatter
-from agent_runner.ans.injection import CLOSE, OPEN, compose
 from agent_runner.ans.notification import Entry, Notification
-from agent_runner.ans.shelf import Shelves
+from agent_runner.ans.renderer import CLOSE, OPEN, compose
 from agent_runner.ans.subscriber import parse_subscriber
+from agent_runner.ans.subscriber_store import Shelves
 
 SHELF = Shelves(None).read()
 SUBSCRIBER = parse_subscriber(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runner.ans.event import Event
-from agent_runner.ans.injection import CLOSE, MAX_CHARS, MAX_NOTICES, OPEN, Injection, compose
 from agent_runner.ans.notification import Entry, Notification
+from agent_runner.ans.renderer import CLOSE, MAX_CHARS, MAX_NOTICES, OPEN, Injection, compose
 from agent_runner.ans.subscriber import parse_subscriber
 
 SUBSCRIBER = parse_subscriber(

@@ -16,7 +16,7 @@ from agent_runner.ans.budgets import Budgets
 from agent_runner.ans.checkpoints import Checkpoints
 from agent_runner.ans.context_use import ContextUse, threshold
 from agent_runner.ans.event import Happening
-from agent_runner.ans.loops import Loops, pattern_of
+from agent_runner.ans.repeat_detector import Loops, pattern_of
 from agent_runner.ans.staleness import FileMarks
 
 

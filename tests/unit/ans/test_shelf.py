@@ -12,7 +12,7 @@ import pytest
 from agent_runner.ans.accumulator import Accumulator
 from agent_runner.ans.event import Event
 from agent_runner.ans.formatter import Formatter
-from agent_runner.ans.shelf import MAX_FILE_BYTES, MAX_OWN, Shelf, Shelves
+from agent_runner.ans.subscriber_store import MAX_FILE_BYTES, MAX_OWN, Shelf, Shelves
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.ans import shelf
+from agent_runner.ans import subscriber_store
 from agent_runner.ans.event import Event, Level
 from agent_runner.ans.subscriber import BadSubscriber, parse_subscriber
 
-SHIPPED = sorted((shelf.SHIPPED / "subscribers").glob("*.toml"))
+SHIPPED = sorted((subscriber_store.SHIPPED / "subscribers").glob("*.toml"))
 LEAST = """
 [subscriber]
 id = "least"
@@ -150,7 +150,7 @@ def test_a_dedupe_key_is_made_of_type_payload_and_words_and_begins_with_the_subs
 def test_the_shipped_ones_are_all_good_and_each_has_its_template():
     """B.4."""
     subscribers = [parse_subscriber(path.read_text(encoding="utf-8")) for path in SHIPPED]
-    templates = {path.name for path in (shelf.SHIPPED / "templates").glob("*.j2")}
+    templates = {path.name for path in (subscriber_store.SHIPPED / "templates").glob("*.j2")}
 
     assert [each.id for each in subscribers] == [path.stem for path in SHIPPED]
     assert all(each.about.description for each in subscribers)
@@ -173,7 +173,7 @@ SPECIFIED = {
 @pytest.mark.parametrize("name", SPECIFIED)
 def test_the_shipped_ones_are_as_specified(name):
     """B.4. What runs out while a turn goes on says itself that it cannot wait for the next."""
-    path = shelf.SHIPPED / "subscribers" / f"{name}.toml"
+    path = subscriber_store.SHIPPED / "subscribers" / f"{name}.toml"
     each = parse_subscriber(path.read_text(encoding="utf-8"))
 
     assert (
@@ -203,9 +203,9 @@ def test_the_host_and_others_are_heard_too():
 def test_the_package_takes_the_files_with_it():
     """The wheel and the image have what the tree has."""
     project = Path(__file__).resolve().parents[3]
-    from orchestrator.container.image_context import source_files
+    from orchestrator.containers.image.context import source_files
 
     shipped = source_files(project)
     for folder, pattern in (("subscribers", "*.toml"), ("templates", "*.j2")):
-        for path in (shelf.SHIPPED / folder).glob(pattern):
+        for path in (subscriber_store.SHIPPED / folder).glob(pattern):
             assert path.relative_to(project).as_posix() in shipped

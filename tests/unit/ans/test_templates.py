@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent_runner.ans import shelf
+from agent_runner.ans import subscriber_store
 from agent_runner.ans.budgets import Budgets
 from agent_runner.ans.checkpoints import Checkpoints
-from agent_runner.ans.collector import unclaimed
 from agent_runner.ans.context_use import ContextUse
 from agent_runner.ans.event import Event, Happening, Level
 from agent_runner.ans.formatter import Formatter
-from agent_runner.ans.loops import Loops
 from agent_runner.ans.notification import Entry, Notification
-from agent_runner.ans.shelf import Shelves
+from agent_runner.ans.registry import unclaimed
+from agent_runner.ans.repeat_detector import Loops
 from agent_runner.ans.subscriber import Subscriber, parse_subscriber
+from agent_runner.ans.subscriber_store import Shelves
 
 SHELF = Shelves(None).read()
 NOW = datetime(2026, 11, 22, 9, 5, 7, tzinfo=UTC)
@@ -323,5 +323,5 @@ def test_a_shipped_template_that_nobody_names_does_not_lie_about():
     used = {each.output.template for each in SHELF.subscribers}
     used |= {template for template, _, _ in OF_OWN_SUBSCRIBERS.values()}
 
-    assert {path.name for path in (shelf.SHIPPED / "templates").glob("*.j2")} == used
+    assert {path.name for path in (subscriber_store.SHIPPED / "templates").glob("*.j2")} == used
     assert unclaimed().output.template not in used

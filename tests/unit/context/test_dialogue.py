@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from orchestrator.context.dialogue import Registered, Spoken, closed, registered
 from orchestrator.context.models import MAX_SEEN, Context, Message, Seen, bootstrap, ms_of
 from orchestrator.context.tokens import EncodingCounter
-from tests.fakes.dialogues import NOW, answers, asks
+from tests.support.dialogues import NOW, answers, asks
 
 COUNTER = EncodingCounter()
 EMPTY = bootstrap(NOW)

@@ -16,7 +16,7 @@ from orchestrator.context.models import Context, Memory, Message
 from orchestrator.context.tokens import EncodingCounter, ScaledCounter
 from orchestrator.context.window import KEEP_TOKENS, trimmed
 from orchestrator.context.workflow import Plan, Status, Task, Workflow, bootstrap
-from tests.fakes.dialogues import MINUTE, NOW, answer, context, question
+from tests.support.dialogues import MINUTE, NOW, answer, context, question
 
 GOLDEN = Path(__file__).parent / "golden"
 COUNTER = EncodingCounter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.context import memory
 from orchestrator.context.models import Checkpoint, Context, Conversation, Memory, Sdk
 from orchestrator.context.workflow import Plan, Task, Workflow
-from tests.fakes.dialogues import NOW, context, question
+from tests.support.dialogues import NOW, context, question
 
 
 def decided(*texts: str) -> tuple[str, ...]:

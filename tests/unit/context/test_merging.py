@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from orchestrator.context import memory
 from orchestrator.context.merging import merged
 from orchestrator.context.models import Checkpoint, Context, Conversation, Memory, Sdk, Seen, Stats
-from tests.fakes.dialogues import answer, context, question
+from tests.support.dialogues import answer, context, question
 
 
 def saying(*turns: int, seen: tuple[str, ...] = (), summary: str = "") -> Context:

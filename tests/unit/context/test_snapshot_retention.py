@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.context.snapshots import DAY_MS, Snapshot, doomed, name_of, parsed_name
-from tests.fakes.dialogues import MINUTE, NOW
+from tests.support.dialogues import MINUTE, NOW
 
 
 def taken(at_ms: int, *, is_pinned: bool = False) -> Snapshot:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.context import script
 from orchestrator.context.models import Message
 from orchestrator.context.summary import ExtractiveSummariser, merged, split
-from tests.fakes.dialogues import answer, question
+from tests.support.dialogues import answer, question
 
 FOLD = ExtractiveSummariser().fold
 ENGLISH = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.context.models import Message, iso
 from orchestrator.context.tokens import EncodingCounter, EstimatingCounter
 from orchestrator.context.window import KEEP_TOKENS, OVERHEAD, cost, cut_middle, in_order, trimmed
-from tests.fakes.dialogues import NOW, answer, question
+from tests.support.dialogues import NOW, answer, question
 
 COUNTER = EncodingCounter()
 FIFTY = (

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.context import workflow
 from orchestrator.context.refusals import PlanRefused, UnknownPlan, UnknownPlanTask
 from orchestrator.context.workflow import MAX_PLANS, MAX_TASKS, Plan, Status, Task, Workflow, bootstrap
-from tests.fakes.dialogues import NOW
+from tests.support.dialogues import NOW
 
 EMPTY = bootstrap("Home", NOW)
 AT = "2026-11-22T09:30:00.000Z"

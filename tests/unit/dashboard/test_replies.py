@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.dashboard.delivery import replies
-from orchestrator.dashboard.delivery.replies import Done, Later
+from orchestrator.dashboard.delivery import reply_parser
+from orchestrator.dashboard.delivery.reply_parser import Done, Later
 
 HOUR, MINUTE = 3_600_000, 60_000
 
@@ -29,7 +29,7 @@ HOUR, MINUTE = 3_600_000, 60_000
     ],
 )
 def test_what_is_done_is_said_in_few_words(text):
-    assert replies.read(text) == Done()
+    assert reply_parser.read(text) == Done()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_done_is_said_in_few_words(text):
     ],
 )
 def test_what_is_put_off_is_said_in_few_words(text, wanted):
-    assert replies.read(text) == wanted
+    assert reply_parser.read(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_is_put_off_is_said_in_few_words(text, wanted):
     ],
 )
 def test_what_takes_more_to_understand_is_left_to_an_agent(text):
-    assert replies.read(text) is None
+    assert reply_parser.read(text) is None
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_what_takes_more_to_understand_is_left_to_an_agent(text):
     ],
 )
 def test_answers_are_read_by_their_numbers(text, wanted):
-    assert replies.answers(text, count=3) == wanted
+    assert reply_parser.answers(text, count=3) == wanted
 
 
 @pytest.mark.parametrize("text", ["hello", "hello\n1. yes", "4. yes", "1. yes\n1. no", "0. yes", "1.", ""])
 def test_what_does_not_answer_all_through_is_no_answer(text):
-    assert replies.answers(text, count=3) is None
+    assert reply_parser.answers(text, count=3) is None

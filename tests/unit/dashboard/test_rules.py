@@ -6,15 +6,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator.dashboard.models import (
-    Actor,
-    Intent,
-    NotificationStatus,
-    NotificationType,
-    Priority,
-    QuestionType,
-    Status,
-)
 from orchestrator.dashboard.rules import asking
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import (
@@ -27,7 +18,16 @@ from orchestrator.dashboard.rules.steps import (
     Plan,
     Withdraw,
 )
-from tests.fakes.dashboards import (
+from orchestrator.domain.dashboard import (
+    Actor,
+    Intent,
+    NotificationStatus,
+    NotificationType,
+    Priority,
+    QuestionType,
+    Status,
+)
+from tests.support.dashboards import (
     DAY,
     HOUR,
     MINUTE,
@@ -333,7 +333,7 @@ def the_question(*, pct: int, elapsed: int, total: int, silent: int = 0) -> tupl
     """What is asked of a task made at T0 whose deadline is `total` later, when `elapsed` have passed."""
     moment = f"{(T0 + total) // 1000}"
     task = a_task(pct=pct, created_ms=T0, last_update_ms=T0 + elapsed - silent)
-    from orchestrator.dashboard.models import Deadline
+    from orchestrator.domain.dashboard import Deadline
 
     task = _with(task, deadline=Deadline(at_ms=T0 + total, text=moment) if total else None)
     wanted = asking.choose(task, HOURS, now_ms=T0 + elapsed)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.dashboard.models import (
+from orchestrator.dashboard.views import summary
+from orchestrator.domain.dashboard import (
     Dashboard,
     Deadline,
     NotificationType,
@@ -18,9 +19,8 @@ from orchestrator.dashboard.models import (
     Status,
     Task,
 )
-from orchestrator.dashboard.views import summary
-from tests.fakes.dashboard_house import DAY_MS, FEB_9_0830, FOLDER, HOUR_MS, a_question, alert, at, blog
-from tests.fakes.household import SEOUL
+from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, FOLDER, HOUR_MS, a_question, alert, at, blog
+from tests.support.household import SEOUL
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -13,7 +13,7 @@ from agent_runner.wire import times
 from agent_runner.wire.times import Language, Refusal
 from orchestrator.dashboard.results import Refused
 from orchestrator.dashboard.words import when
-from orchestrator.errors import BadTime
+from orchestrator.domain.errors import BadTime
 from orchestrator.loop.intervals import read_clock, read_interval
 from orchestrator.scheduler.when import point_ms
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.dashboard_house import DashboardHouse
-from tests.fakes.household import Household
+from tests.support.dashboard_harness import DashboardHouse
+from tests.support.household import Household
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.dashboard.models import Actor, NotificationStatus
-from orchestrator.models import TurnKind
-from tests.fakes.dashboard_house import (
+from orchestrator.domain.dashboard import Actor, NotificationStatus
+from orchestrator.domain.values import TurnKind
+from tests.support.dashboard_harness import (
     FEB_9_0830,
     FEB_9_0900,
     FEB_9_1200,

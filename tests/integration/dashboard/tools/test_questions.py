@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.dashboard.models import NotificationStatus, Status
 from orchestrator.dashboard.services.work import Limits
-from tests.fakes.dashboard_house import (
+from orchestrator.domain.dashboard import NotificationStatus, Status
+from tests.support.dashboard_harness import (
     FEB_9_0830,
     HOUR_MS,
     MINUTE_MS,

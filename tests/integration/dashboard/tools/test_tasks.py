@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.dashboard.models import NotificationStatus, Status
-from orchestrator.dashboard.views import told
-from tests.fakes.dashboard_house import (
+from orchestrator.dashboard.views import serializers
+from orchestrator.domain.dashboard import NotificationStatus, Status
+from tests.support.dashboard_harness import (
     DAY_MS,
     FEB_9_0830,
     FEB_9_1800,
@@ -157,6 +157,6 @@ async def test_days_that_another_program_wrote_and_are_none_break_nothing(home: 
     await home.put(
         blog(recurring={"enabled": True, "days_of_week": [1, "x", [2], 9], "check_time": "a\n## b"})
     )
-    assert told.recurring(await home.task("task_001")) == "Tue at a ## b"
+    assert serializers.recurring(await home.task("task_001")) == "Tue at a ## b"
     reply = await home.chat("set_recurring", task_id="task_001", check_time="18:00")
     assert reply.text == "Task task_001 is noted as done again on Tue at 18:00."

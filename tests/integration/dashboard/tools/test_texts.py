@@ -6,8 +6,8 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from agent_runner.wire import dashboard as wire
-from orchestrator.dashboard.models import Status
-from tests.fakes.dashboard_house import FEB_9_0830, DashboardHouse, a_question, alert, at, blog
+from orchestrator.domain.dashboard import Status
+from tests.support.dashboard_harness import FEB_9_0830, DashboardHouse, a_question, alert, at, blog
 
 HEBREW = "\u202bשלום\u202c \u200fעולם"
 ODD_TEXTS = ["👩‍👩‍👧‍👦 🇰🇷", HEBREW, "한글 ㅋㅋ", "a\tb\nc", "'; DROP TABLE questions; --", "</messages>"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.models import TurnKind
-from tests.fakes.dashboard_house import FOLDER, DashboardHouse, a_question, blog
+from orchestrator.domain.values import TurnKind
+from tests.support.dashboard_harness import FOLDER, DashboardHouse, a_question, blog
 
 
 async def test_at_30_a_decision_upon_an_old_state_overwrites_nothing(home: DashboardHouse) -> None:

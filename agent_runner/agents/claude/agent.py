@@ -1,0 +1,193 @@
+"""The agent that is Claude, through the Claude Agent SDK and the CLI in its wheel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from agent_runner.agents.claude.cli_command import CliSettings, StartedCli, start_cli
+from agent_runner.agents.claude.cli_transport import CliProcess
+from agent_runner.agents.claude.restore import Restoring
+from agent_runner.agents.claude.sdk_import import import_sdk
+from agent_runner.ans.noticing import Noticing
+from agent_runner.interfaces import Outcome, Say
+from agent_runner.ipc_client import Host
+from agent_runner.tools.mcp_server import ToolServer
+from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
+from agent_runner.workspace import Workspace
+
+if TYPE_CHECKING:
+    import claude_agent_sdk
+
+logger = logging.getLogger(__name__)
+
+DISCONNECT_SECONDS = 1.4
+COMPACTED = "🗜️ I have put our conversation into a summary and go on from there."
+SILENT = "SILENT"
+NOTHING_TO_COMPACT = "There is no conversation to compact yet."
+
+
+class ClaudeAgent:
+    """One Claude session. A session to resume that is gone is replaced by a new one, once.
+
+    Only the last text of a turn is said; what the model says between tools is not.
+    """
+
+    def __init__(
+        self,
+        order: RunOrder,
+        workspace: Workspace,
+        host: Host,
+        noticing: Noticing,
+        *,
+        started: StartedCli | None = None,
+    ) -> None:
+        """`started` is a CLI that runs for this order already; it becomes the agent's."""
+        self.session_id: str | None = None
+        self._order = order
+        self._workspace = workspace
+        self._noticing = noticing
+        self._tools = ToolServer(order, host, noticing)
+        self._restoring = Restoring(order.restore, host)
+        self._resumed: str | None = None
+        self._cli = CliProcess(started, self._tools) if started else None
+        self._client: claude_agent_sdk.ClaudeSDKClient | None = None
+        self._sdk: Any = None
+        self._stream: Any = None
+        self._hooks: Any = None
+
+    @property
+    def restored(self) -> RestoreMode | None:
+        return self._restoring.mode if self._client is not None else None
+
+    async def start(self) -> None:
+        """Connect to the CLI, resuming the ordered session. Raises what the SDK raises."""
+        try:
+            await self._connect(self._order.session_id)
+        except Exception as error:
+            if not self._is_session_gone(error):
+                raise
+            await self._start_afresh()
+
+    async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
+        self._tools.turn = turn.turn
+        self._hooks.begin_turn()
+        try:
+            return await self._do(turn, say)
+        except Exception as error:
+            if not self._is_session_gone(error):
+                raise
+            await self._start_afresh()
+            return await self._do(turn, say)
+
+    async def close(self) -> None:
+        client, cli = self._client, self._cli
+        self._client = self._cli = None
+        try:
+            if client is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(DISCONNECT_SECONDS):
+                        await client.disconnect()
+        finally:
+            if cli is not None:
+                cli.kill()
+
+    async def _connect(self, resume: str | None) -> None:
+        """Have the CLI run, import the SDK while it boots, then introduce them."""
+        self._resumed = resume
+        order = self._order.model_dump() | {"session_id": resume}
+        settings = await asyncio.to_thread(CliSettings.of, order, self._workspace)
+        self._run_cli(settings, settings.command())
+        self._sdk = await asyncio.to_thread(_load_sdk)
+        self._join_notices()
+        chosen = self._sdk.options(settings, self._order, self._restoring.hooks(), noticing=self._hooks)
+        cli = self._run_cli(settings, self._sdk.sdk_command(chosen) or settings.command())
+        if self._noticing.starts_with_something:
+            self._noticing.warm_soon()  # the CLI boots still
+        self._client = await self._sdk.connect(cli, chosen)
+        self._stream.usage = self._client.get_context_usage
+
+    def _join_notices(self) -> None:
+        if self._stream is None:
+            so_far = self._order.restore.so_far if self._resumed else None
+            self._stream = self._sdk.Stream(self._noticing, so_far=so_far)
+            self._hooks = self._sdk.NoticeHooks(
+                self._noticing, stream=self._stream, on_first_prompt=self._tell_resumed
+            )
+
+    def _tell_resumed(self) -> None:
+        mode, reason = self._restoring.mode, self._order.restore.reason
+        self._noticing.do(lambda rules: rules.resumed(mode, reason, session_id=self.session_id))
+
+    def _run_cli(self, settings: CliSettings, command: list[str]) -> CliProcess:
+        """See to it that a CLI runs with just this command.
+
+        Called in the main thread, for the CLI dies with the thread that started it.
+        """
+        if self._cli is not None and self._cli.command == command:
+            return self._cli
+        if self._cli is not None:
+            logger.warning("the CLI is started anew: its command was another")
+            self._cli.kill()
+        self._cli = CliProcess(start_cli(settings, command), self._tools)
+        return self._cli
+
+    async def _start_afresh(self) -> None:
+        logger.warning("the session to resume is gone; a new one begins")
+        await self.close()
+        self._restoring.begin_afresh()
+        if self._stream is not None:
+            self._stream.compacted()  # it was told how full the old one was
+        await self._connect(None)
+
+    def _is_session_gone(self, error: Exception) -> bool:
+        """Tell whether the CLI ended before it knew its session: nothing has reached the model then."""
+        return (
+            self._resumed is not None
+            and self.session_id is None
+            and self._sdk is not None
+            and isinstance(error, self._sdk.ProcessError)
+        )
+
+    async def _do(self, turn: TurnOrder, say: Say) -> Outcome:
+        return await (self._compact(say) if turn.command == "compact" else self._ask(turn.prompt, say))
+
+    async def _compact(self, say: Say) -> Outcome:
+        if self._resumed is None and self.session_id is None:
+            await say(NOTHING_TO_COMPACT)
+            return Outcome()
+        compacted = await self._sdk.compact(self._client, self._cli, self._know_session, self._stream)
+        outcome: Outcome = self._sdk.outcome_of(compacted)
+        if outcome.error is None:
+            reason = " ".join((compacted.result.result or "no reason given").split())
+            await say(COMPACTED if compacted.has_boundary else f"I could not compact this: {reason}")
+        return outcome
+
+    async def _ask(self, prompt: str, say: Say) -> Outcome:
+        answered = await self._sdk.ask(self._client, prompt, self._know_session, self._stream)
+        if answered.is_dropped:
+            logger.warning("the CLI dropped a prompt whose hooks took too long; it is asked again")
+            self._restoring.again()
+            answered = await self._sdk.ask(self._client, prompt, self._know_session, self._stream)
+        outcome: Outcome = self._sdk.outcome_of(answered)
+        if outcome.error is None:
+            for text in _spoken(self._hooks.answered_already, answered.result.result):
+                await say(text)
+        return outcome
+
+    def _know_session(self, session_id: str) -> None:
+        self.session_id = session_id
+
+
+def _spoken(*texts: str | None) -> list[str]:
+    """Of what the model answered before and after it was made to go on: what is not its word for silence."""
+    said = [text for text in texts if text and text.strip()]
+    return [text for text in said if text.strip().strip("*.") != SILENT] or said[-1:]
+
+
+def _load_sdk() -> Any:
+    import_sdk()
+    return importlib.import_module("agent_runner.agents.claude.sdk_client")

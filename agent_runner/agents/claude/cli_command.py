@@ -1,0 +1,220 @@
+"""How the Claude CLI is started. Only light modules are imported here: this runs before anything else.
+
+The CLI takes half a second to boot, as long as Python takes to import what the runner needs, and the
+order says all that the CLI is started with. So the CLI is started first, and both boot side by side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from agent_runner.agents.claude.prompt import system_prompt
+from agent_runner.workspace import Workspace
+
+SERVER = "andy"
+DASHBOARD = "dashboard"
+NOTICES = "ans"
+SERVERS = (SERVER, DASHBOARD, NOTICES)
+"""Tools of three kinds, each under a name of its own: two have an `update_task`."""
+SETTING_SOURCES: tuple[Literal["user", "project"], ...] = ("user", "project")
+BUILT_IN_TOOLS = (
+    "Bash",
+    "Read",
+    "Write",
+    "Edit",
+    "Glob",
+    "Grep",
+    "Task",
+    "TaskOutput",
+    "TaskStop",
+    "TodoWrite",
+    "Skill",
+    "NotebookEdit",
+)
+"""What is left out schedules work inside the session, where it would die with the container, or asks a
+person at a terminal."""
+WEB_TOOLS = ("WebSearch", "WebFetch")
+"""Only where the internet is open: searching runs at the service, and fetching asks the service first."""
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CliSettings:
+    """All that a CLI process is started with."""
+
+    cli: Path
+    cwd: Path
+    append: str
+    """What it is told after its own system prompt or, `is_bare`, in place of it."""
+    extra: tuple[Path, ...]
+    model: str | None
+    model_turns: int | None
+    resume: str | None
+    resume_at: str | None = None
+    """The last message of that session that counts."""
+    tools: tuple[str, ...] = BUILT_IN_TOOLS
+    is_bare: bool = False
+    """It has a part of its own: no memory of the group, no tools but ours."""
+
+    @property
+    def allowed_tools(self) -> tuple[str, ...]:
+        return (*self.tools, *(f"mcp__{name}" for name in SERVERS))
+
+    @property
+    def setting_sources(self) -> tuple[Literal["user", "project"], ...]:
+        return () if self.is_bare else SETTING_SOURCES
+
+    @classmethod
+    def of(cls, order: Mapping[str, Any], workspace: Workspace) -> CliSettings:
+        """Read them off the fields of a `RunOrder`, validated or not.
+
+        Raises:
+            FileNotFoundError: there is no CLI.
+        """
+        part = (order.get("turn") or {}).get("instructions")
+        return cls(
+            cli=bundled_cli(),
+            cwd=workspace.group,
+            append=part or system_prompt(order, workspace),
+            is_bare=bool(part),
+            extra=_directories(workspace.extra),
+            model=order.get("model"),
+            model_turns=(order.get("limits") or {}).get("model_turns"),
+            resume=order.get("session_id"),
+            resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
+            tools=() if part else _built_in(order),
+        )
+
+    def command(self) -> list[str]:
+        """Return the command line, argument by argument as the SDK builds it."""
+        command = [str(self.cli), "--output-format", "stream-json", "--verbose"]
+        command += ["--system-prompt" if self.is_bare else "--append-system-prompt", self.append]
+        command += ["--tools", ",".join(self.tools)]
+        command += ["--allowedTools", ",".join(self.allowed_tools)]
+        if self.model_turns:
+            command += ["--max-turns", str(self.model_turns)]
+        if self.model:
+            command += ["--model", self.model]
+        command += ["--permission-mode", "bypassPermissions"]
+        if self.resume:
+            command.append(f"--resume={self.resume}")
+        for directory in self.extra:
+            command += ["--add-dir", str(directory)]
+        servers = {"mcpServers": {name: {"type": "sdk", "name": name} for name in SERVERS}}
+        command += ["--mcp-config", json.dumps(servers)]
+        if self.resume_at:
+            command.append(f"--resume-session-at={self.resume_at}")
+        command.append(f"--setting-sources={','.join(self.setting_sources)}")
+        return [*command, "--input-format", "stream-json"]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment that the SDK would give the CLI, and what we add."""
+        inherited = {name: value for name, value in os.environ.items() if name != "CLAUDECODE"}
+        return {
+            **inherited,
+            "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
+            **additions(),
+            "CLAUDE_AGENT_SDK_VERSION": _sdk_version(self.cli),
+            "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
+            "PWD": str(self.cwd),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StartedCli:
+    """A CLI process and what it was started with."""
+
+    command: list[str]
+    process: subprocess.Popen[bytes]
+
+
+def start_cli(settings: CliSettings, command: list[str] | None = None) -> StartedCli:
+    """Start the CLI; it is killed when this process dies. Raises `OSError`."""
+    chosen = command or settings.command()
+    process = subprocess.Popen(
+        chosen,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=settings.cwd,
+        env=settings.environment(),
+        preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  # one call of prctl, no lock
+    )
+    return StartedCli(chosen, process)
+
+
+def start_early(order_line: bytes, workspace: Workspace) -> StartedCli | None:
+    """Start the CLI for an order that nobody has validated yet, if it asks for Claude and can be read.
+
+    What fails here is left to the ordinary way, which can say why.
+    """
+    try:
+        order = json.loads(order_line)
+        if order["agent"] != "claude":
+            return None
+        return start_cli(CliSettings.of(order, workspace))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, subprocess.SubprocessError):
+        return None
+
+
+def additions() -> dict[str, str]:
+    """Return what the CLI's environment has of ours."""
+    ours = {
+        "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # The most it takes: a model that is overloaded for six minutes has no tool called a second time. The
+        # host tells it when trying again is of no use.
+        "CLAUDE_CODE_MAX_RETRIES": "15",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+    return ours | ({"IS_SANDBOX": "1"} if os.geteuid() == 0 else {})  # or root is refused bypassPermissions
+
+
+def bundled_cli() -> Path:
+    """Find the CLI in the SDK's wheel without importing the SDK. Raises `FileNotFoundError`."""
+    spec = importlib.util.find_spec("claude_agent_sdk")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("claude-agent-sdk is not installed")
+    cli = Path(spec.origin).parent / "_bundled" / "claude"
+    if not cli.is_file():
+        raise FileNotFoundError("this build of claude-agent-sdk carries no CLI")
+    return cli
+
+
+def _sdk_version(cli: Path) -> str:
+    """Read the SDK's version beside the CLI: `importlib.metadata` would take longer."""
+    text = (cli.parents[1] / "_version.py").read_text(encoding="utf-8")
+    return text.rpartition("__version__ = ")[2].strip().strip("\"'")
+
+
+def _built_in(order: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*BUILT_IN_TOOLS, *WEB_TOOLS) if order.get("egress") == "open" else BUILT_IN_TOOLS
+
+
+def _directories(parent: Path) -> tuple[Path, ...]:
+    if not parent.is_dir():
+        return ()
+    return tuple(sorted(entry for entry in parent.iterdir() if entry.is_dir()))
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    """Return what the child does before it becomes the CLI: ask to be killed when the runner dies."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask

@@ -1,0 +1,120 @@
+"""The pipe to a running Claude CLI, in the shape of the SDK's `Transport`.
+
+Two things are ours and not the SDK's: the CLI runs before the SDK is imported, and the messages to our
+MCP server are answered here (`claude_tools`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import AsyncIterator
+from typing import IO, Any
+
+from agent_runner.agents.claude.cli_command import SERVERS, StartedCli
+from agent_runner.tools.mcp_server import ToolServer
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+EXIT_SECONDS = 1.0
+"""How long the CLI may take to write its transcript after the end of its input."""
+
+
+class CliProcess:
+    """One CLI process. Used by one client, in the loop that calls `connect`."""
+
+    def __init__(self, started: StartedCli, tools: ToolServer) -> None:
+        self.command = started.command
+        self._process = started.process
+        self._tools = tools
+        self._answers: dict[str, asyncio.Task[None]] = {}
+        self._writing = threading.Lock()
+        self._is_ending = False
+
+    async def connect(self) -> None:
+        """Nothing to do: it runs."""
+
+    async def write(self, data: str) -> None:
+        """Write to its stdin. That it is gone is told by `read_messages`, with the reason."""
+        await asyncio.to_thread(self._write, data.encode())
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what the SDK has to hear. Raises its `ProcessError` when the CLI ends unasked."""
+        async for line in await self._lines():
+            if line.startswith(b"{"):
+                message = json.loads(line)
+                if not self._is_for_tools(message):
+                    yield message
+        code = await asyncio.to_thread(self._process.wait)
+        if not self._is_ending:
+            from claude_agent_sdk import ProcessError
+
+            raise ProcessError("The Claude CLI ended by itself", exit_code=code)
+
+    async def end_input(self) -> None:
+        self._is_ending = True
+        with contextlib.suppress(BrokenPipeError):
+            await asyncio.to_thread(self._stdin().close)
+
+    async def close(self) -> None:
+        """Let it finish its transcript, at most `EXIT_SECONDS`, then kill it."""
+        for answer in self._answers.values():
+            answer.cancel()
+        try:
+            async with asyncio.timeout(EXIT_SECONDS):
+                await self.end_input()
+                await asyncio.to_thread(self._process.wait)
+        except TimeoutError:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill it and take its exit status, which follows at once."""
+        self._is_ending = True
+        self._process.kill()
+        self._process.wait()
+
+    def is_ready(self) -> bool:
+        return self._process.poll() is None
+
+    async def _lines(self) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._process.stdout)
+        return reader
+
+    def _stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def _write(self, data: bytes) -> None:
+        with self._writing, contextlib.suppress(BrokenPipeError, ValueError):
+            self._stdin().write(data)
+            self._stdin().flush()
+
+    def _is_for_tools(self, message: dict[str, Any]) -> bool:
+        """Start to answer what is for our MCP server; tell whether it was."""
+        match message:
+            case {
+                "type": "control_request",
+                "request_id": str(request_id),
+                "request": {"subtype": "mcp_message", "server_name": name, "message": dict(call)},
+            } if name in SERVERS:
+                task = asyncio.create_task(self._answer(request_id, name, call), name=f"tool-{request_id}")
+                self._answers[request_id] = task
+                return True
+            case {"type": "control_cancel_request", "request_id": str(request_id)} if (
+                request_id in self._answers
+            ):
+                self._answers[request_id].cancel()
+                return True
+        return False
+
+    async def _answer(self, request_id: str, server: str, call: dict[str, Any]) -> None:
+        try:
+            answer = await self._tools.answer(call, server=server)
+            response = {"mcp_response": answer or {"jsonrpc": "2.0", "result": {}}}
+            body = {"subtype": "success", "request_id": request_id, "response": response}
+            await self.write(json.dumps({"type": "control_response", "response": body}) + "\n")
+        finally:
+            self._answers.pop(request_id, None)

@@ -1,0 +1,85 @@
+"""The conversation so far, put before a model by hooks of the CLI.
+
+Once with the first prompt of a connection: what its session does not hold. After a compaction: what the
+conversation stands on. The host is told of a compaction, for what is lost to the session is not to be lost
+to the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from agent_runner.ipc_client import Host
+from agent_runner.wire.context_tools import COMPACTED, COMPACTING, MAX_SUMMARY_CHARS
+from agent_runner.wire.mailbox import Remember, Reply
+from agent_runner.wire.order import MAX_RESTORE_CHARS, Restore, RestoreMode
+
+TELL_SECONDS = 3.0
+HookEvent = Literal["UserPromptSubmit", "PreCompact", "PostCompact", "SessionStart"]
+Hook = Callable[[Any, str | None, Any], Awaitable[Any]]
+Hooks = Mapping[HookEvent, Sequence[Hook]]
+
+
+class Restoring:
+    """One for an agent, over all its connections."""
+
+    def __init__(self, restore: Restore, host: Host) -> None:
+        self.mode: RestoreMode = restore.mode
+        """How the conversation really goes on."""
+        self._host = host
+        self._pending = restore.text
+        self._put: str | None = None
+        self._fallback = restore.fallback
+        self._meta = restore.meta
+
+    def begin_afresh(self) -> None:
+        """The session to resume is gone: what was kept of it goes into a new one."""
+        self._pending = self._fallback
+        self.mode = "rehydrate" if self._fallback else "fresh"
+
+    def again(self) -> None:
+        """The CLI dropped the prompt, and with it what was put before it."""
+        self._pending = self._put
+
+    def hooks(self) -> Hooks:
+        return {
+            "UserPromptSubmit": [self._with_prompt],
+            "PreCompact": [self._before_compaction],
+            "SessionStart": [self._at_session_start],
+            "PostCompact": [self._after_compaction],
+        }
+
+    async def _with_prompt(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:
+        self._put, self._pending = self._pending, None
+        return _put_before(given, self._put)
+
+    async def _before_compaction(self, _: Any, __: str | None, ___: Any) -> dict[str, Any]:
+        reply = await self._tell(Remember(tool=COMPACTING))
+        newer = reply.data.get("meta") if reply is not None and reply.ok else None
+        if isinstance(newer, str):
+            self._meta = newer[:MAX_RESTORE_CHARS]
+        return {}
+
+    async def _at_session_start(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:
+        return _put_before(given, self._meta if given.get("source") == "compact" else None)
+
+    async def _after_compaction(self, given: Any, _: str | None, __: Any) -> dict[str, Any]:
+        summary = str(given.get("compact_summary") or "")[:MAX_SUMMARY_CHARS]
+        await self._tell(Remember(tool=COMPACTED, arguments={"summary": summary}))
+        return {}
+
+    async def _tell(self, command: Remember) -> Reply | None:
+        """Tell the host; None when it took longer than a turn is to be held up. It has the request then."""
+        try:
+            async with asyncio.timeout(TELL_SECONDS):
+                return await self._host.ask(command)
+        except TimeoutError:
+            return None
+
+
+def _put_before(given: Any, text: str | None) -> dict[str, Any]:
+    if not text:
+        return {}
+    return {"hookSpecificOutput": {"hookEventName": given["hook_event_name"], "additionalContext": text}}

@@ -1,0 +1,243 @@
+"""The half of the Claude agent that needs the SDK: import it after `claude_import.import_sdk`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import claude_agent_sdk as sdk
+from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
+
+from agent_runner.agents.claude.cli_command import SERVERS, CliSettings, additions
+from agent_runner.agents.claude.cli_transport import CliProcess
+from agent_runner.agents.claude.restore import Hooks
+from agent_runner.ans.sdk_hooks import NoticeHooks
+from agent_runner.ans.sdk_stream import Stream
+from agent_runner.error_log import log_fault
+from agent_runner.interfaces import Outcome, TokenUsage
+from agent_runner.pre_compact_archiver import archive
+from agent_runner.wire.order import RunOrder
+
+ProcessError = sdk.ProcessError
+DROPPED = "The Claude CLI did not take the prompt: a hook kept it waiting, twice."
+AT_THE_CAP = "error_max_turns"
+"""What it did until then stands: only who is given a cap meets it."""
+
+
+def options(
+    settings: CliSettings, order: RunOrder, *hooks: Hooks, noticing: NoticeHooks | None = None
+) -> sdk.ClaudeAgentOptions:
+    """Say `settings` in the SDK's words, with the hooks that only it can have."""
+    return sdk.ClaudeAgentOptions(
+        cli_path=settings.cli,
+        cwd=settings.cwd,
+        system_prompt=settings.append if settings.is_bare else _preset(settings.append),
+        tools=list(settings.tools),
+        allowed_tools=list(settings.allowed_tools),
+        max_turns=settings.model_turns,
+        model=settings.model,
+        permission_mode="bypassPermissions",
+        resume=settings.resume,
+        resume_session_at=settings.resume_at,
+        add_dirs=list(settings.extra),
+        setting_sources=list(settings.setting_sources),
+        env=additions(),
+        hooks=_matchers({"PreCompact": [_archiver(settings, order)]}, *hooks, noticing=noticing),
+        verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
+    )
+
+
+def _matchers(*hooks: Hooks, noticing: NoticeHooks | None) -> Any:
+    """Each hook by itself: those of one event run side by side, and each may say as much as one may."""
+    matchers: dict[str, list[sdk.HookMatcher]] = defaultdict(list, noticing.matchers() if noticing else {})
+    for of_one in hooks:
+        for event, callbacks in of_one.items():
+            matchers[event] += [sdk.HookMatcher(hooks=[callback]) for callback in callbacks]
+    return dict(matchers)
+
+
+def _preset(append: str) -> sdk.types.SystemPromptPreset:
+    return {
+        "type": "preset",
+        "preset": "claude_code",
+        "append": append,
+        "snapshot": False,  # a resumed session follows the rules of today
+    }
+
+
+def sdk_command(chosen: sdk.ClaudeAgentOptions) -> list[str] | None:
+    """Return the command that the SDK would start the CLI with, or None when this release hides it."""
+    servers: Any = {name: {"type": "sdk", "name": name} for name in SERVERS}
+    try:
+        from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
+
+        with_tools = replace(chosen, mcp_servers=servers)
+        build: Callable[[], list[str]] = SubprocessCLITransport("", with_tools)._build_command  # noqa: SLF001
+        return build()
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
+async def connect(cli: CliProcess, chosen: sdk.ClaudeAgentOptions) -> sdk.ClaudeSDKClient:
+    """Introduce the SDK to a CLI that runs already.
+
+    Raises:
+        sdk.ClaudeSDKError: the CLI ended, for example because the session to resume is not there.
+    """
+    client = sdk.ClaudeSDKClient(chosen, transport=cast("Any", cli))
+    await client.connect()
+    return client
+
+
+def _archiver(settings: CliSettings, order: RunOrder) -> sdk.HookCallback:
+    async def archive_transcript(given: HookInput, _: str | None, __: HookContext) -> HookJSONOutput:
+        transcript = Path(given["transcript_path"])
+        now = datetime.now(_zone(order.timezone))
+        try:
+            await asyncio.to_thread(
+                archive, transcript, settings.cwd / "conversations", assistant=order.assistant_name, now=now
+            )
+        except OSError as error:
+            log_fault("the conversation was not archived", error)
+        return {}
+
+    return archive_transcript
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
+
+
+@dataclass(slots=True)
+class Answered:
+    """What came of a prompt. Without a `result` the CLI ended before it had one."""
+
+    result: sdk.ResultMessage | None = None
+    checkpoint: str | None = None
+    """The last message of the transcript that was seen of it."""
+    context_tokens: int = 0
+    """What was in the model's window at the last call; 0 where that is not known."""
+    has_boundary: bool = False
+    """The CLI reported that it compacted the session."""
+    is_dropped: bool = False
+    """The CLI did not take the prompt, because a hook kept it waiting: nothing has reached the model."""
+
+    def hear(self, message: sdk.Message) -> None:
+        """Take what a message tells besides its text."""
+        if isinstance(message, sdk.AssistantMessage | sdk.UserMessage):
+            if message.parent_tool_use_id is not None:
+                return
+            self.checkpoint = message.uuid or self.checkpoint
+        if isinstance(message, sdk.AssistantMessage):
+            self.context_tokens = _context_tokens(message.usage or {}) or self.context_tokens
+        elif isinstance(message, sdk.SystemMessage) and message.subtype == "compact_boundary":
+            self.has_boundary = True
+            about = message.data.get("compact_metadata") or {}
+            self.context_tokens = int(about.get("post_tokens") or 0)
+        elif isinstance(message, sdk.SystemMessage) and message.subtype == "informational":
+            came_of_it = message.data.get("prompt_submit_outcome") or {}
+            self.is_dropped = came_of_it.get("kind") == "no_verdict" and not came_of_it.get("prompt_kept")
+        elif isinstance(message, sdk.ResultMessage):
+            self.result = message
+
+
+async def ask(
+    client: sdk.ClaudeSDKClient, prompt: str, on_session: Callable[[str], None], stream: Stream
+) -> Answered:
+    """Ask once and return what came of it.
+
+    `on_session` hears of the session's id with the first message that tells it.
+    """
+    prompt_id = str(uuid4())
+    await client.query(_one_message(prompt, prompt_id))
+    return await _answered(client, prompt_id, on_session, stream)
+
+
+async def compact(
+    client: sdk.ClaudeSDKClient, cli: CliProcess, on_session: Callable[[str], None], stream: Stream
+) -> Answered:
+    """Have the CLI summarise the conversation.
+
+    Written past the client, which marks every message as text of a person, so that it is no command.
+    """
+    prompt_id = str(uuid4())
+    async for message in _one_message("/compact", prompt_id):
+        await cli.write(json.dumps(message) + "\n")
+    return await _answered(client, prompt_id, on_session, stream)
+
+
+async def _answered(
+    client: sdk.ClaudeSDKClient, prompt_id: str, on_session: Callable[[str], None], stream: Stream
+) -> Answered:
+    answered = Answered()
+    async for message in client.receive_messages():
+        stream.hear(message)
+        if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
+            on_session(str(message.data["session_id"]))
+        if isinstance(message, sdk.ResultMessage) and prompt_id not in (
+            message.user_message_uuids or [prompt_id]
+        ):
+            continue
+        answered.hear(message)
+        if answered.result is not None:
+            break
+    return answered
+
+
+def _context_tokens(used: dict[str, Any]) -> int:
+    parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return sum(int(used.get(part) or 0) for part in parts)
+
+
+async def _one_message(prompt: str, prompt_id: str) -> AsyncIterator[dict[str, Any]]:
+    content = {"role": "user", "content": prompt}
+    yield {"type": "user", "uuid": prompt_id, "message": content, "parent_tool_use_id": None}
+
+
+def outcome_of(answered: Answered) -> Outcome:
+    """Judge a result: an error result is an error, whatever was said before.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    result, usage = answered.result, _usage(answered)
+    if result is None:
+        raise RuntimeError("The Claude CLI ended without a result")
+    if answered.is_dropped:
+        return Outcome(error=DROPPED, code="agent")
+    if not result.is_error and result.subtype == "success":
+        return Outcome(usage=usage, checkpoint=answered.checkpoint)
+    if result.subtype == AT_THE_CAP:
+        note = "it has asked the model as often as it may"
+        return Outcome(note=note, usage=usage, checkpoint=answered.checkpoint)
+    reasons = result.errors or [result.result or "", result.subtype]
+    reason = next((" ".join(reason.split()) for reason in reasons if reason.strip()), "no reason given")
+    return Outcome(error=reason[:500], code="agent", usage=usage)
+
+
+def _usage(answered: Answered) -> TokenUsage | None:
+    used = answered.result.usage if answered.result else None
+    if answered.result is None or not used:
+        return None
+    models = answered.result.model_usage or {}
+    windows = [int(one.get("contextWindow") or 0) for one in models.values()]
+    return TokenUsage(
+        model=", ".join(models) or None,
+        input_tokens=int(used.get("input_tokens") or 0),
+        output_tokens=int(used.get("output_tokens") or 0),
+        cache_read_tokens=int(used.get("cache_read_input_tokens") or 0),
+        cache_write_tokens=int(used.get("cache_creation_input_tokens") or 0),
+        context_tokens=answered.context_tokens,
+        context_window=min(filter(None, windows), default=0),
+    )

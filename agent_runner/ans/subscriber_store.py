@@ -1,0 +1,157 @@
+"""Where subscribers come from: Andy's own, and those in the group's folder, which may change at any time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent_runner.ans import safe_folder
+from agent_runner.ans.escaping import one_line
+from agent_runner.ans.safe_folder import Stamp
+from agent_runner.ans.subscriber import BadSubscriber, Subscriber, parse_subscriber
+
+logger = logging.getLogger(__name__)
+
+SHIPPED = Path(__file__).parent
+OWN = "subscribers"
+DISABLED = "disabled.txt"
+MAX_FILE_BYTES = 16 * 1024
+MAX_OWN = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """All subscribers, in the order they are asked, those switched off, and the texts of templates."""
+
+    subscribers: tuple[Subscriber, ...] = ()
+    disabled: frozenset[str] = frozenset()
+    shipped_templates: dict[str, str] = field(default_factory=dict)
+    own_templates: dict[str, str] = field(default_factory=dict)
+
+    def template_named(self, subscriber: Subscriber) -> str | None:
+        """Return the template's text: for a subscriber of the group's, its own comes first."""
+        name = subscriber.output.template
+        if subscriber.own and name in self.own_templates:
+            return self.own_templates[name]
+        return self.shipped_templates.get(name)
+
+
+class Shelves:
+    """Reads subscribers and templates, again when the group's folder has changed. Blocks: use in a thread.
+
+    A file that cannot be used is named in one line of the log, once, and the others are used.
+    """
+
+    def __init__(self, group: Path | None, *, shipped: Path = SHIPPED) -> None:
+        self._own = group / OWN if group is not None else None
+        self._shipped = shipped
+        self._lock = threading.Lock()
+        self._seen: list[Stamp] | None = None
+        self._base: tuple[Subscriber, ...] = ()
+        self._shelf = Shelf()
+
+    def read(self) -> Shelf:
+        """Return what there is now; as long as nothing has changed, the same object."""
+        with self._lock, safe_folder.opened(self._own) as descriptor:
+            found = _listed(descriptor)
+            return self._shelf if found == self._seen else self._read(descriptor, found)
+
+    def _read(self, descriptor: int | None, found: list[Stamp]) -> Shelf:
+        if self._seen is None:
+            self._base = _subscribers(self._shipped / "subscribers")
+        own = _own_subscribers(descriptor, found, taken={each.id for each in self._base})
+        self._shelf = Shelf(
+            subscribers=self._base + own,
+            disabled=_disabled(descriptor, found),
+            shipped_templates=self._shelf.shipped_templates or _templates(self._shipped / "templates"),
+            own_templates=_own_templates(descriptor, found),
+        )
+        for each in own:
+            if self._shelf.template_named(each) is None:
+                logger.warning("subscriber %s tells plainly: no template %s", each.id, each.output.template)
+        self._seen = found
+        return self._shelf
+
+
+def _listed(descriptor: int | None) -> list[Stamp]:
+    if descriptor is None:
+        return []
+    return safe_folder.stamps(descriptor, (".toml", ".j2", DISABLED))
+
+
+def _subscribers(directory: Path) -> tuple[Subscriber, ...]:
+    paths = sorted(directory.glob("*.toml"))
+    return _unique((path.name, path.read_text(encoding="utf-8")) for path in paths)
+
+
+def _templates(directory: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(directory.glob("*.j2"))}
+
+
+def _own_subscribers(descriptor: int | None, found: list[Stamp], taken: set[str]) -> tuple[Subscriber, ...]:
+    names = [each.name for each in found if each.name.endswith(".toml")]
+    if len(names) > MAX_OWN:
+        logger.warning("only the first %d of %d subscribers of the group are used", MAX_OWN, len(names))
+    texts = ((name, _text(descriptor, name)) for name in names[:MAX_OWN])
+    return _unique(((name, text) for name, text in texts if text is not None), taken=taken, own=True)
+
+
+def _unique(
+    files: Iterable[tuple[str, str]], *, taken: Iterable[str] = (), own: bool = False
+) -> tuple[Subscriber, ...]:
+    found: dict[str, Subscriber] = {}
+    known = set(taken)
+    for name, text in files:
+        try:
+            subscriber = _parsed(text, known, own=own)
+        except BadSubscriber as error:
+            logger.warning("subscriber %s is skipped: %s", one_line(name), one_line(str(error)))
+            continue
+        known.add(subscriber.id)
+        found[subscriber.id] = subscriber
+    return tuple(found.values())
+
+
+def _parsed(text: str, known: set[str], *, own: bool) -> Subscriber:
+    subscriber = parse_subscriber(text, own=own)
+    if subscriber.id in known:
+        raise BadSubscriber(f"subscriber.id: '{subscriber.id}' is taken by another file")
+    return subscriber
+
+
+def _own_templates(descriptor: int | None, found: list[Stamp]) -> dict[str, str]:
+    names = [each.name for each in found if each.name.endswith(".j2")][:MAX_OWN]
+    texts = {name: _text(descriptor, name) for name in names}
+    return {name: text for name, text in texts.items() if text is not None and _is_good(name, text)}
+
+
+def _is_good(name: str, text: str) -> bool:
+    from agent_runner.ans.templating import BadTemplate, check
+
+    try:
+        check(text)
+    except BadTemplate as error:
+        logger.warning("template %s is skipped: %s", one_line(name), one_line(str(error)))
+        return False
+    return True
+
+
+def _disabled(descriptor: int | None, found: list[Stamp]) -> frozenset[str]:
+    """Read the ids that are switched off: one a line, what follows '#' is a remark."""
+    if not any(each.name == DISABLED for each in found):
+        return frozenset()
+    lines = (_text(descriptor, DISABLED) or "").splitlines()
+    return frozenset(line.split("#")[0].strip() for line in lines) - {""}
+
+
+def _text(descriptor: int | None, name: str) -> str | None:
+    assert descriptor is not None, "a file was listed without its folder"
+    try:
+        return safe_folder.read_plain(name, limit=MAX_FILE_BYTES, inside=descriptor).data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = str(error) if not isinstance(error, OSError) else error.strerror or str(error)
+        logger.warning("%s is skipped: %s", one_line(name), one_line(reason))
+        return None

@@ -1,0 +1,122 @@
+"""The tool table as an MCP server inside the runner.
+
+It speaks the four messages that the CLI sends to a server of tools. The `mcp` package speaks all of the
+protocol, but importing it takes longer than everything else at the start of a container together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from typing import Any
+
+from agent_runner.agents.claude.cli_command import DASHBOARD, SERVER
+from agent_runner.ans.noticing import Noticing
+from agent_runner.error_log import log_fault, one_line
+from agent_runner.ipc_client import Host
+from agent_runner.tools.table import tools_for, words_of
+from agent_runner.tools.tool import Tool
+from agent_runner.tools.wire import DASHBOARD_TOOLS
+from agent_runner.wire.order import RunOrder
+
+METHOD_NOT_FOUND = -32601
+
+
+class ToolServer:
+    """Answers JSON-RPC messages of the Model Context Protocol with the tools of one group."""
+
+    def __init__(self, order: RunOrder, host: Host, noticing: Noticing) -> None:
+        self.turn: int | None = None
+        """The turn that is being answered."""
+        self._host = host
+        self._calls: Counter[tuple[int | None, str]] = Counter()
+        self._tools = _tools_of(order)
+        self._noticing = noticing
+        self._is_worker = order.turn.kind == "worker"
+
+    async def answer(self, message: dict[str, Any], *, server: str = SERVER) -> dict[str, Any] | None:
+        """Answer one message to one of the servers; None when it is a notification.
+
+        Whatever a tool does, this returns.
+        """
+        if "id" not in message:
+            return None
+        parameters = message.get("params") or {}
+        match message.get("method"):
+            case "initialize":
+                result = _introduction(server, parameters)
+            case "ping":
+                result = {}
+            case "tools/list":
+                result = {"tools": self._listing(server)}
+            case "tools/call":
+                result = await self._call(
+                    server, str(parameters.get("name")), parameters.get("arguments") or {}
+                )
+            case method:
+                return _error(message["id"], f"no method {method}")
+        return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+    def _of(self, server: str) -> dict[str, Tool[Any]]:
+        if server not in self._tools:
+            self._tools[server] = {} if self._is_worker else _notice_tools(self._noticing)
+        return self._tools[server]
+
+    def _listing(self, server: str) -> list[dict[str, Any]]:
+        return [
+            {"name": tool.name, "description": tool.description, "inputSchema": tool.schema()}
+            for tool in self._of(server).values()
+        ]
+
+    async def _call(self, server: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        tool = self._of(server).get(name)
+        if tool is None:
+            return _said(f"There is no tool {name}.", is_error=True)
+        try:
+            request_id = self._request_id(name if server == SERVER else f"{server}.{name}", arguments)
+            reply = await tool.call(arguments, self._host, turn=self.turn, request_id=request_id)
+        except Exception as error:  # noqa: BLE001  # the model is told, and goes on without the tool
+            log_fault(f"the tool {name} broke", error)
+            return _said(one_line(error), is_error=True)
+        return _said(words_of(reply), is_error=not reply.ok)
+
+    def _request_id(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """The same for the same call of the same turn tried again, another for one that is repeated in it."""
+        if self.turn is None:
+            return None
+        text = json.dumps([name, arguments], sort_keys=True)
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:24]
+        self._calls[self.turn, digest] += 1
+        return f"t{self.turn}-{digest}-{self._calls[self.turn, digest]}"
+
+
+def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool[Any]]]:
+    """By server and name. A worker's few tools are those of the dashboard, and its only ones."""
+    is_worker = order.turn.kind == "worker"
+    own = tools_for(is_main=order.is_main, is_worker=is_worker)
+    board = () if is_worker else DASHBOARD_TOOLS
+    return {SERVER: {tool.name: tool for tool in own}, DASHBOARD: {tool.name: tool for tool in board}}
+
+
+def _notice_tools(noticing: Noticing) -> dict[str, Tool[Any]]:
+    """Made when the CLI asks for them: it is still booting then, and before that it was not even started."""
+    from agent_runner.tools.notices import notice_tools
+
+    return {tool.name: tool for tool in notice_tools(noticing)}
+
+
+def _introduction(server: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "protocolVersion": parameters.get("protocolVersion", "2025-06-18"),
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": server, "version": "1"},
+    }
+
+
+def _said(text: str, *, is_error: bool) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
+def _error(request_id: Any, text: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": METHOD_NOT_FOUND, "message": text}}

@@ -1,0 +1,296 @@
+"""The tools for notices to oneself: kept by the host until they are told, but for what is told at once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Self, cast, get_args
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from agent_runner.ans.noticing import Noticing
+from agent_runner.ipc_client import Host
+from agent_runner.tools.tool import NoParameters, Parameters, Tool, mistakes
+from agent_runner.wire import mailbox, notify_self
+from agent_runner.wire.conditions import FORMS, TOGETHER
+from agent_runner.wire.mailbox import Command, NotifySelf, Reply
+from agent_runner.wire.notices import (
+    MAX_NOTICE_CHARS,
+    Category,
+    DeliverAt,
+    InjectAt,
+    Notice,
+    Priority,
+    Severity,
+)
+
+ANSWER_SECONDS = 5.0
+SOURCE = "notify_self"
+PERSIST_FAILED = "persist_failed"
+NOT_ASKED = ("no_answer", "not_written", "bad_reply")
+"""Replies of the container's own: the host may not have heard of it."""
+OF_THIS_TURN = ("immediate", "after_tool", "on_condition")
+_LOOK_FIRST = "it may still keep it. Look with list_notices before you repeat it."
+ANY_TOOL = ""
+"""What a notice awaits that comes after whatever tool ends next."""
+WHEN = (
+    "immediate: with the next tool result of this turn. next_turn. after_n_turns: needs turns. after_tool: "
+    "when tool_name has ended, or any tool. on_condition: needs condition."
+)
+
+
+def _one_of(words: Any) -> dict[str, Any]:
+    return {"enum": list(get_args(words))}
+
+
+class NoteParameters(Parameters):
+    model_config = ConfigDict(json_schema_extra={"required": ["message"]})
+
+    message: str = Field(
+        default="", description=f"What you want to be told, at most {MAX_NOTICE_CHARS:,} characters."
+    )
+    priority: str = Field(
+        default="normal", description="How urgent it will be.", json_schema_extra=_one_of(Priority)
+    )
+    category: str = Field(
+        default="context", description="What sort of note it is.", json_schema_extra=_one_of(Category)
+    )
+    deliver_at: str = Field(default="next_turn", description=WHEN, json_schema_extra=_one_of(DeliverAt))
+    persist_cross_session: bool = Field(
+        default=False, description="Keep it for a new session, should this one end first."
+    )
+    turns: int | None = Field(
+        default=None, description=f"For after_n_turns: how many, 1 to {notify_self.MAX_TURNS}."
+    )
+    tool_name: str | None = Field(default=None, description="For after_tool: which one, such as Bash.")
+    condition: str | None = Field(
+        default=None, description=f"For on_condition: {', '.join(FORMS)}, or {TOGETHER}."
+    )
+    expires_in_hours: int | None = Field(
+        default=None,
+        description=f"When it is dropped untold: up to {notify_self.MAX_HOURS}; 0 is never; usual: "
+        f"{notify_self.DEFAULT_HOURS}.",
+    )
+    dedupe_key: str | None = Field(
+        default=None, description="A waiting note with the same key is replaced by this one."
+    )
+
+
+NUMBER = "The number that notify_self or list_notices told."
+
+
+class NoticeIdParameters(Parameters):
+    notice_id: int = Field(ge=1, lt=2**53, description=NUMBER)
+
+
+class CancelParameters(Parameters):
+    notice_id: int | None = Field(default=None, ge=1, lt=2**53, description=NUMBER)
+    dedupe_key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=notify_self.MAX_DEDUPE_CHARS,
+        description="Or the key that it was given.",
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.notice_id is None) is (self.dedupe_key is None):
+            raise ValueError("give notice_id or dedupe_key, one of them")
+        return self
+
+
+def notice_tools(noticing: Noticing) -> tuple[Tool[Any], ...]:
+    """Return the tools of one run, in the order in which a model is told of them."""
+    return (
+        NotifySelfTool(
+            name="notify_self",
+            description="Leave a note for yourself that you will be told later: next turn, after a tool, "
+            "when a condition comes true, or in a later session. Nobody else sees it.",
+            parameters=NoteParameters,
+            command=_note,
+            refusal="bad_value",
+            noticing=noticing,
+        ),
+        WithdrawingTool(
+            name="acknowledge_notification",
+            description="Say that you have taken care of a notice, so that it does not come again.",
+            parameters=NoticeIdParameters,
+            command=_acknowledge,
+            noticing=noticing,
+        ),
+        Tool(
+            name="list_notices",
+            description="List the notices that wait for you, with their numbers.",
+            parameters=NoParameters,
+            command=_list,
+        ),
+        WithdrawingTool(
+            name="cancel_notice",
+            description="Drop a notice that waits for you.",
+            parameters=CancelParameters,
+            command=_cancel,
+            noticing=noticing,
+        ),
+    )
+
+
+def _note(given: NoteParameters) -> NotifySelf:
+    return NotifySelf(**given.model_dump())
+
+
+def _acknowledge(given: NoticeIdParameters) -> Command:
+    return mailbox.AcknowledgeNotice(notice_id=given.notice_id)
+
+
+def _list(_: NoParameters) -> Command:
+    return mailbox.ListNotices()
+
+
+def _cancel(given: CancelParameters) -> Command:
+    return mailbox.CancelNotice(notice_id=given.notice_id, dedupe_key=given.dedupe_key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifySelfTool(Tool[NoteParameters]):
+    """Tells the run at once what is for this turn, and has the host keep what is for later."""
+
+    noticing: Noticing
+
+    async def call(
+        self,
+        arguments: dict[str, Any],
+        host: Host,
+        *,
+        turn: int | None = None,
+        request_id: str | None = None,
+    ) -> Reply:
+        """Leave a note. What does not fit is refused with the code of the first mistake."""
+        try:
+            note = _note(self.parameters.model_validate(arguments))
+        except ValidationError as error:
+            return _refused(self.refusal, mistakes(error))
+        if refusal := notify_self.refusal_of(note):
+            return _refused(refusal.code, refusal.text)
+        notice_id = None
+        if note.deliver_at != "immediate" or note.persist_cross_session:
+            kept = await _asked(host, note.model_copy(update={"turn": turn, "request_id": request_id}))
+            if not kept.ok:
+                return kept
+            notice_id = kept.data.get("id")
+        event_id = await self._tell_run(note, notice_id)
+        return _noted(note, event_id=event_id, notice_id=notice_id)
+
+    async def _tell_run(self, note: NotifySelf, notice_id: int | None) -> str:
+        """Let the run know of a note, and return the id of the event that it is, or will be."""
+        notices = (await self.noticing.load()).notices
+        event_id = f"notice-{notice_id}"
+        if notice_id is None:
+            event_type, severity, payload = _event(note)
+            event_id = notices.emit(event_type, severity, payload, source=SOURCE).id
+        elif note.deliver_at in OF_THIS_TURN:
+            notices.give([_notice(note, notice_id)], at=inject_at(note.deliver_at))
+        about = {"message": note.message, "priority": note.priority, "event_id": event_id}
+        if note.category == "discovery":
+            notices.emit("discovery.notable", "info", about, source=SOURCE)
+        elif note.category == "checkpoint":
+            notices.emit("task.checkpoint", "info", about, source=SOURCE)
+        return event_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawingTool(Tool[Any]):
+    """Has the host end a notice, and then the run: what was not told yet is told no more."""
+
+    noticing: Noticing
+
+    async def call(
+        self,
+        arguments: dict[str, Any],
+        host: Host,
+        *,
+        turn: int | None = None,
+        request_id: str | None = None,
+    ) -> Reply:
+        reply = await super(WithdrawingTool, self).call(arguments, host, turn=turn, request_id=request_id)
+        number = reply.data.get("id", arguments.get("notice_id"))
+        if reply.ok and number is not None:
+            rules = await self.noticing.load()
+            rules.notices.withdraw(int(number))
+        return reply
+
+
+def inject_at(deliver_at: str) -> InjectAt:
+    """Say at which point a note is told."""
+    match deliver_at:
+        case "immediate" | "on_condition":
+            return "immediate"
+        case "after_tool":
+            return "after_tool"
+        case _:
+            return "turn_start"
+
+
+def _event(note: NotifySelf) -> tuple[str, Severity, dict[str, Any]]:
+    category, priority = cast("Category", note.category), cast("Priority", note.priority)
+    return notify_self.event_type_of(category), notify_self.severity_of(priority), _payload(note)
+
+
+def _payload(note: NotifySelf) -> dict[str, Any]:
+    return {
+        "message": note.message.strip(),
+        "priority": note.priority,
+        "category": note.category,
+        "deliver_at": note.deliver_at,
+        "inject_at": inject_at(note.deliver_at),
+        "persist_cross_session": note.persist_cross_session,
+    }
+
+
+def _notice(note: NotifySelf, notice_id: int) -> Notice:
+    event_type, severity, payload = _event(note)
+    return Notice(
+        id=notice_id,
+        event_type=event_type,
+        source=SOURCE,
+        severity=severity,
+        priority=cast("Priority", note.priority),
+        payload=payload,
+        tool_name=(note.tool_name or ANY_TOOL) if note.deliver_at == "after_tool" else None,
+        condition=note.condition,
+    )
+
+
+async def _asked(host: Host, note: NotifySelf) -> Reply:
+    """Have the host keep a note; that it could not be asked is `persist_failed`."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reply = await host.ask(note)
+    except TimeoutError:
+        return _refused(PERSIST_FAILED, f"The host did not answer in {ANSWER_SECONDS:g} s; {_LOOK_FIRST}")
+    if reply.ok or reply.code not in NOT_ASKED:
+        return reply if reply.ok else _refused(reply.code, reply.text)
+    return _refused(PERSIST_FAILED, reply.text)
+
+
+def _noted(note: NotifySelf, *, event_id: str, notice_id: int | None) -> Reply:
+    number = "" if notice_id is None else f" It is notice {notice_id}."
+    data = {"status": "ok"} | _payload(note) | {"event_id": event_id, "persistence_id": notice_id}
+    return Reply(request_id="none", ok=True, code="noted", text=f"{_when(note)}{number}", data=data)
+
+
+def _when(note: NotifySelf) -> str:
+    match note.deliver_at:
+        case "immediate":
+            return "You are told with the next tool result."
+        case "after_tool":
+            return f"You are told when {note.tool_name or 'the next tool'} has ended."
+        case "on_condition":
+            return f"You are told when {note.condition} comes true."
+        case "after_n_turns":
+            return f"You are told in {note.turns} turns."
+        case _:
+            return "You are told at the start of the next turn."
+
+
+def _refused(code: str, text: str) -> Reply:
+    return Reply(request_id="none", ok=False, code=code, text=text, data={"code": code})

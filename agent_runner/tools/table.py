@@ -1,0 +1,186 @@
+"""What an agent can ask of the host: one table for every kind of agent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import Field
+
+from agent_runner.tools.loop import LOOP_TOOLS
+from agent_runner.tools.tasks import TASK_TOOLS
+from agent_runner.tools.tool import NoParameters, Parameters, Tool
+from agent_runner.tools.wire import DASHBOARD_TOOLS, MEMORY_TOOLS, WORKER_TOOLS
+from agent_runner.wire import mailbox
+from agent_runner.wire.mailbox import Command, Reply
+
+__all__ = ["TABLE", "Tool", "tools_for", "words_of"]
+
+REMINDER_TIME = (
+    "When: a local ISO time without an offset such as 2026-11-22T18:30, or a duration from now such as "
+    "30m or 2h15m. Work the time out first; words like 'tomorrow' are not understood."
+)
+
+
+class MessageParameters(Parameters):
+    text: str = Field(min_length=1, description="The message, as the chat is to see it.")
+    chat_jid: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Another chat's address; only the main group may. Default: this chat.",
+    )
+
+
+class FileParameters(Parameters):
+    path: str = Field(
+        min_length=1,
+        max_length=mailbox.MAX_PATH_CHARS,
+        description="The file, in your working directory, e.g. plan.pdf.",
+    )
+    caption: str = Field(
+        default="", max_length=mailbox.MAX_CAPTION_CHARS, description="A few words under it; may be empty."
+    )
+    chat_jid: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Another chat's address; only the main group may. Default: this chat.",
+    )
+
+
+class ReminderParameters(Parameters):
+    text: str = Field(min_length=1, description="What will be said, word for word.")
+    at: str = Field(min_length=1, max_length=64, description=REMINDER_TIME)
+
+
+class ReminderIdParameters(Parameters):
+    reminder_id: int = Field(description="The number that set_reminder or list_reminders told.")
+
+
+class RegisterParameters(Parameters):
+    jid: str = Field(min_length=1, description="The chat's address, from ../env/groups.json.")
+    name: str = Field(min_length=1, description="What people call the group.")
+    folder: str = Field(
+        min_length=1, max_length=64, description="A new folder name: ASCII letters, digits, '-' and '_'."
+    )
+    trigger: str | None = Field(
+        default=None,
+        max_length=64,
+        description="What wakes the assistant there, e.g. @Andy. Default: its name.",
+    )
+    requires_trigger: bool = Field(
+        default=True, description="False: every message is answered, with or without the trigger."
+    )
+
+
+class FolderParameters(Parameters):
+    folder: str = Field(min_length=1, max_length=64, description="The group's folder name.")
+
+
+def _send(given: MessageParameters) -> Command:
+    return mailbox.SendMessage(text=given.text, chat_jid=given.chat_jid)
+
+
+def _send_file(given: FileParameters) -> Command:
+    return mailbox.SendFile(path=given.path, caption=given.caption, chat_jid=given.chat_jid)
+
+
+def _remind(given: ReminderParameters) -> Command:
+    return mailbox.SetReminder(text=given.text, at=given.at)
+
+
+def _cancel(given: ReminderIdParameters) -> Command:
+    return mailbox.CancelReminder(reminder_id=given.reminder_id)
+
+
+def _list(_: NoParameters) -> Command:
+    return mailbox.ListReminders()
+
+
+def _register(given: RegisterParameters) -> Command:
+    return mailbox.RegisterGroup(**given.model_dump())
+
+
+def _unregister(given: FolderParameters) -> Command:
+    return mailbox.UnregisterGroup(folder=given.folder)
+
+
+def _refresh(_: NoParameters) -> Command:
+    return mailbox.RefreshGroups()
+
+
+def tools_for(*, is_main: bool, is_worker: bool = False) -> tuple[Tool[Any], ...]:
+    """Return the tools of a group, in the order in which a model is told of them.
+
+    Whoever keeps the dashboard up has the few that are for that.
+    """
+    if is_worker:
+        return tuple(tool for tool in DASHBOARD_TOOLS if tool.name in WORKER_TOOLS)
+    return tuple(tool for tool in TABLE if is_main or not tool.is_only_main)
+
+
+def words_of(reply: Reply) -> str:
+    """Return a reply as a model reads it: its text, then its data as JSON if there is any."""
+    if not reply.data:
+        return reply.text
+    return f"{reply.text}\n{json.dumps(reply.data, ensure_ascii=False)}"
+
+
+TABLE: tuple[Tool[Any], ...] = (
+    Tool(
+        name="send_message",
+        description="Say something in the chat now, while you go on working. Your final answer is sent "
+        "anyway: do not send it twice.",
+        parameters=MessageParameters,
+        command=_send,
+    ),
+    Tool(
+        name="send_file",
+        description="Send a file of your working directory to the chat: a picture, a document, a recording.",
+        parameters=FileParameters,
+        command=_send_file,
+        makes=True,
+    ),
+    Tool(
+        name="set_reminder",
+        description="Have a text sent to this chat at a time, word for word, without waking you.",
+        parameters=ReminderParameters,
+        command=_remind,
+        makes=True,
+    ),
+    Tool(
+        name="cancel_reminder",
+        description="Cancel a reminder that has not been sent.",
+        parameters=ReminderIdParameters,
+        command=_cancel,
+    ),
+    Tool(
+        name="list_reminders",
+        description="List this chat's reminders that have not been sent, with numbers and times.",
+        parameters=NoParameters,
+        command=_list,
+    ),
+    *TASK_TOOLS,
+    *LOOP_TOOLS,
+    *MEMORY_TOOLS,
+    Tool(
+        name="register_group",
+        description="Let the assistant answer in a chat. Only on the owner's wish.",
+        parameters=RegisterParameters,
+        command=_register,
+        is_only_main=True,
+    ),
+    Tool(
+        name="unregister_group",
+        description="Stop answering in a group. Its files and history stay.",
+        parameters=FolderParameters,
+        command=_unregister,
+        is_only_main=True,
+    ),
+    Tool(
+        name="refresh_groups",
+        description="Look for new chats and rewrite ../env/groups.json.",
+        parameters=NoParameters,
+        command=_refresh,
+        is_only_main=True,
+    ),
+)

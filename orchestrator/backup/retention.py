@@ -1,0 +1,162 @@
+"""Keep the database from growing for ever: what is over for long goes into a file a year, and then leaves.
+
+A row is in its file, flushed to the disk, before it leaves the database. After a crash in between it is in
+both, and the next sweep finds it in the file and writes it no second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.store import retention
+from orchestrator.store.database import Database
+from orchestrator.store.retention import OVER_MS, ROWID, Policy, Rows
+
+log = structlog.get_logger(__name__)
+
+FIRST_SECONDS = 60.0
+SWEEP_SECONDS = 3_600.0
+BATCH = 200
+"""Rows that are removed in one transaction: a message that comes meanwhile waits for some milliseconds."""
+DAY_MS = 86_400_000
+
+
+class Retention:
+    """Looks once an hour."""
+
+    def __init__(self, database: Database, directory: Path, *, days: Mapping[str, int], clock: Clock) -> None:
+        """`days`: a table → how long what is over stays in it; 0 is for ever."""
+        self._database = database
+        self._archive = Archive(directory)
+        self._days = days
+        self._clock = clock
+
+    async def run(self) -> None:
+        pause = FIRST_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            await self.sweep()
+            pause = SWEEP_SECONDS
+
+    async def sweep(self) -> dict[str, int]:
+        """Do it once, by the time that is now; return how many rows left each table."""
+        counts = {}
+        for policy in retention.POLICIES:
+            days = self._days.get(policy.table, 0)
+            if not days:
+                continue
+            try:
+                count = await self._sweep(policy, self._clock.now_ms() - days * DAY_MS)
+            except OSError as error:
+                log.warning("retention.not_archived", table=policy.table, reason=str(error))
+                break
+            if count:
+                counts[policy.table] = count
+        if counts:
+            log.info("retention.archived", **counts)
+        return counts
+
+    async def _sweep(self, policy: Policy, before_ms: int) -> int:
+        path, removed = await self._database.path(), 0
+        while True:
+            rows = await asyncio.to_thread(retention.over, path, policy, before_ms=before_ms, limit=BATCH)
+            count = await self._move(policy, rows) if rows else 0
+            removed += count
+            if len(rows) < BATCH or not count:
+                return removed
+
+    async def _move(self, policy: Policy, rows: Rows) -> int:
+        await asyncio.to_thread(self._archive.add, policy.table, rows)
+        async with self._database.transaction() as tx:
+            count = await retention.remove(tx, policy, rows)
+        self._archive.settled()
+        return count
+
+
+class Archive:
+    """`2026.jsonl`, …: a JSON object a line, by the year (UTC) in which a row was over."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._settled: set[Path] = set()
+        """Files that hold no row which is in the database too."""
+        self._written: set[Path] = set()
+
+    def add(self, table: str, rows: Rows) -> None:
+        """Write rows at the end of their years' files, those that are in them already left out. Blocks.
+
+        Raises:
+            OSError: a file cannot be written; what was written of it is cut off, or found the next time.
+        """
+        lines: dict[Path, list[bytes]] = defaultdict(list)
+        for row in rows:
+            year = datetime.fromtimestamp(row[OVER_MS] / 1000, UTC).year
+            lines[self._directory / f"{year}.jsonl"].append(_line(table, row))
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path, new in lines.items():
+            known = set() if path in self._settled else _those_in(path, frozenset(new))
+            self._settled.discard(path)
+            self._written.add(path)
+            _append(path, b"".join(line for line in new if line not in known))
+
+    def settled(self) -> None:
+        """The rows that were added have left the database."""
+        self._settled |= self._written
+        self._written.clear()
+
+
+def _line(table: str, row: Mapping[str, object]) -> bytes:
+    told = {"table": table} | {name: value for name, value in row.items() if name not in (ROWID, OVER_MS)}
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _those_in(path: Path, lines: frozenset[bytes]) -> set[bytes]:
+    try:
+        with path.open("rb") as file:
+            return {line for line in file if line in lines}
+    except FileNotFoundError:
+        return set()
+
+
+def _append(path: Path, data: bytes) -> None:
+    is_new = not path.exists()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "r+b") as file:
+        file.seek(_whole_bytes(path))
+        file.truncate()
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new:
+        _sync(path.parent)
+
+
+def _whole_bytes(path: Path) -> int:
+    """How much of a file is whole lines: a crash may have left half of one."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - 65_536)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+    return 0
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

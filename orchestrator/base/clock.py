@@ -1,0 +1,44 @@
+"""Time: epoch milliseconds in UTC everywhere, turned into words only at the edges."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+
+class Clock(Protocol):
+    """Tells the time; tests pass their own."""
+
+    def now_ms(self) -> int:
+        """Wall time: what is stored and told."""
+        ...
+
+    def steady_ms(self) -> int:
+        """Time that never jumps and stands still while the machine sleeps: for liveness."""
+        ...
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def steady_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+def local_iso(at_ms: int, zone: ZoneInfo) -> str:
+    """`2026-11-22T09:30:00+09:00`: to the second, with the zone's offset."""
+    return datetime.fromtimestamp(at_ms / 1000, zone).isoformat(timespec="seconds")
+
+
+def local_minute(at_ms: int, zone: ZoneInfo) -> str:
+    """`Sun 2026-11-22 09:30`: how a person is told a time."""
+    return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%a %Y-%m-%d %H:%M")
+
+
+def utc_stamp(at_ms: int) -> str:
+    """Return a time in UTC with milliseconds, `2026-11-22T09:00:00.000Z`, as log lines begin."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"

@@ -1,0 +1,85 @@
+"""What happened, for those who watch: `GET /events`, the terminal, the demo. Truth stays in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from orchestrator.base.clock import Clock
+
+RING = 1_000
+QUEUE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A committed fact: ids, not contents."""
+
+    n: int
+    at_ms: int
+    kind: str
+    group: str | None = None
+    message: str | None = None
+    turn: int | None = None
+    run: str | None = None
+    attempt: int | None = None
+    detail: str | None = None
+    reason: str | None = None
+    """In words, where there is one: what a person is told too."""
+    data: dict[str, Any] | None = None
+    """More ids and numbers, of an event that is recorded in the store."""
+
+    def to_json_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Bus:
+    """Hands each event to all who listen now, and keeps the last `RING` for those who look later.
+
+    A listener that is more than `QUEUE` events behind loses the oldest; it can ask the store.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._listeners: dict[asyncio.Queue[Event], tuple[str, ...]] = {}
+        self.ring: deque[Event] = deque(maxlen=RING)
+        self.taps: list[Callable[[Event], None]] = []
+        """Told every event at once, in order; they must neither block nor raise."""
+
+    def publish(self, kind: str, **ids: Any) -> None:
+        event = Event(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
+        self.ring.append(event)
+        for tap in self.taps:
+            tap(event)
+        for queue, kinds in self._listeners.items():
+            if kinds and not any(fnmatchcase(kind, wanted) for wanted in kinds):
+                continue
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(event)
+
+    def recall(self, events: Iterable[Event]) -> None:
+        """Put events of before this start in front of the ring; nobody hears them as if they were new."""
+        kept = [*events, *self.ring]
+        self.ring.clear()
+        self.ring.extend(kept)
+
+    @contextmanager
+    def listening(self, *kinds: str) -> Iterator[asyncio.Queue[Event]]:
+        """Collect events from now on; enter before looking at the store, so that none falls between.
+
+        With `kinds`, such as `trigger:*`, those alone.
+        """
+        queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
+        self._listeners[queue] = kinds
+        try:
+            yield queue
+        finally:
+            del self._listeners[queue]

@@ -1,0 +1,104 @@
+"""What the host reads in the library's own store: who is logged in, and what was sent under which id.
+
+Read-only, in the host's process: the library's process has an SQLite of its own open on the file, and two in
+one process break each other's locks. Every call opens, reads and closes; they block.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.channels.whatsapp import addresses, sent_marker
+from orchestrator.channels.whatsapp.addresses import Address
+from orchestrator.domain.errors import ChannelDown
+
+BUSY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Who the store is logged in as."""
+
+    address: Address
+    device: str
+    """The login's own address: another one after each pairing."""
+    name: str = ""
+
+    @property
+    def number(self) -> str:
+        return f"+{self.address.user}"
+
+
+class Ledger:
+    """`store/whatsapp.db`, as far as it concerns the host."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def account(self) -> Account | None:
+        """Who is logged in; None when nobody is. Raises `ChannelDown` when that cannot be told."""
+        rows = self._rows("SELECT jid, push_name FROM whatsmeow_device LIMIT 1")
+        for jid, name in rows:
+            address = addresses.parse(jid)
+            if address is not None:
+                return Account(address=address, device=jid, name=name or "")
+        return None
+
+    def ids_of(self, mark: str) -> tuple[str, ...]:
+        """The ids under which a message may have left: written before it does. Raises `ChannelDown`."""
+        told = sent_marker.marked(mark)
+        rows = self._rows(
+            "SELECT message_id FROM whatsmeow_message_secrets WHERE substr(key, 1, ?) = ? ORDER BY rowid",
+            len(told),
+            told,
+        )
+        return tuple(str(row[0]) for row in rows)
+
+    def mark_of(self, message_id: str) -> str | None:
+        """The mark of a message that was sent from here; None of any other. Raises `ChannelDown`."""
+        rows = self._rows(
+            """
+            SELECT s.key, s.sender_jid, d.jid, coalesce(d.lid, '')
+            FROM whatsmeow_message_secrets s JOIN whatsmeow_device d ON d.jid = s.our_jid
+            WHERE s.message_id = ?
+            """,
+            message_id,
+        )
+        for key, sender, own, own_lid in rows:
+            mark = sent_marker.mark_in(bytes(key))
+            # Anyone may put such a secret into a message; only from the account itself does it count.
+            if mark is not None and _user(sender) in (_user(own), _user(own_lid)):
+                return mark
+        return None
+
+    def _rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        if not self._path.exists():
+            return []
+        try:
+            with self._opened() as connection:
+                return connection.execute(sql, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []  # the library has not set it up yet
+            raise ChannelDown(f"The WhatsApp login cannot be read ({error}).") from error
+        except sqlite3.DatabaseError as error:
+            raise ChannelDown(
+                f"The WhatsApp login {self._path} is damaged ({error}): put a backup in its place, or remove"
+                " it and pair this host with the phone again."
+            ) from error
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        uri = f"{self._path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
+            yield connection
+
+
+def _user(jid: str) -> str:
+    address = addresses.parse(jid)
+    return address.user if address is not None else "?"

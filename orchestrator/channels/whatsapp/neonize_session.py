@@ -1,0 +1,425 @@
+"""One login: what the library tells becomes lines for the host, what the host asks becomes calls.
+
+The library drops what its handlers raise and runs them side by side. So they only put events into a queue;
+one task takes them from there in order, and one guard around each event logs and counts what fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import time
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.channels.whatsapp import addresses, convert, message_text
+from orchestrator.channels.whatsapp.addresses import Address
+from orchestrator.channels.whatsapp.contacts import People, jid_of
+from orchestrator.channels.whatsapp.convert import Dropped, Me, Vote
+from orchestrator.channels.whatsapp.protocol import (
+    Answer,
+    Download,
+    FromBridge,
+    FromHost,
+    GroupsTold,
+    React,
+    Read,
+    Receipt,
+    SeenGroup,
+    Send,
+    State,
+    StateTold,
+    SyncGroups,
+    Taken,
+    Typing,
+)
+from orchestrator.channels.whatsapp.sending import Sender
+from orchestrator.channels.whatsapp.spool import Spool
+
+if TYPE_CHECKING:
+    from neonize.aioze.client import NewAClient
+    from neonize.proto.Neonize_pb2 import Message as MessageEvent
+    from neonize.proto.Neonize_pb2 import UndecryptableMessage as UndecryptableEvent
+
+log = logging.getLogger(__name__)
+
+Emit = Callable[[FromBridge], None]
+
+CALL_SECONDS = 60.0
+MAX_DOWNLOADS = 8
+"""A call of the library cannot be ended: one that hangs keeps its thread, and the rest needs some too."""
+_GONE = ("status code 403", "status code 404", "status code 410")
+"""How the library says that WhatsApp does not have a file any more."""
+VOTE_SECONDS = 10.0
+UNREADABLE_SECONDS = 60.0
+"""How long the sender of a message that could not be decrypted has to send it again."""
+MAX_UNREADABLE = 1_000
+RECEIPT_EVERY_SECONDS = 10.0
+DOWN = "WhatsApp is not connected"
+
+
+class Session:
+    """Tie a client's events to the host. `run` ends when the client does."""
+
+    def __init__(self, client: NewAClient, spool: Spool, emit: Emit, *, own: Address, name: str = "") -> None:
+        """`own` is the account's address; `name` the assistant's, where the account is its own."""
+        self._client = client
+        self._spool = spool
+        self._emit = emit
+        self._name = name
+        self._me = Me(phone=own.user, called=name)
+        self._people = People(client)
+        self._sender = Sender(client, spool, self._people, own=own)
+        self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._downloads: set[asyncio.Task[bytes]] = set()
+        self._unreadable: dict[str, asyncio.TimerHandle] = {}
+        """Messages that could not be decrypted, until they come again."""
+        self._is_connected = False
+        self._is_silent = False
+        self._told_receipt = 0.0
+        self.dropped: Counter[str] = Counter()
+        self.failed = 0
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        from neonize.aioze import events
+        from neonize.proto.Neonize_pb2 import UndecryptableMessage
+
+        for kind, name in {
+            events.MessageEv: "message",
+            events.ConnectedEv: "connected",
+            events.DisconnectedEv: "disconnected",
+            events.LoggedOutEv: "logged_out",
+            events.TemporaryBanEv: "banned",
+            events.StreamReplacedEv: "replaced",
+            events.ClientOutdatedEv: "outdated",
+            events.ConnectFailureEv: "connect_failure",
+            events.StreamErrorEv: "stream_error",
+            events.KeepAliveTimeoutEv: "silence",
+            events.KeepAliveRestoredEv: "silence_over",
+            UndecryptableMessage: "unreadable",
+            events.ReceiptEv: "receipt",
+            events.JoinedGroupEv: "joined_group",
+            events.GroupInfoEv: "group_changed",
+        }.items():
+            self._client.event(kind)(self._queue_as(name))
+
+    def _queue_as(self, name: str) -> Callable[[Any, Any], Awaitable[None]]:
+        async def put(_: Any, event: Any) -> None:
+            self._events.put_nowait((name, event))
+
+        return put
+
+    async def run(self) -> None:
+        """Connect and stay so. Raises what the library raises when it cannot."""
+        for waiting in self._spool.waiting():
+            self._emit(waiting)
+        async with asyncio.TaskGroup() as tasks:
+            own = [
+                tasks.create_task(self._take_events(), name="whatsapp:events"),
+                tasks.create_task(self._do_chores(), name="whatsapp:chores"),
+            ]
+            self._emit(StateTold(state="starting"))
+            await (await self._client.connect())
+            for task in own:
+                task.cancel()
+
+    async def _take_events(self) -> None:
+        while True:
+            name, event = await self._events.get()
+            try:
+                await getattr(self, f"_on_{name}")(event)
+            except Exception:
+                self.failed += 1
+                log.exception("an event could not be handled: %s (%d so far)", name, self.failed)
+
+    async def _do_chores(self) -> None:
+        """What may take long and holds no message up."""
+        while True:
+            chore = await self._chores.get()
+            try:
+                async with asyncio.timeout(CALL_SECONDS):
+                    await chore()
+            except Exception as error:  # noqa: BLE001 - the next change or the daily look tries again
+                log.warning("what could wait was not done: %s", error)
+
+    # What the library tells
+
+    async def _on_message(self, event: MessageEvent) -> None:
+        waiting = self._unreadable.pop(event.Info.ID, None)
+        if waiting is not None:
+            waiting.cancel()
+        self._people.learn(convert.pairs_of(event))
+        await self._people.look_up(convert.people_in(event))
+        if not event.Info.MessageSource.IsFromMe:
+            self._people.learn_name(convert.sender_of(event), event.Info.Pushname)
+        self._learn_chat(event)
+        vote = await self._read_vote(event)
+        found = convert.convert(event, people=self._people.directory, me=self._me, vote=vote)
+        if isinstance(found, Dropped):
+            self.dropped[found.reason] += 1
+            log.info("a message was dropped: %s", found.reason)
+            return
+        self._emit(self._spool.put(found))
+
+    def _learn_chat(self, event: MessageEvent) -> None:
+        """How a chat names its members, and when its messages disappear."""
+        chat = convert.chat_of(event)
+        if chat is None:
+            return
+        known = str(self._people.directory.resolved(chat))
+        self._people.learn_addressing(known, addresses.of(event.Info.MessageSource.Sender))
+        seconds = convert.timer_of(event)
+        if seconds is not None:
+            self._spool.note_timer(known, seconds)
+
+    async def _on_unreadable(self, event: UndecryptableEvent) -> None:
+        """The library asks its sender for it again: only one that stays away is told of."""
+        if event.DecryptFailMode == event.DECRYPT_FAIL_HIDE or len(self._unreadable) >= MAX_UNREADABLE:
+            return
+        if event.Info.ID not in self._unreadable:
+            self._unreadable[event.Info.ID] = asyncio.get_running_loop().call_later(
+                UNREADABLE_SECONDS, self._events.put_nowait, ("lost", event)
+            )
+
+    async def _on_lost(self, event: UndecryptableEvent) -> None:
+        if self._unreadable.pop(event.Info.ID, None) is None:
+            return
+        found = convert.unreadable(event, people=self._people.directory)
+        if isinstance(found, Dropped):
+            self.dropped[found.reason] += 1
+        else:
+            self._emit(self._spool.put(found))
+
+    async def _read_vote(self, event: MessageEvent) -> Vote | None:
+        """What a message votes for; a poll that it opens is kept for the votes that follow."""
+        message = message_text.unwrapped(event.Message)
+        poll = message_text.poll_of(message)
+        if poll is not None:
+            self._spool.note_poll(event.Info.ID, poll.name, [one.optionName for one in poll.options])
+        if not message.HasField("pollUpdateMessage"):
+            return None
+        known = self._spool.poll(message.pollUpdateMessage.pollCreationMessageKey.ID)
+        if not known:
+            return Vote()
+        try:
+            async with asyncio.timeout(VOTE_SECONDS):
+                vote = await self._client.decrypt_poll_vote(event)
+        except Exception as error:  # noqa: BLE001 - of the library; that somebody voted is told all the same
+            log.warning("a vote could not be read: %s", error)
+            return Vote(question=known[0])
+        return Vote(question=known[0], chosen=message_text.chosen(known[1:], vote.selectedOptions))
+
+    async def _on_connected(self, _: Any) -> None:
+        self._is_connected, self._is_silent = True, False
+        me = self._client.me
+        lid = addresses.of(me.LID) if me is not None else None
+        self._me = Me(phone=self._me.phone, lid=lid.user if lid else "", called=self._name)
+        if lid is not None:
+            # The chat with oneself may come by either address.
+            self._people.learn({lid.user: self._me.phone})
+        self._emit(StateTold(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
+        self._chores.put_nowait(self._show_presence)
+        self._chores.put_nowait(self._look_at_groups)
+
+    async def _on_disconnected(self, _: Any) -> None:
+        self._leave("disconnected", "the connection broke")
+
+    async def _on_logged_out(self, event: Any) -> None:
+        self._leave("logged_out", _reason(event, "Reason"))
+
+    async def _on_banned(self, event: Any) -> None:
+        until_ms = int((time.time() + min(max(event.Expire, 0), 10**9)) * 1000)
+        self._leave("banned", _reason(event, "Code"), until_ms=until_ms)
+
+    async def _on_replaced(self, _: Any) -> None:
+        self._leave("replaced", "the same login is in use elsewhere")
+
+    async def _on_outdated(self, _: Any) -> None:
+        self._leave("outdated", "WhatsApp refuses this version of the library")
+
+    async def _on_connect_failure(self, event: Any) -> None:
+        self._leave("disconnected", f"refused: {_reason(event, 'Reason')} {event.Message[:100]}".strip())
+
+    async def _on_stream_error(self, event: Any) -> None:
+        log.warning("WhatsApp ended the stream: %s", event.Code[:40])
+
+    async def _on_silence(self, _: Any) -> None:
+        """WhatsApp does not answer: the host ends this login if that does not pass."""
+        if self._is_connected:
+            self._leave("disconnected", "WhatsApp does not answer any more")
+            self._is_silent = True
+
+    async def _on_silence_over(self, _: Any) -> None:
+        if self._is_silent:
+            self._is_silent, self._is_connected = False, True
+            self._emit(StateTold(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
+
+    def _leave(self, state: State, reason: str, *, until_ms: int = 0) -> None:
+        self._is_connected = self._is_silent = False
+        self._emit(StateTold(state=state, reason=reason, until_ms=until_ms))
+
+    async def _on_receipt(self, event: Any) -> None:
+        if event.Type not in _arrival_types():
+            return
+        self._sender.note_receipts(list(event.MessageIDs))
+        if time.monotonic() - self._told_receipt > RECEIPT_EVERY_SECONDS:
+            self._told_receipt = time.monotonic()
+            self._emit(Receipt(at_ms=int(time.time() * 1000)))
+
+    async def _on_joined_group(self, event: Any) -> None:
+        self._tell_groups([event.GroupInfo])
+
+    async def _on_group_changed(self, event: Any) -> None:
+        async def look() -> None:
+            self._tell_groups([await self._client.get_group_info(event.JID)])
+
+        self._chores.put_nowait(look)
+
+    async def _show_presence(self) -> None:
+        from neonize.utils.enum import Presence
+
+        # "Available" keeps the owner's own phone silent: only an account of the assistant's own is.
+        await self._client.send_presence(Presence.AVAILABLE if self._name else Presence.UNAVAILABLE)
+
+    async def _look_at_groups(self) -> None:
+        self._tell_groups(list(await self._client.get_joined_groups()), is_all=True)
+
+    def _tell_groups(self, infos: list[Any], *, is_all: bool = False) -> None:
+        for info in infos:
+            self._people.learn(convert.pairs_of_group(info))
+            timer = info.GroupEphemeral
+            seconds = timer.DisappearingTimer if timer.IsEphemeral else 0
+            self._spool.note_timer(f"{info.JID.User}@{info.JID.Server}", seconds)
+            for one in info.Participants:
+                self._people.learn_addressing(f"{info.JID.User}@{info.JID.Server}", addresses.of(one.JID))
+        seen: list[SeenGroup] = [
+            found for info in infos if (found := convert.seen_group(info, self._people.directory))
+        ]
+        self._emit(GroupsTold(groups=tuple(seen), is_all=is_all))
+
+    # What the host asks
+
+    async def handle(self, ask: FromHost) -> None:
+        """Do what is asked and answer it, whatever happens."""
+        if isinstance(ask, Taken):
+            self._spool.taken(ask.n)
+            if ask.read is not None and self._is_connected:
+                self._chores.put_nowait(functools.partial(self._mark_read, ask.read))
+            return
+        try:
+            answer = await self._answer(ask)
+        except Exception as error:  # noqa: BLE001 - of the library; it is the answer
+            answer = Answer(id=ask.id, ok=False, code="down", text=" ".join(str(error).split())[:300])
+        self._emit(answer)
+
+    async def _mark_read(self, read: Read) -> None:
+        from neonize.utils.enum import ReceiptType
+
+        chat, author = addresses.parse(read.chat), addresses.parse(read.author)
+        if chat is None or author is None:
+            return
+        if chat.is_person:
+            chat = await self._people.as_in(read.chat, chat)
+        author = await self._people.as_in(read.chat, author)
+        await self._client.mark_read(
+            read.message, chat=jid_of(chat), sender=jid_of(author), receipt=ReceiptType.READ
+        )
+
+    async def _answer(self, ask: Send | React | Typing | Download | SyncGroups) -> Answer:
+        # The library's other side crashes when it is called before it is connected.
+        if not self._is_connected:
+            return Answer(id=ask.id, ok=False, code="down", text=DOWN)
+        if isinstance(ask, Send):
+            return await self._sender.send(ask)
+        async with asyncio.timeout(ask.seconds if isinstance(ask, Download) else CALL_SECONDS):
+            match ask:
+                case React():
+                    return await self._sender.react(ask)
+                case Typing():
+                    await self._type(ask)
+                case Download():
+                    return await self._download(ask)
+                case SyncGroups():
+                    await self._look_at_groups()
+        return Answer(id=ask.id)
+
+    async def _type(self, ask: Typing) -> None:
+        from neonize.utils.enum import ChatPresence, ChatPresenceMedia
+
+        chat = addresses.parse(ask.chat)
+        if chat is not None:
+            state = (
+                ChatPresence.CHAT_PRESENCE_COMPOSING if ask.is_typing else ChatPresence.CHAT_PRESENCE_PAUSED
+            )
+            await self._client.send_chat_presence(
+                jid_of(chat), state, ChatPresenceMedia.CHAT_PRESENCE_MEDIA_TEXT
+            )
+
+    async def _download(self, ask: Download) -> Answer:
+        from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+
+        if len(self._downloads) >= MAX_DOWNLOADS:
+            return Answer(id=ask.id, ok=False, code="down", text="too many files are being fetched")
+        fetching = asyncio.create_task(
+            self._client.download_any(Message.FromString(b64decode(ask.ref))), name="whatsapp:download"
+        )
+        self._downloads.add(fetching)
+        fetching.add_done_callback(self._note_download_ended)
+        try:
+            body = await asyncio.shield(fetching)
+        except Exception as error:
+            if any(sign in str(error) for sign in _GONE):
+                return Answer(id=ask.id, ok=False, code="refused", text=str(error)[:300])
+            raise
+        if len(body) > ask.limit:
+            return Answer(id=ask.id, ok=False, code="refused", text="it is larger than it said")
+        await asyncio.to_thread(_write_new, Path(ask.to), body)
+        return Answer(id=ask.id)
+
+    def _note_download_ended(self, fetching: asyncio.Task[bytes]) -> None:
+        self._downloads.discard(fetching)
+        if not fetching.cancelled():
+            fetching.exception()  # nobody may wait for it any more
+
+    async def stop(self) -> None:
+        """Leave WhatsApp, as far as the library lets go."""
+        if not self._is_connected:
+            return
+        self._is_connected = False
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(5):
+                await self._client.stop()
+
+
+@functools.cache
+def _arrival_types() -> frozenset[int]:
+    """The types of receipts that prove that a message reached a device.
+
+    A retry says that a device could not read it, a server error that its file is gone; the rest is talk
+    between devices.
+    """
+    from neonize.proto.Neonize_pb2 import Receipt as ReceiptEvent
+
+    names = ("DELIVERED", "SENDER", "INACTIVE", "READ", "READ_SELF", "PLAYED", "PLAYED_SELF")
+    return frozenset(ReceiptEvent.ReceiptType.Value(name) for name in names)
+
+
+def _reason(event: Any, field: str) -> str:
+    """The name of an enum's value, as the library spells it."""
+    value = getattr(event, field)
+    descriptor = event.DESCRIPTOR.fields_by_name[field].enum_type
+    found = descriptor.values_by_number.get(value) if descriptor is not None else None
+    return (found.name if found else str(value)).lower().replace("_", " ")
+
+
+def _write_new(path: Path, body: bytes) -> None:
+    with path.open("xb") as file:
+        path.chmod(0o600)
+        file.write(body)

@@ -1,0 +1,208 @@
+"""A home's dashboards for the command line, whether Andy runs or not: by the same services."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.cli import terminal
+from orchestrator.cli.client import Client
+from orchestrator.dashboard.feature import Boards
+from orchestrator.dashboard.files import export
+from orchestrator.dashboard.views import history as history_view
+from orchestrator.dashboard.views.board import snapshot
+from orchestrator.dashboard.worker import cycle
+from orchestrator.domain import settings as config
+from orchestrator.domain.dashboard import Actor, Hand, Notification, Snapshot
+from orchestrator.domain.errors import BadRequest, NoDashboard
+from orchestrator.domain.values import Group
+from orchestrator.groups import settings as group_config
+from orchestrator.store import (
+    dashboard_cycles,
+    dashboard_notifications,
+    dashboard_questions,
+    dashboard_tasks,
+    groups,
+    notification_history,
+)
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.notification_history import HistoryEntry
+
+T = TypeVar("T")
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A group, and the zone of its clocks."""
+
+    group: Group
+    zone: ZoneInfo
+
+
+def look(home: Path | None, folder: str | None, query: Callable[[Tx, Place], Awaitable[T]]) -> T:
+    """Ask the store about one group. Raises `UnknownGroup`."""
+    zone = config.load(terminal.home_of(home).root).zone
+
+    async def ask(tx: Tx) -> T:
+        group = await groups.known(tx, folder or MAIN)
+        return await query(tx, Place(group=group, zone=group_config.zone_of(group, default=zone)))
+
+    return asyncio.run(terminal.read(home, ask))
+
+
+async def whole(tx: Tx, place: Place) -> Snapshot | None:
+    return await snapshot(tx, place.group.folder)
+
+
+async def history(tx: Tx, place: Place, *, limit: int) -> list[Any]:
+    return await dashboard_tasks.history(tx, place.group.folder, limit=limit)
+
+
+async def cycles(tx: Tx, place: Place, *, limit: int) -> list[dict[str, Any]]:
+    return await dashboard_cycles.newest(tx, place.group.folder, limit=limit)
+
+
+async def itself(tx: Tx, place: Place) -> Place:
+    del tx
+    return place
+
+
+@asynccontextmanager
+async def opened(home: Path | None) -> AsyncIterator[tuple[Database, Boards]]:
+    """The dashboards of a home, to be changed."""
+    root = terminal.home_of(home)
+    settings = config.load(root.root)
+    await asyncio.to_thread(root.make)
+    database = await Database.open(root.database)
+    clock = SystemClock()
+    zone_of = partial(group_config.zone_of, default=settings.zone)
+    try:
+        yield (
+            database,
+            Boards(
+                database,
+                settings,
+                home=root.root,
+                clock=clock,
+                hints=Hints(),
+                bus=Bus(clock),
+                zone_of=zone_of,
+                can_deliver=lambda _: True,
+                has_model=lambda _: False,
+            ),
+        )
+    finally:
+        await database.close()
+
+
+def answer(home: Path | None, folder: str | None, question: str, text: str) -> str:
+    """Answer a question, named by its id or the beginning of it. Raises `BadRequest`."""
+
+    async def act() -> str:
+        async with opened(home) as (database, boards):
+            async with database.reading() as tx:
+                group = await groups.known(tx, folder or MAIN)
+                ids = await dashboard_questions.ids_like(tx, group.folder, question)
+            chosen = question if question in ids else _only(ids, question)
+            given = {"question_id": chosen, "answer": text}
+            result = await boards.desk.use(group.folder, "answer_question", given)
+        if not result.ok:
+            raise BadRequest(result.text)
+        return result.text
+
+    return asyncio.run(act())
+
+
+def _only(ids: list[str], prefix: str, kind: str = "question") -> str:
+    if len(ids) == 1 and prefix:
+        return ids[0]
+    if not ids:
+        raise BadRequest(f"There is no {kind} '{prefix}': see 'andy dashboard {kind}s'.")
+    raise BadRequest(f"'{prefix}' begins several: {', '.join(ids)}.")
+
+
+def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:
+    """Have the rules look now; `is_dry`, only say what they would do."""
+
+    async def act() -> dict[str, Any]:
+        async with opened(home) as (database, boards), database.transaction() as tx:
+            group = await groups.known(tx, folder or MAIN)
+            seen = await snapshot(tx, group.folder)
+            if seen is None:
+                raise NoDashboard(group.folder)
+            hours, now_ms = boards.hours_of(group), SystemClock().now_ms()
+            if is_dry:
+                report = await cycle.look(tx, seen, hours, now_ms=now_ms)
+                return {**report.to_detail(), "would": [cycle.named(step) for step in report.plan.actions]}
+            hand = Hand(actor=Actor.WORKER, now_ms=now_ms)
+            report = await cycle.apply(boards.desk.work(tx, group, hand), seen, hours, why="by hand")
+            return report.to_detail()
+
+    return asyncio.run(act())
+
+
+def ask_model(home: Path | None, folder: str | None) -> dict[str, Any]:
+    """Have a model look now. Raises `NotRunning`."""
+
+    async def act() -> dict[str, Any]:
+        async with Client.of(terminal.home_of(home)) as client:
+            return await client.ask_worker(folder or MAIN)
+
+    return asyncio.run(act())
+
+
+def write_files(home: Path | None, folder: str | None, directory: Path) -> list[str]:
+    place = look(home, folder, itself)
+    found = export.read(terminal.home_of(home).database, place.group.folder, place.zone)
+    if found is None:
+        raise NoDashboard(place.group.folder)
+    export.write(directory, found.contents)
+    return sorted(found.contents)
+
+
+def take_files(home: Path | None, folder: str | None, directory: Path, *, replaces: bool) -> dict[str, int]:
+    """Import, all or nothing. Raises `ImportRefused`."""
+
+    async def act() -> dict[str, int]:
+        async with opened(home) as (_, boards):
+            rows = await boards.desk.take(folder or MAIN, directory, replaces=replaces)
+        for note in rows.notes:
+            terminal.say_aside(note)
+        for change in rows.normalised():
+            terminal.say_aside(f"Taken otherwise: {change}")
+        return rows.counts()
+
+    return asyncio.run(act())
+
+
+async def notification(tx: Tx, place: Place, prefix: str) -> tuple[Notification, list[HistoryEntry]]:
+    """Return one notification, named by its id or the beginning of it, and its history."""
+    folder = place.group.folder
+    ids = await dashboard_notifications.ids_like(tx, folder, prefix)
+    one = await dashboard_notifications.get(
+        tx, folder, prefix if prefix in ids else _only(ids, prefix, "notification")
+    )
+    assert one is not None
+    recorded = await notification_history.of_notification(tx, folder, one.id)
+    return one, history_view.whole(one, recorded)
+
+
+async def notifications(
+    tx: Tx, place: Place, *, status: str | None, task: str | None, limit: int
+) -> list[Any]:
+    from orchestrator.domain.dashboard import NotificationStatus
+
+    statuses = (NotificationStatus(status),) if status else ()
+    return await dashboard_notifications.listed(
+        tx, place.group.folder, statuses=statuses, task_id=task, limit=limit
+    )

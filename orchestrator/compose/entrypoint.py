@@ -1,0 +1,81 @@
+"""`andy` in its container: it starts as root, becomes the owner of the home, and stays that.
+
+Who owns `data/` on the host is not known before, and need not be told: whoever cloned Andy. If that is root,
+the home is given to an ordinary user, whom agents run as, too.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.home import home_directory
+
+ROOT, ORDINARY = 0, 1000
+OWN = ("groups", "data", "store", "backups")
+NO_HOME = "/home/andy"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whom Andy and its agents run as."""
+
+    uid: int
+    gid: int
+
+
+def main() -> None:
+    """Step down where this is root, then run the command line."""
+    if os.geteuid() == ROOT:
+        home = home_directory(None)
+        user = owner_of(home)
+        if sys.argv[1:2] == ["up"]:
+            take_over(home, user)
+        become(user)
+    os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])  # noqa: S606
+
+
+def owner_of(home: Path) -> User:
+    """Whose `data/` is; an ordinary user where it is root's."""
+    try:
+        seen = (home / "data").stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return User(ORDINARY, ORDINARY)
+    return User(seen.st_uid or ORDINARY, seen.st_gid or ORDINARY)
+
+
+def take_over(home: Path, user: User) -> None:
+    """Give the user what is root's in a home, and nothing else: also what `sudo andy restore` left there."""
+    for name in OWN:
+        if (home / name).is_dir():
+            _give(home / name, user)
+
+
+def become(user: User) -> None:
+    """Be that user from here on, without a way back: with root's number go its capabilities."""
+    os.setgroups([ORDINARY])  # whose the filter's socket is
+    os.setgid(user.gid)
+    os.setuid(user.uid)
+    os.environ["HOME"] = NO_HOME
+
+
+def _give(folder: Path, user: User) -> None:
+    """Agents write here: no link is followed, and a file with a second name is left alone."""
+    for _, _, names, descriptor in os.fwalk(folder, follow_symlinks=False):
+        if os.fstat(descriptor).st_uid == ROOT:
+            os.fchown(descriptor, user.uid, user.gid)
+        for name in names:
+            _give_file(descriptor, name, user)
+
+
+def _give_file(folder: int, name: str, user: User) -> None:
+    seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if seen.st_uid == ROOT and stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1:
+        os.chown(name, user.uid, user.gid, dir_fd=folder, follow_symlinks=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""`python -m orchestrator.compose.socket_filter`: stand before Docker's socket until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from orchestrator.base import logging
+from orchestrator.compose.self_inspect import own_id
+from orchestrator.compose.socket_filter.checks import Checks
+from orchestrator.compose.socket_filter.engine import Engine
+from orchestrator.compose.socket_filter.inventory import survey
+from orchestrator.compose.socket_filter.retry import retry_starts
+from orchestrator.compose.socket_filter.server import Door
+
+ENGINE, OWN, HOME = "/var/run/docker.sock", "/run/andy/docker.sock", "/andy"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="orchestrator.compose.socket_filter", description=__doc__)
+    parser.add_argument("--image", required=True, help="the agents' image, the only one that may be run")
+    parser.add_argument("--engine", default=ENGINE, help="Docker's socket")
+    parser.add_argument("--listen", default=OWN, help="the socket for Andy")
+    parser.add_argument("--home", default=HOME, help="Andy's home, in its own container")
+    given = parser.parse_args()
+    logging.configure("info")
+    found = own_id()
+    if found is None:
+        sys.exit("The filter stands in a container of Docker Compose only.")
+    asyncio.run(stand(given.engine, given.listen, image=given.image, own=found, home=given.home))
+
+
+async def stand(engine_path: str, listen_path: str, *, image: str, own: str, home: str) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    async with Engine(engine_path) as engine:
+        checks = Checks(
+            engine,
+            survey=partial(survey, engine, own_id=own, home=PurePosixPath(home)),
+            image=image,
+        )
+        door = Door(checks, connect=partial(asyncio.open_unix_connection, engine_path))
+        await asyncio.to_thread(Path(listen_path).unlink, missing_ok=True)
+        before = os.umask(0o117)
+        server = await asyncio.start_unix_server(door.take, listen_path)
+        os.umask(before)
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        retrying = asyncio.create_task(retry_starts(engine, own_id=own), name="filter-retry")
+        await stop.wait()
+        retrying.cancel()
+        server.close()
+        await door.close()
+        with suppress(FileNotFoundError):
+            await asyncio.to_thread(Path(listen_path).unlink)
+
+
+if __name__ == "__main__":
+    main()

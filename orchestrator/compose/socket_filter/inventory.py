@@ -1,0 +1,140 @@
+"""What is Andy's on this engine: its own container, the folders of its home, its agents, its networks."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from orchestrator.compose.self_inspect import Held, held_by
+from orchestrator.compose.socket_filter.engine import Engine
+from orchestrator.compose.socket_filter.requests import Refused
+from orchestrator.compose.socket_filter.template import GROUP_LABEL, INSTALL_LABEL, PROJECT_LABEL, RUN_LABEL
+from orchestrator.domain.home import SHOWN_TO_MAIN
+
+ROLE_LABEL, ROLE = "andy.role", "orchestrator"
+COMPOSE_LABEL = "com.docker.compose.project"
+PER_GROUP = ("ipc", "env", "sessions")
+VIEW = PurePosixPath("data/project")
+"""The empty folder in which main's view of the project is put together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """`held` is what the orchestrator's container has mounted, `seen` what the filter's own has."""
+
+    project: str
+    home: PurePosixPath
+    ids: frozenset[str]
+    held: Sequence[Held]
+    seen: Sequence[Held]
+
+    def owns_container(self, seen: Mapping[str, Any], labels: Mapping[str, str] | None) -> bool:
+        """Whether it is an agent of this home: by its labels, and by all that it has mounted."""
+        binds = [one for one in seen.get("Mounts") or () if one["Type"] == "bind"]
+        has_labels = all(name in (labels or {}) for name in (INSTALL_LABEL, GROUP_LABEL, RUN_LABEL))
+        return has_labels and bool(binds) and all(self._is_mine(one["Source"]) for one in binds)
+
+    def _is_mine(self, source: str) -> bool:
+        return held_by(self.held, source) is not None
+
+    def owns_network(self, seen: Mapping[str, Any]) -> bool:
+        return (seen.get("Labels") or {}).get(PROJECT_LABEL) == self.project
+
+    def is_orchestrator(self, container_id: str) -> bool:
+        return container_id in self.ids
+
+    def check_bind(self, source: str, *, is_writable: bool) -> None:
+        """Let an agent see a folder of the home that is meant for agents, or one that the owner mounted.
+
+        Raises:
+            Refused
+        """
+        held = held_by(self.held, source)
+        if held is None:
+            raise Refused(f"{source} lies in no folder that Andy itself was given.")
+        if is_writable and not held.is_writable:
+            raise Refused(f"{source} may be read only: Andy itself cannot write there.")
+        inside = held.inside(source)
+        if not inside.is_relative_to(self.home):
+            self._check_extra(source, held)
+            return
+        rest = inside.relative_to(self.home)
+        if not _is_for_agents(rest, is_writable=is_writable):
+            raise Refused(f"{source} is not for agents.")
+        self._check_links(source)
+
+    def _check_extra(self, source: str, held: Held) -> None:
+        if held.source != source or held.kind != "bind":
+            raise Refused(f"{source} is a part of a folder: mount it into Andy by itself.")
+
+    def _check_links(self, source: str) -> None:
+        """The engine follows links as root. The orchestrator could plant one, so each part is looked at."""
+        own = held_by(self.seen, source)
+        if own is None:
+            raise Refused(f"The filter does not see {source}: give 'engine' the same folders as 'andy'.")
+        here = Path(own.destination)
+        for part in own.inside(source).relative_to(own.destination).parts:
+            here = here / part
+            mode = _mode(here)
+            if mode is None or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                raise Refused(f"{source} is not there, or has a link in it.")
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return None
+
+
+def _is_for_agents(rest: PurePosixPath, *, is_writable: bool) -> bool:
+    """Whether a place below the home is one that agents get: see `orchestrator/containers/mounts.py`."""
+    parts = rest.parts
+    match parts:
+        case ("groups",):
+            return not is_writable
+        case ("groups", *_):
+            return True
+        case ("data", kind, _, *_) if kind in PER_GROUP:
+            return True
+        case (name, *_) if name in SHOWN_TO_MAIN:
+            return not is_writable
+    return rest == VIEW and not is_writable
+
+
+async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> Ground:
+    """Ask the engine what this filter and its orchestrator are.
+
+    Raises:
+        Refused: the filter's container is not one of a Compose project, or is not known.
+    """
+    own, listed = await orchestrators(engine, own_id=own_id)
+    project = own["Config"]["Labels"][COMPOSE_LABEL]
+    newest = max(listed, key=lambda one: int(one["Created"]), default=None)
+    if newest is None:
+        raise Refused(f"There is no orchestrator in the Compose project '{project}'.")
+    return Ground(
+        project=project,
+        home=home,
+        ids=frozenset(one["Id"] for one in listed),
+        held=Held.of(newest["Mounts"]),
+        seen=Held.of(own["Mounts"]),
+    )
+
+
+async def orchestrators(
+    engine: Engine, *, own_id: str
+) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+    """The filter's own container, and the orchestrator's of the same project, an old one and a new one too.
+
+    Raises:
+        Refused: the filter's container is not one of a Compose project, or is not known.
+    """
+    own = await engine.container(own_id)
+    project = ((own or {}).get("Config", {}).get("Labels") or {}).get(COMPOSE_LABEL)
+    if own is None or not project:
+        raise Refused("The filter does not know its own container: start it with docker compose.")
+    return own, await engine.containers(f"{COMPOSE_LABEL}={project}", f"{ROLE_LABEL}={ROLE}")

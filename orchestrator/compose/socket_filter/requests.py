@@ -1,0 +1,179 @@
+"""What may be asked of the engine at all: one table, and a strict reading of what was sent. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from pydantic import ValidationError
+
+from orchestrator.compose.socket_filter import template
+
+REF = r"(?P<ref>[a-zA-Z0-9][a-zA-Z0-9_.-]{0,200})"
+VERSION = re.compile(r"/v1\.[0-9]{1,3}(?=/)")
+
+
+class Refused(Exception):
+    """This may not be asked; the text says why."""
+
+
+class Deed(Enum):
+    """What is asked, and with it what else has to hold."""
+
+    ASK = auto()
+    INSPECT_IMAGE = auto()
+    LIST_CONTAINERS = auto()
+    CREATE_CONTAINER = auto()
+    INSPECT_CONTAINER = auto()
+    START_CONTAINER = auto()
+    USE_CONTAINER = auto()
+    ATTACH = auto()
+    LIST_NETWORKS = auto()
+    CREATE_NETWORK = auto()
+    INSPECT_NETWORK = auto()
+    REMOVE_NETWORK = auto()
+    JOIN_NETWORK = auto()
+    LEAVE_NETWORK = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    method: str
+    path: re.Pattern[str]
+    deed: Deed
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Each parameter that may be given, with the form of its value."""
+    body: type[template.Strict] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request that may be made if what it names is Andy's. `target` and `body` are written anew."""
+
+    deed: Deed
+    method: str
+    target: str
+    version: str
+    ref: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: dict[str, Any] | None = None
+
+
+def _rule(
+    method: str,
+    path: str,
+    deed: Deed,
+    query: Mapping[str, str] | None = None,
+    body: type[template.Strict] | None = None,
+) -> Rule:
+    return Rule(method=method, path=re.compile(path), deed=deed, query=query or {}, body=body)
+
+
+_YES, _NO, _FLAG, _COUNT = "1|[Tt]rue", "0|[Ff]alse", "0|1|[Tt]rue|[Ff]alse", "-?[0-9]{1,6}"
+_ALL_WIRES = {"stdin": _YES, "stdout": _YES, "stderr": _YES, "stream": _YES}
+RULES = (
+    _rule("GET", "/_ping", Deed.ASK),
+    _rule("HEAD", "/_ping", Deed.ASK),
+    _rule("GET", "/version", Deed.ASK),
+    _rule("GET", r"/images/(?P<ref>[a-z0-9][a-zA-Z0-9_./:@-]{0,200})/json", Deed.INSPECT_IMAGE),
+    _rule(
+        "GET",
+        "/containers/json",
+        Deed.LIST_CONTAINERS,
+        {"all": _FLAG, "size": _NO, "trunc_cmd": _FLAG, "limit": _COUNT, "filters": ".*"},
+    ),
+    _rule(
+        "POST", "/containers/create", Deed.CREATE_CONTAINER, {"name": template.NAME}, template.NewContainer
+    ),
+    _rule("GET", f"/containers/{REF}/json", Deed.INSPECT_CONTAINER),
+    _rule("POST", f"/containers/{REF}/attach", Deed.ATTACH, _ALL_WIRES),
+    _rule("POST", f"/containers/{REF}/start", Deed.START_CONTAINER),
+    _rule("POST", f"/containers/{REF}/stop", Deed.USE_CONTAINER, {"t": _COUNT}),
+    _rule("POST", f"/containers/{REF}/wait", Deed.USE_CONTAINER),
+    _rule(
+        "GET",
+        f"/containers/{REF}/logs",
+        Deed.USE_CONTAINER,
+        {"follow": _FLAG, "stdout": _FLAG, "stderr": _FLAG},
+    ),
+    _rule("DELETE", f"/containers/{REF}", Deed.USE_CONTAINER, {"force": _FLAG, "v": _FLAG, "link": _NO}),
+    _rule("GET", "/networks", Deed.LIST_NETWORKS, {"filters": ".*"}),
+    _rule("POST", "/networks/create", Deed.CREATE_NETWORK, body=template.NewNetwork),
+    _rule("GET", f"/networks/{REF}", Deed.INSPECT_NETWORK),
+    _rule("DELETE", f"/networks/{REF}", Deed.REMOVE_NETWORK),
+    _rule("POST", f"/networks/{REF}/connect", Deed.JOIN_NETWORK, body=template.Join),
+    _rule("POST", f"/networks/{REF}/disconnect", Deed.LEAVE_NETWORK, body=template.Leave),
+)
+
+
+def read(method: str, target: str, body: bytes) -> Asked:
+    """Find the rule that allows a request. What is passed on is made of what was understood.
+
+    Raises:
+        Refused: no rule does, or a parameter or a field is not in it.
+    """
+    path, _, query = target.partition("?")
+    version = VERSION.match(path)
+    bare = path[version.end() :] if version else path
+    rule, found = _matching(method, bare)
+    given = _parameters(rule, query)
+    return Asked(
+        deed=rule.deed,
+        method=method,
+        target=f"{path}?{urlencode(given)}" if given else path,
+        version=version[0] if version else "",
+        ref=found.groupdict().get("ref", ""),
+        query=given,
+        body=_document(rule, body),
+    )
+
+
+def _matching(method: str, path: str) -> tuple[Rule, re.Match[str]]:
+    for rule in RULES:
+        found = rule.path.fullmatch(path)
+        if found and rule.method == method:
+            return rule, found
+    raise Refused(f"{method} {path} is nothing that Andy needs.")
+
+
+def _parameters(rule: Rule, query: str) -> dict[str, str]:
+    try:
+        pairs = (
+            parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict") if query else []
+        )
+    except ValueError as error:
+        raise Refused(f"The query cannot be read ({error}).") from error
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        form = rule.query.get(name)
+        if form is None or name in given or not re.fullmatch(form, value):
+            raise Refused(f"The parameter '{name}' is not in its form.")
+        given[name] = value
+    return given
+
+
+def _document(rule: Rule, body: bytes) -> dict[str, Any] | None:
+    if rule.body is None:
+        if body:
+            raise Refused("A body is not expected here.")
+        return None
+    try:
+        found = rule.body.model_validate(json.loads(body, object_pairs_hook=_each_once))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise Refused(f"{'.'.join(map(str, first['loc'])) or 'The body'}: {first['msg']}.") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"The body is no JSON object ({error}).") from error
+    return found.model_dump(exclude_unset=True)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found

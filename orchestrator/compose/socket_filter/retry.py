@@ -1,0 +1,51 @@
+"""Start the orchestrator again where a taken port kept it from starting.
+
+Docker publishes a port when it starts a container. Where something else has that port, the start fails,
+and no restart policy tries again: once the machine is back up, Andy would stay away until somebody looked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import structlog
+
+from orchestrator.compose.socket_filter.engine import Engine
+from orchestrator.compose.socket_filter.inventory import orchestrators
+from orchestrator.compose.socket_filter.requests import Refused
+
+log = structlog.get_logger(__name__)
+
+EVERY_SECONDS = 15.0
+TAKEN = ("address already in use", "port is already allocated")
+"""How Docker words it; what else keeps a container from starting is not tried again."""
+
+
+async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EVERY_SECONDS) -> None:
+    """Look for ever, and start it once its port is free."""
+    while True:
+        await asyncio.sleep(every_seconds)
+        try:
+            await start_if_port_was_taken(engine, own_id=own_id)
+        except (httpx.HTTPError, Refused) as error:
+            log.warning("filter.not_looked", reason=str(error) or repr(error))
+
+
+async def start_if_port_was_taken(engine: Engine, *, own_id: str) -> bool:
+    """Try to start the orchestrator if a taken port is why it does not run; tells whether it was tried.
+
+    Raises:
+        httpx.HTTPError: the engine does not answer.
+        Refused: the filter does not know its own container.
+    """
+    _, found = await orchestrators(engine, own_id=own_id)
+    newest = max(found, key=lambda one: int(one["Created"]), default=None)
+    if newest is None or newest["State"] not in ("created", "exited"):
+        return False
+    seen = await engine.container(newest["Id"])
+    if seen is None or not any(words in seen["State"]["Error"] for words in TAKEN):
+        return False
+    failure = await engine.start(newest["Id"])
+    log.info("filter.started_andy", is_running=failure is None, reason=failure)
+    return True

@@ -1,0 +1,233 @@
+"""Serve the socket: read one request whole, judge it, write it anew to the engine, hand its answer back.
+
+One request a connection: nothing that follows it is ever passed on, but where the engine has turned the
+connection into a container's wires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+import httpx
+import structlog
+
+from orchestrator.compose.socket_filter.checks import Answered, Checks, NotThere
+from orchestrator.compose.socket_filter.requests import Asked, Deed, Refused, read
+
+log = structlog.get_logger(__name__)
+
+MAX_HEAD_BYTES, MAX_BODY_BYTES = 16 * 1024, 256 * 1024
+READ_SECONDS = 15.0
+MAX_CONNECTIONS = 256
+CHUNK_BYTES = 64 * 1024
+BAD, FORBIDDEN, NOT_FOUND, BUSY, BAD_GATEWAY, SWITCHED = 400, 403, 404, 503, 502, 101
+
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    method: str
+    target: str
+    body: bytes
+    rest: bytes
+    """What came after the request: the first of a container's stdin."""
+
+
+class Door:
+    """`take` is called with each connection, and serves it in a task of its own."""
+
+    def __init__(self, checks: Checks, *, connect: Connect) -> None:
+        self._checks = checks
+        self._connect = connect
+        self._tasks: set[asyncio.Task[None]] = set()
+        """asyncio itself forgets a task whose connection is gone on one side."""
+
+    def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self.serve(reader, writer), name="filter-connection")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cut what is open."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request. Never raises, but when it is cancelled."""
+        try:
+            if len(self._tasks) > MAX_CONNECTIONS:
+                return await _answer(writer, BUSY, "Too many connections.")
+            await self._serve(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            log.info("filter.broke_off", reason=str(error))
+        finally:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                got = await _request(reader)
+        except (h11.RemoteProtocolError, TimeoutError, Refused) as error:
+            log.warning("filter.unreadable", reason=str(error))
+            return await _answer(writer, BAD, f"This is no request that can be read: {error}")
+        if got is None:
+            return None
+        try:
+            asked = await self._checks.check(read(got.method, got.target, got.body))
+        except Refused as refused:
+            log.warning("filter.refused", method=got.method, target=got.target[:300], reason=str(refused))
+            return await _answer(writer, FORBIDDEN, f"Andy's filter refuses: {refused}")
+        except NotThere as missing:
+            return await _answer(writer, NOT_FOUND, str(missing))
+        except httpx.HTTPError as error:
+            log.warning("filter.engine_gone", reason=repr(error))
+            return await _answer(writer, BAD_GATEWAY, f"The engine does not answer: {error!r}")
+        if isinstance(asked, Answered):
+            return await _respond(writer, 200, asked.document)
+        return await self._pass_on(asked, got.rest, reader, writer)
+
+    async def _pass_on(
+        self, asked: Asked, rest: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            from_engine, to_engine = await self._connect()
+        except OSError as error:
+            return await _answer(writer, BAD_GATEWAY, f"The engine does not answer: {error}")
+        try:
+            to_engine.write(_written(asked))
+            await to_engine.drain()
+            if asked.deed is Deed.ATTACH:
+                await _attach(rest, reader, writer, from_engine, to_engine)
+            else:
+                await _hand_back(from_engine, reader, writer)
+        finally:
+            to_engine.close()
+
+
+async def _request(reader: asyncio.StreamReader) -> _Read | None:
+    """Read one request whole; None when the connection closes before one."""
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+    head: h11.Request | None = None
+    body = bytearray()
+    while True:
+        match parser.next_event():
+            case h11.NEED_DATA:
+                if (data := await reader.read(CHUNK_BYTES)) == b"" and head is None:
+                    return None
+                parser.receive_data(data)
+            case h11.Request() as head:
+                if any(name == b"expect" for name, _ in head.headers):
+                    raise Refused("'Expect' is not served.")
+            case h11.Data() as part:
+                body += part.data
+                if len(body) > MAX_BODY_BYTES:
+                    raise Refused(f"The body is longer than {MAX_BODY_BYTES} bytes.")
+            case h11.EndOfMessage() | h11.PAUSED if head is not None:
+                rest, _ = parser.trailing_data
+                return _Read(
+                    method=head.method.decode("ascii"),
+                    target=head.target.decode("ascii"),
+                    body=bytes(body),
+                    rest=rest,
+                )
+            case _:
+                return None
+
+
+def _written(asked: Asked) -> bytes:
+    """The request as the engine gets it. Nothing of the one that came is in it."""
+    body = b"" if asked.body is None else json.dumps(asked.body).encode()
+    head = [f"{asked.method} {asked.target} HTTP/1.1", "Host: docker", "User-Agent: andy"]
+    if asked.deed is Deed.ATTACH:
+        head += ["Connection: Upgrade", "Upgrade: tcp"]
+    else:
+        head += ["Connection: close"]
+    if asked.body is not None:
+        head += ["Content-Type: application/json"]
+    if asked.method == "POST":
+        head += [f"Content-Length: {len(body)}"]
+    return "\r\n".join([*head, "", ""]).encode("ascii") + body
+
+
+async def _hand_back(
+    from_engine: asyncio.StreamReader, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Copy the engine's answer to its end, or until the asker has hung up."""
+    async with asyncio.TaskGroup() as tasks:
+        copying = tasks.create_task(_copy(from_engine, writer), name="filter-answer")
+        watching = tasks.create_task(_hung_up(reader), name="filter-watch")
+        await asyncio.wait((copying, watching), return_when=asyncio.FIRST_COMPLETED)
+        copying.cancel()
+        watching.cancel()
+
+
+async def _hung_up(reader: asyncio.StreamReader) -> None:
+    """Return when the asker ends, or says anything more, which nobody listens to."""
+    with suppress(OSError):
+        await reader.read(1)
+
+
+async def _attach(
+    rest: bytes,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    from_engine: asyncio.StreamReader,
+    to_engine: asyncio.StreamWriter,
+) -> None:
+    """Join the two once the engine has made the connection a container's wires; else it is an answer."""
+    head = await from_engine.readuntil(b"\r\n\r\n")
+    status = int(head.split(b" ", 2)[1])
+    if status != SWITCHED:
+        # The engine takes further requests on this one: not a byte more may reach it.
+        to_engine.write_eof()
+        return await _answer(writer, status, await _message(from_engine))
+    writer.write(head)
+    to_engine.write(rest)
+    async with asyncio.TaskGroup() as tasks:
+        out = tasks.create_task(_copy(from_engine, writer), name="filter-output")
+        order = tasks.create_task(_copy(reader, to_engine, ends=True), name="filter-order")
+        await asyncio.wait((out,))
+        order.cancel()
+    return None
+
+
+async def _message(from_engine: asyncio.StreamReader) -> str:
+    data = b""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(2):
+            while part := await from_engine.read(CHUNK_BYTES):
+                data += part
+    with suppress(ValueError):
+        return str(json.loads(data)["message"])
+    return data.decode("utf-8", "replace")[:1000]
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, ends: bool = False) -> None:
+    with suppress(OSError):
+        while data := await reader.read(CHUNK_BYTES):
+            writer.write(data)
+            await writer.drain()
+        if ends and writer.can_write_eof():
+            writer.write_eof()
+
+
+async def _answer(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+    await _respond(writer, status, {"message": text})
+
+
+async def _respond(writer: asyncio.StreamWriter, status: int, document: Any) -> None:
+    body = json.dumps(document).encode()
+    head = (
+        f"HTTP/1.1 {status} Andy\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    await writer.drain()

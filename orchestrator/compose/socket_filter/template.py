@@ -1,0 +1,132 @@
+"""The containers and networks that may be made: whatever is not written here is refused.
+
+Names are those of Docker's API, to the letter: the engine takes any case, this does not. Fields that
+docker-py always sends are allowed in the one value that it sends.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+INSTALL_LABEL, GROUP_LABEL, RUN_LABEL = "andy.install", "andy.group", "andy.run"
+PROJECT_LABEL = "andy.project"
+NAME = r"andy-[A-Za-z0-9_.-]{1,180}"
+NETWORK_NAME = re.compile(r"andy-[0-9a-f]{12}(-out|\.[A-Za-z0-9_.-]{1,64})")
+SCRATCH = r"rw,exec,nosuid,nodev,size=256m,mode=(1777|0755,uid=[0-9]{1,7},gid=[0-9]{1,7})"
+
+ScratchPlace = Literal["/tmp", "/home/andy"]  # noqa: S108  # the container's own
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+NetworkName = Annotated[str, StringConstraints(pattern=rf"^({NETWORK_NAME.pattern})$")]
+AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[^/\x00]+)+$")]
+
+
+class Strict(BaseModel):
+    """No other field, no other type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class BindOptions(Strict):
+    Propagation: Literal["private"]
+
+
+class Bind(Strict):
+    Type: Literal["bind"]
+    Source: AbsolutePath
+    Target: AbsolutePath
+    ReadOnly: bool = False
+    BindOptions: BindOptions
+
+
+class LogLimits(Strict):
+    Type: Literal["json-file"]
+    Config: dict[Literal["max-size", "max-file"], Annotated[str, StringConstraints(pattern=r"^[0-9]+m?$")]]
+
+
+class HostConfig(Strict):
+    """The fence of every agent, as `orchestrator/containers/docker/runtime.py` builds it."""
+
+    Init: Literal[True]
+    ReadonlyRootfs: Literal[True]
+    CapDrop: tuple[Literal["ALL"]] = Field(strict=False)
+    SecurityOpt: tuple[Literal["no-new-privileges"]] = Field(strict=False)
+    Memory: Annotated[int, Field(gt=0)]
+    MemorySwap: Annotated[int, Field(gt=0)]
+    NanoCpus: Annotated[int, Field(gt=0)]
+    PidsLimit: Annotated[int, Field(gt=0, le=4096)]
+    NetworkMode: NetworkName | Literal["none"]
+    Dns: list[Literal["127.0.0.1"]] | None = None
+    Tmpfs: dict[ScratchPlace, Annotated[str, StringConstraints(pattern=rf"^({SCRATCH})$")]]
+    LogConfig: LogLimits
+    Mounts: Annotated[list[Bind], Field(min_length=1, max_length=64)]
+
+
+class Labels(Strict):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
+
+    install: Annotated[Id, Field(alias=INSTALL_LABEL)]
+    group: Annotated[Id, Field(alias=GROUP_LABEL)]
+    run: Annotated[Id, Field(alias=RUN_LABEL)]
+
+
+class NewContainer(Strict):
+    """`POST /containers/create`."""
+
+    Image: str
+    User: Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,9}:[1-9][0-9]{0,9}$")]
+    Env: list[str] = []
+    Labels: Labels
+    HostConfig: HostConfig
+    Hostname: Literal["andy"] = "andy"
+    StopSignal: Literal["SIGTERM"] = "SIGTERM"
+    Tty: Literal[False] = False
+    OpenStdin: Literal[True] = True
+    StdinOnce: bool = True
+    AttachStdin: bool = True
+    AttachStdout: bool = True
+    AttachStderr: bool = True
+    NetworkDisabled: Literal[False] = False
+
+
+class NetworkLabels(Strict):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
+
+    install: Annotated[Id, Field(alias=INSTALL_LABEL)]
+
+
+class NewNetwork(Strict):
+    """`POST /networks/create`: closed, or open with containers that do not see each other."""
+
+    Name: NetworkName
+    Driver: Literal["bridge"]
+    CheckDuplicate: Literal[True]
+    Internal: bool = False
+    Options: (
+        dict[
+            Literal["com.docker.network.bridge.enable_icc", "com.docker.network.bridge.inhibit_ipv4"],
+            Literal["true", "false"],
+        ]
+        | None
+    ) = None
+    Labels: NetworkLabels
+
+
+class Endpoint(Strict):
+    Aliases: Annotated[list[Id], Field(max_length=2)] = []
+
+
+class Join(Strict):
+    """`POST /networks/…/connect`."""
+
+    Container: Id
+    EndpointConfig: Endpoint | None = None
+
+
+class Leave(Strict):
+    """`POST /networks/…/disconnect`."""
+
+    Container: Id
+    Force: bool = False

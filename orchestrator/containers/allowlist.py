@@ -1,0 +1,224 @@
+"""Which folders of the owner's a group may see. The list lies where no container and no agent reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.domain.protocols import Mount
+from orchestrator.domain.values import Group
+from orchestrator.groups import settings
+from orchestrator.groups.owner import OwnerFile
+from orchestrator.groups.settings import MountWish
+
+FILE = "mount-allowlist.json"
+TARGET = "/workspace/extra"
+BLOCKED = (
+    ".ssh", ".gnupg", ".gpg", ".aws", ".azure", ".gcloud", ".kube", ".docker", "credentials", "credentials.*",
+    ".env", ".env.*", ".netrc", ".npmrc", ".pypirc", "id_rsa", "id_ecdsa", "id_ed25519", "private_key",
+    ".secret", ".secrets",
+)  # fmt: skip
+"""Names that no part of a path may have, whatever the list says."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Root(_Strict):
+    """A folder from which groups may see something."""
+
+    path: str = Field(min_length=1)
+    allow_read_write: Annotated[bool, Field(alias="allowReadWrite", strict=True)] = False
+    description: str | None = None
+
+
+class MountRules(_Strict):
+    """The owner's file."""
+
+    allowed_roots: tuple[Root, ...] = Field((), alias="allowedRoots")
+    blocked_patterns: tuple[str, ...] = Field((), alias="blockedPatterns")
+    non_main_read_only: Annotated[bool, Field(alias="nonMainReadOnly", strict=True)] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """For whom it is decided, and what nobody ever gets."""
+
+    is_main: bool
+    own_home: Path
+    """The user's home: what `~` means."""
+    protected: tuple[Path, ...]
+    """Resolved; neither they, nor what is in them, nor what they are in."""
+    hindrance: Callable[[Path], str | None] = lambda _: None
+    """What keeps containers from being given a path, where Andy is one itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """What of the wishes is granted, and a line for the owner about each that is not, or not as wished."""
+
+    mounts: tuple[Mount, ...] = ()
+    refusals: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of those, as the group would have seen them: they tell nothing of where things are on the host."""
+
+
+class Refused(Exception):
+    """One wish is not granted; the text says why and what would mend it."""
+
+
+Resolve = Callable[[Path], Path | None]
+"""Follow every link of a path to a folder or a plain file; None when there is no such thing."""
+
+
+def resolve(path: Path) -> Path | None:
+    """Ask the disk. Blocks."""
+    try:
+        real = path.resolve(strict=True)
+        return real if real.is_dir() or real.is_file() else None
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def decide(
+    wishes: Iterable[MountWish], rules: MountRules, asker: Asker, *, resolve: Resolve = resolve
+) -> Extra:
+    """Grant or refuse each wish by itself, so that one that cannot be granted costs only itself."""
+    mounts: dict[str, Mount] = {}
+    refusals: list[str] = []
+    names: list[str] = []
+    for wish in wishes:
+        try:
+            name = _name(wish, taken=mounts)
+            real = _real(wish, rules, asker, resolve)
+            root = _root_of(real, rules, asker, resolve)
+        except Refused as refused:
+            refusals.append(f"{wish.path} is not shown: {refused}")
+            names.append(_shown_as(wish))
+            continue
+        denial = _write_denial(root, rules, asker) if wish.writable else None
+        if denial:
+            refusals.append(f"{wish.path} is shown read-only: {denial}")
+            names.append(name)
+        mounts[name.casefold()] = Mount(
+            source=real, target=f"{TARGET}/{name}", is_writable=wish.writable and denial is None
+        )
+    return Extra(mounts=tuple(mounts.values()), refusals=tuple(refusals), names=tuple(names))
+
+
+def _shown_as(wish: MountWish) -> str:
+    return wish.name if wish.name is not None else Path(wish.path).name
+
+
+def _name(wish: MountWish, *, taken: Iterable[str]) -> str:
+    name = _shown_as(wish)
+    is_plain = name.strip(". ") and name.isprintable() and not any(sign in name for sign in ("/", "\\", ":"))
+    if not is_plain or name.startswith("."):
+        raise Refused(f"'{name}' is no name to show it under; give it a 'name' without '/' and ':'.")
+    if name.casefold() in taken:
+        raise Refused(f"the name '{name}' is taken by another; give it a 'name' of its own.")
+    return name
+
+
+def _real(wish: MountWish, rules: MountRules, asker: Asker, resolve: Resolve) -> Path:
+    path = _expanded(wish.path, asker)
+    if not path.is_absolute():
+        raise Refused("the path has to begin with '/' or '~'.")
+    real = resolve(path)
+    if real is None:
+        raise Refused(f"there is no such folder or file. {asker.hindrance(path) or ''}".strip())
+    for secret in asker.protected:
+        if _holds(secret, real) or _holds(real, secret):
+            raise Refused(f"{secret} is Andy's own, and no group may see it.")
+    blocked = _blocked_part(real, (*BLOCKED, *rules.blocked_patterns))
+    if blocked is not None:
+        raise Refused(f"'{blocked}' in {real} is blocked.")
+    hindrance = asker.hindrance(real)
+    if hindrance is not None:
+        raise Refused(hindrance)
+    return real
+
+
+def _holds(outer: Path, inner: Path) -> bool:
+    """Whether `inner` lies in `outer` or is it, also on a disk that does not tell cases apart."""
+    parts = [part.casefold() for part in outer.parts]
+    return [part.casefold() for part in inner.parts[: len(parts)]] == parts
+
+
+def _blocked_part(path: Path, patterns: Sequence[str]) -> str | None:
+    """A part of the path that is one of the patterns, whole: `tokenizer` is not `token`."""
+    folded = [pattern.casefold() for pattern in patterns]
+    return next(
+        (part for part in path.parts if any(fnmatchcase(part.casefold(), one) for one in folded)), None
+    )
+
+
+def _root_of(real: Path, rules: MountRules, asker: Asker, resolve: Resolve) -> Root:
+    """The innermost root that it lies in."""
+    roots = ((resolve(_expanded(root.path, asker)), root) for root in rules.allowed_roots)
+    above = [(path, root) for path, root in roots if path is not None and real.is_relative_to(path)]
+    if not above:
+        raise Refused(f"it lies in none of the 'allowedRoots' of {FILE}.")
+    return max(above, key=lambda found: len(found[0].parts))[1]
+
+
+def _write_denial(root: Root, rules: MountRules, asker: Asker) -> str | None:
+    if not root.allow_read_write:
+        return f"{root.path} does not allow more ('allowReadWrite')."
+    if rules.non_main_read_only and not asker.is_main:
+        return "only main may write in folders of yours ('nonMainReadOnly')."
+    return None
+
+
+def _expanded(path: str, asker: Asker) -> Path:
+    if path == "~" or path.startswith("~/"):
+        return asker.own_home / path[2:]
+    return Path(path)
+
+
+class Allowlist:
+    """Decides by the file as it is now."""
+
+    def __init__(
+        self,
+        file: OwnerFile[MountRules],
+        *,
+        home: Path,
+        own_home: Path,
+        hindrance: Callable[[Path], str | None] = lambda _: None,
+    ) -> None:
+        """`hindrance` tells why containers cannot be given a path, if they cannot."""
+        self._file = file
+        self._hindrance = hindrance
+        self._own_home = own_home
+        owned = (
+            *(home / name for name in ("data", "store", "groups", ".env", "andy.toml")),
+            file.path.parent,
+        )
+        self._protected = tuple(path.resolve() for path in owned)
+
+    def grant(self, group: Group) -> Extra:
+        """Decide over what the group's configuration wishes for. Blocks."""
+        wishes = settings.of(group).mounts
+        if not wishes:
+            return Extra()
+        found = self._file.read()
+        if found.rules is None:
+            why = found.trouble or f"there is no list of what may be: {self._file.path}."
+            return Extra(
+                refusals=tuple(f"{wish.path} is not shown: {why}" for wish in wishes),
+                names=tuple(map(_shown_as, wishes)),
+            )
+        asker = Asker(
+            is_main=group.is_main,
+            own_home=self._own_home,
+            protected=self._protected,
+            hindrance=self._hindrance,
+        )
+        return decide(wishes, found.rules, asker)

@@ -1,0 +1,135 @@
+"""Clients of the engine: one a thread, blocking calls off the event loop, errors in our own words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+T = TypeVar("T")
+
+DEFAULT_ENGINE = "unix:///var/run/docker.sock"
+CALL_SECONDS = 60
+CALL_THREADS = 8
+ALREADY_SO = frozenset({304, 404, 409})
+
+
+def knock(*, seconds: float) -> None:
+    """Tell at once that nobody listens where the engine should, before anything slow is loaded. Blocks.
+
+    Raises:
+        EngineGone
+    """
+    scheme, _, path = os.environ.get("DOCKER_HOST", DEFAULT_ENGINE).partition("://")
+    if scheme != "unix":
+        return
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(seconds)
+        try:
+            door.connect(path)
+        except OSError as error:
+            raise EngineGone from error
+
+
+def connect(*, version: str = "auto", seconds: float = CALL_SECONDS) -> APIClient:
+    """Make a client for the engine that the environment names (`DOCKER_HOST`), else the local socket.
+
+    Asks the engine its version unless `version` is given. Blocks; raises what docker-py raises.
+    """
+    import docker
+    from docker.utils import kwargs_from_env
+
+    return docker.APIClient(**kwargs_from_env(), version=version, timeout=seconds)  # type: ignore[arg-type]
+
+
+class NotThere(ContainerError):
+    """The engine has no such container."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn what docker-py and its transport raise into errors of the host.
+
+    Raises:
+        EngineGone, ImageMissing, NotThere, ContainerError
+    """
+    import docker.errors
+    import requests
+
+    try:
+        yield
+    except docker.errors.ImageNotFound as error:
+        raise ImageMissing from error
+    except docker.errors.NotFound as error:
+        raise NotThere(f"Docker has none such: {error.explanation or error}") from error
+    except docker.errors.APIError as error:
+        raise ContainerError(f"Docker refuses: {error.explanation or error}") from error
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise EngineGone from error
+
+
+@contextmanager
+def already_so() -> Iterator[None]:
+    """Take "it is gone" and "it is done already" as success."""
+    import docker.errors
+
+    try:
+        yield
+    except docker.errors.APIError as error:
+        if error.status_code not in ALREADY_SO:
+            raise
+
+
+class EngineCalls:
+    """Short blocking calls to the engine, from threads of their own."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="docker")
+        self._own = threading.local()
+        self._clients: list[APIClient] = []
+        self._version = "auto"
+
+    async def call(self, work: Callable[[APIClient], T]) -> T:
+        """Run `work` with the client of its thread. Cancelling lets it run on unseen.
+
+        Raises:
+            EngineGone, ImageMissing, NotThere, ContainerError
+        """
+        return await self.submit(work)
+
+    def submit(self, work: Callable[[APIClient], T]) -> asyncio.Future[T]:
+        """Like `call`, but hand back the future, for one who must know the end even when cancelled."""
+        return asyncio.get_running_loop().run_in_executor(self._pool, self._run, work)
+
+    def connect(self) -> APIClient:
+        """Make a client for one stream, which the caller closes. Blocks."""
+        client = connect(version=self._version)
+        self._version = client.api_version
+        return client
+
+    async def close(self) -> None:
+        """Wait for the calls under way, then close the connections."""
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+        for client in self._clients:
+            client.close()
+
+    def _run(self, work: Callable[[APIClient], T]) -> T:
+        with translated():
+            return work(self._client())
+
+    def _client(self) -> APIClient:
+        client: APIClient | None = getattr(self._own, "client", None)
+        if client is None:
+            client = self._own.client = self.connect()
+            self._clients.append(client)
+        return client

@@ -1,0 +1,152 @@
+"""The network that the containers of an install share with the host, and with nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.containers.docker import client as docker_client
+from orchestrator.containers.docker.runtime import INSTALL_LABEL
+from orchestrator.domain.errors import ContainerError
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+NO_NEIGHBOURS = ("com.docker.network.bridge.enable_icc", "false")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkInfo:
+    """`gateway` is the host's address on it, where the containers reach the host; `bridge` its interface."""
+
+    name: str
+    gateway: str
+    bridge: str
+
+
+async def ensure_network(install: str) -> NetworkInfo:
+    """Find or make `andy-{install}`: an internal bridge whose containers reach the host, not each other.
+
+    They reach whatever listens on an address of the host that is not loopback, unless a `Firewall` stands
+    before it.
+
+    Raises:
+        EngineGone: no engine answers.
+        ContainerError: a network of that name is another's, or is not closed.
+    """
+    return await asyncio.to_thread(_ensure, install)
+
+
+def find_network(client: APIClient, install: str) -> NetworkInfo | None:
+    """Return the network of an install, if it has one. Blocks. Raises what docker-py raises."""
+    found = named(client, _name(install))
+    return None if found is None else _info(found)
+
+
+async def remove_network(install: str) -> None:
+    """Remove the network. "Already gone" is no error. Raises like `ensure_network`."""
+    await asyncio.to_thread(_remove, install)
+
+
+def open_network(client: APIClient, *, install: str, suffix: str = "open") -> str:
+    """Find or make `andy-{install}-{suffix}`: it leads to the internet but not to other containers. Blocks.
+
+    Raises what docker-py raises, and `ContainerError` when a network of that name is another's.
+    """
+    name = open_name(install, suffix=suffix)
+    return str(find_or_make(client, name, install, is_internal=False)["Name"])
+
+
+def open_name(install: str, *, suffix: str = "open") -> str:
+    return f"{_name(install)}-{suffix}"
+
+
+def find_or_make(
+    client: APIClient, name: str, install: str, *, is_internal: bool, option: tuple[str, str] = NO_NEIGHBOURS
+) -> dict[str, Any]:
+    """Return the network of that name, made where missing with `option`. Blocks.
+
+    Raises what docker-py raises, and `ContainerError` when a network of that name is another's.
+    """
+    found = named(client, name) or _made(client, name, install, is_internal=is_internal, option=option)
+    _refuse_others(found, install, is_internal=is_internal, option=option)
+    return found
+
+
+def _ensure(install: str) -> NetworkInfo:
+    name = _name(install)
+    with _client() as client:
+        found = find_or_make(client, name, install, is_internal=True)
+    return _info(found)
+
+
+def _remove(install: str) -> None:
+    with _client() as client:
+        for name in (_name(install), open_name(install)):
+            with docker_client.already_so():
+                client.remove_network(name)
+
+
+@contextmanager
+def _client() -> Iterator[APIClient]:
+    with docker_client.translated(), closing(docker_client.connect()) as client:
+        yield client
+
+
+def _name(install: str) -> str:
+    return f"andy-{install}"
+
+
+def named(client: APIClient, name: str) -> dict[str, Any] | None:
+    """Find the network of that name; of several, the oldest: the engine lets two be made at once."""
+    found = [each for each in client.networks(names=[f"^{name}$"]) if each["Name"] == name]
+    return min(found, key=_age) if found else None
+
+
+def _made(
+    client: APIClient, name: str, install: str, *, is_internal: bool, option: tuple[str, str]
+) -> dict[str, Any]:
+    made = ""
+    with docker_client.already_so():  # another was faster
+        made = client.create_network(
+            name,
+            driver="bridge",
+            internal=is_internal,
+            check_duplicate=True,
+            labels={INSTALL_LABEL: install},
+            options=dict([option]),
+        )["Id"]
+    found = named(client, name)
+    if found is None:
+        raise ContainerError(f"Docker lost the network '{name}' that it just made: try again.")
+    if made and found["Id"] != made:
+        client.remove_network(made)
+    return found
+
+
+def _age(network: dict[str, Any]) -> tuple[str, str]:
+    return network["Created"], network["Id"]
+
+
+def _refuse_others(seen: dict[str, Any], install: str, *, is_internal: bool, option: tuple[str, str]) -> None:
+    is_ours = (seen["Labels"] or {}).get(INSTALL_LABEL) == install
+    key, value = option
+    is_as_made = seen["Internal"] == is_internal and (seen["Options"] or {}).get(key) == value
+    if not (is_ours and is_as_made):
+        name, kind = seen["Name"], "a closed one" if is_internal else "an open one"
+        raise ContainerError(f"The network '{name}' is not {kind} of Andy: 'docker network rm {name}'.")
+
+
+def _info(seen: dict[str, Any]) -> NetworkInfo:
+    bridge = (seen["Options"] or {}).get("com.docker.network.bridge.name") or f"br-{seen['Id'][:12]}"
+    return NetworkInfo(name=seen["Name"], gateway=_gateway(seen), bridge=bridge)
+
+
+def _gateway(seen: dict[str, Any]) -> str:
+    for config in seen["IPAM"]["Config"] or ():
+        if "Gateway" in config:
+            return str(config["Gateway"]).partition("/")[0]
+    raise ContainerError(f"The network '{seen['Name']}' has no gateway: remove it and start Andy again.")

@@ -1,0 +1,293 @@
+"""Containers of a Docker engine."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.containers.docker import client as docker_client
+from orchestrator.containers.docker.client import EngineCalls
+from orchestrator.containers.docker.container import DockerContainer, OnLog, remove_container
+from orchestrator.containers.docker.streams import Wires
+from orchestrator.domain.errors import AndyError, ContainerError, EngineGone
+from orchestrator.domain.protocols import ContainerSpec
+from orchestrator.domain.values import Folder, RunId
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+KNOCK_SECONDS = 2.0
+ANSWER_SECONDS = 20.0
+"""An engine that listens is there, however slow: without it, agents would not be isolated."""
+DISCARD_SECONDS = 20.0
+INSTALL_LABEL, GROUP_LABEL, RUN_LABEL = "andy.install", "andy.group", "andy.run"
+# The engine keeps the output until the host has handled it, and a flood of it cannot fill the disk.
+LOG_DRIVER, LOG_LIMITS = "json-file", {"max-size": "16m", "max-file": "4"}
+# The engine's resolver would ask the host's servers for the container: a way out of a closed network.
+NO_NAMES = ("127.0.0.1",)
+
+
+async def probe() -> None:
+    """Ask whether an engine answers: for 2 s whether one listens, and such a one for 20 s.
+
+    Raises:
+        EngineGone: none does.
+    """
+    try:
+        async with asyncio.timeout(KNOCK_SECONDS + ANSWER_SECONDS):
+            await asyncio.to_thread(_ping)
+    except (AndyError, TimeoutError) as error:
+        raise EngineGone from error
+
+
+async def answers(*, seconds: float) -> bool:
+    """Tell whether an engine answers in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await probe()
+    except (EngineGone, TimeoutError):
+        return False
+    return True
+
+
+def _ping() -> None:
+    docker_client.knock(seconds=KNOCK_SECONDS)
+    with docker_client.translated():
+        docker_client.connect(seconds=ANSWER_SECONDS).close()
+
+
+def _no_log(run_id: RunId, data: bytes) -> None:
+    """Drop what a container says on stderr; its tail is kept for its exit all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    ref: str
+    wires: Wires
+
+
+class DockerEngine:
+    """A `ContainerRuntime` on the Docker engine that the environment names.
+
+    `install` tells its containers from those of other installs; `network` is the name of an existing
+    network (none: no network at all), unless `network_for` finds or makes one for a group; `open_network`
+    does so for what open containers join besides; `on_host` tells where the engine has a path of ours;
+    `user` is `uid:gid`; `command` replaces the image's own entrypoint.
+    """
+
+    name = "docker"
+    is_isolated = True
+
+    def __init__(
+        self,
+        *,
+        install: str,
+        image: str,
+        network: str | None,
+        network_for: Callable[[APIClient, Folder], str] | None = None,
+        open_network: Callable[[APIClient], str] | None = None,
+        on_host: Callable[[Path], Path] = Path,
+        user: str,
+        command: Sequence[str] | None = None,
+        on_log: OnLog = _no_log,
+    ) -> None:
+        self._install = install
+        self._image = image
+        self._network = network
+        self._network_for = network_for
+        self._open_network = open_network
+        self._on_host = on_host
+        self._user = user
+        self._command = command
+        self._on_log = on_log
+        self._calls = EngineCalls()
+        self._starting: set[RunId] = set()
+        self._containers: weakref.WeakSet[DockerContainer] = weakref.WeakSet()
+
+    async def start(self, spec: ContainerSpec, order: str) -> DockerContainer:
+        abandoned = threading.Event()
+        launch = self._calls.submit(
+            partial(self._launch, spec=spec, order=order, abandoned=abandoned),
+        )
+        self._starting.add(spec.run_id)
+        launch.add_done_callback(lambda _: self._starting.discard(spec.run_id))
+        try:
+            launched = await asyncio.shield(launch)
+        except asyncio.CancelledError:
+            abandoned.set()
+            await self._discard(launch)
+            raise
+        return self._container(spec.run_id, spec.folder, launched.ref, launched.wires)
+
+    async def adopt(self) -> Sequence[DockerContainer]:
+        return [
+            self._container(RunId(labels[RUN_LABEL]), Folder(labels[GROUP_LABEL]), ref)
+            for ref, labels in await self._calls.call(self._list)
+        ]
+
+    async def close(self) -> None:
+        for container in tuple(self._containers):
+            container.release()
+        await self._calls.close()
+
+    def _container(
+        self, run_id: RunId, folder: Folder, ref: str, wires: Wires | None = None
+    ) -> DockerContainer:
+        container = DockerContainer(
+            run_id=run_id, folder=folder, ref=ref, calls=self._calls, on_log=self._on_log, wires=wires
+        )
+        self._containers.add(container)
+        return container
+
+    def _launch(
+        self, client: APIClient, *, spec: ContainerSpec, order: str, abandoned: threading.Event
+    ) -> _Launched:
+        """Create, attach, start, order: attached first, so that no output is lost. Blocks."""
+        name = container_name(spec)
+        _go_on(abandoned)
+        ref = _create(client, name, self._recipe(client, spec))
+        wires: Wires | None = None
+        try:
+            wires = Wires(client, ref)
+            _go_on(abandoned)
+            if spec.is_open:
+                self._join_open(client, ref)
+            client.start(ref)
+            wires.write_order(order, name=f"order-{spec.run_id}")
+            _go_on(abandoned)
+        except BaseException:
+            if wires is not None:
+                wires.close()
+            _remove_quietly(client, ref)
+            raise
+        return _Launched(ref, wires)
+
+    def _join_open(self, client: APIClient, ref: str) -> None:
+        if self._open_network is None:
+            raise ContainerError("This engine has no open network: set 'egress' to \"none\" or a list.")
+        client.connect_container_to_network(ref, self._open_network(client))
+
+    async def _discard(self, launch: asyncio.Future[_Launched]) -> None:
+        """Remove what a cancelled start has made. Its thread does, unless it was done already."""
+        with suppress(AndyError, TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                launched = await asyncio.shield(launch)
+                launched.wires.close()
+                await asyncio.shield(self._calls.submit(partial(remove_container, ref=launched.ref)))
+
+    def _list(self, client: APIClient) -> list[tuple[str, dict[str, str]]]:
+        """List the started containers of this install; remove those whose host died before. Blocks."""
+        found = client.containers(all=True, filters={"label": [f"{INSTALL_LABEL}={self._install}"]})
+        started = []
+        for each in found:
+            if RUN_LABEL not in each["Labels"] or each["Labels"][RUN_LABEL] in self._starting:
+                continue
+            if each["State"] == "created":
+                remove_container(client, ref=each["Id"])
+            elif each["State"] not in {"removing", "dead"}:
+                started.append((each["Id"], each["Labels"]))
+        return started
+
+    def _recipe(self, client: APIClient, spec: ContainerSpec) -> dict[str, Any]:
+        return {
+            "image": self._image,
+            "entrypoint": self._command,
+            "hostname": "andy",
+            "user": self._user,
+            "environment": spec.environment,
+            "labels": {
+                INSTALL_LABEL: self._install,
+                GROUP_LABEL: spec.folder,
+                RUN_LABEL: spec.run_id,
+            },
+            "stdin_open": True,
+            "stop_signal": "SIGTERM",
+            "host_config": self._limits(client, spec),
+        }
+
+    def _limits(self, client: APIClient, spec: ContainerSpec) -> dict[str, Any]:
+        from docker.types import LogConfig, Mount
+
+        return client.create_host_config(
+            mounts=[
+                Mount(
+                    each.target,
+                    str(self._on_host(each.source)),
+                    type="bind",
+                    read_only=not each.is_writable,
+                    propagation="private",
+                )
+                for each in spec.mounts
+            ],
+            init=True,
+            read_only=True,
+            tmpfs=_scratch(self._user),
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            mem_limit=spec.memory_bytes,
+            memswap_limit=spec.memory_bytes,
+            nano_cpus=round(spec.cpus * 1e9),
+            pids_limit=spec.pids,
+            network_mode=self._network_of(client, spec.folder) or "none",
+            dns=None if spec.is_open else list(NO_NAMES),
+            log_config=LogConfig(type=LOG_DRIVER, config=LOG_LIMITS),
+        )
+
+    def _network_of(self, client: APIClient, folder: Folder) -> str | None:
+        return self._network_for(client, folder) if self._network_for is not None else self._network
+
+
+def _scratch(user: str) -> dict[str, str]:
+    """What can be written of a read-only root: `/tmp`, and the home, where the CLI keeps its caches.
+
+    A scratch directory takes the mode of what lies under it, so the home has to be given to its user.
+    """
+    uid, _, gid = user.partition(":")
+    limits = "rw,exec,nosuid,nodev,size=256m"
+    return {
+        "/tmp": f"{limits},mode=1777",  # noqa: S108  # the container's own
+        "/home/andy": f"{limits},mode=0755,uid={uid},gid={gid or uid}",
+    }
+
+
+def container_name(spec: ContainerSpec) -> str:
+    """`andy-{run}`, every character one that the engine takes.
+
+    No folder is in it: containers of one network can look up each other's names by their addresses.
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"andy-{spec.run_id}")
+
+
+def _create(client: APIClient, name: str, recipe: dict[str, Any]) -> str:
+    import docker.errors
+
+    try:
+        return str(client.create_container(name=name, **recipe)["Id"])
+    except docker.errors.APIError:
+        raise
+    except BaseException:
+        # The answer was lost, the container may not be. Its name has the run in it, so it is ours.
+        _remove_quietly(client, name)
+        raise
+
+
+def _remove_quietly(client: APIClient, ref: str) -> None:
+    """Remove on the way out of another error, which tells more. What stays is found by `adopt`."""
+    import docker.errors
+    import requests
+
+    with suppress(docker.errors.DockerException, requests.RequestException):
+        remove_container(client, ref=ref)
+
+
+def _go_on(abandoned: threading.Event) -> None:
+    if abandoned.is_set():
+        raise ContainerError("The start was cancelled.")

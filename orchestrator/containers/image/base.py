@@ -1,0 +1,202 @@
+"""Where the first layer comes from: a registry, or, where none can be reached, Debian's own archive."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.containers.image.progress import Progress
+from orchestrator.domain.errors import NoBaseImage
+
+if TYPE_CHECKING:
+    import docker
+
+PYTHON_IMAGE = "python:3.13-slim-bookworm"
+DEBIAN_IMAGE = "andy-base:bookworm"
+DEBIAN_LABEL = "andy.base"
+DEBIAN_RECIPE = "bookworm minbase python3,python3-venv,ca-certificates 1"
+"""What the Debian base is made of; one that was made otherwise is made anew."""
+PULL_SILENCE_SECONDS = 60.0
+UNWANTED = ("dev", "proc", "sys", "run", "tmp", "var/log", "var/cache/apt", "var/lib/apt/lists",
+            "usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale")  # fmt: skip
+
+
+class Base(StrEnum):
+    AUTO = "auto"
+    """What is here already; else a pull; else Debian."""
+    PULL = "pull"
+    DEBIAN = "debian"
+
+
+def provide_base(client: docker.APIClient, base: Base, progress: Progress) -> str:
+    """Make the base image present and return its tag.
+
+    Raises:
+        NoBaseImage: it cannot be had; the text names the mend.
+    """
+    match base:
+        case Base.PULL:
+            return _pulled(client, progress)
+        case Base.DEBIAN:
+            return _debian(client, progress)
+        case Base.AUTO:
+            return _whichever(client, progress)
+
+
+def _whichever(client: docker.APIClient, progress: Progress) -> str:
+    if inspect(client, PYTHON_IMAGE) is None and _has_debian(client):
+        return _debian(client, progress)
+    try:
+        return _pulled(client, progress)
+    except NoBaseImage as error:
+        progress.tell(f"{error} Making one from Debian's archive now")
+        return _debian(client, progress)
+
+
+def inspect(client: docker.APIClient, tag: str) -> dict[str, Any] | None:
+    """What the engine knows of an image; None when it is not there."""
+    from docker.errors import ImageNotFound
+
+    try:
+        found: dict[str, Any] = client.inspect_image(tag)  # type: ignore[no-untyped-call]
+    except ImageNotFound:
+        return None
+    return found
+
+
+def labels_of(client: docker.APIClient, tag: str) -> dict[str, str]:
+    """The labels of an image; none when it is not there."""
+    found = inspect(client, tag)
+    return (found["Config"]["Labels"] or {}) if found else {}
+
+
+def _pulled(client: docker.APIClient, progress: Progress) -> str:
+    if inspect(client, PYTHON_IMAGE) is not None:
+        progress.tell(f"{PYTHON_IMAGE} is here")
+        return PYTHON_IMAGE
+    progress.tell(f"asking the registry for {PYTHON_IMAGE}")
+    for event in _pull_events(client):
+        if "error" in event:
+            raise _not_pulled(str(event["error"]))
+        if str(event.get("status", "")).startswith(("Pull complete", "Status:")):
+            progress.tell(f"{event['status']} {event.get('id', '')}".strip())
+    return PYTHON_IMAGE
+
+
+def _pull_events(client: docker.APIClient) -> Iterator[dict[str, Any]]:
+    """Yield what the engine tells of the pull. docker-py's own call would wait for ever on a silent one."""
+    from docker.auth import get_config_header
+    from requests import RequestException
+
+    repository, _, tag = PYTHON_IMAGE.partition(":")
+    header = get_config_header(client, "docker.io")
+    try:
+        with client.post(
+            f"{client.base_url}/v{client.api_version}/images/create",
+            params={"fromImage": repository, "tag": tag},
+            headers={"X-Registry-Auth": header} if header else {},
+            stream=True,
+            timeout=PULL_SILENCE_SECONDS,
+        ) as response:
+            if not response.ok:
+                raise _not_pulled(response.json()["message"])
+            yield from (json.loads(line) for line in response.iter_lines() if line.strip())
+    except RequestException as error:
+        raise _not_pulled(f"no word from it for {PULL_SILENCE_SECONDS:.0f} s") from error
+
+
+def _not_pulled(reason: str) -> NoBaseImage:
+    return NoBaseImage(
+        f"{PYTHON_IMAGE} cannot be pulled ({reason.strip()}): "
+        "check the network, or build with '--base debian', which needs no registry."
+    )
+
+
+def _has_debian(client: docker.APIClient) -> bool:
+    return labels_of(client, DEBIAN_IMAGE).get(DEBIAN_LABEL) == DEBIAN_RECIPE
+
+
+def _debian(client: docker.APIClient, progress: Progress) -> str:
+    if _has_debian(client):
+        progress.tell(f"{DEBIAN_IMAGE} is here")
+        return DEBIAN_IMAGE
+    debootstrap = find_debootstrap(
+        user_id=os.geteuid(), path=f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin"
+    )
+    with _scratch() as folder:
+        progress.tell("unpacking Debian's archive, about a minute")
+        suite, variant, packages, _ = DEBIAN_RECIPE.split()
+        target = folder / "root"
+        _run([debootstrap, f"--variant={variant}", f"--include={packages}", suite, str(target)], progress)
+        _import(client, pack_root(target, folder / "root.tar", progress), progress)
+    return DEBIAN_IMAGE
+
+
+def find_debootstrap(*, user_id: int, path: str) -> str:
+    """Return the program that unpacks Debian.
+
+    Raises:
+        NoBaseImage: it is missing, or `user_id` is not root's; the text names the mend.
+    """
+    program = shutil.which("debootstrap", path=path)
+    if program is None:
+        raise NoBaseImage(
+            "debootstrap is missing, which makes a base without a registry: 'apt-get install debootstrap'."
+        )
+    if user_id != 0:
+        raise NoBaseImage(
+            "A base from Debian's archive needs root: 'sudo andy image build --base debian', once."
+        )
+    return program
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    # Not /tmp, which is often mounted nodev. Removed without leaving its file system: a broken
+    # bootstrap may have left the host's /proc mounted in it.
+    folder = Path(tempfile.mkdtemp(prefix="andy-base-", dir="/var/tmp"))
+    try:
+        yield folder
+    finally:
+        subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=False)
+
+
+def pack_root(root: Path, target: Path, progress: Progress) -> Path:
+    """Write `root` without its `UNWANTED` contents as the tar `target`, and return that."""
+    excludes = [f"--exclude=./{folder}/*" for folder in UNWANTED]
+    _run(["tar", "--numeric-owner", *excludes, "-C", str(root), "-cf", str(target), "."], progress)
+    return target
+
+
+def _import(client: docker.APIClient, packed: Path, progress: Progress) -> None:
+    progress.tell(f"importing {packed.stat().st_size / 1e6:.0f} MB as {DEBIAN_IMAGE}")
+    name, _, tag = DEBIAN_IMAGE.partition(":")
+    changes = [
+        f'LABEL {DEBIAN_LABEL}="{DEBIAN_RECIPE}"',
+        "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    ]
+    answer = client.import_image(src=str(packed), repository=name, tag=tag, changes=changes)
+    if not _has_debian(client):
+        raise NoBaseImage(progress.account(f"the engine did not take it and said {answer}"))
+
+
+def _run(command: Sequence[str], progress: Progress) -> None:
+    """Run a program to its end, saying a line the first time it does a new sort of thing."""
+    seen: set[str] = set()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+    ) as process:
+        for line in process.stdout or ():
+            sort, _, _ = (words := line.strip().removeprefix("I: ")).partition(" ")
+            (progress.keep if sort in seen else progress.tell)(words)
+            seen.add(sort)
+    if process.returncode:
+        raise NoBaseImage(progress.account(f"{command[0]} ended with code {process.returncode}"))

@@ -1,0 +1,136 @@
+"""The agent image: is it here, is it made of the sources that are here, and build it.
+
+All of it blocks, for minutes at worst: call it in a worker thread, with a client of that thread's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent_runner.wire.document import WIRE_VERSION
+from orchestrator.containers.image.base import Base, inspect, labels_of, provide_base
+from orchestrator.containers.image.context import DOCKERFILE, build_context, source_hash
+from orchestrator.containers.image.progress import Progress, Say, follow_build
+from orchestrator.domain.errors import EngineGone, ImageNotBuilt
+
+if TYPE_CHECKING:
+    import docker
+
+__all__ = ["TAG", "Base", "build", "is_current", "is_present", "source_hash"]
+
+TAG = "andy-agent:latest"
+SOURCE_LABEL = "andy.source"
+WIRE_LABEL = "andy.wire"
+IN_USE_OR_GONE = (409, 404)
+PASSED_ON = (
+    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+"""What of the host's environment a build may know. None of it stays in the image."""
+
+
+def is_present(client: docker.APIClient, tag: str = TAG) -> bool:
+    """Tell whether there is an image of that tag. Raises `EngineGone`."""
+    with _engine_errors():
+        return inspect(client, tag) is not None
+
+
+def is_current(client: docker.APIClient, tag: str, project_root: Path) -> bool:
+    """Tell whether the image is there, made of today's sources, and speaks today's wire.
+
+    Raises:
+        EngineGone: no engine answers.
+        ImageNotBuilt: `project_root` is no checkout of Andy.
+    """
+    with _engine_errors():
+        labels = labels_of(client, tag)
+    return _labels(project_root).items() <= labels.items()
+
+
+def _labels(project_root: Path) -> dict[str, str]:
+    return {SOURCE_LABEL: source_hash(project_root), WIRE_LABEL: str(WIRE_VERSION)}
+
+
+def build(
+    client: docker.APIClient,
+    *,
+    tag: str = TAG,
+    base: Base = Base.AUTO,
+    project_root: Path,
+    say: Say,
+) -> str:
+    """Build the image, telling its progress to `say` line by line, and return its id.
+
+    Takes minutes the first time and seconds after a change of the runner.
+
+    Raises:
+        EngineGone: no engine answers.
+        ImageNotBuilt: it cannot be built here; the text names the mend.
+    """
+    labels, context = _labels(project_root), build_context(project_root)
+    with _engine_errors():
+        before = inspect(client, tag)
+        progress = Progress(say)
+        base_image = provide_base(client, base, progress)
+        events = client.build(
+            fileobj=context,
+            custom_context=True,
+            dockerfile=DOCKERFILE,
+            tag=tag,
+            labels=labels,
+            buildargs=build_arguments(base_image, os.environ),
+            # The proxies, names and indexes that the host's settings tell of are reachable from the host.
+            network_mode="host",
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+        follow_build(events, progress)
+        return _replace(client, tag, before)
+
+
+def _replace(client: docker.APIClient, tag: str, before: dict[str, Any] | None) -> str:
+    """Return the new image's id, and let go of the one it replaced."""
+    after = inspect(client, tag)
+    if after is None:
+        raise ImageNotBuilt(f"The engine built {tag} and has lost it since: run 'andy image build' again.")
+    if before is not None and before["Id"] != after["Id"]:
+        _let_go(client, before["Id"])
+    return str(after["Id"])
+
+
+def _let_go(client: docker.APIClient, image_id: str) -> None:
+    """Remove an image unless it has another tag or a container needs it."""
+    from docker.errors import APIError
+
+    found = inspect(client, image_id)
+    if found is None or found["RepoTags"]:
+        return
+    try:
+        client.remove_image(image_id)
+    except APIError as error:
+        if error.status_code not in IN_USE_OR_GONE:
+            raise
+
+
+def build_arguments(base_image: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """What the Dockerfile is told: its base, and the settings among `PASSED_ON` that are there."""
+    passed_on = {name: environment[name] for name in PASSED_ON if environment.get(name)}
+    return {"BASE_IMAGE": base_image, **passed_on}
+
+
+@contextmanager
+def _engine_errors() -> Iterator[None]:
+    from docker.errors import DockerException
+    from requests import RequestException
+
+    try:
+        yield
+    except DockerException as error:
+        raise ImageNotBuilt(f"The engine refuses: {error}. 'docker info' tells what ails it.") from error
+    except RequestException as error:
+        raise EngineGone from error

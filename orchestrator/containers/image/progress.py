@@ -1,0 +1,93 @@
+"""What a build says: which phase it is in, since when, and how it failed."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from orchestrator.domain.errors import ImageNotBuilt
+
+Say = Callable[[str], None]
+"""Take one line for a person."""
+
+PHASES = {
+    "base": "the tools of the image",
+    "packages": "the locked packages, some 30 MB the first time",
+    "dependencies": "the Claude SDK with its program, some 90 MB the first time",
+    "runner": "the runner",
+}
+"""The stages of the Dockerfile, in words."""
+
+_STAGE = re.compile(r"^Step \d+/\d+ : FROM \S+ AS (\w+)$", re.IGNORECASE)
+_STEP = re.compile(r"^Step \d+/\d+ : (.*)$")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_NOISE = re.compile(
+    r"^( ---> |Removing intermediate|Ignoring |debconf: |rehash: warning|Successfully tagged)"
+)
+_TAIL_LINES = 12
+_LINE_CHARS = 120
+
+
+class Progress:
+    """Says lines as `phase: line (elapsed)`; remembers the last ones for an error."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._started = time.monotonic()
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self.phase = "base"
+
+    def enter(self, phase: str) -> None:
+        """Go on to a phase and say what it is about."""
+        self.phase = phase
+        self.tell(PHASES.get(phase, phase))
+
+    def tell(self, line: str) -> None:
+        """Say one line."""
+        self._tail.append(line)
+        self._say(f"{self.phase}: {line} ({time.monotonic() - self._started:.0f} s)")
+
+    def keep(self, line: str) -> None:
+        """Remember a line that is worth reading only after a failure."""
+        self._tail.append(line)
+
+    def account(self, reason: str) -> str:
+        """How the present phase failed, with its last lines: the text of an error."""
+        lines = "".join(f"\n  {line}" for line in self._tail)
+        return (
+            f"The image was not built: '{self.phase}' failed: {reason}. The last lines:{lines}\n"
+            "Mend what they name and run 'andy image build' again."
+        )
+
+
+def follow_build(events: Iterable[dict[str, Any]], progress: Progress) -> None:
+    """Say the engine's build stream line by line; each stage of the Dockerfile is a phase.
+
+    Raises:
+        ImageNotBuilt: a step failed; the text has its last lines.
+    """
+    for event in events:
+        for line in str(event.get("stream", "")).splitlines():
+            _follow_line(line, progress)
+        if "error" in event:
+            raise ImageNotBuilt(progress.account(_reason(str(event["error"]))))
+
+
+def _reason(error: str) -> str:
+    """The engine's error without the whole command, which stands in the last lines already."""
+    code = re.search(r"returned a non-zero code: (\d+)$", error)
+    return f"a command ended with code {code[1]}" if code else error.strip().rstrip(".")
+
+
+def _follow_line(raw: str, progress: Progress) -> None:
+    line = _COLOUR.sub("", raw).rstrip()
+    if stage := _STAGE.match(line):
+        progress.enter(stage[1])
+    elif step := _STEP.match(line):
+        progress.keep(step[1])
+    elif line and not _NOISE.match(line):
+        progress.tell(textwrap.shorten(line, _LINE_CHARS, placeholder=" …"))

@@ -1,0 +1,147 @@
+"""The log files of runs: their names, their lines, their end. `data/logs/{folder}/{utc time}-{run}.log`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from orchestrator.base.clock import utc_stamp
+
+MAX_FILES = 50
+MAX_AGE_MS = 14 * 24 * 3_600_000
+PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
+_NAME = re.compile(r"^(?P<time>\d{8}T\d{6}Z)-(?P<run>[\w-]+)\.log$", re.ASCII)
+_STDERR = re.compile(rb" stderr@(\d+)\| ")
+_FACT = re.compile(r" (\w+)=(\"(?:[^\"\\]|\\.)*\"|[^\s\"]+)")
+_EVENT = re.compile(rf"^(?P<at>\S+Z) (?P<kind>[a-z_]+\.[a-z_]+)(?P<facts>(?:{_FACT.pattern})*)$")
+_BARE = re.compile(r"^[\w.:/,@+-]+$", re.ASCII)
+_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """One run's log."""
+
+    path: Path
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One event of a run, as its log has it."""
+
+    at_ms: int
+    kind: str
+    facts: dict[str, str]
+
+
+def path_of(root: Path, folder: str, run: str, started_ms: int) -> Path:
+    at = datetime.fromtimestamp(started_ms / 1000, UTC)
+    return root / folder / f"{at:%Y%m%dT%H%M%SZ}-{run}.log"
+
+
+def of_group(root: Path, folder: str) -> list[RunFile]:
+    """A group's logs, the oldest first."""
+    try:
+        names = sorted(path.name for path in (root / folder).iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = [(name, _NAME.match(name)) for name in names]
+    return [RunFile(path=root / folder / name, run=match["run"]) for name, match in found if match]
+
+
+def event_line(at_ms: int, kind: str, facts: Mapping[str, object]) -> str:
+    """`2026-11-22T03:15:01.123Z turn.put_back turn=3 reason="I ran out of memory."`."""
+    told = "".join(f" {name}={_value(value)}" for name, value in facts.items() if value is not None)
+    return f"{utc_stamp(at_ms)} {kind}{told}\n"
+
+
+def read_event(line: str) -> Told | None:
+    """The event that a line tells; None for what a container said, and for half a line."""
+    found = _EVENT.match(line.rstrip("\n"))
+    if found is None:
+        return None
+    facts = {name: _plain(value) for name, value in _FACT.findall(found["facts"])}
+    at = datetime.fromisoformat(found["at"])
+    return Told(at_ms=round(at.timestamp() * 1000), kind=found["kind"], facts=facts)
+
+
+def stderr_line(at_ms: int, end: int, text: str) -> str:
+    """A line of a container; `end` is where in its stderr it ends. It cannot look like an event."""
+    return f"{utc_stamp(at_ms)} stderr@{end}| {printable(text)}\n"
+
+
+def printable(text: str) -> str:
+    """`text` on one line, harmless to a terminal: what moves the cursor or hides is written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\t\u3000\xa0" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def append(path: Path, text: str, *, may_begin: bool) -> int:
+    """Add to a log that only its owner reads, made where it may begin; give its size then.
+
+    Raises:
+        OSError: it cannot be written, or something that is no file of its own is in its place.
+    """
+    if may_begin:
+        for folder in (path.parent.parent, path.parent):
+            folder.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    how = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if may_begin else 0)
+    descriptor = os.open(path, how, PRIVATE_FILE)
+    with os.fdopen(descriptor, "ab") as file:
+        file.write(text.encode())
+        return file.tell()
+
+
+def heard_of(path: Path) -> int:
+    """How many bytes of a container's stderr its log deals with already; 0 where there is no log."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            ends = _STDERR.findall(file.read())
+    except FileNotFoundError:
+        return 0
+    return int(ends[-1]) if ends else 0
+
+
+def prune(root: Path, *, now_ms: int, keep: Collection[Path]) -> int:
+    """Remove each group's logs beyond the newest `MAX_FILES` and older than `MAX_AGE_MS`, but not `keep`.
+
+    Gives how many went. Raises `OSError`.
+    """
+    gone = [path for folder in _folders(root) for path in _surplus(root, folder, now_ms) if path not in keep]
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return len(gone)
+
+
+def _folders(root: Path) -> list[str]:
+    try:
+        with os.scandir(root) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+
+
+def _surplus(root: Path, folder: str, now_ms: int) -> Iterator[Path]:
+    for place, one in enumerate(reversed(of_group(root, folder))):
+        if place >= MAX_FILES or now_ms - one.path.lstat().st_mtime_ns // 1_000_000 > MAX_AGE_MS:
+            yield one.path
+
+
+def _value(value: object) -> str:
+    text = printable(str(value).replace("\n", " "))
+    return text if _BARE.match(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _plain(value: str) -> str:
+    return str(json.loads(value)) if value.startswith('"') else value

@@ -1,0 +1,119 @@
+"""What of a container's stderr is kept: a burst, then a trickle, in all no more than a log may hold. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.containers.streams import Tail
+
+BURST_BYTES = 256 * 1024
+BYTES_A_SECOND = 32 * 1024
+RESUME_BYTES = 64 * 1024
+"""What has to be saved up before a flood is listened to again: few gaps, with something between them."""
+TOTAL_BYTES = 4 * 1024 * 1024
+GAP_TAIL_BYTES = 4096
+LINE_COST = 48
+"""What a line costs beyond its bytes: its time and place are written before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A piece to write down. `end` is where in the stream it ends."""
+
+    data: bytes
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What was left out: how many bytes, the last of them, and where in the stream they end."""
+
+    dropped: int
+    tail: str
+    end: int
+
+
+class Flow:
+    """One stderr, byte by byte. An engine may tell all of it again; `rewind` says that it does now."""
+
+    def __init__(self, *, now_ms: int, heard: int = 0) -> None:
+        """`heard`: how many bytes an earlier host has dealt with."""
+        self._place = heard
+        self._heard = heard
+        self._tokens = float(BURST_BYTES)
+        self._refilled_ms = now_ms
+        self._left = TOTAL_BYTES
+        self._dropped = 0
+        self._tail = Tail(GAP_TAIL_BYTES)
+
+    @property
+    def has_gap(self) -> bool:
+        return self._dropped > 0
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing is kept any more but the last words."""
+        return self._left <= 0
+
+    def rewind(self) -> None:
+        self._place = 0
+
+    def take(self, data: bytes, *, now_ms: int, room: int) -> list[Gap | Kept]:
+        """Tell what of `data` to write; `room` is what the writer can hold yet."""
+        fresh = self._fresh(data)
+        if not fresh:
+            return []
+        self._refill(now_ms)
+        if self.has_gap and self._tokens < RESUME_BYTES:
+            self._drop(fresh)
+            return []
+        size = self._fitting(fresh, room)
+        if not size:
+            self._drop(fresh)
+            return []
+        pieces: list[Gap | Kept] = [*self.end_gap(), self._keep(fresh, size)]
+        if size < len(fresh):
+            self._drop(fresh[size:])
+        return pieces
+
+    def end_gap(self) -> list[Gap]:
+        """The gap up to here, if there is one."""
+        if not self.has_gap:
+            return []
+        gap = Gap(self._dropped, self._tail.text(), self._heard)
+        self._left -= len(gap.tail)
+        self._dropped, self._tail = 0, Tail(GAP_TAIL_BYTES)
+        return [gap]
+
+    def _fresh(self, data: bytes) -> bytes:
+        """What of it was not heard before."""
+        self._place += len(data)
+        new = self._place - self._heard
+        return data[-new:] if new > 0 else b""
+
+    def _refill(self, now_ms: int) -> None:
+        more = (now_ms - self._refilled_ms) / 1000 * BYTES_A_SECOND
+        self._tokens = min(BURST_BYTES, self._tokens + more)
+        self._refilled_ms = now_ms
+
+    def _fitting(self, data: bytes, room: int) -> int:
+        may = min(int(self._tokens), self._left, room)
+        cost = _cost(data)
+        return len(data) if cost <= may else max(0, may) * len(data) // cost
+
+    def _keep(self, fresh: bytes, size: int) -> Kept:
+        data = fresh[:size]
+        cost = _cost(data)
+        self._tokens -= cost
+        self._left -= cost
+        self._heard += size
+        return Kept(data, self._heard)
+
+    def _drop(self, data: bytes) -> None:
+        self._heard += len(data)
+        self._dropped += len(data)
+        self._tail.add(data)
+
+
+def _cost(data: bytes) -> int:
+    return len(data) + LINE_COST * data.count(b"\n")

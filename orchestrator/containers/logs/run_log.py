@@ -1,0 +1,266 @@
+"""One log a run: what it was, each event of its life, what it said on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import assert_never
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Event
+from orchestrator.base.wakeups import Hint
+from orchestrator.containers.logs import files
+from orchestrator.containers.logs.flow import Flow, Gap, Kept
+from orchestrator.domain.values import Run, RunId
+
+log = structlog.get_logger(__name__)
+
+FILE_BYTES = 5 * 1024 * 1024
+PENDING_BYTES = 512 * 1024
+LINE_BYTES = 8 * 1024
+GAP_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An event."""
+
+    kind: str
+    facts: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """Something on its way to the file."""
+
+    at_ms: int
+    what: _Told | Kept | Gap
+
+
+@dataclass(slots=True, kw_only=True)
+class _Log:
+    """The log of a run that lives."""
+
+    run: RunId
+    path: Path
+    flow: Flow
+    pending: list[_Item] = field(default_factory=list)
+    pending_bytes: int = 0
+    gap_since_ms: int | None = None
+    is_told_full: bool = False
+    is_told_broken: bool = False
+    has_ended: bool = False
+    # The writing thread's own:
+    rest: bytes = b""
+    rest_end: int = 0
+    size: int = 0
+    is_begun: bool = False
+
+
+class RunLogs:
+    """The logs of all runs. A log never holds anybody up: what a container floods, or the disk does not
+    take, is left out and counted. Texts of messages are not among the facts of events.
+    """
+
+    def __init__(self, root: Path, *, clock: Clock) -> None:
+        self._root = root
+        self._clock = clock
+        self._logs: dict[RunId, _Log] = {}
+        self._wake = Hint()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="run-log")
+        self.about: Mapping[str, object] = {}
+        """What is so of every run: goes into its first line."""
+
+    def begin(self, run: Run, facts: Mapping[str, object]) -> None:
+        """Open the log of a new run; `facts` say what it is. Does not block."""
+        opened = self._admit(run, heard=0)
+        self._tell(opened, "run.begun", {"run": run.id, "group": run.folder, **facts, **self.about})
+
+    async def resume(self, run: Run) -> None:
+        """Go on with the log that an earlier host began. The engine will tell all of its stderr again."""
+        path = self._path(run)
+        try:
+            heard = await asyncio.to_thread(files.heard_of, path)
+        except OSError as error:
+            log.warning("run_log.unreadable", run=run.id, reason=str(error))
+            heard = 0
+        self._admit(run, heard=heard).flow.rewind()
+
+    def note(self, run_id: RunId, kind: str, facts: Mapping[str, object]) -> None:
+        """Write down what is of use in the log alone. Does not block."""
+        opened = self._logs.get(run_id)
+        if opened is not None:
+            self._tell(opened, kind, facts)
+
+    def take_event(self, event: Event) -> None:
+        """Write down what happened to a run; the bus tells every event. Does not block."""
+        opened = self._logs.get(RunId(event.run)) if event.run else None
+        if opened is None:
+            return
+        if event.kind == "run.rejoined":
+            opened.flow.rewind()
+        if event.kind == "run.ended":
+            self._end_gap(opened)
+            opened.has_ended = True
+        facts = {name: getattr(event, name) for name in ("turn", "attempt", "detail", "reason")}
+        self._tell(opened, event.kind, facts)
+
+    def take_stderr(self, run_id: RunId, data: bytes) -> None:
+        """Write down what a container says beside its answers, as much as may be kept. Does not block."""
+        opened = self._logs.get(run_id)
+        if opened is None or opened.has_ended:
+            return
+        now_ms = self._clock.steady_ms()
+        room = PENDING_BYTES - opened.pending_bytes
+        for piece in opened.flow.take(data, now_ms=now_ms, room=room):
+            self._put(opened, piece)
+        self._look_at_gap(opened, now_ms)
+        self._wake.give()
+
+    async def run(self) -> None:
+        """The writing loop: asleep while nothing happens."""
+        while True:
+            has_gap = any(_is_waiting(one) for one in self._logs.values())
+            await self._wake.wait(at_most_seconds=GAP_SECONDS if has_gap else None)
+            self._end_old_gaps()
+            await self._write_all()
+
+    async def close(self) -> None:
+        """Write what is left. Called when nothing is heard any more."""
+        for opened in self._logs.values():
+            self._end_gap(opened)
+            if not opened.has_ended:
+                self._put(opened, _Told("run.left", {"reason": "Andy ends; the container may live on"}))
+        await self._write_all()
+        self._thread.shutdown(wait=False)
+
+    def _path(self, run: Run) -> Path:
+        return files.path_of(self._root, run.folder, run.id, run.started_ms)
+
+    def _admit(self, run: Run, *, heard: int) -> _Log:
+        flow = Flow(now_ms=self._clock.steady_ms(), heard=heard)
+        opened = self._logs[run.id] = _Log(run=run.id, path=self._path(run), flow=flow)
+        return opened
+
+    def _tell(self, opened: _Log, kind: str, facts: Mapping[str, object]) -> None:
+        self._put(opened, _Told(kind, facts))
+        self._wake.give()
+
+    def _put(self, opened: _Log, what: _Told | Kept | Gap) -> None:
+        opened.pending.append(_Item(self._clock.now_ms(), what))
+        opened.pending_bytes += len(what.data) if isinstance(what, Kept) else 0
+
+    def _look_at_gap(self, opened: _Log, now_ms: int) -> None:
+        if not opened.flow.has_gap:
+            opened.gap_since_ms = None
+        elif opened.gap_since_ms is None:
+            opened.gap_since_ms = now_ms
+        if opened.flow.is_full and not opened.is_told_full:
+            opened.is_told_full = True
+            self._put(opened, _Told("stderr.full", {"reason": "from here on only its last words are kept"}))
+
+    def _end_old_gaps(self) -> None:
+        before_ms = self._clock.steady_ms() - GAP_SECONDS * 1000
+        for opened in self._logs.values():
+            if _is_waiting(opened) and (opened.gap_since_ms or 0) <= before_ms:
+                self._end_gap(opened)
+
+    def _end_gap(self, opened: _Log) -> None:
+        for gap in opened.flow.end_gap():
+            self._put(opened, gap)
+        opened.gap_since_ms = None
+
+    async def _write_all(self) -> None:
+        for opened in list(self._logs.values()):
+            if opened.pending or opened.has_ended:
+                await self._write(opened)
+
+    async def _write(self, opened: _Log) -> None:
+        pending, opened.pending, opened.pending_bytes = opened.pending, [], 0
+        live = frozenset(one.path for one in self._logs.values())
+        work = partial(self._append, opened, pending, live, is_last=opened.has_ended)
+        # Shielded, because one that is cancelled before its thread takes it would lose its lines.
+        error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
+        if error is not None and not opened.is_told_broken:
+            log.warning("run_log.not_written", run=opened.run, reason=error)
+        opened.is_told_broken = error is not None
+        if opened.has_ended and not opened.pending:
+            self._logs.pop(opened.run, None)
+
+    # In the thread, one at a time
+
+    def _append(
+        self, opened: _Log, pending: list[_Item], live: frozenset[Path], *, is_last: bool
+    ) -> str | None:
+        """Write lines; give the reason why they could not be."""
+        text = "".join(line for item in pending if _fits(opened, item) for line in _lines(opened, item))
+        if is_last:
+            text += "".join(_flush(opened, self._clock.now_ms()))
+        try:
+            opened.size = files.append(opened.path, text, may_begin=not opened.is_begun)
+            if not opened.is_begun:
+                files.prune(self._root, now_ms=self._clock.now_ms(), keep=live)
+        except OSError as error:
+            return str(error)
+        opened.is_begun = True
+        return None
+
+
+def _is_waiting(opened: _Log) -> bool:
+    """Whether a gap is to be told even if nothing more is said."""
+    return opened.gap_since_ms is not None and not opened.flow.is_full
+
+
+def _fits(opened: _Log, item: _Item) -> bool:
+    """A full file takes the end of its run and no more."""
+    is_end = isinstance(item.what, Gap) or (
+        isinstance(item.what, _Told) and item.what.kind.startswith("run.")
+    )
+    return is_end or opened.size < FILE_BYTES
+
+
+def _lines(opened: _Log, item: _Item) -> Iterator[str]:
+    match item.what:
+        case _Told(kind, facts):
+            yield files.event_line(item.at_ms, kind, facts)
+        case Kept() as piece:
+            yield from _said(opened, item.at_ms, piece)
+        case Gap() as gap:
+            yield from _flush(opened, item.at_ms)
+            yield files.event_line(item.at_ms, "stderr.left_out", {"bytes": gap.dropped})
+            for line in gap.tail.splitlines():
+                yield files.stderr_line(item.at_ms, gap.end, line)
+        case _:
+            assert_never(item.what)
+
+
+def _said(opened: _Log, at_ms: int, piece: Kept) -> Iterator[str]:
+    """Whole lines; the rest waits for its end, unless it is very long."""
+    text = opened.rest + piece.data
+    end = piece.end - len(text)
+    *whole, opened.rest = text.split(b"\n")
+    opened.rest_end = piece.end
+    for line in whole:
+        end += len(line) + 1
+        yield from _broken(line, at_ms, end)
+    if len(opened.rest) >= LINE_BYTES:
+        yield from _flush(opened, at_ms)
+
+
+def _flush(opened: _Log, at_ms: int) -> Iterator[str]:
+    rest, opened.rest = opened.rest, b""
+    if rest:
+        yield from _broken(rest, at_ms, opened.rest_end)
+
+
+def _broken(line: bytes, at_ms: int, end: int) -> Iterator[str]:
+    """A line in parts that a terminal can show."""
+    for start in range(0, len(line), LINE_BYTES):
+        text = line[start : start + LINE_BYTES].decode(errors="backslashreplace")
+        yield files.stderr_line(at_ms, end, text.rstrip("\r"))

@@ -1,0 +1,182 @@
+"""Which of the host's directories a group's container sees, and making them ready."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.home import SHOWN_TO_MAIN
+from orchestrator.domain.protocols import Mount
+from orchestrator.domain.values import Group
+
+PASSABLE, READABLE, PRIVATE = 0o711, 0o755, 0o700
+ROOT = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who the container runs as."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A directory of a group: `path` is relative to the home."""
+
+    path: Path
+    target: str
+    is_writable: bool = False
+    mode: int = READABLE
+
+
+def places(group: Group) -> tuple[Place, ...]:
+    """List the directories that belong to a group alone. Pure.
+
+    None is written by both sides, so the host never writes where a container can plant a link.
+    """
+    ipc, session = Path("data/ipc", group.folder), Path("data/sessions", group.folder)
+    return (
+        Place(path=ipc / "input", target="/workspace/ipc/input"),
+        Place(path=ipc / "replies", target="/workspace/ipc/replies"),
+        Place(path=ipc / "messages", target="/workspace/ipc/messages", is_writable=True, mode=PRIVATE),
+        Place(path=ipc / "tasks", target="/workspace/ipc/tasks", is_writable=True, mode=PRIVATE),
+        Place(path=Path("data/env", group.folder), target="/workspace/env"),
+        Place(path=Path("groups", group.folder), target="/workspace/group", is_writable=True),
+        Place(path=session / ".claude", target="/home/andy/.claude", is_writable=True, mode=PRIVATE),
+    )
+
+
+def plan_mounts(
+    group: Group, *, home: Path, has_global: bool = False, shown: Iterable[str] = ()
+) -> tuple[Mount, ...]:
+    """List the mounts of a group's container. Pure.
+
+    `has_global` tells whether `groups/global/` is there, `shown` which of `SHOWN_TO_MAIN` are. Main gets
+    those, each by itself, in an empty directory: the rest of the home, its secrets with it, is not there.
+    """
+    own = tuple(
+        Mount(source=home / place.path, target=place.target, is_writable=place.is_writable)
+        for place in places(group)
+    )
+    if not group.is_main:
+        shared = Mount(source=home / "groups" / "global", target="/workspace/global")
+        return (*own, shared) if has_global else own
+    view = Mount(source=_view(home), target="/workspace/project")
+    return (*own, view, *(Mount(source=home / name, target=f"{view.target}/{name}") for name in shown))
+
+
+def prepare(group: Group, *, home: Path, uid: int, gid: int | None = None) -> tuple[Mount, ...]:
+    """Make a group's directories, give it those it writes, and list its mounts. Blocks.
+
+    `uid` is whom the container runs as; a host that is not root can give to itself alone.
+
+    Raises:
+        ContainerError: a link or a file is in the way, or a directory is another user's.
+        OSError: the home cannot be written.
+    """
+    home = home.resolve()
+    owner = Owner(uid=uid, gid=uid if gid is None else gid)
+    for place in places(group):
+        _make(home, place, owner)
+    shown = _lay_view(home) if group.is_main else ()
+    has_global = _is_directory(home / "groups" / "global")
+    return plan_mounts(group, home=home, has_global=has_global, shown=shown)
+
+
+def _make(home: Path, place: Place, owner: Owner) -> None:
+    with _entered(home, place) as descriptor:
+        if place.is_writable:
+            _give(descriptor, home / place.path, owner)
+        else:
+            os.fchmod(descriptor, place.mode)
+
+
+@contextmanager
+def _entered(home: Path, place: Place) -> Iterator[int]:
+    """Open a directory under the home, made where missing, without following a link on the way."""
+    here = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for number, part in enumerate(place.path.parts, start=1):
+            is_last = number == len(place.path.parts)
+            inner = _enter(here, part, mode=place.mode if is_last else PASSABLE, shown=home / place.path)
+            os.close(here)
+            here = inner
+        yield here
+    finally:
+        os.close(here)
+
+
+def _enter(parent: int, name: str, *, mode: int, shown: Path) -> int:
+    is_new = _made(parent, name, mode)
+    try:
+        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    except OSError as error:
+        raise ContainerError(
+            f"'{name}' in {shown} cannot be used: it has to be a directory, no link ({error.strerror})."
+        ) from error
+    if is_new:
+        os.fchmod(inner, mode)
+    return inner
+
+
+def _made(parent: int, name: str, mode: int) -> bool:
+    if name in {"", ".", ".."} or "/" in name:
+        raise ContainerError(f"'{name}' is no folder name.")
+    try:
+        os.mkdir(name, mode, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _give(descriptor: int, path: Path, owner: Owner) -> None:
+    """Make the container's user the owner, also of what the host has put into it before."""
+    if os.geteuid() == ROOT:
+        os.fchown(descriptor, owner.uid, owner.gid)
+        for name in os.listdir(descriptor):
+            _give_entry(descriptor, name, owner)
+    elif os.fstat(descriptor).st_uid != owner.uid:
+        raise ContainerError(f"{path} belongs to another user: sudo chown -R {owner.uid} {path}")
+
+
+def _give_entry(parent: int, name: str, owner: Owner) -> None:
+    seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    is_plain = stat.S_ISDIR(seen.st_mode) or (stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1)
+    if seen.st_uid == ROOT and is_plain:
+        os.chown(name, owner.uid, owner.gid, dir_fd=parent, follow_symlinks=False)
+
+
+def _view(home: Path) -> Path:
+    return home / "data" / "project"
+
+
+def _lay_view(home: Path) -> tuple[str, ...]:
+    """Make an empty stand-in for each shown entry, to mount it on: an engine would make it as root."""
+    view = _view(home)
+    view.mkdir(mode=READABLE, parents=True, exist_ok=True)
+    shown = tuple(name for name in SHOWN_TO_MAIN if _is_directory(home / name) or _is_file(home / name))
+    for name in shown:
+        _stand_in(view / name, is_directory=_is_directory(home / name))
+    return shown
+
+
+def _stand_in(path: Path, *, is_directory: bool) -> None:
+    if is_directory:
+        path.mkdir(mode=READABLE, exist_ok=True)
+    else:
+        path.touch(mode=0o644)
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()

@@ -1,0 +1,201 @@
+"""One process that stands for a container."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+
+from agent_runner.wire.files import write_whole
+from orchestrator.containers.process import layout as process_layout
+from orchestrator.containers.process.identity import Identity, kill_group, kill_marked
+from orchestrator.containers.process.layout import Layout
+from orchestrator.containers.streams import Tail
+from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.protocols import ContainerSpec, Exit
+from orchestrator.domain.values import RunId
+
+OnLog = Callable[[RunId, bytes], None]
+"""Takes stderr as it comes, on the event loop; it must not block."""
+CHUNK_BYTES = 64 * 1024
+ORDER_SECONDS = 30.0
+STDERR_SECONDS = 1.0
+
+
+class _Wires(SubprocessStreamProtocol):
+    """The pipes of a process. With it the group that it leads ends."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(limit=CHUNK_BYTES, loop=loop)
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._leader: int | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        super().connection_made(transport)
+        self._leader = transport.get_pid()
+
+    def process_exited(self) -> None:
+        assert self._leader is not None
+        kill_group(self._leader)
+        super().process_exited()
+        self.ended.set_result(None)
+
+
+class _Started:
+    """A process with its wires."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, wires: _Wires) -> None:
+        self.transport = transport
+        self.process = Process(transport, wires, asyncio.get_running_loop())
+        self.ended = wires.ended
+        assert wires.stdin is not None
+        assert wires.stdout is not None
+        assert wires.stderr is not None
+        self.stdin, self.stdout, self.stderr = wires.stdin, wires.stdout, wires.stderr
+
+
+class RunningProcess:
+    """A `RunningContainer` that is a process and all it has started: like in a container, that ends with it.
+
+    `ref` is `PID:START`.
+    """
+
+    def __init__(
+        self, spec: ContainerSpec, layout: Layout, *, on_log: OnLog, forget: Callable[[RunId], None]
+    ) -> None:
+        self.run_id = spec.run_id
+        self.folder = spec.folder
+        self.ref = ""
+        self._spec = spec
+        self._layout = layout
+        self._on_log = on_log
+        self._forget = forget
+        self._tail = Tail()
+        self._process: _Started | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._disk: asyncio.Future[None] | None = None
+        self._ended: asyncio.Task[None] | None = None
+
+    async def begin(self, command: Sequence[str]) -> None:
+        """Lay out the directory and start the process. After an error `remove` cleans up.
+
+        Raises:
+            ContainerError
+        """
+        try:
+            await self._on_disk(lambda: self._layout.make(self._spec.mounts))
+            self._process = await self._spawn(command)
+        except OSError as error:
+            raise ContainerError(f"The process cannot be started: {error}") from error
+        self._listening = asyncio.create_task(self._listen(self._process), name=f"stderr:{self.run_id}")
+        self._ended = asyncio.create_task(self._until_ended(self._process), name=f"process:{self.run_id}")
+        await self._on_disk(self._note)
+
+    async def write_order(self, order: str) -> None:
+        """Write the line and end stdin. Raises `ContainerError` when nobody reads it."""
+        stdin = self._started.stdin
+        try:
+            async with asyncio.timeout(ORDER_SECONDS):
+                stdin.write(order.encode() + b"\n")
+                await stdin.drain()
+        except TimeoutError as error:
+            raise ContainerError(f"The process did not read its order in {ORDER_SECONDS:g} s.") from error
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it has ended already, and its exit tells how
+        finally:
+            stdin.close()
+
+    async def output(self) -> AsyncGenerator[bytes, None]:
+        while chunk := await self._started.stdout.read(CHUNK_BYTES):
+            yield chunk
+
+    async def wait(self) -> Exit:
+        await self._end_of_all()
+        await self._hear_stderr_out()
+        code = self._started.transport.get_returncode()
+        assert code is not None
+        return Exit(code=128 - code if code < 0 else code, stderr_tail=self._tail.text())
+
+    async def stop(self, *, grace_seconds: float = 2.0) -> None:
+        started = self._started
+        try:
+            with suppress(ProcessLookupError):
+                started.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(grace_seconds):
+                await asyncio.shield(started.ended)
+        except TimeoutError:
+            await self._kill(started)
+        await self._end_of_all()
+
+    async def remove(self) -> None:
+        """End it, whatever its state, and remove its directory without following a link."""
+        if self._disk is not None:
+            await asyncio.wait([self._disk])
+        if self._process is not None:
+            await self._end(self._process)
+        await asyncio.to_thread(self._layout.remove)
+        self._forget(self.run_id)
+
+    @property
+    def _started(self) -> _Started:
+        assert self._process is not None, "begin comes first"
+        return self._process
+
+    async def _spawn(self, command: Sequence[str]) -> _Started:
+        transport, wires = await asyncio.get_running_loop().subprocess_exec(
+            _Wires,
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=self._layout.workspace / "group",
+            env=process_layout.environment(self._layout, self._spec, process_layout.host_environment()),
+            start_new_session=True,
+        )
+        return _Started(transport, wires)
+
+    async def _end(self, started: _Started) -> None:
+        if not started.ended.done():
+            await self._kill(started)
+        await self._end_of_all()
+        started.transport.close()
+        await self._hear_stderr_out()
+
+    async def _kill(self, started: _Started) -> None:
+        """End it and what it started: while it lives, its children are known as such."""
+        await asyncio.to_thread(kill_marked, self._layout.mark)
+        if not started.ended.done():
+            kill_group(started.process.pid)
+
+    async def _until_ended(self, started: _Started) -> None:
+        """Have what left the group end too: a tool must not go on beside the next attempt at its turn."""
+        await started.ended
+        await asyncio.to_thread(kill_marked, self._layout.mark)
+
+    async def _end_of_all(self) -> None:
+        assert self._ended is not None, "begin comes first"
+        await asyncio.shield(self._ended)
+
+    async def _listen(self, started: _Started) -> None:
+        while data := await started.stderr.read(CHUNK_BYTES):
+            self._tail.add(data)
+            self._on_log(self.run_id, data)
+
+    async def _hear_stderr_out(self) -> None:
+        """What could not be ended may hold stderr open; it is not waited for."""
+        if self._listening is not None:
+            await asyncio.wait([self._listening], timeout=STDERR_SECONDS)
+
+    def _note(self) -> None:
+        """Leave word of it for a later host."""
+        self.ref = str(Identity.of(self._started.process.pid))
+        write_whole(self._layout.identity, self.ref, mode=0o600)
+
+    async def _on_disk(self, work: Callable[[], None]) -> None:
+        """Do blocking work in a thread. Cancelled, it goes on; `remove` waits for it."""
+        self._disk = asyncio.create_task(asyncio.to_thread(work), name=f"disk:{self.run_id}")
+        await asyncio.shield(self._disk)

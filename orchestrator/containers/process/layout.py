@@ -1,0 +1,103 @@
+"""What a container's mounts and environment are for an ordinary process: links, and a short list."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from orchestrator.domain.protocols import ContainerSpec, Mount
+
+WORKSPACE = PurePosixPath("/workspace")
+CONFIG = PurePosixPath("/home/andy/.claude")
+PASSED_ON = (
+    "LANG",
+    "LC_ALL",
+    "PATH",
+    "TZ",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The directory of one run. It holds links to what is mounted, and a home of its own."""
+
+    run: Path
+
+    @property
+    def workspace(self) -> Path:
+        return self.run / "workspace"
+
+    @property
+    def home(self) -> Path:
+        return self.run / "home"
+
+    @property
+    def identity(self) -> Path:
+        return self.run / "identity"
+
+    @property
+    def mark(self) -> str:
+        """What stands in the environment of all processes of this run, and of no others."""
+        return f"ANDY_WORKSPACE={self.workspace}"
+
+    def make(self, mounts: Sequence[Mount]) -> None:
+        """Create the directories and links.
+
+        Raises:
+            OSError: a source is missing (with its path), or the run has a directory already.
+        """
+        self.run.mkdir(parents=True, mode=0o700)
+        for folder in (self.workspace, self.home, self.workspace / "group"):
+            folder.mkdir()
+        for link, source in links(mounts).items():
+            source.stat()
+            path = self.workspace / link
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                path.rmdir()
+            path.symlink_to(source)
+
+    def remove(self) -> None:
+        """Remove the directory with its links, following none. "Already gone" is no error."""
+        if self.run.exists():
+            shutil.rmtree(self.run)
+
+
+def links(mounts: Sequence[Mount]) -> dict[PurePosixPath, Path]:
+    """Tell which links stand for the mounts, by their place under the workspace. Pure.
+
+    A mount with others inside it becomes a plain directory: a link would let them be made in its source,
+    and show what they are to hide.
+    """
+    targets = {PurePosixPath(mount.target): mount.source.absolute() for mount in mounts}
+    above = {parent for target in targets for parent in target.parents}
+    return {
+        target.relative_to(WORKSPACE): source
+        for target, source in targets.items()
+        if target.is_relative_to(WORKSPACE) and target != WORKSPACE and target not in above
+    }
+
+
+def environment(layout: Layout, spec: ContainerSpec, host: Mapping[str, str]) -> dict[str, str]:
+    """Make the process's environment: the names in `PASSED_ON`, the spec's, the layout's. Pure.
+
+    Nothing else of the host's passes, so no secret does.
+    """
+    passed_on = {name: host[name] for name in PASSED_ON if name in host}
+    mark, _, workspace = layout.mark.partition("=")
+    own = {mark: workspace, "HOME": str(layout.home), "PYTHONUNBUFFERED": "1"}
+    for mount in spec.mounts:
+        if PurePosixPath(mount.target) == CONFIG:
+            own["CLAUDE_CONFIG_DIR"] = str(mount.source.absolute())
+    return {**passed_on, **spec.environment, **own}
+
+
+def host_environment() -> Mapping[str, str]:
+    return os.environ

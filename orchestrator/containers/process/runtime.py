@@ -1,0 +1,85 @@
+"""Containers that are none: ordinary processes with the same wire, for demos and tests. Not isolated."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.containers.process.container import OnLog, RunningProcess
+from orchestrator.containers.process.identity import DEATH_SECONDS, Identity, kill_group, kill_marked
+from orchestrator.containers.process.layout import Layout
+from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.protocols import ContainerSpec
+from orchestrator.domain.values import RunId
+
+
+def _no_log(run_id: RunId, data: bytes) -> None:
+    """Drop what a process says on stderr; its tail is kept for its exit all the same."""
+
+
+class LocalProcess:
+    """A `ContainerRuntime` of subprocesses. Each has a directory `data/process/{run}` under `home`.
+
+    `command` replaces `python -m agent_runner`. A process is kept from nothing: it is the user who runs
+    the host. Limits of the spec are not enforced, and read-only mounts can be written.
+    """
+
+    name = "process"
+    is_isolated = False
+
+    def __init__(self, *, home: Path, command: Sequence[str] | None = None, on_log: OnLog = _no_log) -> None:
+        self._runs = home.absolute() / "data" / "process"
+        self._command = tuple(command or (sys.executable, "-m", "agent_runner"))
+        self._on_log = on_log
+        self._live: dict[RunId, RunningProcess] = {}
+
+    async def start(self, spec: ContainerSpec, order: str) -> RunningProcess:
+        if spec.run_id in self._live:
+            raise ContainerError(f"The run {spec.run_id} has a process already.")
+        running = RunningProcess(
+            spec, Layout(self._runs / spec.run_id), on_log=self._on_log, forget=self._forget
+        )
+        self._live[spec.run_id] = running
+        try:
+            await running.begin(self._command)
+            await running.write_order(order)
+        except BaseException:
+            await asyncio.shield(asyncio.create_task(running.remove(), name=f"discard:{spec.run_id}"))
+            raise
+        return running
+
+    async def adopt(self) -> Sequence[RunningProcess]:
+        """End what an earlier host left: its pipes died with it, so nothing can be heard of it any more."""
+        await asyncio.to_thread(_clear, self._runs, frozenset(self._live))
+        return ()
+
+    async def close(self) -> None:
+        """End what still runs: no process can be heard by a later host."""
+        for running in tuple(self._live.values()):
+            await running.remove()
+
+    def _forget(self, run_id: RunId) -> None:
+        self._live.pop(run_id, None)
+
+
+def _clear(runs: Path, live: frozenset[RunId]) -> None:
+    for run in runs.iterdir() if runs.is_dir() else ():
+        if run.name not in live:
+            layout = Layout(run)
+            # Without a readable identity a number proves nothing, so it is not killed by that.
+            with suppress(FileNotFoundError, ValueError):
+                _end(Identity.parse(layout.identity.read_text(encoding="utf-8")))
+            kill_marked(layout.mark)
+            layout.remove()
+
+
+def _end(left: Identity) -> None:
+    deadline = time.monotonic() + DEATH_SECONDS
+    if left.is_alive():
+        kill_group(left.pid)
+    while left.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)

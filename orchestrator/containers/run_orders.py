@@ -1,0 +1,153 @@
+"""What a run is given: its order, its environment, the folders it sees and the memory that lies in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+
+from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
+from orchestrator.base.clock import Clock
+from orchestrator.containers import allowlist, mounts
+from orchestrator.containers.ports import AskedAgent
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.home import Home
+from orchestrator.domain.protocols import Mount
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import Group, Run, TurnKind
+from orchestrator.groups import memory_templates, owner
+from orchestrator.groups import settings as group_config
+from orchestrator.proxies import feature
+from orchestrator.proxies.feature import Doors
+from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.store import host_events
+from orchestrator.store.database import Database
+from orchestrator.store.model_refusals import Refusal
+
+log = structlog.get_logger(__name__)
+
+WORKER_MODEL_TURNS = 10
+"""How many requests a worker's cycle may make of its model."""
+
+
+class Provision:
+    """Made once for a host; each run is given what its group's configuration says at that moment."""
+
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        *,
+        database: Database,
+        credentials: CredentialSource,
+        doors: Doors,
+        uid: int,
+        clock: Clock,
+        on_told: Callable[[], None],
+        hindrance: Callable[[Path], str | None] = lambda _: None,
+    ) -> None:
+        """`uid` is the user of a container; `on_told` says that the outbox has a word for the owner.
+
+        `hindrance` tells why containers cannot be given a folder of the owner's, if they cannot.
+        """
+        self._home = home
+        self._settings = settings
+        self._database = database
+        self._credentials = credentials
+        self._doors = doors
+        self._uid = uid
+        self._clock = clock
+        self._on_told = on_told
+        self._allowlist = allowlist.Allowlist(
+            owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
+            home=home.root,
+            own_home=Path.home(),
+            hindrance=hindrance,
+        )
+
+    def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
+        """What the runner reads on its stdin. No secret is in it."""
+        config = group_config.of(group)
+        return RunOrder(
+            run=run.id,
+            group=group.folder,
+            chat_jid=group.jid,
+            is_main=group.is_main,
+            assistant_name=self._settings.assistant_name,
+            timezone=self._zone(group),
+            agent=self.agent(group),
+            model=group_config.model_of(group, turn.kind, settings=self._settings),
+            session_id=session_id,
+            turn=turn,
+            limits=Limits(
+                turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000,
+                model_turns=WORKER_MODEL_TURNS if turn.kind == "worker" else None,
+                turn_tokens=self._settings.andy_turn_tokens or None,
+            ),
+            egress=feature.egress_of(config),
+            reachable=feature.reachable(config),
+        )
+
+    async def refusal(self, group: Group, kind: TurnKind) -> Refusal | None:
+        """Why no model would answer a turn now; None where one may, or where none is needed."""
+        try:
+            needs_model = self.agent(group) == "claude"
+        except SettingError:
+            needs_model = True
+        return (
+            await self._doors.health.refusal(group_config.model_of(group, kind, settings=self._settings))
+            if needs_model
+            else None
+        )
+
+    def asked(self, group: Group, kind: TurnKind) -> AskedAgent:
+        """Who answers turns of a kind. Raises `SettingError`."""
+        return AskedAgent(
+            agent=self.agent(group),
+            model=group_config.model_of(group, kind, settings=self._settings),
+            service=urlsplit(self._credentials.upstream()).hostname,
+        )
+
+    def agent(self, group: Group) -> AgentName:
+        """The group's own, else the setting's; `auto` is Claude as soon as there is a credential."""
+        wanted = group_config.of(group).agent or self._settings.andy_agent
+        if wanted == "auto":
+            return "claude" if self._credentials.current() is not None else "offline"
+        return "claude" if wanted == "claude" else "offline"
+
+    def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
+        """`token` is the run's own: the only thing in it that opens a door."""
+        return {"TZ": self._zone(group), **self._doors.environment(group, agent, token)}
+
+    def _zone(self, group: Group) -> str:
+        return group_config.zone_of(group, default=self._settings.zone).key
+
+    async def prepare(self, group: Group) -> Sequence[Mount]:
+        """Make the group's folders and tell what a container of it sees; the owner is told of refusals."""
+        made = await asyncio.to_thread(self._make_folders, group)
+        extra = await asyncio.to_thread(self._allowlist.grant, group)
+        if extra.refusals:
+            await self._tell_refusals(group, extra)
+        return (*made, *extra.mounts)
+
+    def lay(self, group: Group) -> None:
+        """The memory a group begins with; blocking."""
+        memory_templates.lay_memory(self._home.root, group, assistant=self._settings.assistant_name)
+
+    def _make_folders(self, group: Group) -> Sequence[Mount]:
+        made = mounts.prepare(group, home=self._home.root, uid=self._uid)
+        self.lay(group)
+        return made
+
+    async def _tell_refusals(self, group: Group, extra: allowlist.Extra) -> None:
+        """The owner is told what and why, once; the group's agent what it does not see."""
+        text = "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals])
+        now_ms = self._clock.now_ms()
+        log.warning("owner.told", about=group.folder, text=text)
+        async with self._database.transaction() as tx:
+            if await owner.tell(tx, f"⚠️ {text}", about=group.folder, now_ms=now_ms):
+                await host_events.mounts_refused(tx, group.folder, extra.names, now_ms=now_ms)
+        self._on_told()

@@ -1,0 +1,228 @@
+"""Where agents run on this machine: Docker when an engine answers and the image is there or can be built."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from orchestrator.containers.docker import client as docker_client
+from orchestrator.containers.docker import host_paths, network
+from orchestrator.containers.docker import runtime as docker_engine
+from orchestrator.containers.docker.container import OnLog
+from orchestrator.containers.docker.group_networks import ALIAS, Cells
+from orchestrator.containers.docker.host_paths import Siblings
+from orchestrator.containers.docker.runtime import DockerEngine
+from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
+from orchestrator.containers.image import build
+from orchestrator.containers.process.runtime import LocalProcess
+from orchestrator.domain.errors import ContainerError
+from orchestrator.domain.protocols import ContainerRuntime
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+Say = Callable[[str], None]
+AGENT_UID = 1000
+BUILD_SECONDS = 600
+ENGINE_SECONDS = 5.0
+"""For an engine to say that it is there, to who looks at the status."""
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # of this container: on each agent's network it has another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A runtime, and the address on which its containers reach the host."""
+
+    runtime: ContainerRuntime
+    host_address: str
+    """Where containers reach the host: an address, or a name that they know."""
+    listen_address: str
+    """Where the host listens for them."""
+    uid: int
+    """Who an agent is: the owner of what it may write."""
+    forget: Callable[[], Awaitable[None]]
+    """Remove what the install keeps on the engine, where no container of it is to live on."""
+    image: str | None = None
+    firewall: Firewall | None = None
+    """What keeps agents from the rest of the host, where they are on a network with it."""
+    siblings: Siblings | None = None
+    """This process's own container, where it runs in one."""
+
+    @property
+    def front_address(self) -> str | None:
+        """Where this container is asked through a published port; agents' networks are not there."""
+        return self.siblings.address if self.siblings is not None else None
+
+    async def shut_host(self, ports: Collection[int], say: Say) -> None:
+        """Keep agents from all of the host but these ports; say where that cannot be done."""
+        if self.firewall is None:
+            return
+        try:
+            await asyncio.to_thread(self.firewall.apply, ports)
+        except FirewallOutOfReach as error:
+            say(
+                "⚠️  Agents may reach what this machine serves on addresses other than 127.0.0.1: Andy cannot"
+                f" set its firewall ({error}). 'andy doctor' shows what root may type instead."
+            )
+
+    async def open_host(self) -> None:
+        """Undo `shut_host`: for when no agent lives any more."""
+        if self.firewall is not None:
+            with suppress(FirewallOutOfReach):
+                await asyncio.to_thread(self.firewall.remove)
+
+    async def has_engine(self) -> bool:
+        """Whether a container could be started at this moment."""
+        return self.runtime.name != "docker" or await docker_engine.answers(seconds=ENGINE_SECONDS)
+
+    def hindrance(self, path: Path) -> str | None:
+        """Why containers cannot be given a folder of the owner's; None when they can."""
+        return self.siblings.hindrance(path) if self.siblings is not None else None
+
+
+async def choose(
+    wanted: Literal["auto", "docker", "process"],
+    *,
+    home: Path,
+    install: str,
+    tag: str,
+    has_containers: bool,
+    on_log: OnLog,
+    say: Say,
+) -> Chosen:
+    """Find a runtime; with `auto`, say why when it cannot be Docker. `on_log` takes what containers say.
+
+    `has_containers` tells that an earlier host left some in Docker: they may live on, unseen.
+
+    Raises:
+        ContainerError: Docker was asked for by name, or is needed for what was left there, and cannot be had.
+    """
+    if wanted == "process":
+        return _process(home, say, on_log=on_log, why="as you asked")
+    try:
+        return await _docker(home, install, tag, say, on_log=on_log)
+    except ContainerError as error:
+        if wanted == "docker":
+            raise
+        if has_containers:
+            raise ContainerError(
+                f"Containers of this home may live on in Docker, and it cannot be used: {error}"
+                " Mend that, or give them up with ANDY_RUNTIME=process."
+            ) from error
+        return _process(home, say, on_log=on_log, why=str(error))
+
+
+async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog) -> Chosen:
+    await docker_engine.probe()
+    own = await asyncio.to_thread(host_paths.find)
+    await asyncio.to_thread(ensure_image, tag, say)
+    uid = os.getuid() or AGENT_UID
+    make = partial(
+        DockerEngine,
+        install=install,
+        image=tag,
+        user=f"{uid}:{os.getgid() or AGENT_UID}",
+        on_log=on_log,
+    )
+    if own is not None:
+        return await _beside(own, make, home=home, install=install, tag=tag, uid=uid)
+    joined = await network.ensure_network(install)
+    return Chosen(
+        runtime=make(network=joined.name, open_network=partial(network.open_network, install=install)),
+        host_address=joined.gateway,
+        listen_address=joined.gateway,
+        uid=uid,
+        forget=partial(network.remove_network, install),
+        image=tag,
+        firewall=Firewall(install=install, bridge=joined.bridge, gateway=joined.gateway),
+    )
+
+
+async def _beside(
+    own: Siblings, make: Callable[..., DockerEngine], *, home: Path, install: str, tag: str, uid: int
+) -> Chosen:
+    """Agents as siblings of this container: folders by their places on the host, a network for each group."""
+    own.check_home(home)
+    networks = Cells(install=install, own_id=own.own_id)
+    await asyncio.to_thread(_with_client, networks.tidy)
+    return Chosen(
+        runtime=make(
+            network=None,
+            network_for=networks.join,
+            open_network=partial(network.open_network, install=install, suffix="out"),
+            on_host=own.on_host,
+        ),
+        host_address=ALIAS,
+        listen_address=EVERY_ADDRESS,
+        uid=uid,
+        forget=partial(asyncio.to_thread, _with_client, networks.remove),
+        image=tag,
+        siblings=own,
+    )
+
+
+def _with_client(work: Callable[[APIClient], None]) -> None:
+    with docker_client.translated(), closing(docker_client.connect()) as client:
+        work(client)
+
+
+def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> Chosen:
+    say(f"⚠️  Agents run as ordinary processes of this user, NOT isolated: {why}")
+    return Chosen(
+        runtime=LocalProcess(home=home, on_log=on_log),
+        host_address="127.0.0.1",
+        listen_address="127.0.0.1",
+        uid=os.getuid(),
+        forget=_nothing_kept,
+    )
+
+
+async def _nothing_kept() -> None:
+    """Processes leave nothing behind."""
+
+
+def ensure_image(tag: str, say: Say) -> None:
+    """Build the agent image when it is missing or made of other sources. Blocks for up to minutes.
+
+    Raises:
+        EngineGone: no engine answers.
+        ContainerError: it cannot be built here.
+    """
+    root = project_root()
+    with docker_client.translated():
+        client = docker_client.connect(seconds=BUILD_SECONDS)
+        try:
+            if build.is_present(client, tag) and (root is None or build.is_current(client, tag, root)):
+                return
+        finally:
+            client.close()
+    say(f"The agent image {tag} is missing or older than its sources: building it (first time: 2 minutes).")
+    build_image(tag, base=build.Base.AUTO, say=say)
+
+
+def build_image(tag: str, *, base: str, say: Say) -> None:
+    """Build the agent image from the sources beside this code. Raises like `ensure_image`."""
+    root = project_root()
+    if root is None:
+        raise ContainerError(
+            f"There is no source here to build {tag} from: run Andy from its checkout,"
+            " or, with Compose, 'docker compose build'."
+        )
+    with docker_client.translated():
+        client = docker_client.connect(seconds=BUILD_SECONDS)
+        try:
+            build.build(client, tag=tag, base=build.Base(base), project_root=root, say=say)
+        finally:
+            client.close()
+
+
+def project_root() -> Path | None:
+    """The checkout this code runs from; None when it is installed elsewhere."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "container" / "Dockerfile").is_file() else None

@@ -1,0 +1,439 @@
+"""The one door to a group's context: `ContextManager`, as the field calls it.
+
+Every method blocks, a few milliseconds (a lock, a read, a write): call it in a thread. Any may raise
+`ContextBusy` when another writer holds the group's files for 5 s, and `OSError` when the disk refuses; what
+was kept before is there still. `now_ms` is epoch milliseconds. Nothing is kept that `redact` would take out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from orchestrator.base.redaction import BY_SHAPE, Redactor
+from orchestrator.context import dialogue, hydrate, memory, merging, models, retraction, window, workflow
+from orchestrator.context.dialogue import Registered, Spoken
+from orchestrator.context.files import Brain, Draft, Report
+from orchestrator.context.hydrate import Hydrated
+from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, Message
+from orchestrator.context.refusals import UnknownPlanTask
+from orchestrator.context.script import within
+from orchestrator.context.snapshots import Kept, Snapshot
+from orchestrator.context.summary import ExtractiveSummariser, Summariser, merged
+from orchestrator.context.tokens import ScaledCounter, TokenCounter
+from orchestrator.context.workflow import Plan, Status, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextManager:
+    """The context of one group. Cheap to make; keeps nothing in memory; safe in any thread and process."""
+
+    brain: Brain
+    counter: TokenCounter
+    summariser: Summariser
+
+    @classmethod
+    def of(
+        cls,
+        contexts: Path,
+        folder: str,
+        *,
+        counter: TokenCounter,
+        summariser: Summariser | None = None,
+        project_name: str = "",
+        report: Report = lambda _: None,
+        lock_seconds: float = 5.0,
+        redactor: Redactor = BY_SHAPE,
+    ) -> ContextManager:
+        """Return the context of a group under `contexts` (`data/context`); nothing is made on the disk yet.
+
+        `report` is called in the calling thread with what a load found amiss and mended.
+
+        Raises:
+            FolderRefused: `folder` is no folder name.
+        """
+        brain = Brain.of(
+            contexts,
+            folder,
+            project_name=project_name,
+            report=report,
+            lock_seconds=lock_seconds,
+            redactor=redactor,
+        )
+        return cls(brain=brain, counter=counter, summariser=summariser or ExtractiveSummariser())
+
+    # Reading
+
+    def load(self, *, now_ms: int) -> Kept:
+        """Return what is kept: `.context` and `.workflow`; both empty where nothing is."""
+        return self.brain.read(now_ms)
+
+    def counting_as(self, factor: float) -> ContextManager:
+        """Return one that measures what it tells as a model of that factor counts."""
+        return replace(self, counter=ScaledCounter(self.counter, factor))
+
+    def hydrate_prompt(
+        self, *, now_ms: int, exclude: Collection[str] = (), kept: Kept | None = None
+    ) -> Hydrated:
+        """Return what a new session is told (`hydrate.hydrated`), false when there is nothing to tell.
+
+        `exclude` are the ids of messages that the session is asked anyway (S5); `kept` is what was loaded
+        already.
+        """
+        kept = kept or self.load(now_ms=now_ms)
+        return hydrate.hydrated(kept.context, kept.workflow, self.counter, now_ms=now_ms, exclude=exclude)
+
+    def meta(self, *, now_ms: int, kept: Kept | None = None) -> str:
+        """Return what a compacted session is told again (`hydrate.meta`), empty when there is nothing."""
+        kept = kept or self.load(now_ms=now_ms)
+        return hydrate.meta(kept.context, kept.workflow, self.counter)
+
+    # The dialogue
+
+    def register_message(self, *spoken: Spoken, now_ms: int) -> Registered:
+        """Keep one message or several (C-12): a user's before the model is asked, the assistant's after its
+        answer. Each id once however often it comes; writes nothing when all were known.
+
+        The result names the new ids and what left the window, for a model to summarise better later.
+        """
+        clean = [replace(one, content=self._clean(one.content)) for one in spoken]
+        with self.brain.changed(now_ms) as draft:
+            done = dialogue.registered(draft.context, clean, counter=self.counter, summariser=self.summariser)
+            draft.context = done.context
+        return done
+
+    def settle(self, message_id: str, *, now_ms: int) -> None:
+        """Note that a question gets no answer any more: its turn failed for good."""
+        with self.brain.changed(now_ms) as draft:
+            if draft.context.pending_user == message_id:
+                draft.context = draft.context.model_copy(update={"pending_user": None})
+
+    def put_summary(self, summary: str, *, instead_of: str, now_ms: int) -> bool:
+        """Put a better summary in place of the one that it was made of; tells whether that still stood."""
+        with self.brain.changed(now_ms) as draft:
+            stands = draft.context.conversation.running_summary == instead_of
+            if stands:
+                _set_summary(draft, within(self._clean(summary)))
+        return stands
+
+    def join_summary(self, told: str, *, now_ms: int) -> None:
+        """Let what a session said of itself join the running summary, as after a compaction."""
+        with self.brain.changed(now_ms) as draft:
+            old = draft.context.conversation
+            summary = merged(old.running_summary, self._clean(told))
+            _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, SESSION_TOLD)))
+
+    def turns_told(self, *, now_ms: int) -> set[int]:
+        """The turns whose words are in what is kept, in snapshots too."""
+        found = retraction.turns_in(self.load(now_ms=now_ms).context)
+        return found.union(*(retraction.turns_in(one.context) for one in self.brain.snapshots.readable()))
+
+    def take_back(self, taken: Collection[str], words: Mapping[str, Message], *, now_ms: int) -> None:
+        """Let go of the words of the messages of `taken`, in snapshots too (`retraction.without`)."""
+        clean = {
+            one.id: one.model_copy(update={"content": self._clean(one.content)}) for one in words.values()
+        }
+        left = partial(retraction.without, taken=taken, words=clean, summariser=self.summariser)
+        with self.brain.changed(now_ms) as draft:
+            draft.context = left(draft.context)
+            self.brain.snapshots.rewrite(left)
+
+    def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> Snapshot | None:
+        """Forget the dialogue, its summary and the SDK's session, after a snapshot (`/clear`).
+
+        Plans, decisions and open files stay. No turn up to `through_turn` is registered again.
+        """
+        with self.brain.changed(now_ms) as draft:
+            taken = self._snapshot(draft, now_ms, "close")
+            context = dialogue.closed(draft.context, through_turn=through_turn)
+            draft.context = context.model_copy(update={"sdk": memory.without_session(context.sdk)})
+        return taken
+
+    def reset(self, *, now_ms: int, with_plans: bool = False) -> Snapshot | None:
+        """Forget everything but the plans, those too if asked, after a snapshot.
+
+        What was registered is not registered again; the owner can restore the snapshot.
+        """
+        with self.brain.changed(now_ms) as draft:
+            taken = self._snapshot(draft, now_ms, "reset")
+            old = draft.context
+            fresh = models.bootstrap(now_ms)
+            seen = fresh.conversation.model_copy(update={"seen": old.conversation.seen})
+            draft.context = fresh.model_copy(
+                update={
+                    "conversation": seen,
+                    "created_at": old.created_at,
+                    "revision": old.revision,
+                    "sdk": memory.without_session(old.sdk).model_copy(
+                        update={"model": None, "provider": None, "last_active_ms": 0}
+                    ),
+                }
+            )
+            if with_plans:
+                draft.workflow = workflow.bootstrap(draft.workflow.project_name, now_ms)
+            else:
+                draft.workflow = workflow.with_current(draft.workflow, None, now_ms=now_ms)
+        return taken
+
+    def save(self, context: Context, *, base: Context, now_ms: int) -> Context:
+        """Save a copy that was loaded as `base` and changed; what others saved since is kept too (C-20)."""
+        with self.brain.changed(now_ms) as draft:
+            ours = draft.context.revision == base.revision
+            joined = context if ours else merging.merged(base, draft.context, context)
+            cut = window.trimmed(joined.conversation.recent_window, self.counter)
+            conversation = joined.conversation.model_copy(update={"recent_window": cut.kept})
+            draft.context = joined.model_copy(
+                update={"conversation": conversation, "revision": draft.context.revision}
+            )
+            if cut.evicted:
+                ids = (one.id for one in cut.evicted)
+                summary = self.summariser.fold(conversation.running_summary, cut.evicted)
+                _set_summary(draft, summary, folded=(*conversation.folded, *ids))
+        return draft.context
+
+    # The SDK's session
+
+    def note_session(
+        self,
+        *,
+        session_id: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        context_tokens: int | None = None,
+        checkpoint: Checkpoint | None = None,
+        now_ms: int,
+    ) -> None:
+        """Note what the SDK told; None leaves a value as it is. Another session has its own checkpoints."""
+        base = self.load(now_ms=now_ms).context
+        sdk = memory.with_session(
+            base.sdk,
+            session_id=session_id,
+            model=model,
+            provider=provider,
+            context_tokens=context_tokens,
+            now_ms=now_ms,
+        )
+        if checkpoint is not None:
+            sdk = memory.with_checkpoint(sdk, checkpoint.turn, checkpoint.uuid)
+        if sdk != base.sdk:
+            self.save(base.model_copy(update={"sdk": sdk}), base=base, now_ms=now_ms)
+
+    # What is in hand
+
+    def create_plan(
+        self,
+        title: str,
+        *,
+        objective: str = "",
+        tasks: Sequence[str] = (),
+        request_id: str | None = None,
+        now_ms: int,
+    ) -> Plan:
+        """Make a plan, its tasks pending, and take it in hand. The same request makes it once.
+
+        Raises:
+            PlanRefused: it has no title, is too long, or there are too many.
+        """
+        with self.brain.changed(now_ms) as draft:
+            made = draft.workflow.plan(draft.workflow.made_by(request_id))
+            if made is None:
+                draft.workflow = workflow.with_new_plan(
+                    draft.workflow,
+                    title=self._clean(title),
+                    objective=self._clean(objective),
+                    tasks=[self._clean(task) for task in tasks],
+                    request_id=request_id,
+                    now_ms=now_ms,
+                )
+                made = draft.workflow.plans[-1]
+                _set_active(draft, made.id, None)
+        return made
+
+    def update_plan_task(
+        self,
+        task_id: str | None = None,
+        *,
+        plan_id: str | None = None,
+        title: str | None = None,
+        status: str | None = None,
+        description: str | None = None,
+        outputs: Sequence[str] = (),
+        request_id: str | None = None,
+        now_ms: int,
+    ) -> Task:
+        """Change a task of a plan, of the active one unless `plan_id` says; without `task_id`, add one.
+
+        After an active task that is over, the next one is active (C-18). The same request changes it once.
+
+        Raises:
+            UnknownPlan, UnknownPlanTask: there is none.
+            PlanRefused: a field cannot be kept.
+        """
+        with self.brain.changed(now_ms) as draft:
+            plan = workflow.known_plan(draft.workflow, plan_id or draft.context.memory.active_plan_id or "")
+            done = draft.workflow.made_by(request_id)
+            if done is None:
+                draft.workflow = workflow.with_task(
+                    draft.workflow,
+                    plan.id,
+                    task_id,
+                    title=None if title is None else self._clean(title),
+                    status=status,
+                    description=None if description is None else self._clean(description),
+                    outputs=[self._clean(one) for one in outputs],
+                    request_id=request_id,
+                    now_ms=now_ms,
+                )
+                done = draft.workflow.requests[-1][1] if request_id else task_id
+                plan = workflow.known_plan(draft.workflow, plan.id)
+            task = workflow.known_task(plan, done or plan.tasks[-1].id)
+            _follow(draft, plan, task)
+        return task
+
+    def set_active_plan(
+        self, plan_id: str | None, *, resets_summary: bool = False, now_ms: int
+    ) -> Plan | None:
+        """Take a plan in hand, or none (C-18); its task in progress comes with it.
+
+        With `resets_summary`, what was talked about before gives way to the plan's opening description, after
+        a snapshot.
+
+        Raises:
+            UnknownPlan: there is none of that id.
+        """
+        with self.brain.changed(now_ms) as draft:
+            draft.workflow = workflow.with_current(draft.workflow, plan_id, now_ms=now_ms)
+            plan = draft.workflow.plan(plan_id)
+            if draft.context.memory.active_plan_id != plan_id:
+                going = (task for task in plan.tasks if task.status is Status.IN_PROGRESS) if plan else ()
+                _set_active(draft, plan_id, next((task.id for task in going), None))
+            if resets_summary and plan:
+                self._snapshot(draft, now_ms, "plan")
+                opening = "\n".join(filter(None, (plan.title, plan.objective)))
+                _set_summary(draft, within(opening), folded=())
+        return plan
+
+    def set_active_task(self, task_id: str | None, *, now_ms: int) -> Task | None:
+        """Take a task of the active plan in hand, or none; a pending one is in progress then.
+
+        Raises:
+            UnknownPlanTask: no plan is active, or it has no such task.
+        """
+        with self.brain.changed(now_ms) as draft:
+            plan = draft.workflow.plan(draft.context.memory.active_plan_id)
+            if task_id is None:
+                _set_active(draft, plan.id if plan else None, None)
+                return None
+            if plan is None:
+                raise UnknownPlanTask(task_id)
+            task = workflow.known_task(plan, task_id)
+            if task.status is Status.PENDING:
+                draft.workflow = workflow.with_task(
+                    draft.workflow, plan.id, task_id, status=Status.IN_PROGRESS, now_ms=now_ms
+                )
+                task = workflow.known_task(workflow.known_plan(draft.workflow, plan.id), task_id)
+            _set_active(draft, plan.id, task_id)
+        return task
+
+    def record_decision(self, text: str, *, now_ms: int) -> tuple[str, ...]:
+        """Keep a decision, cut to 200 characters; return all that are kept, at most 20, the newest last."""
+        return self._remember(lambda old: memory.with_decision(old, self._clean(text)), now_ms).last_decisions
+
+    def note_open_file(self, path: str, *, now_ms: int) -> tuple[str, ...]:
+        """Note a file that is worked on; return all that are noted, at most 20, the newest last."""
+        return self._remember(lambda old: memory.with_open_file(old, self._clean(path)), now_ms).open_files
+
+    # Snapshots
+
+    def snapshot(self, *, now_ms: int, reason: str = "timer") -> Snapshot | None:
+        """Take one; None when nothing was kept, or nothing changed since the newest."""
+        if not self.brain.path.is_dir():
+            return None
+        with self.brain.changed(now_ms) as draft:
+            return self._snapshot(draft, now_ms, reason)
+
+    def snapshots(self) -> list[Snapshot]:
+        """All of them, newest first."""
+        return self.brain.snapshots.listed()
+
+    def restore(self, name: str, *, now_ms: int) -> Snapshot | None:
+        """Put a snapshot in place of what is kept, context and workflow; return the one taken of that before.
+
+        The SDK's session is not gone on with, or it would know what is not so any more; what was registered
+        since is not registered again.
+
+        Raises:
+            UnknownSnapshot, SnapshotDamaged: nothing was changed.
+        """
+        kept = self.brain.snapshots.read(name)
+        with self.brain.changed(now_ms) as draft:
+            taken = self._snapshot(draft, now_ms, "restore")
+            old = draft.context
+            seen = kept.context.conversation.seen.up_to(old.conversation.seen.floor)
+            conversation = kept.context.conversation.model_copy(
+                update={"seen": seen.with_ids(old.conversation.seen.ids)}
+            )
+            draft.workflow = kept.workflow
+            draft.context = kept.context.model_copy(
+                update={
+                    "conversation": conversation,
+                    "revision": old.revision,
+                    "sdk": memory.without_session(old.sdk),
+                    "pending_user": None,
+                }
+            )
+        return taken
+
+    def pin(self, name: str) -> None:
+        """Keep a snapshot for good. Raises `UnknownSnapshot`."""
+        self.brain.snapshots.pin(name)
+
+    def unpin(self, name: str) -> None:
+        """Let retention have a snapshot again. Raises `UnknownSnapshot`."""
+        self.brain.snapshots.unpin(name)
+
+    def _clean(self, text: str) -> str:
+        """Redact before anything is cut: half a secret is not known by its shape, nor by its value."""
+        return self.brain.redactor.redact(text.replace("\0", ""))
+
+    def _snapshot(self, draft: Draft, now_ms: int, reason: str) -> Snapshot | None:
+        if draft.context.revision == 0:
+            return None
+        return self.brain.snapshots.create(draft.kept, now_ms=now_ms, reason=reason)
+
+    def _remember(self, change: Callable[[models.Memory], models.Memory], now_ms: int) -> models.Memory:
+        with self.brain.changed(now_ms) as draft:
+            changed = change(draft.context.memory)
+            if changed != draft.context.memory:
+                draft.context = draft.context.model_copy(update={"memory": changed})
+        return changed
+
+
+def _set_active(draft: Draft, plan_id: str | None, task_id: str | None) -> None:
+    changed = memory.with_active(draft.context.memory, plan_id, task_id)
+    if changed != draft.context.memory:
+        draft.context = draft.context.model_copy(update={"memory": changed})
+
+
+def _follow(draft: Draft, plan: Plan, task: Task) -> None:
+    """What is in hand follows a task of the active plan: one begun comes to it when it is free, and after one
+    that is over comes the next.
+    """
+    in_hand = draft.context.memory
+    if in_hand.active_plan_id != plan.id:
+        return
+    if task.status.is_over and in_hand.active_task_id == task.id:
+        after = workflow.next_task(plan)
+        _set_active(draft, plan.id, after.id if after else None)
+    elif task.status is Status.IN_PROGRESS and in_hand.active_task_id is None:
+        _set_active(draft, plan.id, task.id)
+
+
+def _set_summary(draft: Draft, summary: str, *, folded: Iterable[str] | None = None) -> None:
+    """Put a summary, of other messages than before if `folded` says so."""
+    conversation = draft.context.conversation
+    made_of = conversation.folded if folded is None else tuple(folded)
+    conversation = conversation.model_copy(update={"running_summary": summary, "folded": made_of})
+    draft.context = draft.context.model_copy(update={"conversation": conversation})

@@ -1,0 +1,110 @@
+"""Lets what is kept of a conversation go of words that their sender took back: summary and snapshots too.
+
+What is to be looked for stands in the store, noted as it was taken back: a host that dies meanwhile does it
+when it is there again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.context import message_mapping
+from orchestrator.context.dialogue import Spoken
+from orchestrator.context.models import Message, iso, question_id
+from orchestrator.context.recorder import AMENDED, Chronicle
+from orchestrator.domain.errors import ContextBusy
+from orchestrator.domain.values import Folder, Group
+from orchestrator.store import exchanges, groups, pending_deletions
+from orchestrator.store.database import Database
+from orchestrator.store.exchanges import Exchange
+from orchestrator.store.pending_deletions import TakenBack
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+
+
+class Forgetting:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        chronicle: Chronicle,
+        *,
+        clock: Clock,
+        bus: Bus,
+        name: str,
+        on_forgetting: Callable[[Folder], None],
+    ) -> None:
+        """`name` is that of the assistant; `on_forgetting` hears of each group before it is done."""
+        self._database = database
+        self._chronicle = chronicle
+        self._clock = clock
+        self._bus = bus
+        self._name = name
+        self._on_forgetting = on_forgetting
+
+    async def run(self) -> None:
+        """Look whenever a message was amended, and once a minute."""
+        with self._bus.listening(AMENDED) as events:
+            while True:
+                await self.sweep()
+                await _until_news(events)
+
+    async def sweep(self) -> None:
+        """Do all that waits."""
+        async with self._database.reading() as tx:
+            found = [
+                (group, await pending_deletions.waiting(tx, group.folder)) for group in await groups.every(tx)
+            ]
+        for group, waiting in found:
+            if waiting:
+                await self._forget(group, waiting)
+
+    async def _forget(self, group: Group, waiting: Sequence[TakenBack]) -> None:
+        folder = group.folder
+        try:
+            # Whoever read the words before they were taken back has written them now.
+            await self._chronicle.catch_up(folder)
+            self._on_forgetting(folder)
+            await self._take_back(group, waiting)
+            async with self._database.transaction() as tx:
+                await pending_deletions.done(tx, folder, waiting)
+            await self._chronicle.catch_up(folder)  # its container's copy
+        except (ContextBusy, OSError) as error:
+            log.warning("context.not_forgotten", group=folder, reason=str(error))
+            return
+        log.info("context.forgotten", group=folder, turns=len(waiting))
+
+    async def _take_back(self, group: Group, waiting: Sequence[TakenBack]) -> None:
+        manager = self._chronicle.manager(group.folder)
+        now_ms = self._clock.now_ms()
+        told = await asyncio.to_thread(manager.turns_told, now_ms=now_ms)
+        async with self._database.reading() as tx:
+            found = await exchanges.of_turns(tx, group.folder, told)
+        words = {one.id: _message(one) for one in self._spoken(found, group)}
+        taken = [question_id(one.turn) for one in waiting]
+        await asyncio.to_thread(manager.take_back, taken, words, now_ms=now_ms)
+
+    def _spoken(self, found: Iterable[Exchange], group: Group) -> Iterable[Spoken]:
+        return (
+            one for exchange in found for one in message_mapping.spoken_in(exchange, group, name=self._name)
+        )
+
+
+async def _until_news(events: asyncio.Queue[Event]) -> None:
+    try:
+        async with asyncio.timeout(SWEEP_SECONDS):
+            await events.get()
+    except TimeoutError:
+        return
+
+
+def _message(spoken: Spoken) -> Message:
+    return Message(id=spoken.id, role=spoken.role, content=spoken.content, ts=iso(spoken.at_ms))

@@ -1,0 +1,112 @@
+"""Conversations that outlive their sessions: joins what keeps them with what is said, asked and started."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.redaction import Redactor
+from orchestrator.base.wakeups import Hints
+from orchestrator.containers.ports import AskedAgent
+from orchestrator.context.context_manager import ContextManager
+from orchestrator.context.deletions import Forgetting
+from orchestrator.context.recorder import Chronicle, fold_nothing
+from orchestrator.context.restore import Restoring
+from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummariser
+from orchestrator.context.summarizer_job import Summaries
+from orchestrator.context.token_calibration import TokenLessons
+from orchestrator.context.tokens import EncodingCounter, TokenFactors
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import Folder, Group, TurnKind
+from orchestrator.store.database import Database
+
+
+class AskModel(Protocol):
+    """Ask a model once for the host itself, on the account of a group. Raises `AndyError`."""
+
+    def __call__(
+        self, group: Group, *, model: str, system: str, text: str, max_tokens: int
+    ) -> Awaitable[str]: ...
+
+
+class Remembering:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        *,
+        data: Path,
+        clock: Clock,
+        hints: Hints,
+        bus: Bus,
+        ask_model: AskModel,
+        asked: Callable[[Group, TurnKind], AskedAgent],
+        redactor: Redactor,
+    ) -> None:
+        """`data` is the home's; `asked` tells who answers in a group; `redactor` sees all that is kept."""
+        self._counter = EncodingCounter()
+        self._ask_model = ask_model
+        self._model = settings.andy_context_model
+        self._summaries = Summaries(
+            database, summariser=self._summariser, manager=self.manager, clock=clock, bus=bus
+        )
+        self._has_model = settings.andy_context_summary == "model"
+        self.chronicle = Chronicle(
+            database,
+            contexts=data / "context",
+            env=data / "env",
+            counter=self._counter,
+            clock=clock,
+            bus=bus,
+            name=settings.assistant_name,
+            on_told=hints.outbox.give,
+            on_fold=self._summaries.note if self._has_model else fold_nothing,
+            redactor=redactor,
+        )
+        self._forgetting = Forgetting(
+            database,
+            self.chronicle,
+            clock=clock,
+            bus=bus,
+            name=settings.assistant_name,
+            on_forgetting=self._summaries.drop,
+        )
+        factors = TokenFactors(data / "context" / "token-factors.json")
+        self._lessons = TokenLessons(database, factors=factors, counter=self._counter, clock=clock, bus=bus)
+        self.restoring = Restoring(
+            database,
+            self.chronicle,
+            session_files=data / "sessions",
+            asked=asked,
+            factors=factors,
+            clock=clock,
+            bus=bus,
+        )
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        summaries = {"summaries": self._summaries.run} if self._has_model else {}
+        return {
+            "context": self.chronicle.run,
+            "forgetting": self._forgetting.run,
+            "token-lessons": self._lessons.run,
+            **self.restoring.loops(),
+            **summaries,
+        }
+
+    def manager(self, folder: Folder) -> ContextManager:
+        """The context of a group."""
+        return self.chronicle.manager(folder)
+
+    def _summariser(self, group: Group) -> ModelSummariser:
+        return ModelSummariser(partial(self._ask, group), self._counter)
+
+    async def _ask(self, group: Group, system: str, text: str) -> str:
+        return await self._ask_model(
+            group, model=self._model, system=system, text=text, max_tokens=MAX_OUTPUT_TOKENS
+        )

@@ -1,0 +1,346 @@
+"""Keeps each group's context up to what the store says, from the store: whenever something was said.
+
+Truth are the rows of turns and of the outbox; the context follows, and each message counts once there by its
+id. So it does not matter where a host was killed: the next look makes it whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from agent_runner.wire.mailbox import Reply
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.redaction import BY_SHAPE, Redactor
+from orchestrator.context import message_mapping, tools
+from orchestrator.context.context_manager import ContextManager
+from orchestrator.context.copies import Copies
+from orchestrator.context.dialogue import Registered
+from orchestrator.context.files import CONTEXT, Trouble
+from orchestrator.context.gitignore import keep_out_of_git
+from orchestrator.context.models import question_id
+from orchestrator.context.tokens import TokenCounter
+from orchestrator.domain.errors import ContextBusy
+from orchestrator.domain.values import Folder, Group, SessionCommand
+from orchestrator.groups import owner
+from orchestrator.store import exchanges, groups
+from orchestrator.store.database import Database
+from orchestrator.store.exchanges import Exchange
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+MAX_EXCHANGES = 100
+"""How far it looks back. What a window and a summary keep of more is nothing."""
+SNAPSHOT_MS = 30 * 60_000
+PATIENCE_SECONDS = 12.0
+"""How long a group's files are waited for. Two writers may each hold them for 5 s."""
+SPEAKING = (
+    *("turn.started", "turn.acknowledged", "turn.answered", "turn.failed", "turn.put_back"),
+    "message.sent",  # a conversation was cleared, for one
+)
+AMENDED = "message.amended"
+
+TOO_LONG = "it took too long"
+
+T = TypeVar("T")
+OnFold = Callable[[Group, Registered], None]
+"""Hear that messages have left a window. Quick; called in the event loop."""
+
+
+def fold_nothing(group: Group, registered: Registered) -> None:
+    """Nobody makes better summaries."""
+    del group, registered
+
+
+class Chronicle:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        contexts: Path,
+        env: Path,
+        counter: TokenCounter,
+        clock: Clock,
+        bus: Bus,
+        name: str,
+        on_told: Callable[[], None],
+        on_fold: OnFold = fold_nothing,
+        redactor: Redactor = BY_SHAPE,
+    ) -> None:
+        """`contexts` is `data/context`, `env` is `data/env`; `name` that of the assistant.
+
+        `on_told` says that the outbox has a word for the owner.
+        """
+        self._database = database
+        self._contexts = contexts
+        self._counter = counter
+        self._clock = clock
+        self._bus = bus
+        self._name = name
+        self._on_told = on_told
+        self._on_fold = on_fold
+        self._redactor = redactor
+        self._copies = Copies(env, redactor)
+        self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._at_work: dict[Folder, asyncio.Future[Any]] = {}
+        self._marks: dict[Folder, int] = {}
+        self._snapshot_due_ms: dict[Folder, int] = {}
+        self._versions: dict[Folder, int] = {}
+        self._troubles: deque[Trouble] = deque()
+
+    def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
+        """The context of a group; what a load finds amiss in it, the owner is told."""
+        return ContextManager.of(
+            self._contexts,
+            folder,
+            counter=self._counter,
+            project_name=project_name,
+            report=self._troubles.append,
+            redactor=self._redactor,
+        )
+
+    # Following what is said
+
+    async def run(self) -> None:
+        """Look whenever a turn has come further, and at all groups once a minute."""
+        await self._keep_out_of_git()
+        with self._bus.listening(*SPEAKING, AMENDED) as events:
+            while True:
+                await self.sweep()
+                await self._hear(events)
+
+    async def _keep_out_of_git(self) -> None:
+        """See to it that a repository around the home takes nothing of what was said."""
+        home = self._contexts.parent.parent
+        try:
+            if await asyncio.to_thread(keep_out_of_git, home):
+                log.info("context.kept_out_of_git", file=str(home / ".gitignore"))
+        except OSError as error:
+            log.warning("context.not_kept_out_of_git", home=str(home), reason=str(error))
+
+    async def _hear(self, events: asyncio.Queue[Event]) -> None:
+        """Follow what is said until it is time, or a reason, to look at everything."""
+        try:
+            async with asyncio.timeout(SWEEP_SECONDS):
+                while True:
+                    heard = await _heard(events)
+                    if any(one.kind == AMENDED for one in heard):
+                        self._marks.clear()  # words that were read were taken back: look at them again
+                        return
+                    await self._follow_all({Folder(one.group) for one in heard if one.group is not None})
+        except TimeoutError:
+            return
+
+    async def _follow_all(self, folders: Iterable[Folder]) -> None:
+        """Follow groups beside each other: one whose files are held keeps the others waiting once."""
+        await asyncio.gather(*(self._follow(folder) for folder in folders))
+
+    async def sweep(self) -> None:
+        """Make every group's context whole, take the snapshots that are due, tell what was mended."""
+        async with self._database.reading() as tx:
+            found = [group.folder for group in await groups.every(tx)]
+        await self._follow_all(found)
+        await asyncio.gather(*(self._keep_snapshot(folder) for folder in found))
+        await self._tell_troubles()
+
+    async def _follow(self, folder: Folder) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self.catch_up(folder)
+        except (ContextBusy, OSError) as error:  # a timeout is one too
+            # The next look makes it whole.
+            log.warning("context.behind", group=folder, reason=str(error) or TOO_LONG)
+
+    async def catch_up(self, folder: Folder) -> None:
+        """Bring a group's context, and its container's copy of it, up to what the store says.
+
+        Raises:
+            ContextBusy, OSError: it could not be written; nothing of it is lost.
+        """
+        async with self._locks[folder]:
+            async with self._database.reading() as tx:
+                group = await groups.by_folder(tx, folder)
+                if group is None:
+                    return
+                mark = self._marks.get(folder, 0)
+                found = await exchanges.after(tx, folder, mark, limit=MAX_EXCHANGES)
+                still_open = await exchanges.oldest_open(tx, folder)
+            registered = await self._in_thread(folder, self._write, group, found)
+            if found:
+                last = found[-1].turn
+                self._marks[folder] = last if still_open is None else min(last, still_open - 1)
+        for one in registered:
+            if one.evicted:
+                self._on_fold(group, one)
+        await self._tell_troubles()
+        if found and folder not in self._marks:
+            await self.catch_up(folder)  # a snapshot took its place: what was said since is in the store
+
+    async def _in_thread(self, folder: Folder, work: Callable[..., T], *given: Any) -> T:
+        """Do what blocks on a group's files; called with its lock held.
+
+        What was given up and hangs still is waited for first: a group never has more than one thread.
+        """
+        if (earlier := self._at_work.get(folder)) is not None:
+            await asyncio.wait([earlier])
+        job = asyncio.get_running_loop().run_in_executor(None, work, *given)
+        self._at_work[folder] = job
+        try:
+            return await asyncio.shield(job)
+        finally:
+            if job.done():
+                self._at_work.pop(folder, None)
+
+    def _write(self, group: Group, found: Sequence[Exchange]) -> list[Registered]:
+        """Register what is new. Blocks."""
+        manager = self.manager(group.folder, project_name=group.name)
+        now_ms = self._clock.now_ms()
+        registered: list[Registered] = []
+        for part in _parts(found):
+            if part.spoken:
+                registered += [self._register(manager, group, part.spoken, now_ms)]
+            if part.closing is not None:
+                _close(manager, part.closing.turn, now_ms)
+        if self._has_changed(group.folder) or found:
+            self._copies.write(group.folder, manager.load(now_ms=now_ms))
+        return registered
+
+    def _has_changed(self, folder: Folder) -> bool:
+        """Whether somebody else has written since, such as a command."""
+        try:
+            version = self.manager(folder).brain.path.joinpath(CONTEXT).stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        before, self._versions[folder] = self._versions.get(folder), version
+        return before != version
+
+    def _register(
+        self, manager: ContextManager, group: Group, found: Sequence[Exchange], now_ms: int
+    ) -> Registered:
+        spoken = [
+            one for exchange in found for one in message_mapping.spoken_in(exchange, group, name=self._name)
+        ]
+        done = manager.register_message(*spoken, now_ms=now_ms)
+        silent = {question_id(one.turn) for one in found if one.is_settled}
+        if done.context.pending_user in silent:
+            manager.settle(str(done.context.pending_user), now_ms=now_ms)
+        return done
+
+    # Before a model is asked
+
+    async def show(self, folder: Folder) -> None:
+        """Have a container that is about to live find its copy, if that can be made in time."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
+                await self._in_thread(folder, self._show, folder)
+        except (ContextBusy, OSError) as error:  # a timeout is one too
+            log.warning("context.not_copied", group=folder, reason=str(error) or TOO_LONG)
+
+    def _show(self, folder: Folder) -> None:
+        kept = self.manager(folder).load(now_ms=self._clock.now_ms())
+        self._copies.write(folder, kept, is_new=True)
+
+    # What agents keep
+
+    async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
+        """Use a tool of `agent_runner.wire.context_tools`; what cannot be done is said with a code."""
+        folder = group.folder
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
+                reply = await self._in_thread(folder, self._use, group, tool, arguments, request_id)
+        except TimeoutError:
+            log.warning("context.not_used", group=folder, tool=tool, reason=TOO_LONG)
+            return tools.busy(folder, request_id)
+        await self._tell_troubles()
+        return reply
+
+    def _use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
+        manager = self.manager(group.folder, project_name=group.name)
+        now_ms = self._clock.now_ms()
+        reply = tools.use(manager, tool, arguments, request_id=request_id, now_ms=now_ms)
+        if reply.ok:
+            self._copies.write(group.folder, manager.load(now_ms=now_ms))
+        return reply
+
+    # Snapshots, and what was amiss
+
+    async def _keep_snapshot(self, folder: Folder) -> None:
+        now_ms = self._clock.now_ms()
+        if now_ms < self._snapshot_due_ms.get(folder, 0):
+            return
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._locks[folder]:
+                due_ms = await self._in_thread(folder, self._take_snapshot, folder, now_ms)
+            self._snapshot_due_ms[folder] = due_ms
+        except (ContextBusy, OSError) as error:  # a timeout is one too
+            log.warning("context.no_snapshot", group=folder, reason=str(error) or TOO_LONG)
+
+    def _take_snapshot(self, folder: Folder, now_ms: int) -> int:
+        """Take one if the newest is old enough and something has changed; tell when to look again."""
+        manager = self.manager(folder)
+        newest = max((one.at_ms for one in manager.snapshots()), default=0)
+        if newest <= now_ms < newest + SNAPSHOT_MS:
+            return newest + SNAPSHOT_MS
+        manager.snapshot(now_ms=now_ms)
+        return now_ms + SNAPSHOT_MS
+
+    async def _tell_troubles(self) -> None:
+        """Tell the owner, once, of a context that had to be mended."""
+        while self._troubles:
+            trouble = self._troubles.popleft()
+            if trouble.kind == "dangling":
+                continue  # the agent is told, in what it is told anyway
+            self._marks.pop(Folder(trouble.folder), None)
+            async with self._database.transaction() as tx:
+                is_new = await owner.tell(
+                    tx,
+                    f"⚠️ {trouble.text} The bad file is kept as {trouble.kept_as}; see"
+                    f" 'andy context show {trouble.folder}'.",
+                    about=f"context:{trouble.folder}",
+                    now_ms=self._clock.now_ms(),
+                )
+            if is_new:
+                self._on_told()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """Exchanges in their order, up to the one that cleared the conversation, if one did."""
+
+    spoken: Sequence[Exchange]
+    closing: Exchange | None = None
+
+
+async def _heard(events: asyncio.Queue[Event]) -> list[Event]:
+    """The next event, and what has come besides."""
+    heard = [await events.get()]
+    while not events.empty():
+        heard.append(events.get_nowait())
+    return heard
+
+
+def _parts(found: Iterable[Exchange]) -> Iterator[_Part]:
+    spoken: list[Exchange] = []
+    for one in found:
+        if one.command is SessionCommand.CLEAR:
+            yield _Part(spoken=spoken, closing=one)
+            spoken = []
+        else:
+            spoken.append(one)
+    yield _Part(spoken=spoken)
+
+
+def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
+    """Forget a conversation that was cleared, unless it is forgotten already."""
+    if manager.load(now_ms=now_ms).context.conversation.seen.floor < turn:
+        manager.close_conversation(now_ms=now_ms, through_turn=turn)

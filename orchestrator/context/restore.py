@@ -1,0 +1,278 @@
+"""How a group's conversation goes on in a new container: joins session, transcript and what was kept.
+
+Decided before a container is recorded, from the store, the session's transcript and the group's context. What
+cannot be read in time costs the session its check, never the turn its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from agent_runner.wire.order import MAX_LAST_QUESTION, MAX_RESTORE_CHARS, Restore, SoFar
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.containers.ports import AskedAgent, Restoration
+from orchestrator.context import hydrate, transcript
+from orchestrator.context.context_manager import ContextManager
+from orchestrator.context.hydrate import Hydrated
+from orchestrator.context.models import Checkpoint, Context, answer_id, question_id
+from orchestrator.context.planner import Decision, Known, anew, plan_restore
+from orchestrator.context.recorder import Chronicle
+from orchestrator.context.tokens import TokenFactors
+from orchestrator.domain.errors import AndyError
+from orchestrator.domain.values import Folder, Group, Turn, TurnKind
+from orchestrator.store import checkpoints, groups, runs, sessions
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_SECONDS = 15.0
+"""How long a start waits for what was kept, on a machine without time. Another writer may hold it for 5 s."""
+TRANSCRIPT_SECONDS = 5.0
+"""How long it waits for the transcript of a session. A disk may give it late, or never."""
+UNREAD = "what was kept of it could not be read in time"
+NO_SESSIONS = "this agent keeps no sessions of its own"
+
+
+class Restoring:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        chronicle: Chronicle,
+        *,
+        session_files: Path,
+        asked: Callable[[Group, TurnKind], AskedAgent],
+        factors: TokenFactors,
+        clock: Clock,
+        bus: Bus,
+    ) -> None:
+        """`session_files` is `data/sessions`; `asked` may raise `AndyError` where settings are amiss."""
+        self._database = database
+        self._chronicle = chronicle
+        self._session_files = session_files
+        self._asked = asked
+        self._factors = factors
+        self._clock = clock
+        self._bus = bus
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        return {"restoring": self.run}
+
+    # Before a container starts
+
+    async def restore(self, turn: Turn, group: Group, session_id: str | None) -> Restoration:
+        """Decide how a new container goes on with the conversation of a group that has this session."""
+        ids = {"group": group.folder, "turn": turn.id}
+        known = _unknown(session_id, now_ms=self._clock.now_ms())
+        try:
+            asked = self._asked(group, turn.kind)
+            known = await self._known(turn, session_id, asked)
+            known = await self._look_into(known, group)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await self._decide(group, known, asked)
+        except (AndyError, OSError, TimeoutError) as error:
+            log.warning("conversation.not_read", **ids, reason=str(error))
+        except Exception:
+            # What is wrong with a conversation's past is no reason to leave a question unanswered.
+            log.exception("conversation.not_read", **ids)
+        return _unread(known)
+
+    async def _look_into(self, known: Known, group: Group) -> Known:
+        """Add what the session is seen to hold, if that can be seen in time."""
+        try:
+            async with asyncio.timeout(TRANSCRIPT_SECONDS):
+                return await asyncio.to_thread(_with_transcript, known, self._session_files, group.folder)
+        except OSError as error:  # a timeout is one too
+            log.warning("transcript.not_read", group=group.folder, reason=str(error) or "it took too long")
+            return known
+
+    async def _decide(self, group: Group, known: Known, asked: AskedAgent) -> Restoration:
+        # Without this, what was cleared a moment ago would be told.
+        await self._chronicle.catch_up(group.folder)
+        manager = self._chronicle.manager(group.folder)
+        found = await asyncio.to_thread(_look, manager, known, factors=self._factors)
+        if asked.agent == "offline":
+            mode = "rehydrate" if found.whole else "fresh"
+            restore, resumed = Restore(mode=mode, reason=NO_SESSIONS, meta=found.meta), None
+        else:
+            restore, resumed = found.restore(), found.decision.session_id
+        return Restoration(
+            restore=restore,
+            seen=known.session_id,
+            session_id=resumed,
+            model=asked.model,
+            provider=asked.provider,
+            facts=found.facts(),
+        )
+
+    async def _known(self, turn: Turn, session_id: str | None, asked: AskedAgent) -> Known:
+        """What the store knows."""
+        async with self._database.reading() as tx:
+            cursor = await sessions.cursor_of(tx, turn.folder)
+            return Known(
+                session_id=session_id,
+                answered=await checkpoints.answered(tx, turn.folder, session_id) if session_id else None,
+                marks=await checkpoints.marks(tx, turn.folder, session_id) if session_id else (),
+                again=await checkpoints.asked_again(tx, turn, cursor),
+                model=asked.model,
+                model_window=await runs.window_of(tx, asked.model),
+                provider=asked.provider,
+                now_ms=self._clock.now_ms(),
+            )
+
+    # After a turn
+
+    async def run(self) -> None:
+        """Note in each group's context what is known of its session, whenever a turn was answered."""
+        with self._bus.listening("turn.answered") as events:
+            while True:
+                event = await events.get()
+                if event.group is not None:
+                    await self._note(Folder(event.group))
+
+    async def _note(self, folder: Folder) -> None:
+        async with self._database.reading() as tx:
+            group = await groups.by_folder(tx, folder)
+            session_id = await sessions.current(tx, folder)
+            answered = await checkpoints.answered(tx, folder, session_id) if session_id else None
+            marks = await checkpoints.marks(tx, folder, session_id) if session_id else []
+        if group is None or answered is None:
+            return
+        try:
+            await asyncio.to_thread(_note_session, self._chronicle.manager(folder), answered, marks)
+        except (AndyError, OSError) as error:
+            # The store has it all; this is what people read.
+            log.warning("context.behind", group=folder, reason=str(error))
+
+
+def _unknown(session_id: str | None, *, now_ms: int) -> Known:
+    """All that is known when not even the store can be read: a session is one to resume."""
+    answered = checkpoints.Answered(session_id=session_id, at_ms=now_ms) if session_id else None
+    return Known(session_id=session_id, answered=answered, now_ms=now_ms)
+
+
+def _unread(known: Known) -> Restoration:
+    """Go on with what the session holds, whatever that is, and nothing told."""
+    seen = known.transcript
+    held = [mark for mark in known.marks if seen is not None and mark.uuid and seen.has(mark.uuid)]
+    decision = plan_restore(replace(known, marks=held, is_kept=False))
+    return Restoration(
+        restore=Restore(mode=decision.mode, reason=UNREAD, resume_at=decision.resume_at),
+        seen=known.session_id,
+        session_id=decision.session_id,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A decision, and the texts that go with it."""
+
+    decision: Decision
+    whole: Hydrated
+    """What a new session is told."""
+    part: Hydrated
+    """What the session lacks."""
+    meta: str | None
+    so_far: SoFar
+
+    def restore(self) -> Restore:
+        mode, is_resumed = self.decision.mode, self.decision.session_id is not None
+        told = self.part if is_resumed else self.whole
+        return Restore(
+            mode=mode,
+            reason=self.decision.reason,
+            text=_text(told) if mode in ("rehydrate", "resume_plus_delta") else None,
+            fallback=_text(self.whole) if is_resumed else None,
+            resume_at=self.decision.resume_at,
+            meta=self.meta,
+            so_far=SoFar() if mode == "fresh" else self.so_far,
+        )
+
+    def facts(self) -> dict[str, int]:
+        told = self.part if self.decision.session_id is not None else self.whole
+        return {
+            "messages_in_window": len(told.message_ids),
+            "summary_chars": told.summary_chars,
+            "age_seconds": self.whole.age_seconds,
+        }
+
+
+def _look(manager: ContextManager, known: Known, *, factors: TokenFactors) -> _Found:
+    """Read what was kept, and decide. Blocks."""
+    manager = manager.counting_as(factors.of(known.model))
+    kept = manager.load(now_ms=known.now_ms)
+    context = kept.context
+    again = {one for turn in known.again for one in (question_id(turn), answer_id(turn))}
+    whole = manager.hydrate_prompt(now_ms=known.now_ms, exclude=again, kept=kept)
+    window = [message for message in context.conversation.recent_window if message.turn is not None]
+    known = replace(
+        known,
+        is_kept=bool(whole),
+        window=sorted({message.turn for message in window if message.turn is not None}),
+    )
+    decision = plan_restore(known)
+    missing = {message.id for message in window if message.turn in decision.missing}
+    part = hydrate.delta(context, missing=missing, exclude=again)
+    if decision.mode == "resume_plus_delta" and len(part.message_ids) < len(missing):
+        decision = anew(known, f"{decision.reason}, more than it can be told")
+    elif decision.mode == "resume_plus_delta" and not part:
+        # They were turns in which nothing was said.
+        decision = replace(decision, mode="resume", missing=())
+    meta = manager.meta(now_ms=known.now_ms, kept=kept)
+    return _Found(
+        decision=decision,
+        whole=whole,
+        part=part,
+        meta=meta[:MAX_RESTORE_CHARS] or None,
+        so_far=_so_far(context, whole, known, again),
+    )
+
+
+def _so_far(context: Context, whole: Hydrated, known: Known, again: Collection[str]) -> SoFar:
+    """Tell what the conversation was before the questions of `again`, which are asked in the prompt."""
+    told = set(whole.message_ids)
+    questions = [each for each in context.conversation.recent_window if each.role == "user"]
+    before = [each.content for each in questions if each.id in told]
+    return SoFar(
+        turns=max(0, context.stats.dialog_turns - sum(each.id in again for each in questions)),
+        exchanges_kept=len(before),
+        messages_kept=len(told),
+        summary_chars=whole.summary_chars,
+        age_seconds=whole.age_seconds,
+        last_question=before[-1][:MAX_LAST_QUESTION] if before else "",
+        context_tokens=known.answered.context_tokens if known.answered else 0,
+        context_window=known.model_window or 0,
+    )
+
+
+def _with_transcript(known: Known, session_files: Path, folder: str) -> Known:
+    """Add what the session is seen to hold. Blocks. Raises `OSError`."""
+    if known.session_id is None or known.answered is None:
+        return known
+    return replace(known, transcript=transcript.look(session_files, folder, known.session_id))
+
+
+def _note_session(
+    manager: ContextManager, answered: checkpoints.Answered, marks: Sequence[checkpoints.Mark]
+) -> None:
+    held = (Checkpoint(turn=one.turn, uuid=one.uuid) for one in reversed(marks) if one.uuid is not None)
+    manager.note_session(
+        session_id=answered.session_id,
+        model=answered.model,
+        provider=answered.provider,
+        context_tokens=answered.context_tokens,
+        checkpoint=next(held, None),
+        now_ms=answered.at_ms,
+    )
+
+
+def _text(told: Hydrated) -> str | None:
+    return told.text[:MAX_RESTORE_CHARS] or None

@@ -1,0 +1,105 @@
+"""What becomes of a notification whose time has come. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from orchestrator.dashboard.rules import alerts, slots
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.services.notifications import OUT_OF_DATE
+from orchestrator.domain.dashboard import Actor, Notification, NotificationType, Priority, Question, Task
+
+PROMPT_MS = 5 * 60_000
+"""So little late is not late."""
+REMINDER_GRACE_MS, GRACE_MS = 12 * 3_600_000, 24 * 3_600_000
+PAUSES_MS = (30_000, 60_000, 120_000, 300_000, 600_000)
+MAX_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postpone:
+    """At `at_ms` instead."""
+
+    at_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire:
+    """Not at all: it would only confuse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Void:
+    """Not at all: what it speaks of is over."""
+
+    reason: str
+
+
+Fate = Send | Postpone | Expire | Void
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What it depends on. A task or question of another one, or of none, is None."""
+
+    hours: Hours
+    task: Task | None = None
+    question: Question | None = None
+    told_today: int = 0
+    """How many the group was told today that nobody had asked for and that were not urgent."""
+    daily_limit: int = 0
+    """0: none."""
+
+
+def decide(one: Notification, around: Circumstances, *, now_ms: int) -> Fate:
+    """Decide over one that is due.
+
+    What a person asked for comes at its minute, and what is urgent too; quiet hours and the daily limit bind
+    what comes by itself.
+    """
+    void = _void(one, around)
+    if void is not None:
+        return Void(reason=void)
+    if now_ms - one.due_ms > PROMPT_MS and one.attempts == 0 and now_ms > _latest_ms(one, around):
+        return Expire()
+    if one.created_by is not Actor.WORKER or one.priority is Priority.HIGH:
+        return Send()
+    if around.hours.is_quiet(now_ms):
+        return Postpone(at_ms=around.hours.after_quiet(now_ms), reason="quiet hours")
+    if around.daily_limit and around.told_today >= around.daily_limit:
+        tomorrow = around.hours.day_of(now_ms) + timedelta(days=1)
+        slot = around.hours.next_slot(around.hours.start_of(tomorrow))
+        return Postpone(at_ms=slot, reason="enough for one day")
+    return Send()
+
+
+def _void(one: Notification, around: Circumstances) -> str | None:
+    if one.task_id is not None and around.task is None:
+        return "Task gone"
+    if around.task is not None and around.task.status.is_terminal:
+        return f"Task {around.task.status.value}"
+    if around.task is not None and alerts.is_outdated(one.cause, around.task, since_ms=one.created_ms):
+        return OUT_OF_DATE
+    if one.question_id is not None and (around.question is None or not around.question.is_open):
+        return "Question closed"
+    return None
+
+
+def _latest_ms(one: Notification, around: Circumstances) -> int:
+    """Until when it is still worth telling."""
+    is_before = one.type is NotificationType.DEADLINE_ALERT and one.cause != alerts.OVERDUE
+    if is_before and around.task is not None and around.task.deadline:
+        return slots.end_ms(around.task.deadline, around.hours)
+    return one.due_ms + (REMINDER_GRACE_MS if one.type is NotificationType.REMINDER else GRACE_MS)
+
+
+def pause_ms(attempts: int) -> int | None:
+    """The pause after so many failed attempts: 30 s, 1, 2, 5, 10 min; None when there were enough."""
+    return PAUSES_MS[attempts - 1] if attempts < MAX_ATTEMPTS else None

@@ -1,0 +1,198 @@
+"""Dashboards at work: joins what keeps them up and tells of them with what carries messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from agent_runner.wire.order import TurnOrder
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.dashboard.delivery import instant_replies
+from orchestrator.dashboard.delivery.dispatch import NotificationDispatcher
+from orchestrator.dashboard.delivery.outcomes import Ledger
+from orchestrator.dashboard.files.exporter import Exporter
+from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.service import Desk
+from orchestrator.dashboard.services.work import Limits
+from orchestrator.dashboard.views import board, brief
+from orchestrator.dashboard.words import when
+from orchestrator.dashboard.worker import prompt
+from orchestrator.dashboard.worker.loop import Rounds, Ties
+from orchestrator.dashboard.worker.mode import mode_of
+from orchestrator.domain.dashboard import Actor, Hand
+from orchestrator.domain.errors import BadTime
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import Group, Quote, RunId, Turn
+from orchestrator.groups import memory_templates
+from orchestrator.outbound.delivery import Origin
+from orchestrator.store import dashboard_rounds, dashboards, groups
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+OWN_PART_SECONDS = 1.0
+
+
+def read_time(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
+    """Read a time to come as people write it: `in 2 hours`, `tomorrow 9am`, ISO. Raises `BadTime`."""
+    try:
+        return when.due_ms(text, now_ms=now_ms, zone=zone).at_ms
+    except Refused as error:
+        raise BadTime(str(error)) from error
+
+
+class Boards:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        *,
+        clock: Clock,
+        hints: Hints,
+        bus: Bus,
+        zone_of: Callable[[Group], ZoneInfo],
+        can_deliver: Callable[[Group], bool],
+        home: Path,
+        has_model: Callable[[Group], bool],
+    ) -> None:
+        """`can_deliver` tells whether a channel takes messages for a group's chat; `has_model`, whether a
+        model answers there.
+        """
+        self._database = database
+        self._home = home
+        self._settings = settings
+        self._zone_of = zone_of
+        self._clock = clock
+        self._exporter = Exporter(home / "data" / "env", database, bus=bus, zone_of=zone_of)
+        self.desk = Desk(
+            database,
+            clock=clock,
+            bus=bus,
+            hints=hints,
+            zone_of=zone_of,
+            can_deliver=can_deliver,
+            limits=limits_of(settings),
+        )
+        ledger = Ledger(bus=bus, hint=hints.notifications)
+        self.origin = Origin(
+            why_not=ledger.why_not,
+            note_sent=ledger.note_sent,
+            note_failed=ledger.note_failed,
+            note_ended=ledger.note_ended,
+        )
+        self._dispatcher = NotificationDispatcher(
+            database,
+            clock=clock,
+            hints=hints,
+            bus=bus,
+            hours_of=self.hours_of,
+            daily_limit=settings.notify_daily_limit,
+        )
+
+        self.rounds = Rounds(
+            database,
+            Ties(
+                mode=mode_of(
+                    enabled=settings.agents_worker_enabled,
+                    use_llm=settings.agents_worker_use_llm,
+                    fallback_to_rules=settings.agents_worker_fallback_to_rules,
+                ),
+                beat_ms=settings.heartbeat_interval_s * 1000,
+                hours_of=self.hours_of,
+                work=self.desk.work,
+                has_model=has_model,
+                queue=dashboard_rounds.add_turn,
+            ),
+            clock=clock,
+            hints=hints,
+            bus=bus,
+        )
+        for warning in settings.warnings():
+            log.warning("settings.do_nothing", reason=warning)
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        return {
+            "dashboard-files": self._exporter.run,
+            "notifications": self._dispatcher.run,
+            "worker": self.rounds.run,
+        }
+
+    async def compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
+        """What keeps a dashboard up is told its part, by the group's own file if there is one."""
+        hours = self.hours_of(group)
+        own = await self._own_part(group)
+        return TurnOrder(
+            run=run_id,
+            turn=turn.id,
+            kind=turn.kind.value,
+            prompt=await prompt.ask(tx, turn.id, group.folder, zone=hours.zone, now_ms=self._clock.now_ms()),
+            instructions=prompt.instructions(own, hours, cap=self._settings.notify_cap_per_task),
+        )
+
+    async def _own_part(self, group: Group) -> str | None:
+        """What the group's own file says, if its disk gives it in time: the whole store waits meanwhile."""
+        try:
+            async with asyncio.timeout(OWN_PART_SECONDS):
+                return await asyncio.to_thread(
+                    memory_templates.own_text, self._home, group.folder, prompt.TEMPLATE
+                )
+        except TimeoutError:
+            log.warning("worker.own_part_not_read", group=group.folder)
+            return None
+
+    async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
+        """What a turn is told of its group's dashboard; None where there is none."""
+        return await brief.brief(tx, turn, zone=self._zone_of(group), now_ms=self._clock.now_ms())
+
+    async def show(self, folder: str) -> dict[str, Any]:
+        """What stands on a group's dashboard. Raises `UnknownGroup`."""
+        async with self._database.reading() as tx:
+            group = await groups.known(tx, folder)
+            return (await board.show(tx, group.folder, self._zone_of(group))).data
+
+    async def use(self, folder: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Use a tool as a person. Raises `UnknownGroup`."""
+        return asdict(await self.desk.use(folder, tool, arguments))
+
+    async def ask_worker(self, folder: str) -> dict[str, Any]:
+        """Have a model look now. Raises `UnknownGroup`, or `BadRequest` where none can."""
+        return {"turn": await self.rounds.ask_now(folder)}
+
+    async def at_once(
+        self, tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
+    ) -> str | None:
+        """What somebody writes that needs no model: the reply; None of all else, and without a dashboard."""
+        if await dashboards.get(tx, group.folder) is None:
+            return None
+        hand = Hand(actor=Actor.USER, now_ms=self._clock.now_ms(), is_person=True)
+        return await instant_replies.answer(self.desk.work(tx, group, hand), text, quote, is_asked=is_asked)
+
+    def hours_of(self, group: Group) -> Hours:
+        """The times of day of a group."""
+        return hours_of(self._settings, self._zone_of(group))
+
+
+def limits_of(settings: Settings) -> Limits:
+    """How much of each a group may have, by the settings."""
+    return Limits(pending_a_task=settings.notify_cap_per_task)
+
+
+def hours_of(settings: Settings, zone: ZoneInfo) -> Hours:
+    """When a group in a zone is told something, by the settings."""
+    return Hours(
+        zone=zone,
+        slots=settings.slots,
+        quiet_start=settings.notify_quiet_start,
+        quiet_end=settings.notify_quiet_end,
+    )

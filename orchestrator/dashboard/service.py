@@ -1,0 +1,265 @@
+"""The one way to a dashboard: an agent's command, the command line and HTTP all use these tools by it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from pydantic import ValidationError
+
+from agent_runner.wire import dashboard as wire
+from agent_runner.wire.mailbox import Reply
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.dashboard.files import export, importing
+from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.services import knowledge, notifications, questions, tasks
+from orchestrator.dashboard.services.work import Limits, Work
+from orchestrator.dashboard.views import board
+from orchestrator.dashboard.worker import prompt
+from orchestrator.domain.dashboard import (
+    Actor,
+    Category,
+    Hand,
+    NotificationStatus,
+    NotificationType,
+    Priority,
+    QuestionType,
+    Status,
+)
+from orchestrator.domain.values import Group, Turn, TurnKind
+from orchestrator.store import audit, dashboards, groups
+from orchestrator.store.database import Database, Tx
+
+_ENUMS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
+    "": {"priority": Priority},
+    "schedule_notification": {"type": NotificationType},
+    "list_notifications": {"type": NotificationType, "status": NotificationStatus},
+    "create_question": {"type": QuestionType},
+    "update_question": {"type": QuestionType},
+    "update_task": {"status": Status},
+    "save_insight": {"category": Category},
+}
+"""A tool's fields that are one of several words; those under "" are so for all."""
+
+
+async def _update_task(work: Work, *, task_id: str, **changes: Any) -> Result:
+    return await tasks.update(work, task_id, tasks.Changes(**changes))
+
+
+SERVICES: Mapping[str, Callable[..., Awaitable[Result]]] = {
+    "schedule_notification": notifications.schedule,
+    "update_notification": notifications.update,
+    "cancel_notification": notifications.cancel,
+    "list_notifications": notifications.list_them,
+    "create_question": questions.create,
+    "update_question": questions.update,
+    "remove_question": questions.remove,
+    "update_task": _update_task,
+    "move_to_history": tasks.move_to_history,
+    "archive_task": tasks.move_to_history,
+    "create_task": tasks.create,
+    "answer_question": questions.answer,
+    "save_insight": knowledge.save_insight,
+    "set_recurring": tasks.set_recurring,
+}
+"""A tool's name → what does it."""
+TOOLS = {one.name: one for one in wire.TOOLS}
+LISTING = "list_notifications"
+"""The tool that changes nothing."""
+
+
+class Desk:
+    """Uses a dashboard's tools for whoever asks, in one transaction a wish."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        bus: Bus,
+        hints: Hints,
+        zone_of: Callable[[Group], ZoneInfo],
+        can_deliver: Callable[[Group], bool],
+        limits: Limits | None = None,
+    ) -> None:
+        """`can_deliver` tells whether a channel takes messages for a group's chat."""
+        self._database = database
+        self._clock = clock
+        self._bus = bus
+        self._hints = hints
+        self._zone_of = zone_of
+        self._can_deliver = can_deliver
+        self._limits = limits or Limits()
+
+    def work(self, tx: Tx, group: Group, hand: Hand) -> Work:
+        """What the services act with, for those who need no tool: rules, deliveries, answers."""
+        return Work(
+            tx,
+            group.folder,
+            hand,
+            zone=self._zone_of(group),
+            limits=self._limits,
+            can_deliver=self._can_deliver(group),
+        )
+
+    async def use(
+        self,
+        folder: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        actor: Actor = Actor.USER,
+        expect_version: int | None = None,
+    ) -> Result:
+        """Use a tool on the dashboard of a group, from outside its container; noted in the audit.
+
+        Raises:
+            UnknownGroup: there is no such group.
+        """
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            group = await groups.known(tx, folder)
+            hand = Hand(
+                actor=actor, now_ms=now_ms, is_person=actor is Actor.USER, expect_version=expect_version
+            )
+            result = await used(self.work(tx, group, hand), tool, arguments)
+            detail = {"type": f"dashboard.{tool}", "by": actor.value, "ok": result.ok, "code": result.code}
+            await audit.append(
+                tx, audit.Event(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
+            )
+        self.tell(group, result)
+        return result
+
+    async def export(self, folder: str, directory: Path) -> list[str]:
+        """Write a dashboard's files and return their names; none of a group that has no dashboard.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            OSError: a file cannot be written.
+        """
+        async with self._database.reading() as tx:
+            group = await groups.known(tx, folder)
+        database = await self._database.path()
+        found = await asyncio.to_thread(export.read, database, group.folder, self._zone_of(group))
+        if found is None:
+            return []
+        await asyncio.to_thread(export.write, directory, found.contents)
+        return list(found.contents)
+
+    async def take(self, folder: str, directory: Path, *, replaces: bool = False) -> importing.Rows:
+        """Import a dashboard's files beside what is there, or in its place if `replaces`: all or nothing.
+
+        Returns the rows that were written, and notes of what was left out.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            ImportRefused: the files do not fit; the text names each row.
+        """
+        documents = await asyncio.to_thread(importing.read, directory)
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            group = await groups.known(tx, folder)
+            rows = importing.rows_of(documents, group.folder, zone=self._zone_of(group), now_ms=now_ms)
+            hand = Hand(actor=Actor.USER, now_ms=now_ms, is_person=True)
+            rows = await importing.put(self.work(tx, group, hand), rows, replaces=replaces)
+            await dashboards.wake_rules(tx, group.folder, now_ms=now_ms)
+            detail = {"type": "dashboard.import", "by": Actor.USER.value, **rows.counts()}
+            await audit.append(
+                tx, audit.Event(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
+            )
+        self.tell(group, Result(text="Imported."))
+        return rows
+
+    def tell(self, group: Group, result: Result) -> None:
+        """A change was committed: whoever follows dashboards looks again."""
+        self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
+        self._hints.notifications.give()
+
+    # What the reception hands on
+
+    async def answer(
+        self,
+        tx: Tx,
+        group: Group,
+        turn: Turn | None,
+        tool: str,
+        arguments: Mapping[str, Any],
+        request_id: str,
+    ) -> Reply:
+        """Use a tool for the agent whose turn runs."""
+        hand = hand_of(turn, now_ms=self._clock.now_ms())
+        if hand is None:
+            refused = Refused("NO_TURN", "No turn of this group runs: nothing was done.")
+            return _reply(refused.result(), request_id)
+        work = self.work(tx, group, hand)
+        result = await used(work, tool, arguments)
+        if turn is not None and hand.actor is Actor.WORKER and result.ok and tool != LISTING:
+            state = await prompt.after_tool(
+                tx, turn.id, group.folder, zone=work.zone, now_ms=self._clock.now_ms()
+            )
+            result = replace(result, text=f"{result.text}\n\n{state}")
+        return _reply(result, request_id)
+
+    async def show(self, tx: Tx, group: Group, request_id: str) -> Reply:
+        """Tell what is on a group's dashboard."""
+        return _reply(await board.show(tx, group.folder, self._zone_of(group)), request_id)
+
+
+def hand_of(turn: Turn | None, *, now_ms: int) -> Hand | None:
+    """Who acts in a turn: told by what the host asked, never by what is said in it."""
+    if turn is None:
+        return None
+    is_worker = turn.kind is TurnKind.WORKER
+    return Hand(
+        actor=Actor.WORKER if is_worker else Actor.MAIN_AGENT,
+        now_ms=now_ms,
+        turn_id=turn.id,
+        is_person=turn.kind is TurnKind.CHAT,
+    )
+
+
+async def used(work: Work, tool: str, arguments: Mapping[str, Any]) -> Result:
+    """Check a wish against what the tool takes and whoever asks may do, then do it.
+
+    A refusal is a result; nothing was written then.
+    """
+    try:
+        given = _checked(work, tool, arguments)
+        return await SERVICES[tool](work, **given)
+    except Refused as refused:
+        return refused.result()
+
+
+def _checked(work: Work, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    known = TOOLS.get(tool)
+    if known is None:
+        raise Refused("UNKNOWN_TOOL", f"There is no tool '{tool[:64]}'. There are: {', '.join(TOOLS)}.")
+    if work.hand.actor is Actor.WORKER and not known.is_for_worker:
+        raise Refused("NOT_ALLOWED", f"The worker may not use {tool}: that is for people and their agent.")
+    try:
+        model = known.arguments.model_validate(dict(arguments))
+    except ValidationError as error:
+        raise Refused("VALIDATION", _mistakes(error)) from error
+    kinds = {**_ENUMS[""], **_ENUMS.get(tool, {})}
+    given = model.model_dump(exclude_unset=True)
+    return {
+        name: kinds[name](value) if name in kinds and value is not None else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _mistakes(error: ValidationError) -> str:
+    mistakes = error.errors(include_input=False, include_url=False, include_context=False)
+    said = [f"{'.'.join(str(part)[:60] for part in one['loc'])}: {one['msg']}" for one in mistakes[:5]]
+    return f"The arguments do not fit. {'; '.join(said)}"
+
+
+def _reply(result: Result, request_id: str) -> Reply:
+    return Reply(request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data)

@@ -1,0 +1,198 @@
+"""One pass of the rules over a dashboard: what they plan is done by the services, in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import structlog
+
+from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.rules import dedupe
+from orchestrator.dashboard.rules.plan import Board, plan
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.rules.steps import (
+    DAY_MS,
+    Archive,
+    Ask,
+    ChangeStatus,
+    CloseQuestion,
+    Notify,
+    Past,
+    Plan,
+    Skip,
+    Step,
+    Told,
+    Withdraw,
+)
+from orchestrator.dashboard.services import notifications, questions, tasks
+from orchestrator.dashboard.services.work import Work
+from orchestrator.domain.dashboard import NotificationType, Snapshot
+from orchestrator.domain.values import Folder
+from orchestrator.store import dashboard_cycles, dashboard_deliveries
+from orchestrator.store.database import Tx
+
+log = structlog.get_logger(__name__)
+
+PAST_MS = 10 * DAY_MS
+"""So far back counts what was told: longer than any cooldown and any alert before a deadline."""
+MAX_NOTED = 50
+"""So many of what was skipped are kept with a cycle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a pass planned, and what came of it."""
+
+    plan: Plan
+    snapshot: Snapshot
+    done: tuple[dict[str, Any], ...]
+    skipped: tuple[dict[str, Any], ...]
+
+    @property
+    def outcome(self) -> str:
+        return "action" if self.done else "noop"
+
+    def to_detail(self) -> dict[str, Any]:
+        """What is kept with the cycle."""
+        kinds: dict[str, int] = {}
+        for one in self.done:
+            kinds[one["what"]] = kinds.get(one["what"], 0) + 1
+        return {
+            "done": kinds,
+            "steps": list(self.done[:MAX_NOTED]),
+            "skipped": list(self.skipped[:MAX_NOTED]),
+            "skipped_count": len(self.skipped),
+            "troubles": [{"row": one.row_id, "why": one.reason} for one in self.plan.troubles[:MAX_NOTED]],
+            "to_judge": list(self.plan.to_judge[:MAX_NOTED]),
+        }
+
+
+async def look(tx: Tx, snapshot: Snapshot, hours: Hours, *, now_ms: int) -> Report:
+    """Plan, and do nothing."""
+    past = await _past(tx, snapshot.dashboard.folder, now_ms=now_ms)
+    planned = plan(Board(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
+    skipped = tuple(_skipped(step) for step in planned.skipped)
+    return Report(plan=planned, snapshot=snapshot, done=(), skipped=skipped)
+
+
+async def apply(work: Work, snapshot: Snapshot, hours: Hours, *, why: str = "heartbeat") -> Report:
+    """Plan and do, and write the cycle down."""
+    tx, folder, now_ms = work.tx, work.folder, work.now_ms
+    cycle_id = await dashboard_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
+    log.info("Worker Agent: rules begin", group=folder, why=why)
+    planned = await look(tx, snapshot, hours, now_ms=now_ms)
+    done: list[dict[str, Any]] = []
+    skipped = list(planned.skipped)
+    for step in planned.plan.actions:
+        await _try(work, step, done, skipped)
+    report = Report(plan=planned.plan, snapshot=planned.snapshot, done=tuple(done), skipped=tuple(skipped))
+    detail = report.to_detail()
+    await dashboard_cycles.end(tx, cycle_id, report.outcome, detail=detail, now_ms=now_ms)
+    for trouble in planned.plan.troubles:
+        log.warning("Worker Agent: a task cannot be looked at", task=trouble.row_id, reason=trouble.reason)
+    log.info("Worker Agent: rules end", group=folder, done=detail["done"], skipped=len(report.skipped))
+    return report
+
+
+async def _try(work: Work, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]) -> None:
+    """Do one step; what goes wrong in it is undone, told, and spoils no other."""
+    told = named(step)
+    await work.tx.execute("SAVEPOINT step")
+    try:
+        done.append(told | await _do(work, step))
+    except Refused as refused:
+        await work.tx.execute("ROLLBACK TO step")
+        skipped.append(told | {"why": _why(refused)})
+    except sqlite3.IntegrityError as error:
+        await work.tx.execute("ROLLBACK TO step")
+        log.exception("Worker Agent: a step failed", group=work.folder, step=told)
+        skipped.append(told | {"why": str(error)})
+    finally:
+        await work.tx.execute("RELEASE step")
+
+
+async def _do(work: Work, step: Step) -> dict[str, Any]:
+    match step:
+        case ChangeStatus(task_id=task_id, status=status):
+            await tasks.update(work, task_id, tasks.Changes(status=status))
+        case Archive(task_id=task_id):
+            await tasks.move_to_history(work, task_id=task_id)
+        case Ask():
+            asked = await questions.create(
+                work,
+                question=step.question,
+                priority=step.priority,
+                type=step.type,
+                related_task_id=step.task_id,
+            )
+            return {"id": asked.data["id"]}
+        case CloseQuestion(question_id=question_id, reason=reason):
+            await questions.remove(work, question_id=question_id, reason=reason)
+        case Notify(intent=intent):
+            outcome = await notifications.intend(work, intent)
+            if outcome.refused is not None:
+                raise outcome.refused
+            assert outcome.notification is not None
+            return {"id": outcome.notification.id}
+        case Withdraw(notification_id=notification_id, reason=reason):
+            await notifications.cancel(work, notification_id=notification_id, reason=reason)
+        case Skip():
+            pass
+        case _:
+            assert_never(step)
+    return {}
+
+
+def _why(refused: Refused) -> str:
+    ids = refused.data.get("ids") or []
+    return f"duplicate of {ids[0]}" if refused.code == "DUPLICATE" and ids else f"{refused.code}: {refused}"
+
+
+def named(step: Step) -> dict[str, Any]:
+    match step:
+        case ChangeStatus(task_id=task_id, status=status):
+            return {"what": "status", "row": task_id, "to": status.value}
+        case Archive(task_id=task_id):
+            return {"what": "history", "row": task_id}
+        case Ask(task_id=task_id, type=kind):
+            return {"what": "question", "row": task_id, "type": kind.value}
+        case (
+            CloseQuestion(question_id=row_id, reason=reason) | Withdraw(notification_id=row_id, reason=reason)
+        ):
+            what = "close_question" if isinstance(step, CloseQuestion) else "cancel_notification"
+            return {"what": what, "row": row_id, "reason": reason}
+        case Notify(intent=intent):
+            row = intent.task_id or intent.question_id
+            return {"what": "notification", "row": row, "type": intent.type.value, "cause": intent.cause}
+        case Skip():
+            return _skipped(step)
+        case _:
+            assert_never(step)
+
+
+def _skipped(step: Skip) -> dict[str, Any]:
+    return {"what": step.what, "row": step.row_id, "why": step.why}
+
+
+async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> Past:
+    told: dict[str, list[Told]] = {}
+    for row in await dashboard_deliveries.told_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
+        if not _counts(row["cause"], row["cancel_reason"]):
+            continue
+        one = Told(
+            type=NotificationType(row["type"]),
+            cause=row["cause"],
+            delivered_ms=row["delivered_ms"],
+            cancelled_ms=row["cancelled_ms"],
+        )
+        for key in {row["task_id"], row["question_id"]} - {None}:
+            told.setdefault(key, []).append(one)
+    asked = await dashboard_deliveries.asked(tx, folder)
+    return Past(asked=asked, told={key: tuple(rows) for key, rows in told.items()})
+
+
+def _counts(cause: str | None, cancel_reason: str | None) -> bool:
+    """Whether a row says what somebody was told or wanted: not what the house took back."""
+    return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.HOUSE_REASONS)

@@ -1,0 +1,80 @@
+"""When a model is to look at a dashboard: only if there is something that it has not seen. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.domain.dashboard import Dashboard, Snapshot, Status, Task
+
+_FAILED = "!"
+PERIODS = 4
+"""So many looks of the rules are one period of the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """A dashboard in two words: what people made of it, and what in it calls for judgement."""
+
+    content: str
+    judge: str
+    has_failed: bool = False
+    """The model was asked about it and failed: it is asked again a period later."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, to_judge: Sequence[str]) -> Digest:
+        content = [_told(task) for task in sorted(snapshot.tasks, key=lambda one: one.id)]
+        return cls(content=_hash(content), judge=_hash(list(to_judge)) if to_judge else "")
+
+    @classmethod
+    def read(cls, text: str | None) -> Digest | None:
+        """Read it as it is stored; None of one that never was."""
+        if text is None:
+            return None
+        content, _, judge = text.removesuffix(_FAILED).partition(":")
+        return cls(content=content, judge=judge, has_failed=text.endswith(_FAILED))
+
+    def __str__(self) -> str:
+        return f"{self.content}:{self.judge}{_FAILED if self.has_failed else ''}"
+
+
+def why_ask(dashboard: Dashboard, digest: Digest, *, now_ms: int, period_ms: int) -> str | None:
+    """Why a model is to look now, or None: what calls for judgement at once, changes once a period.
+
+    What is as it was when a model looked last costs nothing, however long that is ago.
+    """
+    seen = Digest.read(dashboard.worker_digest)
+    has_failed = seen is not None and seen.has_failed
+    if digest.judge and not has_failed and (seen is None or seen.judge != digest.judge):
+        return "judge"
+    since_ms = dashboard.created_ms if dashboard.worker_last_ms is None else dashboard.worker_last_ms
+    if now_ms - since_ms < period_ms:
+        return None
+    if has_failed:
+        return "again"
+    return "period" if seen is None or seen.content != digest.content else None
+
+
+def _told(task: Task) -> list[object]:
+    """What of a task people tell; what rules do to it is no news."""
+    status = task.status if task.status.is_terminal else Status.ACTIVE
+    deadline = (task.deadline.at_ms, task.deadline.date) if task.deadline else None
+    return [
+        task.id,
+        task.title,
+        status.value,
+        task.pct,
+        deadline,
+        task.priority.value,
+        task.blocked_ms,
+        task.blocker_note,
+        task.context,
+        list(task.tags),
+        task.progress_note,
+    ]
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()[:16]

@@ -1,0 +1,260 @@
+"""Looks after every dashboard: the rules at each beat, a model where there is something to judge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.wakeups import Hints
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.services import tasks
+from orchestrator.dashboard.services.work import Work
+from orchestrator.dashboard.views import board
+from orchestrator.dashboard.worker import cycle, llm_trigger
+from orchestrator.dashboard.worker.llm_trigger import PERIODS, Digest
+from orchestrator.dashboard.worker.mode import Mode
+from orchestrator.domain.dashboard import Actor, Dashboard, Hand, Snapshot
+from orchestrator.domain.errors import BadRequest, NoDashboard
+from orchestrator.domain.values import Folder, Group, TurnState
+from orchestrator.store import dashboard_cycles, dashboard_questions, dashboard_rounds, dashboards, groups
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 30.0
+KEPT_MS = 30 * 24 * 3_600_000
+"""So long what a cycle did can be looked up."""
+ENDS = frozenset(
+    {"turn.answered", "turn.failed", "dashboard.changed", "command.dashboard", "group.configured"}
+)
+"""After these it is worth looking: a turn has ended, a task was changed, or a group's zone may be another."""
+NO_MODEL = "no model is configured for this group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ties:
+    """What the rounds are done with; the composition root ties it."""
+
+    mode: Mode
+    beat_ms: int
+    hours_of: Callable[[Group], Hours]
+    work: Callable[[Tx, Group, Hand], Work]
+    has_model: Callable[[Group], bool]
+    queue: Callable[..., Awaitable[int]]
+    """`(tx, group, *, now_ms)`: queue a worker's turn and give its number."""
+
+
+class Rounds:
+    """One pass over one dashboard is one transaction; a model's turn is queued in the same."""
+
+    def __init__(self, database: Database, ties: Ties, *, clock: Clock, hints: Hints, bus: Bus) -> None:
+        self._database = database
+        self._ties = ties
+        self._clock = clock
+        self._hints = hints
+        self._bus = bus
+
+    async def run(self) -> None:
+        with self._bus.listening() as events:
+            while True:
+                await _until_changed(events, seconds=await self.beat())
+
+    async def beat(self) -> float:
+        """Do all that is due; tells in how many seconds to look again."""
+        await self._settle_models()
+        await self._follow_zones()
+        async with self._database.transaction() as tx:
+            await dashboard_rounds.hasten(tx)
+            due = await dashboards.due_for_rules(tx, self._clock.now_ms())
+        for dashboard in due:
+            await self.look_after(dashboard.folder)
+        async with self._database.reading() as tx:
+            next_ms = await dashboard_rounds.next_ms(tx)
+        if next_ms is None:
+            return SWEEP_SECONDS
+        return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
+
+    async def _follow_zones(self) -> None:
+        """Have each dashboard count days by the clocks of its group: somebody may have changed its zone."""
+        async with self._database.reading() as tx:
+            zones = {group.folder: self._ties.hours_of(group).zone.key for group in await groups.every(tx)}
+            boards = await dashboards.every(tx)
+        for folder in [one.folder for one in boards if zones.get(one.folder, one.zone) != one.zone]:
+            async with self._database.transaction() as tx:
+                dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
+                assert dashboard is not None
+                hand = Hand(actor=Actor.WORKER, now_ms=self._clock.now_ms())
+                work = self._ties.work(tx, group, hand)
+                await tasks.follow_zone(work, is_news=dashboard.zone is not None)
+
+    async def look_after(self, folder: Folder) -> None:
+        """Have the rules look at one dashboard, and a model if that is called for."""
+        async with self._database.transaction() as tx:
+            dashboard, group = await dashboards.get(tx, folder), await groups.by_folder(tx, folder)
+            if dashboard is None:
+                return
+            if group is not None and self._ties.mode.does_anything:
+                await self._pass(tx, dashboard, group)
+            now_ms = self._clock.now_ms()
+            await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ties.beat_ms)
+            await dashboard_rounds.hasten(tx)
+            await dashboard_rounds.forget_cycles(tx, folder, before_ms=now_ms - KEPT_MS)
+        self._hints.notifications.give()
+        self._hints.lanes.give()
+        self._bus.publish("worker.rules", group=folder)
+
+    async def _pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
+        seen = await board.snapshot(tx, dashboard.folder)
+        assert seen is not None
+        report = await self._rules(tx, group, seen)
+        if self._ties.mode.asks_model:
+            await self._ask(tx, dashboard, group, report)
+
+    async def _rules(self, tx: Tx, group: Group, seen: Snapshot, *, why: str = "heartbeat") -> cycle.Report:
+        now_ms = self._clock.now_ms()
+        hours = self._ties.hours_of(group)
+        if not self._ties.mode.applies_rules:
+            return await cycle.look(tx, seen, hours, now_ms=now_ms)
+        work = self._ties.work(tx, group, Hand(actor=Actor.WORKER, now_ms=now_ms))
+        return await cycle.apply(work, seen, hours, why=why)
+
+    # The model
+
+    async def _ask(self, tx: Tx, dashboard: Dashboard, group: Group, report: cycle.Report) -> None:
+        now_ms = self._clock.now_ms()
+        digest = Digest.of(report.snapshot, report.plan.to_judge)
+        why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ties.beat_ms)
+        if why is None or await dashboard_rounds.open_model_cycle(tx, group.folder) is not None:
+            return
+        await self.ask(tx, group, digest, why=why, to_judge=report.plan.to_judge)
+
+    async def ask_now(self, folder: str) -> int:
+        """Have a model look at a dashboard by hand; gives its turn.
+
+        Raises:
+            UnknownGroup, BadRequest: there is no dashboard, or no model is there.
+        """
+        async with self._database.transaction() as tx:
+            group = await groups.known(tx, folder)
+            seen = await board.snapshot(tx, group.folder)
+            if seen is None:
+                raise NoDashboard(group.folder)
+            turn_id = await dashboard_rounds.open_model_cycle(tx, group.folder)
+            if turn_id is None and self._ties.has_model(group):
+                now_ms = self._clock.now_ms()
+                report = await cycle.look(tx, seen, self._ties.hours_of(group), now_ms=now_ms)
+                to_judge = report.plan.to_judge
+                digest = Digest.of(seen, to_judge)
+                turn_id = await self.ask(tx, group, digest, why="by hand", to_judge=to_judge)
+        if turn_id is None:
+            raise BadRequest(f"Nothing was asked: {NO_MODEL}.")
+        self._hints.lanes.give()
+        return turn_id
+
+    async def ask(
+        self, tx: Tx, group: Group, digest: Digest, *, why: str, to_judge: tuple[str, ...]
+    ) -> int | None:
+        """Queue a worker's turn; None where no model is."""
+        now_ms = self._clock.now_ms()
+        if not self._ties.has_model(group):
+            await self._note_no_model(tx, group, digest)
+            return None
+        turn_id = await self._ties.queue(tx, group, now_ms=now_ms)
+        trigger = {"why": why, "to_judge": list(to_judge[: cycle.MAX_NOTED]), "digest": str(digest)}
+        await dashboard_cycles.begin(tx, group.folder, "llm", trigger=trigger, turn_id=turn_id, now_ms=now_ms)
+        log.info("Worker Agent: model asked", group=group.folder, why=why, turn=turn_id)
+        return turn_id
+
+    async def _note_no_model(self, tx: Tx, group: Group, digest: Digest) -> None:
+        """What rules have done stands; without them nothing was done, which is an error."""
+        dashboard = await dashboards.get(tx, group.folder)
+        assert dashboard is not None
+        now_ms = self._clock.now_ms()
+        await dashboards.note_worker(
+            tx, group.folder, now_ms=now_ms, revision=dashboard.revision, digest=str(digest)
+        )
+        if self._ties.mode.applies_rules:
+            return
+        cycle_id = await dashboard_cycles.begin(tx, group.folder, "llm", trigger={}, now_ms=now_ms)
+        await dashboard_cycles.end(tx, cycle_id, "error", detail={}, error=NO_MODEL, now_ms=now_ms)
+        log.error("Worker Agent: nothing keeps this dashboard up", group=group.folder, reason=NO_MODEL)
+
+    async def _settle_models(self) -> None:
+        """Write down how turns of workers ended; where one failed, the rules stand in."""
+        async with self._database.reading() as tx:
+            ended = await dashboard_rounds.ended_model_cycles(tx)
+        for one in ended:
+            async with self._database.transaction() as tx:
+                await self._settle(tx, one)
+
+    async def _settle(self, tx: Tx, one: dashboard_rounds.Ended) -> None:
+        now_ms = self._clock.now_ms()
+        is_good = one.state is TurnState.ANSWERED
+        dashboard, group = await dashboards.get(tx, one.folder), await groups.by_folder(tx, one.folder)
+        detail: dict[str, Any] = {"turn": one.turn_id}
+        if dashboard is not None and group is not None:
+            if is_good:
+                detail |= await self._note_judged(tx, one, dashboard)
+            else:
+                detail |= await self._stand_in(tx, one, group, dashboard)
+        outcome = "action" if is_good and detail.get("changed") else "noop" if is_good else "error"
+        error = None if is_good else one.reason
+        await dashboard_cycles.end(tx, one.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
+        log.info("Worker Agent: model done", group=one.folder, outcome=outcome, turn=one.turn_id)
+
+    async def _note_judged(self, tx: Tx, one: dashboard_rounds.Ended, dashboard: Dashboard) -> dict[str, Any]:
+        """What it was shown is seen; what was changed beside it is not."""
+        now_ms = self._clock.now_ms()
+        for question_id in await dashboard_rounds.shown_answers(tx, one.turn_id):
+            await dashboard_questions.note_processed(tx, one.folder, question_id, now_ms=now_ms)
+        digest = one.digest
+        if not await dashboard_rounds.was_changed_beside(tx, one.turn_id, one.folder):
+            seen = await board.snapshot(tx, one.folder)
+            assert seen is not None
+            digest = str(Digest(content=Digest.of(seen, ()).content, judge=_judge_of(digest)))
+        await dashboards.note_worker(
+            tx, one.folder, now_ms=now_ms, revision=dashboard.revision, digest=digest
+        )
+        return {"changed": await dashboard_rounds.changed_by(tx, one.turn_id)}
+
+    async def _stand_in(
+        self, tx: Tx, one: dashboard_rounds.Ended, group: Group, dashboard: Dashboard
+    ) -> dict[str, Any]:
+        """The model is asked again a period later, and until then nothing counts as seen."""
+        now_ms = self._clock.now_ms()
+        await dashboards.note_worker(
+            tx, one.folder, now_ms=now_ms, revision=dashboard.revision, digest=_failed(one.digest)
+        )
+        if not self._ties.mode.applies_rules:
+            log.error("Worker Agent: the model failed", group=one.folder, reason=one.reason)
+            return {"fell_back": False}
+        log.warning("Worker Agent: the model failed, the rules stand in", group=one.folder, reason=one.reason)
+        seen = await board.snapshot(tx, one.folder)
+        assert seen is not None
+        report = await self._rules(tx, group, seen, why="fallback")
+        return {"fell_back": True, **report.to_detail()}
+
+
+def _judge_of(digest: str) -> str:
+    read = Digest.read(digest)
+    return read.judge if read else ""
+
+
+def _failed(digest: str) -> str:
+    read = Digest.read(digest)
+    return str(replace(read, has_failed=True)) if read else ""
+
+
+async def _until_changed(events: asyncio.Queue[Event], *, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while (await events.get()).kind not in ENDS:
+                pass
+    except TimeoutError:
+        return

@@ -1,0 +1,136 @@
+"""What a model is told that keeps a dashboard up: its part, and the dashboard as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from zoneinfo import ZoneInfo
+
+from orchestrator.dashboard.rules import alerts, cooldowns
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.dashboard.rules.steps import HOUR_MS
+from orchestrator.dashboard.views import board, summary
+from orchestrator.dashboard.words import when
+from orchestrator.domain.dashboard import Notification, Question, Snapshot, Status
+from orchestrator.domain.values import Folder
+from orchestrator.store import dashboard_notifications, dashboard_views
+from orchestrator.store.database import Tx
+
+TEMPLATE = "WORKER.md"
+TOLD_MS = 48 * HOUR_MS
+"""So far back goes what it is told of deliveries."""
+AFTER_TOOL_CHARS = 16_000
+"""Ten calls of a model with a few tools each: a board of thousands of rows is not sent with every answer."""
+MAX_CHARS = 32_000
+"""One argument of a command line holds at most 128 KiB."""
+DUTIES = """\
+# Your Task
+
+1. Notify of deadlines, stalls and blocks that nobody is told of yet.
+2. Manage the questions: ask what is missing, close what is not.
+3. Move what is completed to the history.
+4. Look at what is scheduled before you schedule anything.
+5. Clean up questions and notifications that are obsolete.
+
+Use the tools. Be proactive, and do not spam. Then answer SILENT."""
+
+
+def instructions(own: str | None, hours: Hours, *, cap: int) -> str:
+    """The worker's part: a group's own text, or the built-in one with the figures that hold here."""
+    if own is not None and own.strip():
+        return own.strip()[:MAX_CHARS]
+    template = resources.files("orchestrator.groups") / "templates" / TEMPLATE
+    return template.read_text(encoding="utf-8").format_map(_figures(hours, cap))
+
+
+async def ask(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
+    """What a worker's turn asks: the dashboard now, and what is to be done; noted as what it was shown."""
+    seen = await board.snapshot(tx, folder)
+    if seen is None:
+        return DUTIES
+    told = await dashboard_notifications.delivered_since(tx, folder, now_ms - TOLD_MS)
+    await dashboard_views.note_view(tx, turn_id, folder, seen.dashboard.revision)
+    for question in seen.answered:
+        await dashboard_views.note_seen(tx, turn_id, question.id, question.version)
+    return render(seen, told, zone=zone, now_ms=now_ms)
+
+
+async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
+    """Render the dashboard as a tool has left it, for the worker that used the tool.
+
+    The turn decides upon this state from now on, unless it is too long to be shown whole each time.
+    """
+    seen = await board.snapshot(tx, folder)
+    if seen is None:
+        return ""
+    whole = _state(seen, zone=zone, now_ms=now_ms)
+    if len(whole) <= AFTER_TOOL_CHARS:
+        await dashboard_views.advance_view(tx, turn_id, seen.dashboard.revision)
+        return whole
+    return summary.render(seen, now_ms=now_ms, zone=zone, limit=AFTER_TOOL_CHARS)
+
+
+def render(seen: Snapshot, told: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
+    """The dashboard, what nobody has looked at since, and the duties. Pure."""
+    parts = [_state(seen, zone=zone, now_ms=now_ms), _delivered(told, zone), DUTIES]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _state(seen: Snapshot, *, zone: ZoneInfo, now_ms: int) -> str:
+    parts = [
+        f"# Current Dashboard State\n\nIt is {when.shown(now_ms, zone)} ({zone.key}).",
+        summary.render(seen, now_ms=now_ms, zone=zone),
+        _over(seen),
+        _answered(seen.answered, zone),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _over(seen: Snapshot) -> str:
+    lines = [
+        f"- **{task.id}** ({task.status.value}): {summary.one_line(task.title)}"
+        for task in seen.tasks
+        if task.status is not Status.ACTIVE
+    ]
+    return _section("Other Tasks", lines)
+
+
+def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
+    lines = [
+        f"- **{one.id}** ({one.type.value}, task {one.task_id or 'none'}): {summary.one_line(one.question)}\n"
+        f"  Answer ({when.shown(one.answered_ms or 0, zone)}): {summary.one_line(one.answer or '')}"
+        for one in questions
+    ]
+    return _section("Answered Questions", lines)
+
+
+def _delivered(told: Sequence[Notification], zone: ZoneInfo) -> str:
+    lines = [
+        f"- {when.shown(one.delivered_ms or 0, zone)} ({one.type.value}, task {one.task_id or 'none'}): "
+        f"{summary.one_line(one.message)}"
+        for one in told
+    ]
+    return _section("Delivered in the Last 48 Hours", lines)
+
+
+def _section(heading: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"## {heading}", "", *lines]) if lines else ""
+
+
+def _figures(hours: Hours, cap: int) -> dict[str, object]:
+    def listed(pauses: dict[str, int]) -> str:
+        return ", ".join(f"{name} {count} h" for name, count in pauses.items() if count)
+
+    return {
+        "deadline_hours": alerts.DAY_BEFORE_MS // HOUR_MS,
+        "deadline_last_hours": alerts.HOURS_BEFORE_MS // HOUR_MS,
+        "quiet_hours": alerts.QUIET_MS // HOUR_MS,
+        "stagnant_hours": alerts.STAGNANT_MS // HOUR_MS,
+        "blocked_hours": alerts.BLOCKED_MS // HOUR_MS,
+        "unanswered_hours": min(alerts.UNANSWERED_MS.values()) // HOUR_MS,
+        "slots": ", ".join(f"{slot:%H:%M}" for slot in hours.slots),
+        "quiet": f"{hours.quiet_start:02}:00 to {hours.quiet_end:02}:00",
+        "question_cooldowns": listed({one.value: n for one, n in cooldowns.QUESTION_HOURS.items()}),
+        "notification_cooldowns": listed({one.value: n for one, n in cooldowns.NOTIFICATION_HOURS.items()}),
+        "cap": cap,
+    }

@@ -1,0 +1,313 @@
+"""What a dashboard is made of: frozen values. Rows become them in the store's `_from_row`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from orchestrator.domain.values import Folder
+
+MAX_TITLE_CHARS = 200
+
+
+class Actor(StrEnum):
+    """Who changes something; told by the host, never by who asks."""
+
+    WORKER = "worker"
+    """The rules, or the model that upkeeps: may not undo what a person set."""
+    USER = "user"
+    """A person, at a terminal or by a reply that needs no model."""
+    MAIN_AGENT = "main_agent"
+    """The group's agent, asked by a person or by a schedule."""
+
+
+class Priority(StrEnum):
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+class Status(StrEnum):
+    """Of a task."""
+
+    ACTIVE = "active"
+    SOMEDAY = "someday"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in (Status.COMPLETED, Status.CANCELLED)
+
+
+class QuestionType(StrEnum):
+    INFO_GATHER = "info_gather"
+    PROGRESS_CHECK = "progress_check"
+    DEADLINE_CHECK = "deadline_check"
+    START_CHECK = "start_check"
+    BLOCKER_CHECK = "blocker_check"
+    STATUS_CHECK = "status_check"
+    COMPLETION_CHECK = "completion_check"
+    ROUTINE_CHECK = "routine_check"
+
+
+class NotificationType(StrEnum):
+    REMINDER = "reminder"
+    DEADLINE_ALERT = "deadline_alert"
+    PROGRESS_CHECK = "progress_check"
+    BLOCKER_FOLLOWUP = "blocker_followup"
+    QUESTION_REMINDER = "question_reminder"
+
+
+class NotificationStatus(StrEnum):
+    PENDING = "pending"
+    SENDING = "sending"
+    """A dispatcher has claimed it."""
+    DELIVERED = "delivered"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    """Tried as often as it is tried."""
+    EXPIRED = "expired"
+    """Its time was past so long that it would only confuse."""
+
+    @property
+    def is_open(self) -> bool:
+        return self in (NotificationStatus.PENDING, NotificationStatus.SENDING)
+
+
+class Audience(StrEnum):
+    USER = "user"
+    AGENT = "agent"
+
+
+class Category(StrEnum):
+    """Of an insight."""
+
+    TECH = "tech"
+    LIFE = "life"
+    WORK = "work"
+    LEARNING = "learning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """One group's dashboard, without what is on it."""
+
+    folder: Folder
+    revision: int
+    """Counts the changes: a row's version is the count at which it changed last."""
+    created_ms: int
+    rules_last_ms: int | None = None
+    rules_next_ms: int = 0
+    zone: str | None = None
+    """By whose days the deadlines were counted last."""
+    worker_last_ms: int | None = None
+    worker_revision: int | None = None
+    worker_digest: str | None = None
+    lease_owner: str | None = None
+    lease_until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """A day or a moment. A day has its `date`, and counts from its start in the group's zone."""
+
+    at_ms: int
+    date: str | None = None
+    """`2026-02-10` of one that is a day; None of one that is a moment."""
+    text: str = ""
+    """As it was asked for."""
+
+    @property
+    def is_timed(self) -> bool:
+        return self.date is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Something to be done."""
+
+    folder: Folder
+    id: str
+    title: str
+    raw_input: str = ""
+    deadline: Deadline | None = None
+    estimation: Mapping[str, Any] = field(default_factory=dict)
+    pct: int = 0
+    progress_note: str = ""
+    last_update_ms: int
+    """When its progress was told last."""
+    blocked_ms: int | None = None
+    """Since when it is blocked; None when it is not."""
+    blocker_note: str | None = None
+    status: Status = Status.ACTIVE
+    priority: Priority = Priority.MEDIUM
+    context: str = ""
+    tags: tuple[str, ...] = ()
+    links: Mapping[str, Any] = field(default_factory=dict)
+    recurring: Mapping[str, Any] | None = None
+    reflection: str = ""
+    created_ms: int
+    updated_ms: int
+    completed_ms: int | None = None
+    archived_ms: int | None = None
+    """Since when it is in the history; None while it is on the board."""
+    user_set: Mapping[str, int] = field(default_factory=dict)
+    """A field → when a person set it last."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 0
+    changed_turn: int | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.blocked_ms is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Something that a person is to be asked."""
+
+    folder: Folder
+    id: str
+    question: str
+    context: str = ""
+    priority: Priority = Priority.MEDIUM
+    type: QuestionType = QuestionType.INFO_GATHER
+    task_id: str | None = None
+    asked_count: int = 0
+    last_asked_ms: int | None = None
+    cooldown_h: int = 24
+    created_by: Actor = Actor.WORKER
+    created_ms: int
+    answer: str | None = None
+    answered_ms: int | None = None
+    closed_ms: int | None = None
+    closed_reason: str | None = None
+    processed_ms: int | None = None
+    version: int = 0
+    changed_turn: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.answered_ms is None and self.closed_ms is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """A text that is sent at a time, word for word: a row of the ledger, which is the schedule."""
+
+    folder: Folder
+    id: str
+    message: str
+    audience: Audience = Audience.USER
+    due_ms: int
+    due_text: str | None = None
+    type: NotificationType = NotificationType.REMINDER
+    priority: Priority = Priority.MEDIUM
+    task_id: str | None = None
+    question_id: str | None = None
+    cause: str | None = None
+    status: NotificationStatus = NotificationStatus.PENDING
+    context: str = ""
+    created_by: Actor = Actor.WORKER
+    created_ms: int
+    delivered_ms: int | None = None
+    cancelled_ms: int | None = None
+    cancel_reason: str | None = None
+    attempts: int = 0
+    next_attempt_ms: int | None = None
+    claim_token: str | None = None
+    claim_until_ms: int | None = None
+    outbox_id: int | None = None
+    channel_msg_id: str | None = None
+    late_ms: int | None = None
+    error: str | None = None
+    version: int = 0
+    changed_turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insight:
+    """Something learned."""
+
+    folder: Folder
+    id: str
+    category: Category
+    title: str
+    content: str
+    source: str = ""
+    tags: tuple[str, ...] = ()
+    links: Mapping[str, Any] = field(default_factory=dict)
+    created_ms: int
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """Kept for files that bring people; nothing here reads more than the id."""
+
+    folder: Folder
+    id: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """Kept like `Person`."""
+
+    folder: Folder
+    id: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A whole dashboard as it stands at one moment: what is open, not the history."""
+
+    dashboard: Dashboard
+    tasks: tuple[Task, ...]
+    """On the board: active, someday, and terminal ones that are not in the history yet."""
+    questions: tuple[Question, ...]
+    """Open ones."""
+    answered: tuple[Question, ...]
+    """Answered ones that no worker has seen."""
+    notifications: tuple[Notification, ...]
+    """To come."""
+    unread: int = 0
+    """How many more tasks and notifications there are, where so many were not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """A notification that someone wants: rules, a worker, the agent or a person, all alike."""
+
+    message: str
+    due_ms: int
+    due_text: str | None = None
+    type: NotificationType = NotificationType.REMINDER
+    priority: Priority = Priority.MEDIUM
+    task_id: str | None = None
+    question_id: str | None = None
+    cause: str | None = None
+    """Why rules want it (`deadline:24h`); None of one that was thought of."""
+    context: str = ""
+    audience: Audience = Audience.USER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hand:
+    """Who acts now: stamped by the host on whatever it does."""
+
+    actor: Actor
+    now_ms: int
+    turn_id: int | None = None
+    is_person: bool = False
+    """A person wants it, by their own hand or by asking the agent: rules do not undo it."""
+    expect_version: int | None = None
+    """The version of the row that whoever asks has seen; None of one that does not say."""
+
+    @property
+    def is_automatic(self) -> bool:
+        return self.actor is Actor.WORKER

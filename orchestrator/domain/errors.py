@@ -1,0 +1,244 @@
+"""Errors of the host, one tree. "The agent failed" is a value; these mean "the host cannot".
+
+AndyError                    a person reads the text: it names the mend
+├── SettingError             a setting is unknown or has a bad value
+├── HomeError                the home cannot be used (unwritable, locked by another orchestrator)
+├── StoreError               the database cannot be used
+│   ├── StoreTooNew          it was written by a newer Andy
+│   └── StoreCorrupt         what is in it is damaged
+├── BackupError              a backup cannot be made, or is none that can be restored
+├── MailboxError             a group's request directory is not what the host made
+├── ContextBusy              another writer holds what a group's conversation was about
+├── BadRequest               what was asked cannot be done as it stands
+│   ├── UnknownGroup
+│   ├── TextEmpty
+│   ├── TextTooLong
+│   ├── BadTime
+│   ├── BadSchedule
+│   ├── UnknownTask
+│   ├── NoDashboard
+│   ├── TaskRefused
+│   ├── UnknownReminder
+│   ├── ReminderRefused
+│   └── ImportRefused        the files of a dashboard cannot be taken, and why, row by row
+├── ContainerError           a runtime cannot do what was asked
+│   ├── EngineGone           no engine answers
+│   ├── ImageMissing         the agent image is not there
+│   └── ImageNotBuilt        the agent image cannot be built here
+│       └── NoBaseImage      there is nothing to build it on
+├── ChannelError             a channel did not take a message
+│   ├── ChannelDown          try again later
+│   └── ChannelRefused       never will
+└── NotRunning               no orchestrator answers on this home
+    └── Starting             one is starting
+"""
+
+from __future__ import annotations
+
+
+class AndyError(Exception):
+    """Something the owner has to mend."""
+
+    def __init__(self, text: str | None = None) -> None:
+        super().__init__(text or (type(self).__doc__ or "").strip().splitlines()[0])
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """The errors that a group of groups is made of."""
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+class SettingError(AndyError):
+    """A setting has a bad value."""
+
+
+class HomeError(AndyError):
+    """The home directory cannot be used."""
+
+
+class StoreError(AndyError):
+    """The database cannot be used. Loops wait until it can: a full disk has room again some day."""
+
+    is_waited_out = True
+
+
+class StoreTooNew(StoreError):
+    """The database was written by a newer Andy: upgrade Andy, or restore a backup of this version."""
+
+
+class StoreCorrupt(StoreError):
+    """The database is damaged: restore a backup. It does not mend itself, so nothing waits for that."""
+
+    is_waited_out = False
+
+
+class BackupError(AndyError):
+    """The backup cannot be made or restored."""
+
+
+class MailboxError(AndyError):
+    """A group's request directory cannot be used."""
+
+
+class ContextBusy(AndyError):
+    """What a group's conversation was about is held by another writer."""
+
+    code = "context_busy"
+    http_status = 503
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        super().__init__(f"The context of '{folder}' is being written by another: try again in a moment.")
+
+
+class BadRequest(AndyError):
+    """The request cannot be taken as it stands."""
+
+    code = "bad_request"
+    http_status = 400
+
+
+class UnknownGroup(BadRequest):
+    """There is no such group."""
+
+    code = "unknown_group"
+    http_status = 404
+
+    def __init__(self, folder: str, known: list[str] | None = None) -> None:
+        self.folder = folder
+        listed = f" Registered: {', '.join(known)}." if known else ""
+        super().__init__(f"There is no group '{folder}'.{listed} See 'andy groups list'.")
+
+
+class TextEmpty(BadRequest):
+    """The text is empty: write something to send."""
+
+    code = "text_empty"
+
+
+class TextTooLong(BadRequest):
+    """The text is too long."""
+
+    code = "text_too_long"
+    http_status = 413
+
+    def __init__(self, chars: int, limit: int) -> None:
+        super().__init__(
+            f"The text has {chars:,} characters; at most {limit:,} are taken. Send it as a file."
+        )
+
+
+class BadTime(BadRequest):
+    """The time cannot be used."""
+
+    code = "bad_time"
+
+
+class BadSchedule(BadRequest):
+    """The schedule cannot be used."""
+
+    code = "bad_schedule"
+
+
+class UnknownTask(BadRequest):
+    """There is no such task."""
+
+    code = "unknown_task"
+    http_status = 404
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(f"There is no task '{task_id}' here.")
+
+
+class UnknownReminder(BadRequest):
+    """There is no such reminder."""
+
+    code = "unknown_reminder"
+    http_status = 404
+
+    def __init__(self, number: int | str) -> None:
+        self.number = number
+        super().__init__(f"There is no reminder {number}: see 'andy reminders list'.")
+
+
+class ReminderRefused(BadRequest):
+    """The reminder cannot be set or changed."""
+
+    code = "reminder_refused"
+    http_status = 409
+
+
+class NoDashboard(BadRequest):
+    """The group has no dashboard yet."""
+
+    code = "no_dashboard"
+    http_status = 404
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        super().__init__(
+            f"'{folder}' has no dashboard yet: it is made with the first task, as by 'add a task …'."
+        )
+
+
+class TaskRefused(BadRequest):
+    """The task cannot be changed like this."""
+
+    code = "task_refused"
+    http_status = 409
+
+
+class ImportRefused(BadRequest):
+    """The files cannot be imported; nothing was changed."""
+
+    code = "import_refused"
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        shown = "\n".join(f"- {one}" for one in problems[:50])
+        more = f"\n- … and {len(problems) - 50} more" if len(problems) > 50 else ""
+        super().__init__(f"Nothing was imported:\n{shown}{more}")
+
+
+class ContainerError(AndyError):
+    """The container runtime cannot do this."""
+
+
+class EngineGone(ContainerError):
+    """No Docker engine answers: start it, or use '--runtime process'."""
+
+
+class ImageMissing(ContainerError):
+    """The agent image is missing: build it with 'andy image build'."""
+
+
+class ImageNotBuilt(ContainerError):
+    """The agent image cannot be built here."""
+
+
+class NoBaseImage(ImageNotBuilt):
+    """There is nothing to build the agent image on."""
+
+
+class ChannelError(AndyError):
+    """The channel did not take the message."""
+
+
+class ChannelDown(ChannelError):
+    """The channel cannot be reached now."""
+
+
+class ChannelRefused(ChannelError):
+    """The channel will never take this message."""
+
+
+class NotRunning(AndyError):
+    """Andy is not running on this home: start it with 'andy up'."""
+
+
+class Starting(NotRunning):
+    """Andy is starting on this home: ask again in a moment."""

@@ -1,0 +1,163 @@
+"""The home: the directories that are the user's own, and the marks in them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent_runner.wire import files
+from orchestrator.domain.errors import HomeError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+HOME_KEY = "ANDY_HOME"
+# What main sees of the home. A list of what may be seen, so that a secret put there tomorrow is not.
+SHOWN_TO_MAIN = (
+    "groups", "docs", "agent_runner", "orchestrator", "container",
+    "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml",
+)  # fmt: skip
+
+
+def home_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where `groups/ data/ store/` are: the argument, `ANDY_HOME`, else the current directory."""
+    return (given or Path(environment.get(HOME_KEY) or ".")).expanduser().resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """`groups/ data/ store/` under one root."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "store" / "messages.db"
+
+    @property
+    def groups(self) -> Path:
+        return self.root / "groups"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def ipc(self) -> Path:
+        return self.data / "ipc"
+
+    @property
+    def contexts(self) -> Path:
+        """One directory a group: what its conversation was about. In no container."""
+        return self.data / "context"
+
+    @property
+    def archive(self) -> Path:
+        """One file a year: rows that left the database."""
+        return self.data / "archive"
+
+    @property
+    def logs(self) -> Path:
+        """One directory a group, one file a run; for the owner alone, and in no container."""
+        return self.data / "logs"
+
+    @property
+    def token_file(self) -> Path:
+        return self.data / "token"
+
+    @property
+    def address_file(self) -> Path:
+        """Where the running orchestrator listens: `http://127.0.0.1:8700`."""
+        return self.data / "address"
+
+    @property
+    def starting_file(self) -> Path:
+        """Which process starts, and since when; there until it listens."""
+        return self.data / "starting"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.data / "orchestrator.lock"
+
+    def make(self) -> None:
+        """Create what is missing. Raises `HomeError` when the home cannot be written."""
+        try:
+            for folder in (self.groups, self.data, self.ipc, self.database.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            # What lies in these is for the owner alone.
+            for folder in (self.data, self.database.parent):
+                folder.chmod(0o711)
+            probe = self.data / f".probe-{secrets.token_hex(4)}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise HomeError(
+                f"The home {self.root} cannot be written ({error.strerror}):"
+                " choose another with ANDY_HOME, or mend its permissions."
+            ) from error
+
+    @contextmanager
+    def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
+        """Have others know that this process starts, until the callable that is given is called."""
+        is_first = self.starting_since_ms() is None
+
+        def end() -> None:
+            if is_first:
+                self.starting_file.unlink(missing_ok=True)
+
+        if is_first:
+            files.write_whole(self.starting_file, f"{os.getpid()} {now_ms}")
+        try:
+            yield end
+        finally:
+            end()
+
+    def starting_since_ms(self) -> int | None:
+        """Since when a process starts; None where none does."""
+        try:
+            pid, since_ms = map(int, self.starting_file.read_text(encoding="utf-8").split())
+        except (OSError, ValueError):
+            return None
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:  # it lives, as another user
+            pass
+        return since_ms
+
+    def lock(self) -> FileLock:
+        """Take the home for this process; the caller releases it.
+
+        Raises:
+            HomeError: an orchestrator runs on it.
+        """
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.lock_file)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise HomeError(
+                f"Andy is running on {self.root} already: stop it first, or use another ANDY_HOME."
+            ) from error
+        return lock
+
+    def token(self) -> str:
+        """The bearer token of the HTTP door, made at first use, readable by the owner alone."""
+        return self._mark(self.token_file, secrets.token_urlsafe(32))
+
+    def install_id(self) -> str:
+        """What tells this install's containers from another's."""
+        return self._mark(self.data / "install", secrets.token_hex(6))
+
+    def _mark(self, path: Path, fresh: str) -> str:
+        found = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+        if not found:
+            files.write_whole(path, fresh, mode=0o600)
+        return found or fresh

@@ -1,0 +1,344 @@
+"""Settings: `andy.toml` < `.env` < environment, each key by its one name."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from datetime import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.home import HOME_KEY
+
+
+def known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("not a time zone: use a name such as Europe/Berlin or Asia/Seoul") from error
+    return name
+
+
+def _zone_of_this_machine() -> str:
+    from tzlocal import get_localzone_name
+
+    try:
+        return known_zone(get_localzone_name())
+    except (ValueError, OSError, LookupError):
+        return "UTC"
+
+
+def _sayable(name: str) -> str:
+    if not name.strip() or any(character in name for character in "\n\r<>@"):
+        raise ValueError("use a plain name, without line breaks, '<', '>' and '@'")
+    return name.strip()
+
+
+def _times_of_day(text: str) -> str:
+    try:
+        times = [time.fromisoformat(part.strip()) for part in text.split(",")]
+    except ValueError as error:
+        raise ValueError("use times of day such as 09:00,18:00") from error
+    return ",".join(f"{one:%H:%M}" for one in times)
+
+
+UsdPerMillion = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class ModelPrice(BaseModel):
+    """Dollars a million tokens; what is left out of the cache follows `input` as the list prices do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: UsdPerMillion
+    output: UsdPerMillion
+    cache_read: UsdPerMillion | None = None
+    cache_write: UsdPerMillion | None = None
+    cache_write_hour: UsdPerMillion | None = None
+
+
+def _from_json(value: Any) -> Any:
+    """A table of a file, or its JSON where there can be no tables."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(
+            'use JSON such as {"model": {"input": 3, "output": 15}}, or {"notifications": 90}'
+        ) from error
+
+
+RETENTION_DAYS = {
+    "commands": 90,
+    "cycles": 365,
+    "dashboard_tasks": 365,
+    "messages": 0,
+    "notifications": 180,
+    "outbox": 365,
+    "question_lists": 90,
+    "questions": 365,
+    "reminders": 365,
+    "runs": 365,
+    "scheduled_tasks": 365,
+    "task_run_logs": 365,
+    "turns": 365,
+    "usage": 730,
+}
+"""A table → how many days what is over stays in it, if the owner says nothing else; 0 is for ever."""
+
+
+def _beside_the_usual(days: dict[str, int]) -> dict[str, int]:
+    for table in days:
+        if table not in RETENTION_DAYS:
+            raise ValueError(f"'{table[:40]}' is none of {', '.join(RETENTION_DAYS)}")
+    return RETENTION_DAYS | days
+
+
+class Settings(BaseSettings):
+    """What the owner may set. Field names in lower case, the same names in upper case in files."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, case_sensitive=False, env_ignore_empty=True
+    )
+
+    assistant_name: Annotated[str, AfterValidator(_sayable)] = Field(
+        "Andy", max_length=40, description="What the assistant is called: `@Andy`."
+    )
+    max_concurrent_containers: int = Field(
+        5, ge=1, le=100, description="Containers that live at once, idle ones counted."
+    )
+    idle_timeout: int = Field(
+        1_800_000, ge=1_000, description="Milliseconds after the last answer until an idle container closes."
+    )
+    container_timeout: int = Field(
+        1_800_000,
+        ge=1_000,
+        description="Milliseconds a turn may take, and after which a container is replaced.",
+    )
+    andy_turn_tokens: int = Field(
+        32_000,
+        ge=0,
+        description="Tokens a model may write in a turn before it is told that it was enough; 0 is no limit.",
+    )
+    tz: Annotated[str, AfterValidator(known_zone)] = Field(
+        default_factory=_zone_of_this_machine,
+        description="The time zone of prompts, reminders and schedules.",
+    )
+    andy_runtime: Literal["auto", "docker", "process"] = Field(
+        "auto", description="Where agents run: `docker`, or `process`, which isolates nothing."
+    )
+    andy_agent: Literal["auto", "claude", "offline"] = Field(
+        "auto", description="Who answers: `claude` with a credential, `offline` without a model."
+    )
+    andy_model: str | None = Field(None, description="The model, as the Claude CLI names it.")
+    andy_port: int = Field(
+        8700, ge=0, le=65535, description="The port of the HTTP door on 127.0.0.1; 0 picks one."
+    )
+    andy_image: str = Field("andy-agent:latest", min_length=1, description="The agent image.")
+    assistant_has_own_number: bool = Field(
+        default=False,
+        description="Whether the WhatsApp account is the assistant's alone: on yours it signs its messages.",
+    )
+    andy_attachment_mb: int = Field(
+        25, ge=0, le=100, description="How large a file from or to a chat may be, in MB; 0 takes none."
+    )
+    andy_prices: Annotated[
+        dict[Annotated[str, Field(min_length=1)], ModelPrice], BeforeValidator(_from_json)
+    ] = Field(
+        default_factory=dict,
+        description="What models cost, by name: dollars a million tokens. Goes before the list prices.",
+    )
+    andy_retention: Annotated[
+        dict[str, Annotated[int, Field(ge=0, le=36_500)]],
+        BeforeValidator(_from_json),
+        AfterValidator(_beside_the_usual),
+    ] = Field(
+        default_factory=lambda: RETENTION_DAYS,
+        description="Days that what is over stays in a table before it goes into the archive; 0 is for ever.",
+    )
+    andy_context_summary: Literal["extractive", "model"] = Field(
+        "extractive",
+        description="Who sums up what left a conversation's window: sentences are chosen, or a model writes.",
+    )
+    andy_context_model: str = Field(
+        "claude-haiku-4-5", min_length=1, description="The model that sums up, where one does; a cheap one."
+    )
+    andy_log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="How much is logged; never the text of a message."
+    )
+    agents_worker_enabled: bool = Field(
+        default=True, description="Whether dashboards are kept up by themselves at all."
+    )
+    agents_worker_use_llm: bool = Field(
+        default=True, description="Whether a model looks where rules cannot judge."
+    )
+    agents_worker_fallback_to_rules: bool = Field(
+        default=True,
+        description="Whether rules keep dashboards up, also when the model fails or there is none.",
+    )
+    agents_worker_model: str = Field("", description="The worker's model; empty: the group's own.")
+    heartbeat_interval_s: int = Field(
+        1800, ge=1, le=86_400, description="Seconds between two looks of the rules at a dashboard."
+    )
+    notify_slots: Annotated[str, AfterValidator(_times_of_day)] = Field(
+        "09:00,18:00", description="When a group is told what has no time of its own."
+    )
+    notify_quiet_start: int = Field(
+        23, ge=0, le=23, description="The hour from which nothing that is not urgent is told by itself."
+    )
+    notify_quiet_end: int = Field(
+        8, ge=0, le=23, description="The hour at which that ends; the same as its start: never quiet."
+    )
+    notify_daily_limit: int = Field(
+        10,
+        ge=0,
+        le=1_000,
+        description="What a group is told a day by itself, urgent things not counted; 0: all.",
+    )
+    notify_cap_per_task: int = Field(
+        3, ge=1, le=100, description="Notifications of one task that may be to come at once."
+    )
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.tz)
+
+    @property
+    def slots(self) -> tuple[time, ...]:
+        """The times of day of `notify_slots`, earliest first."""
+        return tuple(sorted(time.fromisoformat(part) for part in self.notify_slots.split(",")))
+
+    def warnings(self) -> list[str]:
+        """What is set so that it does nothing."""
+        if self.agents_worker_enabled and not (
+            self.agents_worker_use_llm or self.agents_worker_fallback_to_rules
+        ):
+            text = (
+                "AGENTS_WORKER_USE_LLM and AGENTS_WORKER_FALLBACK_TO_RULES are both off: nothing keeps"
+                " dashboards up. Say AGENTS_WORKER_ENABLED=false if that is meant."
+            )
+            return [text]
+        return []
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what `load` merged, and nothing besides: it knows where each value came from."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+
+TABLES = ("agents", "heartbeat", "notify")
+"""What may be a table in `andy.toml`: `[agents.worker] enabled` is `agents_worker_enabled`."""
+
+
+def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
+    """Read the settings of a home.
+
+    Raises:
+        SettingError: one line that names the file, the key and the mend.
+    """
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    sources = (
+        (str(home / "andy.toml"), _from_toml(home / "andy.toml")),
+        (str(home / ".env"), _from_dotenv(home / ".env")),
+        ("the environment", _from_environment(environment)),
+        ("the command line", {key: value for key, value in overrides.items() if value is not None}),
+    )
+    for name, found in sources:
+        for key, value in found.items():
+            values[key.lower()] = value
+            origin[key.lower()] = name
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise _explained(error, origin) from error
+
+
+def _from_toml(path: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
+    flat = _flat(found)
+    for key in flat:
+        if key.lower() not in Settings.model_fields:
+            raise _unknown(key, str(path))
+    return flat
+
+
+def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The keys of `TABLES` by their one name, the others as they are."""
+    flat: dict[str, Any] = {}
+    for key, value in found.items():
+        is_table = isinstance(value, dict) and (above or key.lower() in TABLES)
+        flat |= _flat(value, f"{above}{key}_") if is_table else {f"{above}{key}": value}
+    return flat
+
+
+def _from_dotenv(path: Path) -> dict[str, Any]:
+    from dotenv import dotenv_values
+
+    try:
+        return _ours(dotenv_values(path, interpolate=False), str(path), is_ours=True)
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    return _ours(environment, "the environment")
+
+
+def _ours(found: Mapping[str, str | None], where: str, *, is_ours: bool = False) -> dict[str, Any]:
+    """Those of our names; an `ANDY_…` that is none of them is a typing error, not somebody else's.
+
+    `is_ours`: a file for Andy, in which a name that is nearly one of ours is a typing error too.
+    """
+    ours: dict[str, Any] = {}
+    for key, value in found.items():
+        if key.lower() in Settings.model_fields:
+            if value:
+                ours[key] = value
+        elif key != HOME_KEY and (key.startswith("ANDY_") or (is_ours and _meant_by(key))):
+            raise _unknown(key, where)
+    return ours
+
+
+def _unknown(key: str, where: str) -> SettingError:
+    meant = _meant_by(key)
+    known = f"Did you mean {meant}?" if meant else f"Known: {', '.join(known_names())}."
+    return SettingError(f"{where}: '{key}' is no setting. {known}")
+
+
+def _meant_by(key: str) -> str | None:
+    """The setting that a name is only a slip away from."""
+    return next(iter(difflib.get_close_matches(key.upper(), known_names(), n=1, cutoff=0.85)), None)
+
+
+def known_names() -> list[str]:
+    return sorted(name.upper() for name in Settings.model_fields)
+
+
+def _explained(error: ValidationError, origin: Mapping[str, str]) -> SettingError:
+    first = error.errors(include_url=False, include_context=False)[0]
+    key, *parts = (str(part) for part in first["loc"] or ("?",))
+    reason = first["msg"].removeprefix("Value error, ")
+    return SettingError(
+        f"{origin.get(key, '?')}: {'.'.join([key.upper(), *parts])}: {reason} (it is {first['input']!r})."
+    )

@@ -1,0 +1,152 @@
+"""Files between a chat and a group's folder, which its container writes: no link in it is followed.
+
+Everything goes through directory descriptors, so that nothing the container renames meanwhile leads out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import unicodedata
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from orchestrator.base.dirfd import give_to_owner_of, inner, open_file, opened
+from orchestrator.domain.errors import BadRequest
+
+FOLDER = "attachments"
+MAX_NAME_BYTES = 120
+MAX_DEPTH = 20
+_UNSAFE = re.compile(r"[^\w.,()+-]+")
+
+
+class FileRefused(BadRequest):
+    """The file cannot be sent."""
+
+    code = "bad_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A copy of a group's file, out of its container's reach."""
+
+    path: Path
+    name: str
+    size: int
+
+
+def safe_name(name: str) -> str:
+    """A file name of letters, digits and a few marks, no path and not hidden; empty if none is left."""
+    bare = unicodedata.normalize("NFC", name.replace("\\", "/").rsplit("/", 1)[-1])
+    bare = _UNSAFE.sub("_", bare).strip("._ ")
+    stem, dot, ending = bare.rpartition(".")
+    if not dot or not stem or len(ending.encode()) > 10:
+        stem, ending = bare, ""
+    room = MAX_NAME_BYTES - len(ending.encode()) - 1
+    stem = stem.encode()[:room].decode(errors="ignore").rstrip("._ ")
+    return f"{stem}.{ending}" if ending else stem
+
+
+def keep(home: Path, folder: str, name: str, source: Path) -> str:
+    """Copy `source` to a group's attachments; gives its path as the group's agent sees it. Blocks.
+
+    Raises:
+        OSError: a link or a file is in the way, or the disk is full; nothing is left half written.
+    """
+    name = safe_name(name) or "file"
+    with ExitStack() as stack:
+        groups = stack.enter_context(opened(home / "groups"))
+        group = stack.enter_context(inner(groups, folder, makes=True))
+        place = stack.enter_context(inner(group, FOLDER, makes=True))
+        with source.open("rb") as body:
+            return f"{FOLDER}/{_write_new(place, name, body)}"
+
+
+def _write_new(place: int, name: str, body: BinaryIO) -> str:
+    for number in range(1, 1_000):
+        unique = name if number == 1 else _numbered(name, number)
+        with suppress(FileExistsError):
+            descriptor = os.open(
+                unique, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=place
+            )
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    shutil.copyfileobj(body, file)
+                    os.fchmod(file.fileno(), 0o644)
+                    give_to_owner_of(place, file.fileno())
+            except BaseException:
+                os.unlink(unique, dir_fd=place)
+                raise
+            return unique
+    raise FileExistsError(f"{FOLDER} has a thousand files named {name}")
+
+
+def _numbered(name: str, number: int) -> str:
+    path = PurePosixPath(name)
+    return f"{path.stem}-{number}{path.suffix}"
+
+
+def take(home: Path, folder: str, path: str, target: Path, *, limit: int) -> Taken:
+    """Copy a file that a group's agent names to `target`, whatever becomes of it there. Blocks.
+
+    Raises:
+        FileRefused: it is no regular file of the group, or larger than `limit` bytes.
+    """
+    parts = _parts(path)
+    try:
+        with ExitStack() as stack:
+            here = stack.enter_context(opened(home / "groups"))
+            for part in (folder, *parts[:-1]):
+                here = stack.enter_context(inner(here, part))
+            descriptor = open_file(here, parts[-1])
+            with os.fdopen(descriptor, "rb") as body:
+                _check(os.fstat(descriptor), path, limit)
+                size = _copy(body, target, limit)
+    except OSError as error:
+        raise FileRefused(f"'{path}' cannot be read ({error.strerror}): name a file of yours.") from error
+    return Taken(path=target, name=safe_name(parts[-1]) or "file", size=size)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    """A path in the group's folder; `/workspace/group/…` is how its agent sees it."""
+    bare = PurePosixPath(path.removeprefix("/workspace/group/"))
+    if bare.is_absolute() or ".." in bare.parts or not bare.parts or len(bare.parts) > MAX_DEPTH:
+        raise FileRefused(f"'{path}' is not in your own folder: copy the file there and name it from there.")
+    if "\0" in path:
+        raise FileRefused("A file name has no NUL in it.")
+    return bare.parts
+
+
+def _check(found: os.stat_result, path: str, limit: int) -> None:
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise FileRefused(f"'{path}' is not a file of its own: no directory, link or pipe can be sent.")
+    if found.st_size > limit:
+        raise FileRefused(f"'{path}' has {found.st_size:,} bytes; at most {limit:,} can be sent.")
+    if found.st_size == 0:
+        raise FileRefused(f"'{path}' is empty.")
+
+
+def _copy(body: BinaryIO, target: Path, limit: int) -> int:
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with target.open("xb") as file:
+        target.chmod(0o600)
+        # A file may grow while it is read.
+        shutil.copyfileobj(LimitedReader(body, limit), file)
+        return file.tell()
+
+
+class LimitedReader:
+    """Reads at most `limit` bytes, whatever comes after them."""
+
+    def __init__(self, body: BinaryIO, limit: int) -> None:
+        self._body = body
+        self._left = limit
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._body.read(min(size, self._left) if size >= 0 else self._left)
+        self._left -= len(found)
+        return found

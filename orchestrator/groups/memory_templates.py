@@ -1,0 +1,114 @@
+"""The memory that a new group begins with: a CLAUDE.md from a template, never over one that is there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from importlib import resources
+from pathlib import Path
+
+from orchestrator.domain.values import Group
+
+MEMORY = "CLAUDE.md"
+MAX_READ_BYTES = 64 * 1024
+SHARED = "global"
+ROOT = 0
+
+
+def lay_memory(home: Path, group: Group, *, assistant: str) -> bool:
+    """Make a group's folder and its CLAUDE.md where missing; tells whether the file is new. Blocks.
+
+    The folder may be a container's to write: no link in it is followed.
+
+    Raises:
+        OSError: the folder is a link or a file, or cannot be written.
+    """
+    kind = "main" if group.is_main else "group"
+    return _lay(home, group.folder, _text(kind, assistant=assistant, group=group.name))
+
+
+def own_text(home: Path, folder: str, name: str) -> str | None:
+    """A text file of a group's folder, at most `MAX_READ_BYTES` of it; None where there is none. Blocks.
+
+    The folder may be a container's to write: no link is followed, and nothing but a file is opened.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        inner = os.open(home / "groups" / folder, flags | os.O_DIRECTORY)
+        try:
+            descriptor = os.open(name, flags, dir_fd=inner)
+        finally:
+            os.close(inner)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return None
+        return file.read(MAX_READ_BYTES).decode("utf-8", "ignore").replace("\0", "")
+
+
+def lay_shared_memory(home: Path, *, assistant: str) -> bool:
+    """The same for `groups/global/`, which all groups but main read."""
+    return _lay(home, SHARED, _text(SHARED, assistant=assistant, group=SHARED))
+
+
+def _text(kind: str, *, assistant: str, group: str) -> str:
+    template = resources.files("orchestrator.groups") / "templates" / f"{kind}.CLAUDE.md"
+    name = " ".join(group.split())
+    return template.read_text(encoding="utf-8").replace("{assistant}", assistant).replace("{group}", name)
+
+
+def _lay(home: Path, folder: str, text: str) -> bool:
+    groups = os.open(home / "groups", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        inner = _entered(groups, folder)
+    finally:
+        os.close(groups)
+    try:
+        return not _is_there(inner, MEMORY) and _write_new(inner, text)
+    finally:
+        os.close(inner)
+
+
+def _entered(groups: int, folder: str) -> int:
+    is_new = not _is_there(groups, folder)
+    if is_new:
+        os.mkdir(folder, dir_fd=groups)
+    inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=groups)
+    if is_new:
+        os.fchmod(inner, 0o755)  # whatever the umask: a container reads it as another user
+    return inner
+
+
+def _is_there(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _write_new(directory: int, text: str) -> bool:
+    """Write it whole under another name, then give it its name unless that was taken meanwhile."""
+    partial = f".{MEMORY}.{secrets.token_hex(4)}.partial"
+    descriptor = os.open(
+        partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory
+    )
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o644)
+            _give_to_owner_of(directory, file.fileno())
+        os.link(partial, MEMORY, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(partial, dir_fd=directory)
+    return True
+
+
+def _give_to_owner_of(directory: int, file: int) -> None:
+    if os.geteuid() == ROOT:
+        owner = os.fstat(directory)
+        os.fchown(file, owner.st_uid, owner.st_gid)

@@ -1,0 +1,116 @@
+"""Keep what is on disk and what runs in step with which groups are registered, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+
+import structlog
+
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.domain.values import Folder, Group, LiveRun, RunState
+from orchestrator.store import groups
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 30.0
+REST_FACTOR = 10
+"""How many times as long as a look through files took the next one waits."""
+EVENTS = frozenset(
+    {
+        "group.registered",
+        "group.unregistered",
+        "group.configured",
+        "command.register_group",
+        "command.unregister_group",
+    }
+)
+
+
+class Upkeep:
+    """Woken when a group comes, goes or changes; the command line may change the store behind its back."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lay: Callable[[Group], object],
+        clear: Callable[[Group], object],
+        live: Callable[[], Sequence[LiveRun]],
+        retire: Callable[[Folder], Awaitable[None]],
+        bus: Bus,
+        clear_seconds: float = SWEEP_SECONDS,
+    ) -> None:
+        """`retire` has a group's containers end after their turn. The first two take a group and block:
+
+        `lay` makes its folder, `clear` takes dangerous bits off the files that its containers wrote.
+        """
+        self._database = database
+        self._lay = lay
+        self._live = live
+        self._retire = retire
+        self._bus = bus
+        self._clear = clear
+        self._clear_seconds = clear_seconds
+        self._laid: set[Folder] = set()
+
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {"upkeep": self.run, "set-id": self.clear_files}
+
+    async def run(self) -> None:
+        with self._bus.listening() as events:
+            while True:
+                await self._look()
+                await _until_groups_change(events)
+
+    async def clear_files(self) -> None:
+        """Look through the files of all groups at the start, then of those that have a container."""
+        before: set[Folder] | None = None
+        while True:
+            now = {run.folder for run in self._live()}
+            async with self._database.reading() as tx:
+                registered = await groups.every(tx)
+            began = time.monotonic()
+            for group in registered:
+                # Once more after its container has ended: it may have written since the last look.
+                if before is None or group.folder in now | before:
+                    await asyncio.to_thread(self._clear, group)
+            before = now
+            took = time.monotonic() - began
+            # Who writes millions of files does not keep the host busy with them all the time.
+            await asyncio.sleep(max(self._clear_seconds, took * REST_FACTOR))
+
+    async def _look(self) -> None:
+        async with self._database.reading() as tx:
+            registered = {group.folder: group for group in await groups.every(tx)}
+            configured = await groups.configured_ms(tx)
+        self._laid &= registered.keys()
+        for group in [registered[folder] for folder in registered.keys() - self._laid]:
+            await self._make_folder(group)
+        for folder in {run.folder for run in self._live() if _is_outdated(run, registered, configured)}:
+            await self._retire(folder)
+
+    async def _make_folder(self, group: Group) -> None:
+        try:
+            await asyncio.to_thread(self._lay, group)
+        except OSError as error:
+            log.warning("group.folder_not_made", group=group.folder, reason=str(error))
+        self._laid.add(group.folder)
+
+
+def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mapping[Folder, int]) -> bool:
+    """Whether it lives for a group that is gone, or with what its group may do no more."""
+    if run.state is RunState.LEFT:
+        return False  # it is ended anyway, and says nothing of the one that has taken its place
+    return run.folder not in registered or configured.get(run.folder, -1) >= run.begun_ms
+
+
+async def _until_groups_change(events: asyncio.Queue[Event]) -> None:
+    try:
+        async with asyncio.timeout(SWEEP_SECONDS):
+            while (await events.get()).kind not in EVENTS:
+                pass
+    except TimeoutError:
+        return

@@ -1,0 +1,250 @@
+"""Register and unregister groups: one way for the CLI, HTTP and the main group's agent."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import ChatJid, Folder, Group, Turn, TurnKind, TurnState
+from orchestrator.groups import settings
+from orchestrator.store import audit, chats, groups, outbox, reminders, task_stops, tasks, turns
+from orchestrator.store.database import Tx
+
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+RESERVED = frozenset({"global", "errors"})
+MAIN = Folder("main")
+MAIN_JID = ChatJid("local:main")
+
+
+GONE = "this chat was taken off my list."
+MAX_NAME_CHARS = 200
+MAX_TRIGGER_CHARS = 64
+_ADDRESS = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
+
+
+class Registration(BaseModel):
+    """What is given to register a chat. Nobody becomes main by it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    folder: str
+    jid: str | None = None
+    """Default: a chat of this machine."""
+    name: str | None = None
+    trigger: str | None = None
+    requires_trigger: bool = True
+    config: dict[str, Any] = Field(default_factory=dict)
+
+    def to_group(self, now_ms: int) -> Group:
+        return Group(
+            jid=ChatJid(self.jid) if self.jid else local_address(self.folder),
+            name=self.name or self.folder,
+            folder=Folder(self.folder),
+            trigger=self.trigger,
+            requires_trigger=self.requires_trigger,
+            container_config=self.config,
+            added_ms=now_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A group that is no longer registered, and what became of what it had."""
+
+    group: Group
+    failed_turns: int
+    reminders: int
+    """Those that are still set."""
+    paused_tasks: int = 0
+
+    def told(self) -> str:
+        """For a person, in full sentences."""
+        folder = self.group.folder
+        lines = [f"'{folder}' is no longer registered; groups/{folder}/ and its history stay."]
+        if self.failed_turns:
+            lines.append(f"What waited for an answer has failed, and the chat is told ({self.failed_turns}).")
+        if self.reminders:
+            lines.append(f"Its reminders stay set and will be sent ({self.reminders}).")
+        if self.paused_tasks:
+            lines.append(f"Its tasks are paused ({self.paused_tasks}).")
+        return " ".join(lines)
+
+
+class FolderRefused(BadRequest):
+    """The folder name cannot be used."""
+
+    code = "bad_folder"
+
+
+class AlreadyRegistered(BadRequest):
+    """The chat or the folder is registered already."""
+
+    code = "already_registered"
+    http_status = 409
+
+
+def local_address(folder: str) -> ChatJid:
+    """The chat of this machine for a folder: what a group has that is in no messenger."""
+    return ChatJid(f"local:{folder}")
+
+
+def checked_folder(name: str) -> Folder:
+    """Return `name` as a folder. Raises `FolderRefused`, which names the rule."""
+    if not _FOLDER.fullmatch(name):
+        raise FolderRefused(
+            f"'{name}' is no folder name: use 1 to 64 letters, digits, '-' and '_',"
+            " the first a letter or digit."
+        )
+    if name.lower() in RESERVED:
+        raise FolderRefused(f"'{name}' is reserved: choose another folder name.")
+    return Folder(name)
+
+
+async def register(tx: Tx, group: Group) -> Group:
+    """Register a chat, known or not, and return the group as it is stored.
+
+    A folder that a group had before goes on with its files, history and session.
+
+    Raises:
+        BadRequest: the address, the name or the configuration cannot be used.
+        FolderRefused: the folder's name breaks the rule.
+        AlreadyRegistered: the chat, or the folder in any case, belongs to a group.
+    """
+    group = _checked(group)
+    taken = await groups.by_jid(tx, group.jid) or await groups.by_folder(tx, group.folder)
+    if taken is not None:
+        raise AlreadyRegistered(
+            f"'{taken.folder}' is registered for {taken.jid} already: choose another name."
+        )
+    await chats.see(tx, group.jid, name=group.name, channel=None, is_group=True, at_ms=None)
+    try:
+        await groups.add(tx, group)
+    except sqlite3.IntegrityError as error:
+        raise AlreadyRegistered("There is a main group already.") from error
+    detail = {"jid": group.jid, "is_main": group.is_main, "config": group.container_config}
+    await _note(tx, "group.registered", group, detail, now_ms=group.added_ms)
+    return group
+
+
+def _checked(group: Group) -> Group:
+    checked_folder(group.folder)
+    if not _ADDRESS.fullmatch(group.jid):
+        raise BadRequest(
+            f"{group.jid!r} is no address of a chat: it has no spaces and at most 200 characters."
+        )
+    name = " ".join(group.name.split())
+    if not 0 < len(name) <= MAX_NAME_CHARS:
+        raise BadRequest(f"A name has 1 to {MAX_NAME_CHARS} characters: say what people call the group.")
+    trigger = (group.trigger or "").strip()
+    if len(trigger) > MAX_TRIGGER_CHARS:
+        raise BadRequest(f"A trigger has at most {MAX_TRIGGER_CHARS} characters.")
+    return replace(
+        group,
+        name=name,
+        trigger=trigger or None,
+        container_config=settings.checked(group.container_config).to_fields(),
+    )
+
+
+async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
+    """Forget a registration; files and history stay.
+
+    What waited for an answer fails and the chat is told; a turn that runs may end. Containers are closed
+    by `Upkeep`, which sees that the group is gone.
+
+    Raises:
+        UnknownGroup: there is none.
+        BadRequest: it is main.
+    """
+    group = await groups.known(tx, folder)
+    if group.is_main:
+        raise BadRequest("The main group cannot be removed: it administers the others.")
+    await groups.remove(tx, group.folder)
+    paused = await task_stops.stop_of_group(tx, group.folder, reason=GONE, now_ms=now_ms)
+    waiting = [turn for turn in await turns.unsettled_of(tx, group.folder) if turn.state is TurnState.QUEUED]
+    for turn in waiting:
+        await _fail(tx, turn, now_ms=now_ms)
+    await _note(tx, "group.unregistered", group, {"jid": group.jid}, now_ms=now_ms)
+    coming = await reminders.pending(tx, group.folder)
+    return Departure(group=group, failed_turns=len(waiting), reminders=len(coming), paused_tasks=paused)
+
+
+async def _fail(tx: Tx, turn: Turn, *, now_ms: int) -> None:
+    await turns.settle(tx, turn.id, TurnState.FAILED, reason=GONE, now_ms=now_ms)
+    if turn.kind is TurnKind.CHAT:
+        await outbox.add_failure(tx, turn, f"⚠️ I will not answer this: {GONE}", now_ms=now_ms)
+
+
+async def configure(tx: Tx, folder: str, changes: Mapping[str, Any], *, now_ms: int) -> Group:
+    """Change a group's configuration; null takes a key away. Its next container has it.
+
+    Containers that live with the old one are closed by `Upkeep`, once they are idle.
+
+    Raises:
+        UnknownGroup: there is none.
+        ConfigRefused: a key or a value cannot be used; nothing was changed.
+    """
+    group = await groups.known(tx, folder)
+    config = settings.merged(group, changes)
+    await groups.set_config(tx, group.folder, config, now_ms=now_ms)
+    changed = {key: config.get(key) for key in changes}
+    await _note(tx, "group.configured", group, {"changed": changed}, now_ms=now_ms)
+    return replace(group, container_config=config)
+
+
+async def _note(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_ms: int) -> None:
+    await audit.append(tx, audit.Event(at_ms=now_ms, kind=kind, folder=group.folder, detail=detail))
+
+
+async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
+    """Have main live in another chat; its reminders and tasks go with it, its history stays where it was.
+
+    Raises:
+        BadRequest: it is no address, or main is being asked something.
+        AlreadyRegistered: the chat belongs to another group.
+    """
+    main = next(group for group in await groups.every(tx) if group.is_main)
+    moved = _checked(replace(main, jid=ChatJid(jid)))
+    if moved.jid == main.jid:
+        return main
+    taken = await groups.by_jid(tx, moved.jid)
+    if taken is not None:
+        raise AlreadyRegistered(f"That chat is registered as '{taken.folder}': take it off first.")
+    if await turns.unsettled_of(tx, main.folder):
+        raise BadRequest("Main is being asked something: wait until it is answered and try again.")
+    await chats.see(tx, moved.jid, name=None, channel=None, is_group=False, at_ms=None)
+    await groups.set_jid(tx, main.folder, moved.jid)
+    await reminders.move(tx, main.folder, moved.jid)
+    await tasks.move(tx, main.folder, main.jid, moved.jid)
+    await _note(tx, "group.moved", moved, {"jid": moved.jid, "from": main.jid}, now_ms=now_ms)
+    return moved
+
+
+async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
+    """Say something in main; gives the key by which its message can be found in the outbox."""
+    main = next(group for group in await groups.every(tx) if group.is_main)
+    key = f"greeting:{now_ms}"
+    await outbox.add(tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=key, now_ms=now_ms)
+    return key
+
+
+async def ensure_main(tx: Tx, *, now_ms: int) -> None:
+    """A fresh home has one group, `main`, reached from this machine."""
+    if not await groups.every(tx):
+        await register(
+            tx,
+            Group(
+                jid=MAIN_JID,
+                name="Main",
+                folder=MAIN,
+                requires_trigger=False,
+                is_main=True,
+                added_ms=now_ms,
+            ),
+        )

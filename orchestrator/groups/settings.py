@@ -1,0 +1,133 @@
+"""What the owner may set for one group: `container_config`, checked where it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+import structlog
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.network_targets import Target, parse_target
+from orchestrator.domain.settings import Settings, known_zone
+from orchestrator.domain.values import Group, TurnKind
+
+log = structlog.get_logger(__name__)
+
+MAX_MOUNTS = 20
+MAX_TARGETS = 200
+
+
+class ConfigRefused(BadRequest):
+    """The configuration of a group cannot be used."""
+
+    code = "bad_config"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MountWish(_Strict):
+    """A directory or file of the host that the group is to see at `/workspace/extra/{name}`."""
+
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Default: the last part of the path."""
+    writable: StrictBool = False
+
+
+def _one_form(text: str) -> str:
+    return str(parse_target(text))
+
+
+class Allowlist(_Strict):
+    """The only places outside that a group reaches, each as `host:port`."""
+
+    allowlist: Annotated[
+        tuple[Annotated[str, Field(max_length=300), AfterValidator(_one_form)], ...],
+        Field(min_length=1, max_length=MAX_TARGETS),
+    ]
+
+
+class GroupConfig(_Strict):
+    """What is not set follows the settings of the host."""
+
+    mounts: Annotated[tuple[MountWish, ...], Field(max_length=MAX_MOUNTS)] = ()
+    timeout_ms: Annotated[int, Field(ge=10_000, le=86_400_000)] | None = None
+    """What a turn may take."""
+    memory_mb: Annotated[int, Field(ge=256, le=1_048_576)] | None = None
+    cpus: Annotated[float, Field(ge=0.1, le=512)] | None = None
+    agent: Literal["auto", "claude", "offline"] | None = None
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    timezone: Annotated[str, Field(max_length=64), AfterValidator(known_zone)] | None = None
+    """The zone of its prompts, reminders and schedules."""
+    egress: Literal["none", "open"] | Allowlist = "none"
+    """What is reached outside: nothing, a list of places through the proxy, or all of the internet."""
+
+    @property
+    def targets(self) -> frozenset[Target]:
+        """What the list allows; nothing when there is no list."""
+        listed = self.egress.allowlist if isinstance(self.egress, Allowlist) else ()
+        return frozenset(parse_target(text) for text in listed)
+
+    def to_fields(self) -> dict[str, Any]:
+        """What is set, as it is stored."""
+        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
+
+def checked(fields: Mapping[str, Any]) -> GroupConfig:
+    """Read what the owner gave. Raises `ConfigRefused`, which names the key and the mend."""
+    try:
+        return GroupConfig.model_validate(fields)
+    except ValidationError as error:
+        raise ConfigRefused(_explained(error)) from error
+
+
+def of(group: Group) -> GroupConfig:
+    """A group's configuration. One that cannot be read counts as empty, which gives it nothing."""
+    try:
+        return GroupConfig.model_validate(group.container_config)
+    except ValidationError as error:
+        log.warning("group.config_unreadable", group=group.folder, reason=_explained(error))
+        return GroupConfig()
+
+
+def model_of(group: Group, kind: str, *, settings: Settings) -> str | None:
+    """The model that is set for turns of a kind; None leaves it to the agent."""
+    workers = settings.agents_worker_model if kind == TurnKind.WORKER else ""
+    return workers or of(group).model or settings.andy_model
+
+
+def zone_of(group: Group, *, default: ZoneInfo) -> ZoneInfo:
+    """The zone of a group's clocks."""
+    config = of(group)
+    return ZoneInfo(config.timezone) if config.timezone else default
+
+
+def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored configuration with `changes`; null takes a key away. Raises `ConfigRefused`."""
+    fields = {**group.container_config, **changes}
+    kept = {key: value for key, value in fields.items() if value is not None}
+    unknown = changes.keys() - GroupConfig.model_fields.keys()
+    return checked({**kept, **dict.fromkeys(unknown)}).to_fields()
+
+
+def _explained(error: ValidationError) -> str:
+    # Of a value that may be one of several things, the deepest look at it tells most.
+    first = max(error.errors(include_url=False, include_context=False), key=lambda each: len(each["loc"]))
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"'{place}' is no key of a group's configuration. Known: {', '.join(_known(place))}."
+    return f"{place}: {first['msg']} (it is {first['input']!r})."
+
+
+def _known(place: str) -> list[str]:
+    model: type[BaseModel] = GroupConfig
+    if place.startswith("mounts."):
+        model = MountWish
+    elif place.startswith("egress."):
+        model = Allowlist
+    return sorted(model.model_fields)

@@ -1,0 +1,174 @@
+"""What the host leaves for a container: turns in `input/`, answers in `replies/`.
+
+Both are read-only in the container, so no link can be waiting here. All calls block for the time of a
+small file: make them in a worker thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from agent_runner.wire import files
+from agent_runner.wire.document import WireError
+from agent_runner.wire.mailbox import Reply
+from agent_runner.wire.order import CLOSE_FILE, CloseOrder, TurnOrder
+from orchestrator.domain.errors import MailboxError
+from orchestrator.domain.values import Folder, RunId
+from orchestrator.ipc import entries
+
+log = structlog.get_logger(__name__)
+
+REPLY_SECONDS = 3600.0
+"""How long an answer stays. A tool waits for it ten seconds."""
+MAX_REPLIES = 1_000
+MAX_LEFT = 10_000
+"""How many files of `input/` are looked at when it is cleared; the others come next time."""
+
+
+def write_turn(input_dir: Path, order: TurnOrder) -> str:
+    """Hand a turn to a live container.
+
+    Returns:
+        The name of its file, by which `remove_turn` takes it back.
+
+    Raises:
+        OSError: it cannot be written; nothing was handed over.
+    """
+    name = files.unique_name()
+    files.write_whole(input_dir / name, order.to_json())
+    return name
+
+
+def remove_turn(input_dir: Path, name: str) -> None:
+    """Take a turn back, or clear one that was read. One that is gone is no error."""
+    (input_dir / name).unlink(missing_ok=True)
+
+
+def write_close(input_dir: Path, runs: Collection[str]) -> None:
+    """Ask `runs` to end after their turn. Replaces what was asked before: name every run still meant."""
+    order = CloseOrder(runs=tuple(sorted(runs)))
+    files.write_whole(input_dir / CLOSE_FILE, order.to_json())
+
+
+class Inputs:
+    """The `input/` of every group, and which file there holds which turn."""
+
+    def __init__(self, ipc: Path) -> None:
+        self._ipc = ipc
+        self._names: dict[int, str] = {}
+        self._writing = threading.Lock()  # nothing is cleared that is just being written
+
+    def write_turn(self, folder: Folder, order: TurnOrder) -> None:
+        """See `write_turn`. What an earlier host wrote of the turn is replaced."""
+        with self._writing:
+            before = self._names.get(order.turn)
+            self._names[order.turn] = write_turn(self._of(folder), order)
+        if before is not None:
+            remove_turn(self._of(folder), before)
+
+    def write_close(self, folder: Folder, closing: Collection[RunId]) -> None:
+        """See `write_close`."""
+        with self._writing:
+            write_close(self._of(folder), closing)
+
+    def forget_turn(self, folder: Folder, turn_id: int) -> None:
+        """Remove the file of a turn that was taken; one that never had a file is no error."""
+        name = self._names.pop(turn_id, None)
+        if name is not None:
+            remove_turn(self._of(folder), name)
+
+    def forget_run(self, folder: Folder, run_id: RunId) -> None:
+        """Remove what a run that is over has not read."""
+        self._clear(folder, lambda run: run == run_id)
+
+    def forget_all_but(self, living: Collection[RunId]) -> None:
+        """Remove what other runs have not read, in every group: for a host that begins."""
+        for directory in self._ipc.glob("*/input"):
+            self._clear(Folder(directory.parent.name), lambda run: run not in living)
+
+    def _clear(self, folder: Folder, is_over: Callable[[str], bool]) -> None:
+        try:
+            with self._writing:
+                kept = clear_stale(self._of(folder), is_over)
+        except (MailboxError, OSError) as error:
+            log.warning("input.not_cleared", group=folder, reason=str(error))
+            return
+        self._names |= {one.turn: one.name for one in kept if one.turn is not None}
+
+    def _of(self, folder: Folder) -> Path:
+        return self._ipc / folder / "input"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A file in `input/`."""
+
+    name: str
+    runs: tuple[str, ...] = ()
+    """Whom it is for; nobody, if it cannot be read."""
+    turn: int | None = None
+
+
+def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[Left]:
+    """Remove what was left for runs that are over, and what cannot be read; a missing directory is clear.
+
+    Call while nothing is written there: half a file cannot be read.
+
+    Returns:
+        What is left for others, oldest first.
+
+    Raises:
+        MailboxError: it is no directory of the host's any more.
+        OSError: it cannot be read.
+    """
+    kept: list[Left] = []
+    with entries.opened(input_dir) as directory:
+        if directory is None:
+            return kept
+        for name in entries.survey(directory, MAX_LEFT).names:
+            one = _look(directory, name)
+            if not all(map(is_over, one.runs)):
+                kept.append(one)
+            elif entries.remove(directory, name):
+                log.info("input.cleared", file=name, runs=one.runs, turn=one.turn)
+    return kept
+
+
+def _look(directory: int, name: str) -> Left:
+    found = entries.read(directory, name, frozenset({os.geteuid()}))
+    if not isinstance(found, entries.Content) or name.startswith("."):
+        return Left(name=name)
+    try:
+        if name == CLOSE_FILE:
+            return Left(name=name, runs=CloseOrder.parse(found.body).runs)
+        order = TurnOrder.parse(found.body)
+    except WireError:
+        return Left(name=name)
+    return Left(name=name, runs=(order.run,), turn=order.turn)
+
+
+def write_reply(replies_dir: Path, reply: Reply) -> None:
+    """Answer one request, and drop replies that nobody waits for any more.
+
+    Raises:
+        OSError: it cannot be written; the container will say that the host did not answer.
+    """
+    files.write_whole(replies_dir / f"{reply.request_id}.json", reply.to_json())
+    prune_replies(replies_dir)
+
+
+def prune_replies(replies_dir: Path, *, now_seconds: float | None = None) -> None:
+    """Keep the newest `MAX_REPLIES` of the last `REPLY_SECONDS` (`now_seconds`: epoch, for tests)."""
+    now = time.time() if now_seconds is None else now_seconds
+    with os.scandir(replies_dir) as found:
+        newest_first = sorted(((entry.stat().st_mtime, entry.path) for entry in found), reverse=True)
+    for place, (written, path) in enumerate(newest_first):
+        if place >= MAX_REPLIES or now - written > REPLY_SECONDS:
+            Path(path).unlink(missing_ok=True)

@@ -1,0 +1,82 @@
+"""What an agent reads when it wakes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+from zoneinfo import ZoneInfo
+
+from agent_runner.wire.wakes import GUIDANCE
+from orchestrator.base.clock import local_iso, local_minute
+from orchestrator.domain import schedule_tag
+from orchestrator.domain.values import Folder, Group
+from orchestrator.loop.intervals import spoken
+from orchestrator.store import cycles, wake_requests
+from orchestrator.store.database import Tx
+from orchestrator.store.wake_requests import Wake
+
+MAX_TRIGGERS = 20
+MAX_SUMMARY_CHARS = 20_000
+NOTICE = (
+    "[This is a free cycle: you have woken by yourself, nobody wrote just now and nobody can be asked. "
+    "Look whether something is to be done and do it. Your final answer goes to the chat: say only what "
+    "people there want to know now. When there is nothing, put all of it between <internal> and "
+    "</internal>.]"
+)
+
+
+async def prompt(
+    tx: Tx,
+    group: Group,
+    triggers: Sequence[Wake],
+    *,
+    last_end_ms: int | None,
+    summary: str | None,
+    zone: ZoneInfo,
+    now_ms: int,
+) -> str:
+    """Write the prompt of a free cycle: the time, why it is, what happened since the last, what is to do."""
+    parts = [
+        f'<context timezone="{zone.key}" now="{local_iso(now_ms, zone)}"/>',
+        NOTICE,
+        _told_triggers(triggers),
+        await _since(tx, group.folder, last_end_ms, zone=zone, now_ms=now_ms),
+        _told_summary(summary),
+        GUIDANCE,
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def told(wake: Wake) -> str:
+    """Why it woke, on one short line."""
+    line = f"{wake.kind}: {wake.reason}" if wake.reason else wake.kind
+    return line[: wake_requests.MAX_REASON_CHARS]
+
+
+def _told_triggers(triggers: Sequence[Wake]) -> str:
+    lines = [_safe(told(wake)) for wake in triggers[:MAX_TRIGGERS]]
+    lines += [f"and {len(triggers) - len(lines)} more"] if len(triggers) > len(lines) else []
+    return "Triggered by: " + ("; ".join(lines) or "nothing that is known")
+
+
+async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneInfo, now_ms: int) -> str:
+    if last_end_ms is None:
+        return "This is your first cycle."
+    found = await cycles.said_between(tx, folder, since_ms=last_end_ms)
+    when = f"{local_minute(last_end_ms, zone)}, {spoken(now_ms - last_end_ms)} ago"
+    return (
+        f"Since your last cycle ended ({when}): "
+        f"messages that came in: {found['messages']}, other turns that ended: {found['turns']}."
+    )
+
+
+def _told_summary(summary: str | None) -> str:
+    if not summary:
+        return ""
+    return f"<dashboard>\n{schedule_tag.neutralise(escape(summary[:MAX_SUMMARY_CHARS]))}\n</dashboard>"
+
+
+def _safe(text: str) -> str:
+    """A file's name may be anybody's: it is no tag and no markup here."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in text)
+    return schedule_tag.neutralise(plain).replace("<", "&lt;")

@@ -1,0 +1,337 @@
+"""Keeps the book of cycles: a turn's start and what it takes, what its agent asks for, what follows its end.
+
+Its methods work in the transactions of those who start and end turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import Clock
+from orchestrator.domain import schedule_tag
+from orchestrator.domain.schedule_tag import Tag
+from orchestrator.domain.values import Folder, Group, Turn, TurnKind, TurnState
+from orchestrator.loop import cycle_prompt, policy
+from orchestrator.loop.intervals import Asked, read_clock, read_interval
+from orchestrator.loop.policy import Decision, Outcome, Rules, State, Wish
+from orchestrator.store import cycles, events, groups, loops, messages, outbox, turns, wake_requests
+from orchestrator.store.cycles import Cycle
+from orchestrator.store.database import Tx
+from orchestrator.store.loops import Loop, NextWake, Status
+from orchestrator.store.wake_requests import Wake
+
+LEASE_MS = 120_000
+"""Renewed while the turn lasts: so long a loop stands when its host has vanished."""
+HEARTBEAT, CRON = "heartbeat", "cron"
+PASSIVE = (
+    *("set_next_wake", "list_tasks", "list_reminders", "list_notifications", "refresh_groups"),
+    *("notify_self", "acknowledge_notification", "list_notices", "cancel_notice"),
+)
+"""Commands that change nothing but what the agent knows."""
+ECHO_MESSAGES = 50
+MAX_TEXTS, MAX_TAGS = 10, 10
+"""So many texts of a turn, the last ones, are looked at for tags, and so many tags of each."""
+ACTION_LOOP = "action:loop"
+
+
+Summary = Callable[[Tx, Turn, Group], Awaitable[str | None]]
+"""What of a group's affairs its agent is shown when it wakes by itself; None when there is nothing."""
+
+
+async def no_summary(tx: Tx, turn: Turn, group: Group) -> str | None:
+    """There is nothing to show."""
+    del tx, turn, group
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A cycle that has begun, and why."""
+
+    id: int
+    triggers: tuple[Wake, ...]
+
+
+class CycleBook:
+    """One a host; it keeps nothing in mind."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        zone_of: Callable[[Group], ZoneInfo],
+        for_people: Callable[[str], str],
+        summary: Summary = no_summary,
+        rules: Rules = policy.RULES,
+    ) -> None:
+        """`for_people` gives what of an agent's text people see."""
+        self._clock = clock
+        self._zone_of = zone_of
+        self._for_people = for_people
+        self._summary = summary
+        self.rules = rules
+
+    # A turn starts
+
+    async def begin(self, tx: Tx, turn: Turn) -> Begun | None:
+        """Record that a turn begins, and let it take what it answers; None when its group has no loop.
+
+        A question takes the messages, a task its due time, a free cycle all that is pending. The upkeep of a
+        dashboard runs beside all that and is no cycle of the loop.
+        """
+        loop = await loops.get(tx, turn.folder)
+        if loop is None or loop.status is Status.STOPPED:
+            return None
+        if turn.command is not None or turn.kind is TurnKind.WORKER:
+            return None
+        now_ms = self._clock.now_ms()
+        await self._make_room(tx, loop, turn)
+        if turn.kind is TurnKind.TASK:
+            await wake_requests.add(
+                tx, turn.folder, kind=CRON, key=f"task:{turn.id}", reason=turn.task_id or "", now_ms=now_ms
+            )
+        pending = await wake_requests.pending(tx, turn.folder)
+        taken = [wake for wake in pending if _is_for(wake, turn)]
+        by_timer = turn.kind is TurnKind.AUTO and any(wake.kind == HEARTBEAT for wake in taken)
+        cycle_id = await cycles.begin(tx, turn, set_by=loop.set_by if by_timer else None, now_ms=now_ms)
+        await wake_requests.take(tx, taken, cycle_id)
+        triggers = tuple(await wake_requests.of_cycle(tx, cycle_id))
+        kinds = sorted({wake.kind for wake in triggers})
+        await cycles.note_triggers(tx, cycle_id, [cycle_prompt.told(wake) for wake in triggers])
+        await loops.start(tx, turn.folder, turn.id, now_ms=now_ms, until_ms=now_ms + LEASE_MS)
+        ids = {"cycle": cycle_id, "turn": turn.id}
+        await self._tell(tx, turn.folder, "cycle.start", **ids, kind=turn.kind.value)
+        await self._tell(tx, turn.folder, "trigger", **ids, kinds=kinds)
+        if turn.kind is TurnKind.AUTO:
+            await self._ask(tx, turn, loop, triggers)
+        return Begun(id=cycle_id, triggers=triggers)
+
+    async def _ask(self, tx: Tx, turn: Turn, loop: Loop, triggers: tuple[Wake, ...]) -> None:
+        """Write what the agent is asked, as it is now."""
+        group = await groups.known(tx, turn.folder)
+        text = await cycle_prompt.prompt(
+            tx,
+            group,
+            triggers,
+            last_end_ms=loop.last_end_ms,
+            summary=await self._summary(tx, turn, group),
+            zone=self._zone_of(group),
+            now_ms=self._clock.now_ms(),
+        )
+        await loops.set_prompt(tx, turn.id, text)
+
+    async def _make_room(self, tx: Tx, loop: Loop, turn: Turn) -> None:
+        """What else there was of this group's cycles is over, or begins anew later."""
+        if turn.kind is not TurnKind.AUTO:
+            await loops.drop_waiting_turn(tx, turn.folder)
+        other = await cycles.running_of(tx, turn.folder)
+        if other is None or other.turn_id == turn.id:
+            return
+        left = await turns.get(tx, other.turn_id)
+        if left is not None and left.ended_ms is not None:
+            await self._finish(tx, loop, other, left, has_touched=False)
+        else:
+            await self._close(tx, other, Outcome.BUSY, ended_ms=self._clock.now_ms())
+
+    # Its agent speaks
+
+    async def hear(self, tx: Tx, turn: Turn) -> None:
+        """Take the tags out of what a turn that ends well has said, before that leaves."""
+        cycle = await cycles.of_turn(tx, turn.id)
+        if cycle is None or cycle.ended_ms is not None:
+            return
+        said = await outbox.of_turn(tx, turn.id)
+        if any(one.attachment is not None or self._for_people(one.text) for one in said):
+            await cycles.note_spoken(tx, cycle.id)
+        group = await groups.by_folder(tx, turn.folder)
+        tagged = [tags for one in said if (tags := schedule_tag.find(one.text))][-MAX_TEXTS:]
+        if group is None or not tagged:
+            return
+        heard = [
+            m.text
+            for m in await messages.newest(tx, turn.chat_jid, limit=ECHO_MESSAGES)
+            if not m.is_bot_message
+        ]
+        for tags in tagged:
+            await self._hear_tags(
+                tx, cycle, group, tags[:MAX_TAGS], heard=schedule_tag.bare("\n".join(heard))
+            )
+
+    async def _hear_tags(
+        self, tx: Tx, cycle: Cycle, group: Group, tags: tuple[Tag, ...], *, heard: str
+    ) -> None:
+        """The first of a text that can be used counts; what cannot is told."""
+        is_set = False
+        for tag in tags:
+            asked = self._asked_by(tag, group)
+            if schedule_tag.is_echo(tag, heard):
+                await self._reject(tx, cycle, tag.told, "it repeats what somebody wrote")
+            elif asked is None:
+                await self._reject(tx, cycle, tag.told, "it names no clear time")
+            elif is_set:
+                await self._reject(tx, cycle, tag.told, f"one of {len(tags)} in a text: the first counts")
+            else:
+                is_set = True
+                await cycles.note_wish(
+                    tx,
+                    cycle.id,
+                    raw=_short(tag.next or tag.at or ""),
+                    reason=tag.reason,
+                    asked_ms=asked.ms,
+                    is_soonest=asked.is_soonest,
+                )
+            if tag.warnings:
+                await self._tell(
+                    tx, cycle.folder, "schedule.warning", cycle=cycle.id, warnings=list(tag.warnings)
+                )
+
+    def _asked_by(self, tag: Tag, group: Group) -> Asked | None:
+        if tag.next is not None:
+            return read_interval(tag.next)
+        if tag.at is None:
+            return None
+        return read_clock(tag.at, now_ms=self._clock.now_ms(), zone=self._zone_of(group))
+
+    async def _reject(self, tx: Tx, cycle: Cycle, raw: str, reason: str) -> None:
+        await self._tell(tx, cycle.folder, "schedule.rejected", cycle=cycle.id, raw=raw, reason=reason)
+
+    # It has ended
+
+    async def settle(self, tx: Tx, *, touched: Collection[Folder] = ()) -> list[Folder]:
+        """End the cycles whose turns have ended, and decide what follows; gives their groups.
+
+        `touched` are the groups in whose folder something changed while their agent worked.
+        """
+        ended = []
+        for cycle in await cycles.open_ones(tx):
+            turn = await turns.get(tx, cycle.turn_id)
+            if turn is not None and turn.ended_ms is None:
+                continue
+            loop = await loops.get(tx, cycle.folder)
+            assert loop is not None
+            if turn is None:
+                await self._close(tx, cycle, Outcome.SKIPPED, ended_ms=self._clock.now_ms())
+            else:
+                await self._finish(tx, loop, cycle, turn, has_touched=cycle.folder in touched)
+            ended.append(cycle.folder)
+        return ended
+
+    async def _finish(self, tx: Tx, loop: Loop, cycle: Cycle, turn: Turn, *, has_touched: bool) -> None:
+        assert turn.ended_ms is not None
+        ended_ms = turn.ended_ms
+        outcome = await self._outcome(tx, cycle, turn, has_touched=has_touched)
+        waiting = await cycles.unanswered(tx, cycle.folder)
+        decision = policy.decide_wake(
+            State(
+                outcome=outcome,
+                auto_ms=loop.auto_ms,
+                wish=_wish_of(cycle) if turn.state is TurnState.ANSWERED else None,
+                soonest_streak=loop.soonest_streak,
+                caps=None if waiting is None else await cycles.caps_by(tx, cycle.folder, waiting),
+                self_wakes=await cycles.self_set_starts(tx, cycle.folder, since_ms=ended_ms - policy.HOUR_MS),
+            ),
+            ended_ms,
+            self.rules,
+        )
+        await self._put(tx, cycle, decision, ended_ms=ended_ms, outcome=outcome)
+        await cycles.end(
+            tx,
+            cycle.id,
+            outcome=outcome.value,
+            error=turn.reason if outcome is Outcome.ERROR else None,
+            ended_ms=ended_ms,
+            applied_ms=decision.next_ms - ended_ms,
+            is_bounded=decision.is_bounded,
+            capped_by=waiting if decision.is_capped else None,
+            next_wake_ms=decision.next_ms,
+            trace=decision.trace,
+        )
+        await self._tell_end(tx, cycle, decision, outcome, ended_ms=ended_ms)
+
+    async def _put(
+        self, tx: Tx, cycle: Cycle, decision: Decision, *, ended_ms: int, outcome: Outcome
+    ) -> None:
+        await loops.end(
+            tx,
+            cycle.folder,
+            auto_ms=decision.auto_ms,
+            soonest_streak=decision.soonest_streak,
+            is_noop=outcome is Outcome.NOOP,
+            ended_ms=ended_ms,
+        )
+        next_wake = NextWake(
+            at_ms=decision.next_ms, set_by=decision.set_by, reason=decision.why, trace=decision.trace
+        )
+        await loops.set_wake(tx, cycle.folder, next_wake)
+        await loops.release(tx, cycle.folder, cycle.turn_id)
+
+    async def _outcome(self, tx: Tx, cycle: Cycle, turn: Turn, *, has_touched: bool) -> Outcome:
+        if turn.state is TurnState.FAILED:
+            return Outcome.ERROR
+        if cycle.has_spoken or has_touched:
+            return Outcome.ACTION
+        deeds = await cycles.deeds(tx, cycle.folder, since_ms=cycle.started_ms, passive=PASSIVE)
+        return Outcome.ACTION if deeds else Outcome.NOOP
+
+    async def _close(self, tx: Tx, cycle: Cycle, outcome: Outcome, *, ended_ms: int) -> None:
+        """End a cycle that came to nothing: the next wake stays as it was."""
+        await cycles.end(
+            tx,
+            cycle.id,
+            outcome=outcome.value,
+            error=None,
+            ended_ms=ended_ms,
+            applied_ms=None,
+            is_bounded=False,
+            capped_by=None,
+            next_wake_ms=None,
+            trace=(),
+        )
+        await loops.release(tx, cycle.folder, cycle.turn_id)
+        await self._tell(
+            tx, cycle.folder, "cycle.end", cycle=cycle.id, turn=cycle.turn_id, outcome=outcome.value
+        )
+
+    async def _tell_end(
+        self, tx: Tx, cycle: Cycle, decision: Decision, outcome: Outcome, *, ended_ms: int
+    ) -> None:
+        ids = {"cycle": cycle.id, "turn": cycle.turn_id}
+        word = "action" if outcome is Outcome.ACTION else "idle"
+        await self._tell(tx, cycle.folder, word, **ids)
+        await self._tell(tx, cycle.folder, "cycle.end", **ids, outcome=outcome.value)
+        set_to = {"applied_ms": decision.next_ms - ended_ms, "next_wake_at": decision.next_ms}
+        if decision.is_capped:
+            await self._tell(tx, cycle.folder, "schedule.capped", **ids, **set_to, reason="pending_message")
+        if cycle.schedule_raw is not None:
+            wish = {
+                "next": cycle.schedule_raw,
+                "reason": cycle.schedule_reason,
+                "bounded": decision.is_bounded,
+            }
+            await self._tell(tx, cycle.folder, "schedule", **ids, **wish, **set_to)
+        else:
+            await self._tell(tx, cycle.folder, "auto_adjust", **ids, **set_to)
+
+    async def _tell(self, tx: Tx, folder: Folder, event: str, **data: object) -> None:
+        await events.append(tx, ACTION_LOOP, group=folder, now_ms=self._clock.now_ms(), event=event, **data)
+
+
+def _is_for(wake: Wake, turn: Turn) -> bool:
+    if turn.kind is TurnKind.AUTO:
+        return True
+    if turn.kind is TurnKind.CHAT:
+        return wake.kind == HEARTBEAT or wake.dedupe_key.startswith(wake_requests.MESSAGE)
+    return wake.kind in (HEARTBEAT, CRON)
+
+
+def _wish_of(cycle: Cycle) -> Wish | None:
+    if cycle.schedule_raw is None or cycle.schedule_asked_ms is None:
+        return None
+    asked = Asked(ms=cycle.schedule_asked_ms, is_soonest=cycle.is_soonest)
+    return Wish(asked=asked, raw=cycle.schedule_raw, reason=cycle.schedule_reason)
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:40]

@@ -1,0 +1,88 @@
+"""Agents that wake by themselves: joins their loops with what starts turns, hears them and bounds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import Clock, local_minute
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.domain.silence import is_silence
+from orchestrator.domain.values import Folder, Group, Turn
+from orchestrator.loop import service
+from orchestrator.loop.cycle_recorder import CycleBook, Summary
+from orchestrator.loop.runtime import GroupLoops, StopRun
+from orchestrator.loop.service import SetWake
+from orchestrator.loop.workspace import Workspaces
+from orchestrator.outbound.format import for_people
+from orchestrator.proxies.model import budgets as rules
+from orchestrator.store import budgets
+from orchestrator.store.database import Database, Tx
+
+
+class Waking:
+    """Made once for a host."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        groups: Path,
+        clock: Clock,
+        hints: Hints,
+        bus: Bus,
+        zone: ZoneInfo,
+        zone_of: Callable[[Group], ZoneInfo],
+        summary: Summary,
+        stop_run: StopRun,
+    ) -> None:
+        """`groups` is where their folders are; `zone` that of the host, by which budgets go."""
+        self._clock = clock
+        self._zone = zone
+        self._zone_of = zone_of
+        self._book = CycleBook(clock=clock, zone_of=zone_of, for_people=seen, summary=summary)
+        self._loops = GroupLoops(
+            database, self._book, clock=clock, hints=hints, bus=bus, spent=self._why_spent, stop_run=stop_run
+        )
+        self._workspaces = Workspaces(groups, database, clock=clock, bus=bus, touched=self._loops.touched)
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        return {"loops": self._loops.run, "workspaces": self._workspaces.run}
+
+    async def begin(self, tx: Tx, turn: Turn) -> None:
+        """A turn starts, in the transaction that gives it to its run."""
+        await self._book.begin(tx, turn)
+
+    async def hear(self, tx: Tx, turn: Turn) -> None:
+        """A turn ends well, before what it said leaves."""
+        await self._book.hear(tx, turn)
+
+    async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> SetWake:
+        """What `service.set_next_wake` does and raises."""
+        return await service.set_next_wake(
+            tx, group, text, reason, now_ms=self._clock.now_ms(), zone_of=self._zone_of
+        )
+
+    async def act(self, tx: Tx, folder: str, action: str, reason: str) -> Folder:
+        """What `service.act` does and raises."""
+        return await service.act(tx, folder, action, reason=reason, now_ms=self._clock.now_ms())
+
+    async def _why_spent(self, tx: Tx, group: Group) -> str | None:
+        asker = rules.Asker(folder=group.folder, is_main=group.is_main, is_background=True)
+        found = await rules.standings(
+            tx, await budgets.every(tx), now_ms=self._clock.now_ms(), zone=self._zone
+        )
+        for standing in found:
+            if standing.is_spent and rules.stops(standing.budget, asker):
+                until = local_minute(standing.span.end_ms, self._zone)
+                return f"the budget of the {standing.budget.period} is spent until {until}"
+        return None
+
+
+def seen(text: str) -> str:
+    """What people see of what an agent says."""
+    shown = for_people(text)
+    return "" if is_silence(shown) else shown

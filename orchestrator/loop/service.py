@@ -1,0 +1,144 @@
+"""What people and agents do to a loop: switch it, let it rest, wake it, say when it wakes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.schedule_tag import MAX_REASON_CHARS
+from orchestrator.domain.values import Folder, Group
+from orchestrator.loop import policy
+from orchestrator.loop.intervals import read_clock, read_interval, spoken
+from orchestrator.loop.policy import RULES, Rules
+from orchestrator.store import cycles, events, groups, loops, wake_requests
+from orchestrator.store.database import Tx
+from orchestrator.store.loops import NextWake, Status
+
+FIRST_MS = 15_000
+"""From switching a loop on to its first cycle."""
+ACTIONS = ("on", "off", "pause", "resume", "wake")
+MANUAL = "manual"
+
+
+class LoopOff(BadRequest):
+    """The loop of this group is off."""
+
+    code = "loop_off"
+    http_status = 409
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(f"The loop of '{folder}' is off: 'andy loop on {folder}' switches it on.")
+
+
+class BadWake(BadRequest):
+    """The time to wake cannot be used."""
+
+    code = "bad_wake"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetWake:
+    """What an agent that set its next wake is told."""
+
+    applied_ms: int
+    is_bounded: bool
+    text: str
+
+
+async def act(
+    tx: Tx, folder: str, action: str, *, now_ms: int, reason: str = "", rules: Rules = RULES
+) -> Folder:
+    """Do one of `ACTIONS` to a group's loop; asked twice, it is as once.
+
+    Raises:
+        UnknownGroup: there is no such group.
+        LoopOff: it is off, and can only be switched on.
+        BadRequest: there is no such action.
+    """
+    group = await groups.known(tx, folder)
+    loop = await loops.get(tx, group.folder)
+    if action not in ACTIONS:
+        raise BadRequest(f"'{action}' is nothing to do with a loop: use {', '.join(ACTIONS)}.")
+    if action == "on":
+        await _switch_on(tx, group, loop, now_ms=now_ms, rules=rules)
+    elif loop is None or loop.status is Status.STOPPED:
+        if action != "off":
+            raise LoopOff(group.folder)
+    elif action == "wake":
+        await wake_requests.add(
+            tx, group.folder, kind=MANUAL, key=MANUAL, reason=reason, is_direct=True, now_ms=now_ms
+        )
+    else:
+        await _rest(tx, group.folder, action, now_ms=now_ms)
+    await events.append(tx, "action:loop", group=group.folder, now_ms=now_ms, event=f"loop.{action}")
+    return group.folder
+
+
+async def _switch_on(tx: Tx, group: Group, loop: loops.Loop | None, *, now_ms: int, rules: Rules) -> None:
+    if loop is not None and loop.status is not Status.STOPPED:
+        await loops.change_status(tx, group.folder, Status.ON, now_ms=now_ms)
+        return
+    first = NextWake(
+        at_ms=now_ms + FIRST_MS,
+        set_by=policy.SetBy.USER,
+        reason="the loop was switched on",
+        trace=(f"switched on: first in {spoken(FIRST_MS)}",),
+    )
+    await loops.switch_on(tx, group.folder, auto_ms=rules.base_ms, next_wake=first, now_ms=now_ms)
+
+
+async def _rest(tx: Tx, folder: Folder, action: str, *, now_ms: int) -> None:
+    """Pause, resume or stop. What is pending stays, and its next wake too."""
+    status = {"pause": Status.PAUSED, "resume": Status.ON, "off": Status.STOPPED}[action]
+    await loops.change_status(tx, folder, status, now_ms=now_ms)
+    if status is not Status.ON and await loops.drop_waiting_turn(tx, folder):
+        await loops.release(tx, folder)
+
+
+async def set_next_wake(
+    tx: Tx,
+    group: Group,
+    text: str,
+    reason: str,
+    *,
+    now_ms: int,
+    zone_of: Callable[[Group], ZoneInfo],
+    rules: Rules = RULES,
+) -> SetWake:
+    """Keep what an agent asks for in its cycle, in the place of what it asked before; it counts from the end.
+
+    Raises:
+        LoopOff: its group has none, or its turn began before it had.
+        BadWake: it is no clear time; the text says what one is.
+    """
+    cycle = await cycles.running_of(tx, group.folder)
+    loop = await loops.get(tx, group.folder)
+    if cycle is None or loop is None or loop.status is Status.STOPPED:
+        raise LoopOff(group.folder)
+    asked = read_interval(text) or read_clock(text, now_ms=now_ms, zone=zone_of(group))
+    raw = " ".join(text.split())[:40]
+    if asked is None:
+        await events.append(
+            tx, "action:loop", group=group.folder, now_ms=now_ms, event="schedule.rejected",
+            cycle=cycle.id, raw=raw, reason="it names no clear time",
+        )  # fmt: skip
+        raise BadWake(f"'{raw}' is no clear span: use 30m, 2h, 1h30m, 'now' or a time such as 09:00.")
+    await cycles.note_wish(
+        tx,
+        cycle.id,
+        raw=raw,
+        reason=" ".join(reason.split())[:MAX_REASON_CHARS],
+        asked_ms=asked.ms,
+        is_soonest=asked.is_soonest,
+    )
+    applied_ms = policy.clamp(asked, rules)
+    is_bounded = not asked.is_soonest and applied_ms != asked.ms
+    bounds = f" You asked for {spoken(asked.ms)}; it is {spoken(rules.min_ms)} to {spoken(rules.max_ms)}."
+    return SetWake(
+        applied_ms=applied_ms,
+        is_bounded=is_bounded,
+        text=f"You wake {spoken(applied_ms)} after this turn, or when something happens."
+        + (bounds if is_bounded else ""),
+    )

@@ -1,0 +1,41 @@
+"""Notices at work: joins what waits for an agent with the turns in which it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent_runner.wire.order import TurnOrder
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.domain.values import Turn, TurnKind
+from orchestrator.notices.keeper import Keeper
+from orchestrator.notices.service import Desk, to_wire
+from orchestrator.store import notice_claims, sessions, turns
+from orchestrator.store.database import Database, Tx
+
+
+class Noticing:
+    """Made once for a host."""
+
+    def __init__(self, database: Database, *, clock: Clock, bus: Bus) -> None:
+        self._clock = clock
+        self.desk = Desk(clock=clock)
+        self._keeper = Keeper(database, clock=clock, bus=bus)
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        return {"notices": self._keeper.run}
+
+    async def add(self, tx: Tx, turn: Turn, order: TurnOrder) -> TurnOrder:
+        """Give a turn what its agent is to notice in it, in the transaction that gives it to its run."""
+        turn = await turns.get(tx, turn.id) or turn
+        if not is_told(turn):
+            return order
+        session_id = await sessions.current(tx, turn.folder)
+        claimed = await notice_claims.claim(tx, turn, session_id=session_id, now_ms=self._clock.now_ms())
+        return order.model_copy(update={"notices": tuple(to_wire(kept) for kept in claimed)})
+
+
+def is_told(turn: Turn) -> bool:
+    """Whether a turn goes on with the group's conversation: what runs apart would tell nobody."""
+    return turn.kind is not TurnKind.WORKER and not turn.is_isolated and turn.command is None

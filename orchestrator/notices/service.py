@@ -1,0 +1,221 @@
+"""What an agent does with its notices: keep one, list them, acknowledge one, cancel one."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import structlog
+
+from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
+from agent_runner.wire.notices import MAX_UNDELIVERED, Notice
+from orchestrator.base.clock import Clock
+from orchestrator.domain.values import Group, Turn, TurnState
+from orchestrator.notices.wish import OF_ITS_AGENT, Refused, Wish, judge
+from orchestrator.store import notice_claims, notices, sessions
+from orchestrator.store.database import Tx
+from orchestrator.store.notices import Fresh, Kept, Maker, Scope
+
+log = structlog.get_logger(__name__)
+
+SOURCE = "agent"
+LISTED = 50
+BY_ITS_AGENT = "its agent took it back"
+WHEN = {
+    "immediate": "you are told as soon as this turn lets you",
+    "next_turn": "you are told as your next turn begins",
+    "after_n_turns": "you are told as a turn of the chat begins, this many turns on: {turns}",
+    "after_tool": "you are told after the next call of {tool}",
+    "on_condition": "you are told once {condition}",
+}
+
+Asked = NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice
+
+
+class Desk:
+    """Acts in the transaction it is given."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+
+    async def answer(self, tx: Tx, group: Group, turn: Turn | None, asked: Asked, request_id: str) -> Reply:
+        """Do what the group's agent asks in the turn that runs, if one does."""
+        try:
+            match asked:
+                case NotifySelf():
+                    text, data = await self._keep(tx, group, turn, asked)
+                case AcknowledgeNotice(notice_id=notice_id):
+                    text, data = await self._acknowledge(tx, group, notice_id)
+                case ListNotices():
+                    text, data = await _list(tx, group)
+                case CancelNotice():
+                    text, data = await self._cancel(tx, group, await _number(tx, group, asked))
+        except Refused as error:
+            return Reply(request_id=request_id, ok=False, code=error.code, text=str(error))
+        return Reply(request_id=request_id, ok=True, code="ok", text=text, data=data)
+
+    async def _keep(
+        self, tx: Tx, group: Group, turn: Turn | None, asked: NotifySelf
+    ) -> tuple[str, dict[str, Any]]:
+        wish = judge(asked)
+        now_ms = self._clock.now_ms()
+        fresh = await _fresh(tx, group, turn, wish, now_ms=now_ms)
+        older = await _replaced(tx, fresh)
+        if older is None:
+            await _check_room(tx, fresh)
+        try:
+            kept = await notices.add(tx, fresh, now_ms=now_ms)
+        except sqlite3.Error as error:
+            log.exception("notice.not_kept", group=group.folder)
+            raise Refused("persist_failed", f"The host could not keep it ({error}): try again.") from error
+        # A turn that waits for its next attempt is given what waits when that begins.
+        is_running = turn is not None and turn.state is TurnState.RUNNING
+        if turn is not None and is_running and wish.can_be_told_now and not _has(turn, older):
+            await notice_claims.take_now(tx, turn, kept.id, now_ms=now_ms)
+        return _told_back(kept), {**row(kept), "status": "ok"}
+
+    async def _acknowledge(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
+        done = await notices.acknowledge(tx, group.folder, notice_id, now_ms=self._clock.now_ms())
+        await _check_done(tx, group, notice_id, is_done=done)
+        return f"Notice {notice_id} is acknowledged: it does not come again.", {"id": notice_id}
+
+    async def _cancel(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
+        done = await notices.cancel(
+            tx, group.folder, notice_id, reason=BY_ITS_AGENT, now_ms=self._clock.now_ms()
+        )
+        await _check_done(tx, group, notice_id, is_done=done)
+        return f"Notice {notice_id} is cancelled.", {"id": notice_id}
+
+
+async def _fresh(tx: Tx, group: Group, turn: Turn | None, wish: Wish, *, now_ms: int) -> Fresh:
+    is_alone = turn is not None and turn.is_isolated
+    if is_alone and not wish.outlives_session and not wish.can_be_told_now:
+        raise Refused(
+            "bad_value",
+            "This task's conversation ends with this turn: set 'persist_cross_session' to be told after it.",
+        )
+    return Fresh(
+        folder=group.folder,
+        maker=Maker.SELF,
+        event_type=wish.event_type,
+        source=SOURCE,
+        payload={
+            "message": notice_claims.plain(wish.message),
+            "category": wish.category,
+            "priority": wish.priority,
+        },
+        severity=wish.severity,
+        priority=wish.priority,
+        category=wish.category,
+        scope=Scope.CROSS_SESSION if wish.outlives_session else Scope.SESSION,
+        session_id=None if is_alone else await sessions.current(tx, group.folder),
+        deliver_at=wish.deliver_at,
+        inject_at=wish.inject_at,
+        turns=wish.turns,
+        tool_name=wish.tool_name,
+        condition=wish.condition,
+        dedupe_key=wish.key(turn.id if turn else None),
+        made_turn=turn.id if turn else None,
+        expires_ms=None if wish.ttl_ms is None else now_ms + wish.ttl_ms,
+    )
+
+
+async def _replaced(tx: Tx, fresh: Fresh) -> Kept | None:
+    """The notice whose place it takes."""
+    if fresh.dedupe_key is None:
+        return None
+    return await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key)
+
+
+def _has(turn: Turn, older: Kept | None) -> bool:
+    """Whether the turn may tell the older words: then the new ones are told in the next."""
+    return older is not None and older.claim_turn == turn.id
+
+
+async def _check_room(tx: Tx, fresh: Fresh) -> None:
+    if await notices.undelivered(tx, fresh.folder, Maker.SELF) >= MAX_UNDELIVERED:
+        text = f"{MAX_UNDELIVERED} notices wait already, which is the most: cancel one with cancel_notice."
+        raise Refused("limit_reached", text)
+
+
+async def _number(tx: Tx, group: Group, asked: CancelNotice) -> int:
+    """Which notice is meant."""
+    if asked.notice_id is not None and asked.dedupe_key is None:
+        return asked.notice_id
+    if asked.notice_id is not None or asked.dedupe_key is None:
+        raise Refused("bad_value", "Name the notice by 'notice_id' or by 'dedupe_key', one of them.")
+    kept = await notices.pending_by_key(tx, group.folder, f"{OF_ITS_AGENT}{asked.dedupe_key}")
+    if kept is None:
+        raise Refused("unknown_notice", "No notice with this key waits: see list_notices.")
+    return kept.id
+
+
+async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) -> None:
+    if is_done:
+        return
+    kept = await notices.get(tx, group.folder, notice_id)
+    if kept is None:
+        raise Refused("unknown_notice", f"There is no notice {notice_id}: see list_notices.")
+    raise Refused("notice_over", f"Notice {notice_id} is {kept.state.value} already.")
+
+
+async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
+    found = await notices.of_group(tx, group.folder, with_over=False, limit=LISTED)
+    lines = [f"{kept.id} [{kept.priority}, {kept.state.value}] {kept.message}" for kept in found]
+    return "\n".join(lines) or "No notices wait.", {"notices": [row(kept) for kept in found]}
+
+
+def _told_back(kept: Kept) -> str:
+    when = WHEN[kept.deliver_at].format(
+        turns=kept.turns_remaining, tool=kept.tool_name or "any tool", condition=kept.condition
+    )
+    again = f", noticed {kept.count} times" if kept.count > 1 else ""
+    return f"Notice {kept.id} is kept{again}: {when}."
+
+
+def row(kept: Kept) -> dict[str, Any]:
+    """A notice as its agent is told of it. `id` is what the host knows it by, in `TurnEnd.told` too."""
+    found = {
+        "id": kept.id,
+        "persistence_id": kept.id,
+        "event_type": kept.event_type,
+        "message": kept.message,
+        "category": kept.category,
+        "priority": kept.priority,
+        "severity": kept.severity,
+        "deliver_at": kept.deliver_at,
+        "inject_at": kept.inject_at,
+        "persist_cross_session": kept.scope is Scope.CROSS_SESSION,
+        "turns_remaining": kept.turns_remaining,
+        "tool_name": kept.tool_name,
+        "condition": kept.condition,
+        "dedupe_key": own_key(kept),
+        "count": kept.count,
+        "state": kept.state.value,
+        "created_ms": kept.created_ms,
+        "expires_ms": kept.expires_ms,
+        "deliveries": kept.deliveries,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def own_key(kept: Kept) -> str | None:
+    """The key that was given to it, not one that the host made."""
+    key = kept.dedupe_key or ""
+    return key.removeprefix(OF_ITS_AGENT) if key.startswith(OF_ITS_AGENT) else None
+
+
+def to_wire(kept: Kept) -> Notice:
+    """A notice as a turn is given it."""
+    return Notice(
+        id=kept.id,
+        event_type=kept.event_type,
+        source=kept.source,
+        severity=kept.severity,
+        priority=kept.priority,
+        payload=dict(kept.payload),
+        created_ms=kept.created_ms,
+        count=kept.count,
+        tool_name=kept.tool_name,
+        condition=kept.condition,
+    )

@@ -1,0 +1,87 @@
+"""The head of a request to the proxy: CONNECT, whom it is for, whose it is."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from dataclasses import dataclass
+
+import h11
+
+from orchestrator.domain.network_targets import Target, parse_target
+
+MAX_HEAD_BYTES = 8 * 1024
+USER = "run"
+
+
+class BadHead(Exception):
+    """The head cannot be served; `status` is for the container, the text for it and the log."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Gone(Exception):
+    """The container closed its connection before its head was whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """What is asked. The token shows in no repr; `early` came behind the head."""
+
+    target: Target
+    token: str
+    early: bytes
+
+    def __repr__(self) -> str:
+        return f"Connect({self.target})"
+
+
+async def read_connect(reader: asyncio.StreamReader) -> Connect:
+    """Read one CONNECT request.
+
+    Raises:
+        BadHead: it is none, or not whole in `MAX_HEAD_BYTES`.
+        Gone: there was none.
+    """
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+    request = await _next(parser, reader)
+    if not isinstance(request, h11.Request):
+        raise Gone
+    headers = [(name.lower(), value) for name, value in request.headers]
+    if request.method != b"CONNECT":
+        raise BadHead(405, "only CONNECT is served here: use https")
+    if any(name in {b"content-length", b"transfer-encoding"} for name, _ in headers):
+        raise BadHead(400, "CONNECT has no body")
+    token = _token([value for name, value in headers if name == b"proxy-authorization"])
+    return Connect(target=_target(request.target), token=token, early=parser.trailing_data[0])
+
+
+async def _next(parser: h11.Connection, reader: asyncio.StreamReader) -> object:
+    try:
+        while (event := parser.next_event()) is h11.NEED_DATA:
+            parser.receive_data(await reader.read(MAX_HEAD_BYTES))
+    except h11.RemoteProtocolError as error:
+        raise BadHead(400, "this is no HTTP/1.1 request") from error
+    return event
+
+
+def _target(text: bytes) -> Target:
+    try:
+        return parse_target(text.decode("ascii"))
+    except ValueError as error:
+        raise BadHead(400, "the target is no host and port") from error
+
+
+def _token(values: list[bytes]) -> str:
+    """Read `Basic run:TOKEN`."""
+    scheme, _, encoded = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+    try:
+        user, _, token = base64.b64decode(encoded.strip(), validate=True).decode("ascii").partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        user = token = ""
+    if scheme.lower() != b"basic" or user != USER or not token:
+        raise BadHead(407, "the token of the run is missing")
+    return token

@@ -1,0 +1,265 @@
+"""The proxy itself: asks whose token it is and whether the place is on its list, then carries bytes.
+
+Containers are hostile here: heads are bounded in size and time, connections in number, and what they may
+reach is decided by the host's own list and lookup, never by what they say of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.log_throttle import Throttle
+from orchestrator.domain.network_targets import Target
+from orchestrator.domain.values import Folder, RunId, TurnId
+from orchestrator.proxies.egress import names
+from orchestrator.proxies.egress.head import BadHead, Connect, Gone, read_connect
+from orchestrator.proxies.egress.names import Internet, Line, Unreachable
+from orchestrator.proxies.egress.tunnel import Carried, Tunnel
+from orchestrator.proxies.token_binding import Peers
+from orchestrator.store.audit import Event
+
+log = structlog.get_logger(__name__)
+
+Counted = TypeVar("Counted", str, Folder)
+
+LINGER_SECONDS = 2.0
+_REASONS = {
+    400: "Bad Request",
+    403: "Forbidden",
+    405: "Method Not Allowed",
+    407: "Proxy Authentication Required",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of the proxy. Times are seconds."""
+
+    connections_a_peer: int = 96
+    """Of one container, whatever it has sent on them."""
+    connections_a_group: int = 64
+    """With a token of the group, from the moment it is known: those that are being made count, too."""
+    connections: int = 512
+    """Over all: more than five containers may have."""
+    head_seconds: float = 10.0
+    connect_seconds: float = 10.0
+    idle_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whose token it is, and what its group may reach now."""
+
+    run_id: RunId
+    folder: Folder
+    turn_id: TurnId | None
+    allowed: frozenset[Target]
+
+
+Identify = Callable[[str], Awaitable[Caller | None]]
+"""Tell whose token this is; None for an unknown one and for that of a run that has ended."""
+Note = Callable[[Event], None]
+"""Take a row for the audit. Must be quick and must not raise."""
+
+
+class EgressProxy:
+    """Serves CONNECT on a listening socket, which it owns."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        *,
+        identify: Identify,
+        note: Note,
+        clock: Clock,
+        internet: Internet | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._listener = listener
+        self._identify = identify
+        self._note = note
+        self._clock = clock
+        self._internet = internet or Internet()
+        self._limits = limits or Limits()
+        self._open: Counter[Folder] = Counter()
+        self._connected: Counter[str] = Counter()
+        self._throttle = Throttle()
+        self._peers = Peers()
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._listener.close()
+
+    async def serve(self) -> None:
+        """Serve until cancelled, which cuts what is open. May be called again, until `close`."""
+        async with asyncio.TaskGroup() as connections:
+
+            def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                connections.create_task(self._serve(reader, writer), name="egress")
+
+            server = await asyncio.start_server(accept, sock=self._listener.dup())
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One job: whatever goes wrong in it ends this connection alone."""
+        peer = _peer(writer)
+        if (crowd := self._crowd(peer)) is not None:
+            self._refused(None, None, peer, crowd)
+            writer.transport.abort()  # who opens many gets neither an answer nor time for it
+            return
+        with _counted(self._connected, peer):
+            try:
+                await self._answer(reader, writer, peer)
+            except (Gone, OSError, TimeoutError):
+                log.debug("egress.broke_off")
+            except Exception:
+                log.exception("egress.failed")
+            finally:
+                await _hang_up(writer)
+
+    def _crowd(self, peer: str) -> str | None:
+        """Say why there is no room for one more connection, if there is none."""
+        if self._connected[peer] >= self._limits.connections_a_peer:
+            return "this container has too many connections open"
+        if self._connected.total() >= self._limits.connections:
+            return "too many connections are open"
+        return None
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
+        caller: Caller | None = None
+        target: Target | None = None
+        try:
+            async with asyncio.timeout(self._limits.head_seconds):
+                asked = await read_connect(reader)
+            target = asked.target
+            caller = await self._identify(asked.token)
+            self._check(caller, target, peer)
+            assert caller is not None
+            with _counted(self._open, caller.folder):
+                line = await self._reach(target)
+                await self._carry(caller, asked, (reader, writer), line)
+        except (BadHead, Unreachable) as error:
+            status = error.status if isinstance(error, BadHead) else 403
+            self._refused(caller, target, peer, str(error))
+            await _refuse(writer, status, str(error))
+
+    def _check(self, caller: Caller | None, target: Target, peer: str) -> None:
+        if caller is None:
+            raise BadHead(407, "this token belongs to no run that is alive")
+        if not self._peers.owns(caller.run_id, peer):
+            raise BadHead(407, "this token belongs to another container")
+        if target not in caller.allowed:
+            raise Unreachable("it is not on the list of this group")
+        if self._open[caller.folder] >= self._limits.connections_a_group:
+            raise Unreachable("this group has too many connections open")
+
+    async def _reach(self, target: Target) -> Line:
+        try:
+            async with asyncio.timeout(self._limits.connect_seconds):
+                return await names.connect(self._internet, target)
+        except TimeoutError:
+            raise Unreachable("nothing answers there in time") from None
+
+    async def _carry(
+        self,
+        caller: Caller,
+        asked: Connect,
+        inside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        line: Line,
+    ) -> None:
+        tunnel = Tunnel(idle_seconds=self._limits.idle_seconds)
+        began = time.monotonic()
+        try:
+            inside[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await tunnel.carry(inside, (line.reader, line.writer), asked.early)
+        finally:
+            line.writer.transport.abort()
+            self._ended(caller, asked.target, line.address, tunnel.carried, time.monotonic() - began)
+
+    def _ended(self, caller: Caller, target: Target, address: str, carried: Carried, seconds: float) -> None:
+        detail = {
+            "target": str(target),
+            "address": address,
+            "bytes_out": carried.bytes_out,
+            "bytes_in": carried.bytes_in,
+            "ms": round(seconds * 1000),
+        }
+        log.info("egress.connection", group=caller.folder, run=caller.run_id, **detail)
+        self._note(self._event("egress.connection", caller, detail))
+
+    def _refused(self, caller: Caller | None, target: Target | None, peer: str, reason: str) -> None:
+        key = (caller.folder if caller else peer, reason)
+        if not self._throttle.passes(key):
+            return
+        detail = {
+            "target": str(target) if target else None,
+            "peer": peer,
+            "reason": reason,
+            "unlogged": self._throttle.take_held(key),
+        }
+        log.warning("egress.refused", group=caller.folder if caller else None, **detail)
+        self._note(self._event("egress.refused", caller, detail))
+
+    def _event(self, kind: str, caller: Caller | None, detail: dict[str, Any]) -> Event:
+        return Event(
+            at_ms=self._clock.now_ms(),
+            kind=kind,
+            folder=caller.folder if caller else None,
+            run_id=caller.run_id if caller else None,
+            turn_id=caller.turn_id if caller else None,
+            detail=detail,
+        )
+
+
+@contextmanager
+def _counted(counter: Counter[Counted], key: Counted) -> Iterator[None]:
+    """Count one more under `key` until it is left."""
+    counter[key] += 1
+    try:
+        yield
+    finally:
+        counter[key] -= 1
+        if not counter[key]:
+            del counter[key]
+
+
+def _peer(writer: asyncio.StreamWriter) -> str:
+    address = writer.get_extra_info("peername")
+    return str(address[0]) if address else "?"
+
+
+async def _hang_up(writer: asyncio.StreamWriter) -> None:
+    """Let what was written arrive, for a moment."""
+    writer.close()
+    try:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                await writer.wait_closed()
+    finally:
+        writer.transport.abort()
+
+
+async def _refuse(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+    body = f"Andy refuses this connection: {text}.\n".encode()
+    proof = b'proxy-authenticate: Basic realm="andy"\r\n' if status == 407 else b""
+    head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n"
+    writer.write(head.encode() + proof + b"content-type: text/plain\r\n\r\n" + body)
+    await writer.drain()

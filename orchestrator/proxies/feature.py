@@ -1,0 +1,241 @@
+"""What containers reach of the host: the model through the proxy that holds the key, and the way out."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from agent_runner.wire.order import AgentName, Egress
+from orchestrator.base.clock import Clock
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.settings import ModelPrice
+from orchestrator.domain.values import Folder, Group, TurnKind
+from orchestrator.groups import settings
+from orchestrator.groups.settings import Allowlist, GroupConfig
+from orchestrator.proxies.egress.proxy import Caller, EgressProxy
+from orchestrator.proxies.model import health
+from orchestrator.proxies.model.admission import Gate, OnRunaway
+from orchestrator.proxies.model.credential_status import CredentialStatus
+from orchestrator.proxies.model.exchange import Answered, RunIdentity
+from orchestrator.proxies.model.health import ModelHealth
+from orchestrator.proxies.model.host_calls import OwnQuestions
+from orchestrator.proxies.model.prices import Prices, per_million
+from orchestrator.proxies.model.proxy import CredentialProxy
+from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.proxies.model.server import ProxyServer, bind
+from orchestrator.proxies.model.tokens import token_hash
+from orchestrator.store import budgets, groups, runs
+from orchestrator.store.budgets import Budget
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.model_refusals import Refusal
+
+log = structlog.get_logger(__name__)
+
+REQUESTS_A_TURN = 200
+"""Of the model; more is a loop that runs away."""
+PORT_FILES = ("proxy-port", "egress-port")
+"""Under `data/`: where the doors listened last."""
+
+
+class Doors:
+    """Enter it to listen; its `loops` serve. Each run shows its own token at either door."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        reader: Database,
+        clock: Clock,
+        zone: ZoneInfo,
+        credentials: CredentialSource,
+        address: str,
+        listen_address: str | None = None,
+        data: Path,
+        on_told: Callable[[], None],
+        on_runaway: OnRunaway,
+        on_outage: Callable[[], None],
+        model_of: Callable[[Group, TurnKind], str | None],
+        prices: Mapping[str, ModelPrice] | None = None,
+    ) -> None:
+        """`address` is the host's, as containers see it; `data` keeps the ports for the next start.
+
+        `listen_address` is where the doors are, if containers know it by another name.
+
+        `reader` is a connection of its own to `database`: who knocks does not wait for others' commits.
+
+        `on_outage` is called when a turn has met an outage of the model service; `model_of` tells the model
+        that is set for turns of a kind.
+        """
+        self._model_of = model_of
+        self._on_told = on_told
+        self._on_outage = on_outage
+        self._reader = reader
+        self._clock = clock
+        self._credentials = credentials
+        self._address = address
+        self._listen_address = listen_address or address
+        self._data = data
+        self.gate = Gate(
+            database,
+            clock=clock,
+            zone=zone,
+            requests_a_turn=REQUESTS_A_TURN,
+            on_told=on_told,
+            on_runaway=on_runaway,
+            prices=Prices(
+                {name: per_million(**price.model_dump()) for name, price in (prices or {}).items()}
+            ),
+        )
+        self._own = OwnQuestions(self._budgets)
+        self.proxy = CredentialProxy(
+            credentials,
+            self._identify,
+            on_exchange=self.gate.ledger.exchanged,
+            on_denial=self.gate.ledger.denied,
+            admit=self.gate.admit,
+            judge=self._judge,
+        )
+        self.health = ModelHealth(
+            database,
+            source=credentials,
+            clock=clock,
+            model_of=self._model_of_folder,
+            probe=self.proxy.probe,
+            on_recovery=self._tell_recovery,
+            on_change=self._model_has_changed,
+        )
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Listen until `stack` unwinds; then what is noted is stored. Raises `AndyError`."""
+        stack.push_async_callback(self.gate.ledger.flush)
+        await self.health.load()
+        await stack.enter_async_context(self.proxy)
+        self._server = ProxyServer(self.proxy.app, self._listen(PORT_FILES[0]))
+        stack.callback(self._server.close)
+        self._egress = EgressProxy(
+            self._listen(PORT_FILES[1]),
+            identify=self._caller,
+            note=self.gate.ledger.note,
+            clock=self._clock,
+        )
+        stack.callback(self._egress.close)
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """Where it listens for containers."""
+        return frozenset({self._server.port, self._egress.port})
+
+    def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {
+            "proxy": self._server.serve,
+            "ledger": self.gate.ledger.run,
+            "egress": self._egress.serve,
+            "model-health": self.health.run,
+        }
+
+    def credential(self) -> CredentialStatus:
+        """What is known of the credential, and whether the model service takes it. May block for its file."""
+        try:
+            found = self._credentials.current()
+            refusals = self.health.refusals
+        except SettingError as error:
+            return CredentialStatus(problem=str(error))
+        setting = found.setting if found is not None else None
+        return CredentialStatus(setting=setting, refusals=refusals, accepted_ms=self.health.accepted_ms)
+
+    def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
+        """What a container is told of the doors. Its "key" is its run's token: worth nothing elsewhere."""
+        told: dict[str, str] = {}
+        if agent == "claude":
+            told["ANTHROPIC_BASE_URL"] = f"http://{self._address}:{self._server.port}"
+            told["ANTHROPIC_API_KEY"] = token
+        if isinstance(settings.of(group).egress, Allowlist):
+            proxy = f"http://run:{token}@{self._address}:{self._egress.port}"
+            around = f"{self._address},localhost,127.0.0.1"
+            told |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
+        return told
+
+    async def ask_model(self, group: Group, *, model: str, system: str, text: str, max_tokens: int) -> str:
+        """Ask a model once for the host itself, on the account of a group. Raises `NotAnswered`."""
+        return await self._own.ask(
+            self.proxy.app,
+            group.folder,
+            is_main=group.is_main,
+            model=model,
+            system=system,
+            text=text,
+            max_tokens=max_tokens,
+        )
+
+    async def _model_of_folder(self, folder: Folder, kind: TurnKind | None) -> str | None:
+        async with self._reader.reading() as tx:
+            group = await groups.by_folder(tx, folder)
+        return None if group is None else self._model_of(group, kind or TurnKind.CHAT)
+
+    async def _judge(self, identity: RunIdentity, answered: Answered) -> bool:
+        return await self.health.judge(identity, answered)
+
+    async def _tell_recovery(self, tx: Tx, refusal: Refusal) -> None:
+        await health.tell_recovery(tx, refusal, now_ms=self._clock.now_ms())
+
+    def _model_has_changed(self) -> None:
+        self._on_outage()
+        self._on_told()
+
+    async def _budgets(self) -> tuple[Budget, ...]:
+        async with self._reader.reading() as tx:
+            return tuple(await budgets.every(tx))
+
+    def _listen(self, name: str) -> socket.socket:
+        """Listen where containers of an earlier start expect it, if that is free."""
+        kept = self._data / name
+        preferred = int(kept.read_text()) if kept.is_file() else 0
+        listener = bind(self._listen_address, preferred)
+        kept.write_text(str(listener.getsockname()[1]))
+        return listener
+
+    async def _identify(self, hashed: str) -> RunIdentity | None:
+        if (own := self._own.identify(hashed)) is not None:
+            return own
+        async with self._reader.reading() as tx:
+            bearer = await runs.bearer_of(tx, hashed)
+        if bearer is None:
+            return None
+        return RunIdentity(
+            run_id=bearer.run_id,
+            folder=bearer.folder,
+            turn_id=bearer.turn_id,
+            kind=bearer.kind,
+            task_id=bearer.task_id,
+            is_main=bearer.is_main,
+            budgets=bearer.budgets,
+        )
+
+    async def _caller(self, token: str) -> Caller | None:
+        """Whose token it is, and what the group's list allows at this moment."""
+        identity = await self._identify(token_hash(token))
+        if identity is None:
+            return None
+        async with self._reader.reading() as tx:
+            group = await groups.by_folder(tx, identity.folder)
+        config = settings.of(group) if group else GroupConfig()
+        return Caller(
+            run_id=identity.run_id,
+            folder=identity.folder,
+            turn_id=identity.turn_id,
+            allowed=config.targets,
+        )
+
+
+def egress_of(config: GroupConfig) -> Egress:
+    """How the order says it."""
+    return "allowlist" if isinstance(config.egress, Allowlist) else config.egress
+
+
+def reachable(config: GroupConfig) -> tuple[str, ...]:
+    return tuple(str(target) for target in sorted(config.targets))

@@ -1,0 +1,161 @@
+"""Decides before each request that costs tokens whether it may pass, and tells chats of their budgets."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.domain.values import ChatJid, Folder, Group, RunId, TurnId
+from orchestrator.proxies.model import budgets as rules
+from orchestrator.proxies.model import refusals
+from orchestrator.proxies.model.budget_cache import Tally
+from orchestrator.proxies.model.exchange import RunIdentity
+from orchestrator.proxies.model.prices import Prices
+from orchestrator.proxies.model.refusals import Refused
+from orchestrator.proxies.model.usage_writer import Ledger
+from orchestrator.store import budgets, groups, host_events, host_stops, outbox, usage
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+MAX_REMEMBERED = 1_000
+
+OnRunaway = Callable[[RunId, str], Awaitable[None]]
+"""End a run that asks without end; the text finishes a sentence."""
+
+
+class Gate:
+    """Lets requests pass while their budgets last and their turn does not run away."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        zone: ZoneInfo,
+        requests_a_turn: int,
+        on_told: Callable[[], None],
+        on_runaway: OnRunaway,
+        prices: Prices | None = None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._zone = zone
+        self._requests_a_turn = requests_a_turn
+        self._on_told = on_told
+        self._on_runaway = on_runaway
+        self._asked: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
+        self.ledger = Ledger(database, clock=clock, on_entry=self._count, settle=self._settle, prices=prices)
+        self._tally = Tally(zone=zone, waiting=lambda: self.ledger.waiting)
+
+    async def admit(self, identity: RunIdentity) -> None:
+        """Let a request pass. What refuses it is recorded before the container hears of it.
+
+        Raises:
+            Refused: a budget is spent, the turn has asked too often, or nothing can be recorded.
+        """
+        if self.ledger.is_behind:
+            raise Refused(refusals.UNRECORDED)
+        await self._check_count(identity)
+        spent = await self._spent(identity)
+        if spent is not None:
+            await self._refuse(identity, spent)
+
+    async def _check_count(self, identity: RunIdentity) -> None:
+        key = (identity.run_id, identity.turn_id)
+        asked = self._asked[key] = self._asked.pop(key, 0) + 1
+        if len(self._asked) > MAX_REMEMBERED:
+            self._asked.popitem(last=False)
+        if asked <= self._requests_a_turn:
+            return
+        reason = f"it asked the model more than {self._requests_a_turn} times in one turn."
+        if asked == self._requests_a_turn + 1:
+            log.error("turn.ran_away", group=identity.folder, run=identity.run_id, turn=identity.turn_id)
+            await self._stop(identity, "runaway", reason)
+            await self._on_runaway(identity.run_id, reason)
+        raise Refused(refusals.ran_away(self._requests_a_turn))
+
+    async def _spent(self, identity: RunIdentity) -> rules.Standing | None:
+        asker = _asker(identity)
+        stopping = [budget for budget in identity.budgets if rules.stops(budget, asker)]
+        standings = await self._standings(stopping)
+        return next((standing for standing in standings if standing.is_spent), None)
+
+    async def _standings(self, found: Sequence[budgets.Budget]) -> list[rules.Standing]:
+        now_ms = self._clock.now_ms()
+        if not self._tally.knows(found, now_ms):
+            async with self._database.reading() as tx:
+                await self._tally.learn(tx, found, now_ms)
+        return self._tally.standings(found, now_ms)
+
+    async def _refuse(self, identity: RunIdentity, spent: rules.Standing) -> None:
+        reason = rules.spent_in_words(spent, self._zone)
+        async with self._database.transaction() as tx:
+            if identity.turn_id is not None:
+                await host_stops.record(
+                    tx, identity.turn_id, code="budget", reason=reason, now_ms=self._clock.now_ms()
+                )
+            await self._tell(tx, spent, identity.folder)
+        self._on_told()
+        raise Refused(refusals.budget_spent(reason))
+
+    async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
+        if identity.turn_id is not None:
+            async with self._database.transaction() as tx:
+                await host_stops.record(
+                    tx, identity.turn_id, code=code, reason=reason, now_ms=self._clock.now_ms()
+                )
+
+    def _count(self, entry: usage.Entry) -> None:
+        self._tally.count(entry)
+
+    async def _settle(self, entries: Sequence[usage.Entry]) -> None:
+        """Tell of the budgets that new entries have brought near their end, or to it."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as tx:
+            found = await budgets.every(tx)
+            for folder in dict.fromkeys(entry.folder for entry in entries):
+                theirs = [budget for budget in found if budget.folder in (None, folder)]
+                await self._tally.learn(tx, theirs, now_ms)
+                for standing in self._tally.standings(theirs, now_ms):
+                    await self._tell(tx, standing, folder)
+        self._on_told()
+
+    async def _tell(self, tx: Tx, standing: rules.Standing, folder: Folder) -> None:
+        """Tell the owner, and the group if it is its own affair; each once a period, and once a limit."""
+        text = rules.notice_of(standing, self._zone)
+        if text is None:
+            return
+        is_groups_own = standing.is_spent or standing.budget.folder is not None
+        for group in await groups.every(tx):
+            if group.is_main or (is_groups_own and group.folder == folder):
+                await self._tell_group(tx, standing, group, text)
+
+    async def _tell_group(self, tx: Tx, standing: rules.Standing, group: Group, text: str) -> None:
+        mark = 100 if standing.is_spent else rules.WARN_PERCENT
+        key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{mark}"
+        now_ms = self._clock.now_ms()
+        is_news = await outbox.add(
+            tx,
+            chat_jid=ChatJid(group.jid),
+            folder=group.folder,
+            text=text,
+            dedupe_key=f"{key}:{group.folder}",
+            now_ms=now_ms,
+        )
+        if is_news:
+            await host_events.budget_warning(
+                tx, group.folder, text, percent=standing.percent, key=str(standing.budget.id), now_ms=now_ms
+            )
+
+
+def _asker(identity: RunIdentity) -> rules.Asker:
+    return rules.Asker(
+        folder=identity.folder,
+        is_main=identity.is_main,
+        is_background=usage.is_background(identity.kind),
+    )

@@ -1,0 +1,155 @@
+"""What a budget counts, whom it stops and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_minute
+from orchestrator.domain.values import Folder
+from orchestrator.store import usage
+from orchestrator.store.budgets import Budget, Period, Unit
+from orchestrator.store.database import Tx
+
+WARN_PERCENT = 80
+NANO = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The period that a moment lies in, as epoch ms."""
+
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """On whose account a request goes."""
+
+    folder: Folder
+    is_main: bool
+    is_background: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A budget, what is used of it in this period, and when the next begins."""
+
+    budget: Budget
+    span: Span
+    used: int
+    unpriced: int
+    """Answers whose cost is not known, and so not in `used` of a budget in money."""
+
+    @property
+    def is_spent(self) -> bool:
+        return self.used >= self.budget.amount
+
+    @property
+    def is_near(self) -> bool:
+        return self.used * 100 >= self.budget.amount * WARN_PERCENT
+
+    @property
+    def percent(self) -> int:
+        return 100 if self.budget.amount == 0 else self.used * 100 // self.budget.amount
+
+
+def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> Span:
+    """Return the day or month of `zone` that `now_ms` lies in; days may have 23 or 25 hours."""
+    today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    match period:
+        case Period.DAY:
+            start, end = today, (today + timedelta(days=1))
+        case Period.MONTH:
+            start = today.replace(day=1)
+            end = (start + timedelta(days=32)).replace(day=1)
+    return Span(start_ms=round(start.timestamp() * 1000), end_ms=round(end.timestamp() * 1000))
+
+
+def concerns(budget: Budget, asker: Asker) -> bool:
+    """Whether `budget` counts what the asker uses."""
+    is_its_group = budget.folder in (None, asker.folder)
+    return is_its_group and (asker.is_background or not budget.is_background)
+
+
+def stops(budget: Budget, asker: Asker) -> bool:
+    """Whether `budget`, once spent, refuses the asker: the owner's chat heeds its own budget only."""
+    is_owners_chat = asker.is_main and not asker.is_background
+    return concerns(budget, asker) and not (is_owners_chat and budget.folder is None)
+
+
+def standing_of(budget: Budget, span: Span, sums: usage.Sums) -> Standing:
+    """Judge what a budget counts."""
+    is_tokens = budget.unit is Unit.TOKENS
+    return Standing(
+        budget=budget,
+        span=span,
+        used=sums.tokens if is_tokens else sums.cost_nano_usd,
+        unpriced=0 if is_tokens else sums.unpriced,
+    )
+
+
+async def standings(tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo) -> list[Standing]:
+    """Look up what is used of each budget."""
+    found = []
+    for budget in budgets:
+        span = span_of(budget.period, now_ms, zone)
+        found.append(standing_of(budget, span, await spent_of(tx, budget, span)))
+    return found
+
+
+async def spent_of(tx: Tx, budget: Budget, span: Span) -> usage.Sums:
+    """Add up what is stored of what a budget counts."""
+    return await usage.spent(
+        tx, folder=budget.folder, since_ms=span.start_ms, only_background=budget.is_background
+    )
+
+
+def counts(budget: Budget, span: Span, entry: usage.Entry) -> bool:
+    """Whether `budget` counts this one answer in this period."""
+    return (
+        budget.folder in (None, entry.folder)
+        and (entry.is_background or not budget.is_background)
+        and span.start_ms <= entry.at_ms < span.end_ms
+    )
+
+
+# In words
+
+
+def amount_in_words(unit: Unit, amount: int) -> str:
+    """`12,000 tokens`, `$1.50`."""
+    if unit is Unit.TOKENS:
+        return f"{amount:,} tokens"
+    usd = amount / NANO
+    return f"${usd:,.2f}" if usd >= 1 or amount % 10_000_000 == 0 else f"${usd:,.4f}"
+
+
+def name_of(budget: Budget) -> str:
+    """`the budget of family for a day`."""
+    whose = f"of {budget.folder}" if budget.folder else "of all groups"
+    what = " for background work" if budget.is_background else ""
+    return f"the budget {whose}{what} for {'today' if budget.period is Period.DAY else 'this month'}"
+
+
+def spent_in_words(standing: Standing, zone: ZoneInfo) -> str:
+    """Finish the sentence "I could not answer: …"."""
+    limit = amount_in_words(standing.budget.unit, standing.budget.amount)
+    anew = local_minute(standing.span.end_ms, zone)
+    return f"{name_of(standing.budget)} is spent ({limit}). The next begins on {anew}."
+
+
+def notice_of(standing: Standing, zone: ZoneInfo) -> str | None:
+    """What a chat is told of a standing; None below the warning."""
+    name = name_of(standing.budget)
+    limit = amount_in_words(standing.budget.unit, standing.budget.amount)
+    if standing.is_spent:
+        bound = "Background work rests" if standing.budget.is_background else "I ask the model no more"
+        anew = local_minute(standing.span.end_ms, zone)
+        return f"⚠️ {name[0].upper()}{name[1:]} is spent ({limit}). {bound} until {anew}."
+    if standing.is_near:
+        return f"⚠️ {standing.percent} % of {name} is used ({limit})."
+    return None

@@ -1,0 +1,120 @@
+"""The container's side of one exchange: its request's body in, its answer out, its leaving noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+
+from starlette.types import Message, Receive, Scope, Send
+
+from orchestrator.proxies.model.headers import Header
+from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.refusals import TOO_SLOW, Refusal, Refused, too_large
+
+
+class ClientGone(Exception):
+    """The container closed its connection."""
+
+
+class ClientSide:
+    """One request of a container. `body` is iterated once; then `until_gone` tells when it hangs up."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        self.headers: list[Header] = list(scope["headers"])
+        self.method: str = scope["method"]
+        self.query: bytes = scope["query_string"]
+        self.peer: str = (scope["client"] or ("?",))[0]
+        self.status: int | None = None
+        """Of the answer, once it has begun."""
+        self.is_answered = False
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._receive = receive
+        self._send = send
+        self._limits = limits
+        self._seconds_left = limits.body_seconds
+        self._body_ended = asyncio.Event()
+
+    async def body(self, limit: int) -> AsyncIterator[bytes]:
+        """Yield the body as it comes.
+
+        Raises:
+            Refused: it is above `limit` bytes (413), or too long under way (408).
+            ClientGone: it will not come.
+        """
+        while not self._body_ended.is_set():
+            chunk = await self._next_chunk()
+            self.bytes_in += len(chunk)
+            if self.bytes_in > limit:
+                raise Refused(too_large(limit))
+            if chunk:
+                yield chunk
+
+    async def expect_no_body(self) -> None:
+        """Read the body to its end. Raises `Refused` when there is one."""
+        async for _ in self.body(0):
+            pass
+
+    async def _next_chunk(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._seconds_left):
+                message = await self._receive()
+        except TimeoutError:
+            raise Refused(TOO_SLOW) from None
+        self._seconds_left -= loop.time() - began
+        return self._chunk_of(message)
+
+    def _chunk_of(self, message: Message) -> bytes:
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        if not message.get("more_body", False):
+            self._body_ended.set()
+        chunk: bytes = message.get("body", b"")
+        return chunk
+
+    async def until_gone(self) -> None:
+        """Wait until the client hangs up before its answer is whole, then raise `ClientGone`."""
+        await self._body_ended.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self.is_answered:
+            raise ClientGone
+
+    async def begin(self, status: int, headers: Iterable[Header]) -> None:
+        """Send the head of the answer. A client that still sends is told that it will not be read on."""
+        closing = [] if self._body_ended.is_set() else [(b"connection", b"close")]
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *closing]})
+
+    async def write(self, chunk: bytes) -> None:
+        self.bytes_out += len(chunk)
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self) -> None:
+        """Complete the answer. An answer that is not ended leaves the client with a broken connection."""
+        if not self._body_ended.is_set():
+            await self._let_it_stop()
+        self.is_answered = True
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def reply(self, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
+        """Send a whole JSON answer."""
+        length = str(len(body)).encode()
+        await self.begin(
+            status, [(b"content-type", b"application/json"), (b"content-length", length), *headers]
+        )
+        await self.write(body)
+        await self.end()
+
+    async def refuse(self, refusal: Refusal) -> None:
+        await self.reply(refusal.status, refusal.body(), refusal.headers)
+
+    async def _let_it_stop(self) -> None:
+        """Closing a connection with unread data resets it, and the client would lose the answer."""
+        with suppress(TimeoutError, ClientGone):
+            async with asyncio.timeout(self._limits.linger_seconds):
+                while not self._body_ended.is_set():
+                    self._chunk_of(await self._receive())

@@ -1,0 +1,165 @@
+"""One request of a container that went upstream: whose it is, how it ended, and the line that says so."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import structlog
+
+from orchestrator.base.log_throttle import Throttle
+from orchestrator.domain.failures import ModelError
+from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
+from orchestrator.proxies.model.refusals import Refusal, Refused
+from orchestrator.proxies.model.secrets import Credential
+from orchestrator.proxies.model.usage_parser import Seen
+from orchestrator.store.budgets import Budget
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIdentity:
+    """Whose token it is. `turn_id` is the turn the run is in, if any; `kind` and `task_id` are its.
+
+    `budgets` are all that are set at this moment.
+    """
+
+    run_id: RunId
+    folder: Folder
+    turn_id: TurnId | None = None
+    kind: TurnKind | None = None
+    task_id: str | None = None
+    is_main: bool = False
+    budgets: tuple[Budget, ...] = ()
+
+
+class Ending(StrEnum):
+    """How an exchange ended."""
+
+    WHOLE = "whole"
+    REFUSED = "refused"
+    """No answer came from the upstream; the proxy told the container why."""
+    CUT = "cut"
+    """The answer broke off in the middle."""
+    GONE = "gone"
+    """The container hung up."""
+    STOPPED = "stopped"
+    """The host shut down or failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request that went upstream. `status` is what the container saw, None when it saw nothing."""
+
+    path: str
+    status: int | None
+    ending: Ending
+    duration_ms: int
+    bytes_in: int
+    bytes_out: int
+    usage: Seen | None = None
+    """What the answer said that it used, as far as it came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """A request that did not go upstream. `unlogged` like it were passed over in silence before."""
+
+    path: str
+    peer: str
+    refusal: Refusal
+    unlogged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """How the model service answered a request that costs tokens. `status` is None when nothing came."""
+
+    error: ModelError | None
+    status: int | None
+    duration_ms: int = 0
+    """From the request to the first byte, or until it was given up."""
+    retry_after_ms: int = 0
+    """For how long the service wants to be left alone."""
+
+
+Identify = Callable[[str], Awaitable[RunIdentity | None]]
+"""Tell whose token hashes to this; None for an unknown token and for a run that has ended."""
+OnExchange = Callable[[RunIdentity, Exchange], None]
+"""Called once an exchange, after it. Must be quick and must not raise."""
+OnDenial = Callable[[RunIdentity | None, Denial], None]
+"""Called for the first denial of a kind and then now and then. Must be quick and must not raise."""
+Admit = Callable[[RunIdentity], Awaitable[None]]
+"""Let a request that costs tokens pass, or raise `Refused`."""
+Judge = Callable[[RunIdentity, Answered], Awaitable[bool]]
+"""Take notice of an answer before the container has it; tells whether the same request may be tried again."""
+
+
+class ExchangeLog:
+    """Says what the proxy did: never a header, never a body."""
+
+    def __init__(self) -> None:
+        self._throttle = Throttle()
+        self._refused: Credential | None = None
+
+    def passed(self, identity: RunIdentity, exchange: Exchange) -> None:
+        _log.info(
+            "model request",
+            run=identity.run_id,
+            folder=identity.folder,
+            path=exchange.path,
+            status=exchange.status,
+            ending=str(exchange.ending),
+            duration_ms=exchange.duration_ms,
+            bytes_in=exchange.bytes_in,
+            bytes_out=exchange.bytes_out,
+        )
+
+    def answered(self, status: int, credential: Credential) -> None:
+        """Say once that the service refuses a credential, until it takes one or another is set."""
+        if status != 401:
+            self._refused = None
+        elif self._refused != credential:
+            self._refused = credential
+            _log.error("the credential was refused: check .env", setting=credential.setting)
+
+    def refused(
+        self, refusal: Refusal, *, path: str, peer: str, identity: RunIdentity | None
+    ) -> Denial | None:
+        """Log a refusal and return it; None for one of a burst, which is only counted."""
+        key = (identity.folder if identity else peer, refusal.status)
+        if not self._throttle.passes(key):
+            return None
+        denial = Denial(path=path, peer=peer, refusal=refusal, unlogged=self._throttle.take_held(key))
+        _log.warning(
+            "model request refused",
+            run=identity.run_id if identity else None,
+            folder=identity.folder if identity else None,
+            peer=peer,
+            path=path,
+            status=refusal.status,
+            kind=refusal.kind,
+            unlogged=denial.unlogged,
+        )
+        return denial
+
+    def unanswered(self, refused: Refused) -> None:
+        """Say why the service brought no answer; nothing when that was the container's own doing."""
+        if refused.cause and self._throttle.passes(refused.cause):
+            _log.warning(
+                "the model service did not answer",
+                cause=refused.cause,
+                status=refused.refusal.status,
+                unlogged=self._throttle.take_held(refused.cause),
+            )
+
+    def quoted(self, status: int) -> None:
+        _log.error("the upstream quoted the credential: answer cut", status=status)
+
+    def failed(self, error: Exception, path: str) -> None:
+        """Log where, not with what: a text or a local may hold a header."""
+        trace = "".join(traceback.format_tb(error.__traceback__))
+        _log.error("credential proxy failed", path=path, error=type(error).__name__, trace=trace)

@@ -1,0 +1,113 @@
+"""Pass one request on and its answer back, as they come, for as long as the container listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.proxies.model import headers as rules
+from orchestrator.proxies.model import refusals
+from orchestrator.proxies.model.answer import Answer, Order
+from orchestrator.proxies.model.client import ClientSide
+from orchestrator.proxies.model.leak_check import SecretGuard
+from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, Refused
+from orchestrator.proxies.model.secrets import Credential
+from orchestrator.proxies.model.usage_parser import UsageTap
+
+MAX_ERROR_BYTES = 64 * 1024
+"""Of an answer that is an error, so much is looked at before it is passed on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """What the host adds to a request."""
+
+    credential: Credential
+    base_url: str
+
+
+async def order_of(path: str, client: ClientSide, supply: Supply, limits: Limits) -> Order:
+    """Make the upstream's request of the container's. Raises `Refused` when a GET brings a body."""
+    is_post = client.method == "POST"
+    if not is_post:
+        await client.expect_no_body()
+    query = f"?{client.query.decode('ascii')}" if client.query else ""
+    return Order(
+        method=client.method,
+        url=f"{supply.base_url}{path}{query}",
+        headers=rules.request_headers(client.headers, supply.credential),
+        body=client.body(limits.body_bytes) if is_post else None,
+    )
+
+
+async def opening(answer: Answer, limits: Limits) -> bytes:
+    """Wait for the body of `answer` to begin, and take that off it; of an error, which is short, all.
+
+    Raises:
+        Refused: it does not begin, or breaks off before it has.
+    """
+    taken = bytearray()
+    try:
+        async with asyncio.timeout(limits.first_byte_seconds):
+            async for chunk in answer.chunks:
+                taken += chunk
+                if answer.status < 400 or len(taken) >= MAX_ERROR_BYTES:
+                    break
+    except TimeoutError:
+        raise Refused(refusals.SILENT, cause="silent: no byte of its answer") from None
+    except AnswerCut as error:
+        raise Refused(refusals.BROKEN, cause=f"broke off: {error}") from None
+    return bytes(taken)
+
+
+async def pass_back(
+    answer: Answer,
+    client: ClientSide,
+    credential: Credential,
+    *,
+    begun: bytes,
+    may_try_again: bool,
+    tap: UsageTap,
+    on_quote: Callable[[int], None],
+) -> None:
+    """Send `answer`, whose body has `begun` with that, to the client.
+
+    Raises `AnswerCut` when it breaks off, or would quote the credential.
+    """
+    tap.begin(answer.status, answer.headers)
+    guard = SecretGuard(credential.secret)
+    passed = rules.response_headers(answer.headers, credential)
+    if not may_try_again:
+        passed = [*(one for one in passed if one[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]
+    await client.begin(answer.status, passed)
+    async with aclosing(_all_of(begun, answer.chunks)) as chunks:
+        async for chunk in chunks:
+            tap.feed(chunk)  # before it is written: who hangs up now has had it all the same
+            if guard.quotes_secret(chunk):
+                on_quote(answer.status)
+                raise AnswerCut
+            await client.write(chunk)
+    await client.end()
+
+
+async def _all_of(begun: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async with aclosing(rest):
+        if begun:
+            yield begun
+        async for chunk in rest:
+            yield chunk
+
+
+async def while_connected(client: ClientSide, work: Coroutine[Any, Any, None], *, name: str) -> None:
+    """Do `work`, and cancel it the moment the client hangs up. Raises what either raises, bare."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(client.until_gone(), name=name)
+            await work
+            watch.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None

@@ -1,0 +1,153 @@
+"""Which headers pass the proxy. Pure: lists of (name, value) in bytes, as ASGI has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from orchestrator.proxies.model.secrets import Credential, CredentialKind
+
+Header = tuple[bytes, bytes]
+
+OAUTH_BETA = b"oauth-2025-04-20"
+
+_REQUEST_NAMES = frozenset(
+    {
+        b"accept",
+        b"anthropic-dangerous-direct-browser-access",
+        b"anthropic-version",
+        b"content-length",
+        b"content-type",
+        b"user-agent",
+        b"x-app",
+        b"x-claude-code-session-id",
+        b"x-client-request-id",
+    }
+)
+_REQUEST_PREFIXES = (b"x-stainless-",)
+_RESPONSE_NAMES = frozenset(
+    {
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"request-id",
+        b"retry-after",
+        b"retry-after-ms",
+        b"x-should-retry",
+    }
+)
+_RESPONSE_PREFIXES = (b"anthropic-ratelimit-",)
+_TOKEN_NAMES = (b"x-api-key", b"authorization")
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_LINE_BREAK = re.compile(rb"[\r\n\0]")
+
+
+def framing_fault(headers: Iterable[Header]) -> str | None:
+    """Say why two readers could see different requests in these headers, or None when they cannot."""
+    lowered = [(name.lower(), value) for name, value in headers]
+    lengths = _values(lowered, b"content-length")
+    codings = _values(lowered, b"transfer-encoding")
+    if lengths and codings:
+        return "content-length and transfer-encoding exclude each other"
+    if len(lengths) > 1 or not all(length.isdigit() for length in lengths):
+        return "content-length must be one number"
+    if len(codings) > 1 or not all(coding.lower() == b"chunked" for coding in codings):
+        return "transfer-encoding must be chunked"
+    if any(not _NAME.fullmatch(name) or _LINE_BREAK.search(value) for name, value in lowered):
+        return "a header holds what no header may hold"
+    if any(len(_values(lowered, name)) > 1 for name in _TOKEN_NAMES):
+        return "the token must be given once"
+    return None
+
+
+def content_length(headers: Iterable[Header]) -> int | None:
+    """Return the announced length in bytes. Call after `framing_fault`."""
+    lengths = _values(headers, b"content-length")
+    return int(lengths[0]) if lengths else None
+
+
+def retry_after_ms(headers: Iterable[Header]) -> int:
+    """Return for how long a service wants to be left alone; 0 where it names no number of seconds."""
+    found = _values(headers, b"retry-after")
+    return int(found[0]) * 1000 if found and found[0].isdigit() and len(found[0]) <= 6 else 0
+
+
+def run_token(headers: Iterable[Header]) -> str | None:
+    """Return the token a container shows: `x-api-key`, else `Authorization: Bearer`."""
+    found = {name.lower(): value for name, value in headers if name.lower() in _TOKEN_NAMES}
+    key = found.get(b"x-api-key", b"").strip()
+    if key:
+        return key.decode("latin-1")
+    scheme, _, token = found.get(b"authorization", b"").strip().partition(b" ")
+    return token.strip().decode("latin-1") or None if scheme.lower() == b"bearer" else None
+
+
+def request_headers(headers: Sequence[Header], credential: Credential) -> list[Header]:
+    """Return what goes upstream: the allowed headers and the real credential in exactly one of its forms.
+
+    The answer is asked for uncompressed, so that it can be passed on as it comes and looked through.
+    """
+    dropped = _hop_by_hop(headers)
+    passed = [
+        (name.lower(), value)
+        for name, value in headers
+        if name.lower() not in dropped and _is_allowed(name.lower(), _REQUEST_NAMES, _REQUEST_PREFIXES)
+    ]
+    betas = () if b"anthropic-beta" in dropped else _betas(headers)
+    return [
+        *passed,
+        (b"accept-encoding", b"identity"),
+        *_beta_header(betas, credential.kind),
+        _proof(credential),
+    ]
+
+
+def response_headers(headers: Sequence[Header], credential: Credential) -> list[Header]:
+    """Return what goes back: the allowed headers, none of which may quote the credential."""
+    dropped = _hop_by_hop(headers)
+    secret = credential.secret.encode()
+    return [
+        (name.lower(), value)
+        for name, value in headers
+        if name.lower() not in dropped
+        and _is_allowed(name.lower(), _RESPONSE_NAMES, _RESPONSE_PREFIXES)
+        and secret not in value
+    ]
+
+
+def _values(headers: Iterable[Header], name: bytes) -> list[bytes]:
+    return [value for found, value in headers if found.lower() == name]
+
+
+def _is_allowed(name: bytes, names: frozenset[bytes], prefixes: tuple[bytes, ...]) -> bool:
+    return name in names or name.startswith(prefixes)
+
+
+def _hop_by_hop(headers: Iterable[Header]) -> frozenset[bytes]:
+    """Names that `Connection` lists are meant for this hop; a length is not theirs to drop."""
+    listed = b",".join(_values(headers, b"connection")).lower().split(b",")
+    return frozenset(name.strip() for name in listed) - {b"content-length"}
+
+
+def _betas(headers: Iterable[Header]) -> tuple[bytes, ...]:
+    listed = b",".join(_values(headers, b"anthropic-beta")).split(b",")
+    return tuple(dict.fromkeys(name.strip() for name in listed if name.strip()))
+
+
+def _beta_header(betas: tuple[bytes, ...], kind: CredentialKind) -> list[Header]:
+    """The OAuth beta belongs to OAuth tokens alone, whatever the container believes it has."""
+    others = [name for name in betas if name != OAUTH_BETA]
+    names = [*others, OAUTH_BETA] if kind is CredentialKind.OAUTH else others
+    return [(b"anthropic-beta", b",".join(names))] if names else []
+
+
+def _proof(credential: Credential) -> Header:
+    secret = credential.secret.encode()
+    match credential.kind:
+        case CredentialKind.API_KEY:
+            return b"x-api-key", secret
+        case CredentialKind.OAUTH | CredentialKind.BEARER:
+            return b"authorization", b"Bearer " + secret
+        case _:
+            assert_never(credential.kind)

@@ -1,0 +1,281 @@
+"""Whether the model service answers: what is refused for good, what is down for a while, and for which turns.
+
+A container could provoke a refusal that is its own request's fault. Whatever stops other turns, too, the host
+has therefore met itself, with a request of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.wakeups import Hint
+from orchestrator.domain import failures
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.failures import MAX_OUTAGE_MS, TOO_LONG, ModelError, Outage
+from orchestrator.domain.values import Folder, TurnId, TurnKind
+from orchestrator.groups import owner
+from orchestrator.proxies.model.exchange import Answered, RunIdentity
+from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.store import host_stops, model_refusals, turn_outages
+from orchestrator.store.database import Database, Tx
+from orchestrator.store.model_refusals import OWN_CHOICE, Refusal
+
+log = structlog.get_logger(__name__)
+
+PROBE_EVERY_MS = 60_000
+LOOK_SECONDS = 5.0
+"""A turn that may be turned away waits no longer for the host's own request: all others wait behind it."""
+_FOR_THE_TURN = "the model service refuses its questions."
+
+ModelOf = Callable[[Folder, TurnKind | None], Awaitable[str | None]]
+"""The model that is set for turns of a kind of a group; None when their agent chooses."""
+Probe = Callable[[str | None], Awaitable[Answered]]
+"""Ask the model service for one word, of a model or of any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Key:
+    """What decides whether the service answers: a changed one is asked about at once. It holds no secret."""
+
+    setting: str | None
+    fingerprint: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probed:
+    """The last request of the host's own."""
+
+    key: _Key
+    model: str | None
+    at_ms: int
+
+
+class ModelHealth:
+    """Hears of every answer of the model service. Its truth is in rows; it keeps in mind what is open."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        source: CredentialSource,
+        clock: Clock,
+        model_of: ModelOf,
+        probe: Probe,
+        on_recovery: Callable[[Tx, Refusal], Awaitable[None]],
+        on_change: Callable[[], None],
+    ) -> None:
+        """`on_recovery` is called in the transaction that ends a refusal; `on_change` after a chat begins to
+        wait, or need wait no more.
+        """
+        self._database = database
+        self._source = source
+        self._clock = clock
+        self._model_of = model_of
+        self._probe = probe
+        self._on_recovery = on_recovery
+        self._on_change = on_change
+        self._open: list[Refusal] = []
+        self._troubled: set[TurnId] = set()
+        self._refused_key: _Key | None = None
+        self._probed: _Probed | None = None
+        self._probing = asyncio.Lock()
+        self._hint = Hint()
+        self.accepted_ms: int | None = None
+        """When the model answered last, since the start."""
+
+    async def load(self) -> None:
+        """Take up what an earlier host has left. Its key may be another: the first turn has it asked anew."""
+        async with self._database.reading() as tx:
+            self._open = await model_refusals.open_ones(tx)
+            self._troubled = await turn_outages.of_model(tx)
+
+    async def run(self) -> None:
+        """Ask now and then while something is refused, so that its end is noticed without a question."""
+        while True:
+            is_refused = bool(self._open)
+            await self._hint.wait(at_most_seconds=PROBE_EVERY_MS / 1000 if is_refused else None)
+            if is_refused:
+                await self._look_again()
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """What is refused by what is known; with another key by now, nothing is."""
+        return list(self._open) if self._refused_key in (None, self._key()) else []
+
+    async def refusal(self, model: str | None) -> Refusal | None:
+        """Return why a turn for a model would be refused now, or None. May ask the service first."""
+        if await asyncio.to_thread(self._key) is None:
+            await self._begin(ModelError.NO_KEY, None, status=None)
+        elif self._blocking(model) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._look_again()
+        return self._blocking(model)
+
+    async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
+        """Take notice of how the service answered a request of a run; tells whether trying it again helps."""
+        error = answered.error
+        if error is None:
+            await self._heard(identity)
+            return True
+        if error is ModelError.OUTAGE:
+            return await self._met_outage(identity, answered)
+        if error.is_permanent:
+            await self._refused(identity, answered)
+            return False
+        return True
+
+    # The service answers
+
+    async def _heard(self, identity: RunIdentity) -> None:
+        self.accepted_ms = self._clock.now_ms()
+        if identity.turn_id in self._troubled and identity.turn_id is not None:
+            self._troubled.discard(identity.turn_id)
+            async with self._database.transaction() as tx:
+                await turn_outages.end(tx, identity.turn_id, Outage.MODEL)
+                await host_stops.lift(tx, identity.turn_id, host_stops.REFUSED)
+        if self._open:
+            model = await self._model_of(identity.folder, identity.kind)
+            await self._end([one for one in self._open if one.model in (None, OWN_CHOICE, model)])
+
+    # It refuses
+
+    async def _refused(self, identity: RunIdentity, answered: Answered) -> None:
+        """Stop the turn if the host meets the same refusal, or cannot tell which model was asked for."""
+        error, model = answered.error, await self._model_of(identity.folder, identity.kind)
+        assert error is not None
+        if error is ModelError.UNKNOWN_MODEL and model is None:
+            await self._begin(error, OWN_CHOICE, status=answered.status)
+        elif not await self._is_confirmed(error, model):
+            log.warning("model.refused_one", group=identity.folder, error=error.value, status=answered.status)
+            return
+        if identity.turn_id is not None:
+            self._troubled.add(identity.turn_id)
+            async with self._database.transaction() as tx:
+                await host_stops.record(
+                    tx,
+                    identity.turn_id,
+                    code=host_stops.REFUSED,
+                    reason=_FOR_THE_TURN,
+                    now_ms=self._clock.now_ms(),
+                )
+
+    async def _is_confirmed(self, error: ModelError, model: str | None) -> bool:
+        if self._blocking(model) is None:
+            await self._look(model)
+        found = self._blocking(model)
+        return found is not None and (found.model is None or error is ModelError.UNKNOWN_MODEL)
+
+    async def _look_again(self) -> None:
+        """Ask once for each model that is refused, or for any, if nobody has just done so."""
+        if await asyncio.to_thread(self._key) is not None:
+            await self._end([one for one in self._open if one.cause is ModelError.NO_KEY])
+        models = {one.model or None for one in self._open if one.cause is not ModelError.NO_KEY}
+        for model in sorted(models, key=str):
+            await self._look(model)
+
+    async def _look(self, model: str | None) -> None:
+        """Have the host itself ask, at most once a minute with the same key, and record what comes of it."""
+        async with self._probing:
+            key, now_ms = await asyncio.to_thread(self._key), self._clock.now_ms()
+            last = self._probed
+            is_fresh = last is not None and 0 <= now_ms - last.at_ms < PROBE_EVERY_MS
+            if key is None or (is_fresh and last is not None and (last.key, last.model) == (key, model)):
+                return
+            self._probed = _Probed(key=key, model=model, at_ms=now_ms)  # also where nobody waits for the end
+            answered = await self._probe(model)
+            error = answered.error
+            log.info("model.probed", model=model, status=answered.status, error=error and error.value)
+            if error is ModelError.OUTAGE:
+                return
+            if error is ModelError.UNKNOWN_MODEL:
+                await self._end([one for one in self._open if one.model is None])
+                if model is not None:
+                    await self._begin(error, model, status=answered.status)
+            elif error is not None and error.is_permanent:
+                await self._begin(error, None, status=answered.status)
+            else:
+                self.accepted_ms = now_ms
+                await self._end([one for one in self._open if one.model in (None, model)])
+
+    # It is down
+
+    async def _met_outage(self, identity: RunIdentity, answered: Answered) -> bool:
+        """Note since when the turn meets it; False when it has lasted too long, or will."""
+        turn_id, now_ms = identity.turn_id, self._clock.now_ms()
+        if turn_id is None:
+            return True
+        async with self._database.transaction() as tx:
+            since_ms = await turn_outages.begin(
+                tx, turn_id, Outage.MODEL, since_ms=now_ms - answered.duration_ms
+            )
+            is_over = now_ms + answered.retry_after_ms - since_ms >= MAX_OUTAGE_MS
+            if is_over:
+                reason = TOO_LONG[Outage.MODEL] if not answered.retry_after_ms else _limit_reached(answered)
+                await host_stops.record(tx, turn_id, code=host_stops.OUTAGE, reason=reason, now_ms=now_ms)
+        if turn_id not in self._troubled:
+            self._troubled.add(turn_id)
+            log.warning("model.outage", group=identity.folder, turn=turn_id, status=answered.status)
+        self._on_change()
+        return not is_over
+
+    # Rows
+
+    def _blocking(self, model: str | None) -> Refusal | None:
+        return next((one for one in self._open if one.blocks(model)), None)
+
+    def _key(self) -> _Key | None:
+        """What is set now. Blocks for one `stat`, or for reading the file."""
+        try:
+            found = self._source.current()
+            upstream = self._source.upstream()
+        except SettingError:
+            return None  # what is wrong with it, `andy status` says
+        return (
+            None if found is None else _Key(setting=found.setting, fingerprint=hash((found.secret, upstream)))
+        )
+
+    async def _begin(self, cause: ModelError, model: str | None, *, status: int | None) -> None:
+        key = await asyncio.to_thread(self._key)
+        self._refused_key = key
+        if any(one.cause is cause and one.model == model for one in self._open):
+            return
+        async with self._database.transaction() as tx:
+            setting = key.setting if key else None
+            now_ms = self._clock.now_ms()
+            await model_refusals.begin(
+                tx, cause=cause, model=model, setting=setting, status=status, now_ms=now_ms
+            )
+            self._open = await model_refusals.open_ones(tx)
+        log.error("model.refused", cause=cause.value, model=model, status=status, setting=setting)
+        self._hint.give()
+
+    async def _end(self, over: list[Refusal]) -> None:
+        if not over:
+            return
+        async with self._database.transaction() as tx:
+            ids = {one.id for one in over}
+            for one in await model_refusals.open_ones(tx):  # the owner may have been told meanwhile
+                if one.id in ids:
+                    await model_refusals.end(tx, one.id, now_ms=self._clock.now_ms())
+                    await self._on_recovery(tx, one)
+            self._open = await model_refusals.open_ones(tx)
+        log.info("model.answers_again", causes=[one.cause.value for one in over])
+        self._on_change()
+
+
+def _limit_reached(answered: Answered) -> str:
+    minutes = -(-answered.retry_after_ms // 60_000)
+    return f"my model has reached its limit and answers again in {minutes} minutes."
+
+
+async def tell_recovery(tx: Tx, refusal: Refusal, *, now_ms: int) -> None:
+    """Tell the owner that it is over, if they were told that it was not."""
+    if refusal.told_ms is not None:
+        await owner.tell(tx, failures.WORKS_AGAIN, about=f"model-refusal:{refusal.id}", now_ms=now_ms)

@@ -1,0 +1,110 @@
+"""What the host itself asks a model: through the door of the containers, counted and bounded as theirs is.
+
+Each question has a token of its own that opens the door once, in the name of a group and outside of any turn:
+its spending is that group's background, and stops with its budgets.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.domain.errors import AndyError
+from orchestrator.domain.values import Folder, RunId
+from orchestrator.proxies.model.exchange import RunIdentity
+from orchestrator.proxies.model.router import COSTLY
+from orchestrator.proxies.model.tokens import new_token, token_hash
+from orchestrator.store.budgets import Budget
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+MAX_REASON_CHARS = 300
+
+
+class NotAnswered(AndyError):
+    """The model did not answer."""
+
+
+class OwnQuestions:
+    """Made once for a host. `identify` is asked for tokens before the runs are."""
+
+    def __init__(self, budgets: Callable[[], Awaitable[tuple[Budget, ...]]]) -> None:
+        """`budgets` tells all that are set."""
+        self._budgets = budgets
+        self._open: dict[str, RunIdentity] = {}
+
+    def identify(self, hashed: str) -> RunIdentity | None:
+        """Whose question shows the token of this hash, while it is asked."""
+        return self._open.get(hashed)
+
+    async def ask(
+        self,
+        app: ASGIApp,
+        folder: Folder,
+        *,
+        is_main: bool,
+        model: str,
+        system: str,
+        text: str,
+        max_tokens: int,
+    ) -> str:
+        """Ask once at the door `app` and return what the model says.
+
+        Raises:
+            NotAnswered: it was refused, a budget is spent for one, or what came is no whole answer.
+        """
+        body = {
+            "model": model,
+            "max_tokens": max_tokens,
+            "system": system,
+            "messages": [{"role": "user", "content": text}],
+        }
+        token = new_token()
+        self._open[token_hash(token)] = RunIdentity(
+            run_id=RunId(f"host-{secrets.token_hex(6)}"),
+            folder=folder,
+            is_main=is_main,
+            budgets=await self._budgets(),
+        )
+        try:
+            return await _answer(app, token, body)
+        finally:
+            del self._open[token_hash(token)]
+
+
+async def _answer(app: ASGIApp, token: str, body: dict[str, Any]) -> str:
+    import httpx
+
+    headers = {"x-api-key": token, "anthropic-version": "2023-06-01"}
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://own", timeout=None) as client:  # noqa: S113 - the caller's
+        response = await client.post(COSTLY, json=body, headers=headers)
+    try:
+        found = json.loads(response.content)
+    except ValueError as error:
+        raise NotAnswered(f"The model's answer is no JSON (HTTP {response.status_code}).") from error
+    if response.is_error or not isinstance(found, dict):
+        raise NotAnswered(_reason(response.status_code, found))
+    return _text_of(found)
+
+
+def _reason(status: int, found: Any) -> str:
+    error = found.get("error") if isinstance(found, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return f"The model refused (HTTP {status}): {str(message or 'no reason given')[:MAX_REASON_CHARS]}"
+
+
+def _text_of(found: dict[str, Any]) -> str:
+    """The words of an answer that was not cut short."""
+    if found.get("stop_reason") != "end_turn":
+        raise NotAnswered(f"The model did not come to an end ({found.get('stop_reason')}).")
+    blocks = found.get("content")
+    texts = [
+        str(block.get("text", ""))
+        for block in (blocks if isinstance(blocks, list) else [])
+        if isinstance(block, dict) and block.get("type") == "text"
+    ]
+    return "\n".join(texts).strip()

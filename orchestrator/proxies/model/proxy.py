@@ -1,0 +1,289 @@
+"""The credential proxy: containers call it as their model service, and it adds what they must not have.
+
+container --run token--> proxy --real credential--> Messages API, both bodies passed on as they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.domain.errors import SettingError
+from orchestrator.domain.failures import ModelError
+from orchestrator.proxies.model import headers as rules
+from orchestrator.proxies.model import refusals
+from orchestrator.proxies.model.client import ClientGone, ClientSide
+from orchestrator.proxies.model.concurrency import Slots
+from orchestrator.proxies.model.exchange import (
+    Admit,
+    Answered,
+    Ending,
+    Exchange,
+    ExchangeLog,
+    Identify,
+    Judge,
+    OnDenial,
+    OnExchange,
+    RunIdentity,
+)
+from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.model_errors import classify
+from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, Refusal, Refused
+from orchestrator.proxies.model.router import COSTLY, Routes
+from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.proxies.model.tokens import token_hash
+from orchestrator.proxies.model.usage_parser import UsageTap
+from orchestrator.proxies.token_binding import Peers
+
+if TYPE_CHECKING:
+    from orchestrator.proxies.model.answer import Answer
+    from orchestrator.proxies.model.forwarder import Supply
+    from orchestrator.proxies.model.upstream import Upstream
+
+
+CHEAP_MODEL = "claude-haiku-4-5"
+"""Asked where any model will do."""
+PROBE_SECONDS = 20.0
+
+
+class CredentialProxy:
+    """Serves the Messages API to containers as the ASGI app `app`. Enter it, or start and close it."""
+
+    def __init__(
+        self,
+        source: CredentialSource,
+        identify: Identify,
+        *,
+        limits: Limits | None = None,
+        on_exchange: OnExchange | None = None,
+        on_denial: OnDenial | None = None,
+        admit: Admit | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        self._source = source
+        self._identify = identify
+        self._limits = limits or Limits()
+        self._on_exchange = on_exchange
+        self._on_denial = on_denial
+        self._admit = admit
+        self._judge = judge
+        self._slots = Slots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
+        self._peers = Peers()
+        self.refusals: Counter[int] = Counter()
+        """Since the start, by status."""
+        self._log = ExchangeLog()
+        self._upstream: Upstream | None = None
+        self.app = Routes(self._serve, self._limits)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Open the pool of upstream connections. Does nothing when it is open."""
+        if self._upstream is None:
+            self._upstream = await asyncio.to_thread(_open_upstream, self._limits)
+
+    async def close(self) -> None:
+        """Close it. Call when no request is served any more. Safe to call twice."""
+        if self._upstream is not None:
+            upstream, self._upstream = self._upstream, None
+            await upstream.close()
+
+    async def probe(self, model: str | None) -> Answered:
+        """Have the host itself ask for one word, which costs ten tokens, and tell how the service answers."""
+        from orchestrator.proxies.model import forwarder
+        from orchestrator.proxies.model.answer import Order
+
+        assert self._upstream is not None, "the proxy is not started"
+        began = time.perf_counter()
+        try:
+            supply = await self._supply()
+        except Refused:
+            return Answered(error=ModelError.NO_KEY, status=None)
+        asked = {"role": "user", "content": "hello"}
+        body = json.dumps({"model": model or CHEAP_MODEL, "max_tokens": 1, "messages": [asked]}).encode()
+        told = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"anthropic-version", b"2023-06-01"),
+            (b"user-agent", b"andy"),
+        ]
+        order = Order(
+            method="POST",
+            url=f"{supply.base_url}{COSTLY}",
+            headers=rules.request_headers(told, supply.credential),
+            body=_once(body),
+        )
+        try:
+            async with asyncio.timeout(PROBE_SECONDS), self._upstream.send(order) as answer:
+                return _answered(answer, await forwarder.opening(answer, self._limits), began)
+        except (Refused, TimeoutError):
+            return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
+
+    async def _serve(self, path: str, client: ClientSide) -> None:
+        identity: RunIdentity | None = None
+        try:
+            _check(client, self._limits)
+            identity = await self._identity(client)
+            self._check_peer(identity, client)
+            with self._slots.hold(identity.folder):
+                if self._admit is not None and path == COSTLY:
+                    await self._admit(identity)
+                await self._exchange(path, client, identity, await self._supply())
+        except Refused as error:
+            self._note_refusal(error.refusal, path, client, identity)
+            await client.refuse(error.refusal)
+        except Exception as error:  # noqa: BLE001 - uvicorn would log the frames' texts
+            self._log.failed(error, path)
+            if client.status is None:
+                await client.refuse(refusals.INTERNAL)
+
+    def _note_refusal(
+        self, refusal: Refusal, path: str, client: ClientSide, identity: RunIdentity | None
+    ) -> None:
+        self.refusals[refusal.status] += 1
+        denial = self._log.refused(refusal, path=path, peer=client.peer, identity=identity)
+        if denial is not None and self._on_denial is not None:
+            self._on_denial(identity, denial)
+
+    async def _identity(self, client: ClientSide) -> RunIdentity:
+        token = rules.run_token(client.headers)
+        identity = await self._identify(token_hash(token)) if token else None
+        if identity is None:
+            raise Refused(refusals.NOT_KNOWN)
+        return identity
+
+    def _check_peer(self, identity: RunIdentity, client: ClientSide) -> None:
+        """Refuse a token that another container shows; the refusal counts for the group it was taken from."""
+        if not self._peers.owns(identity.run_id, client.peer):
+            raise Refused(refusals.OF_ANOTHER)
+
+    async def _supply(self) -> Supply:
+        try:
+            # A thread would cost each first byte half a millisecond, for one look at a file's date.
+            is_fresh = self._source.is_fresh
+            supply = _read(self._source) if is_fresh else await asyncio.to_thread(_read, self._source)
+        except SettingError as error:
+            raise Refused(refusals.no_credential(str(error))) from error
+        if supply is None:
+            raise Refused(refusals.no_credential())
+        return supply
+
+    async def _exchange(self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply) -> None:
+        began = time.perf_counter()
+        ending = Ending.STOPPED
+        tap = UsageTap()
+        try:
+            ending = await self._ending(path, client, identity, supply, tap)
+        finally:
+            exchange = Exchange(
+                path=path,
+                status=client.status,
+                ending=ending,
+                duration_ms=round((time.perf_counter() - began) * 1000),
+                bytes_in=client.bytes_in,
+                bytes_out=client.bytes_out,
+                usage=tap.seen() if path == COSTLY else None,
+            )
+            self._log.passed(identity, exchange)
+            if self._on_exchange is not None:
+                self._on_exchange(identity, exchange)
+
+    async def _ending(
+        self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply, tap: UsageTap
+    ) -> Ending:
+        from orchestrator.proxies.model import forwarder
+
+        began = time.perf_counter()
+        work = self._pass_on(path, client, identity, supply, tap)
+        try:
+            await forwarder.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
+        except Refused as error:
+            self._log.unanswered(error)
+            refusal = await self._judged(path, identity, error, began)
+            await client.refuse(refusal)
+            return Ending.REFUSED
+        except ClientGone:
+            return Ending.GONE
+        except AnswerCut:
+            return Ending.CUT
+        return Ending.WHOLE
+
+    async def _judged(self, path: str, identity: RunIdentity, error: Refused, began: float) -> Refusal:
+        """What the container is told of a service that has not answered; nothing else is judged."""
+        if error.cause is None or self._judge is None or path != COSTLY:
+            return error.refusal
+        answered = Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
+        may_try_again = await self._judge(identity, answered)
+        return error.refusal if may_try_again else replace(error.refusal, headers=NOT_AGAIN)
+
+    async def _pass_on(
+        self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply, tap: UsageTap
+    ) -> None:
+        from orchestrator.proxies.model import forwarder
+
+        assert self._upstream is not None, "the proxy is not started"
+        order = await forwarder.order_of(path, client, supply, self._limits)
+        began = time.perf_counter()
+        async with self._upstream.send(order) as answer:
+            self._log.answered(answer.status, supply.credential)
+            begun = await forwarder.opening(answer, self._limits)
+            may_try_again = True
+            if self._judge is not None and path == COSTLY:
+                may_try_again = await self._judge(identity, _answered(answer, begun, began))
+            await forwarder.pass_back(
+                answer,
+                client,
+                supply.credential,
+                begun=begun,
+                may_try_again=may_try_again,
+                tap=tap,
+                on_quote=self._log.quoted,
+            )
+
+
+def _answered(answer: Answer, begun: bytes, began: float) -> Answered:
+    return Answered(
+        error=classify(answer.status, begun),
+        status=answer.status,
+        duration_ms=_since(began),
+        retry_after_ms=rules.retry_after_ms(answer.headers),
+    )
+
+
+def _since(began: float) -> int:
+    return round((time.perf_counter() - began) * 1000)
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def _open_upstream(limits: Limits) -> Upstream:
+    from orchestrator.proxies.model.upstream import Upstream
+
+    return Upstream(limits)
+
+
+def _read(source: CredentialSource) -> Supply | None:
+    from orchestrator.proxies.model.forwarder import Supply
+
+    credential = source.current()
+    return Supply(credential=credential, base_url=source.upstream()) if credential else None
+
+
+def _check(client: ClientSide, limits: Limits) -> None:
+    fault = rules.framing_fault(client.headers)
+    if fault:
+        raise Refused(refusals.malformed(fault))
+    if (rules.content_length(client.headers) or 0) > limits.body_bytes:
+        raise Refused(refusals.too_large(limits.body_bytes))

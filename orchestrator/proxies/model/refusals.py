@@ -1,0 +1,122 @@
+"""Refusals in the form of the Messages API, so that a client's own retries and messages work."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from orchestrator.proxies.model.headers import Header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An answer that the proxy gives itself."""
+
+    status: int
+    kind: str
+    """`error.type` of the API."""
+    message: str
+    headers: tuple[Header, ...] = ()
+
+    def body(self) -> bytes:
+        error = {"type": self.kind, "message": self.message}
+        return json.dumps({"type": "error", "error": error}).encode()
+
+
+class Refused(Exception):
+    """The request is not passed on, or brought no answer."""
+
+    def __init__(self, refusal: Refusal, *, cause: str | None = None) -> None:
+        self.refusal = refusal
+        self.cause = cause
+        """What the upstream did, for the log; quotes no request."""
+        super().__init__(refusal.message)
+
+
+class AnswerCut(Exception):
+    """The answer broke off after it had begun."""
+
+
+# Measured with the real CLI: it ends a turn at once, where it would try 401, 429 and 5xx ten times more.
+NOT_AGAIN: tuple[Header, ...] = ((b"x-should-retry", b"false"),)
+
+
+def malformed(why: str) -> Refusal:
+    return Refusal(status=400, kind="invalid_request_error", message=f"The request is malformed: {why}.")
+
+
+NOT_KNOWN = Refusal(
+    status=401,
+    kind="authentication_error",
+    message="This token belongs to no run that is alive.",
+)
+
+OF_ANOTHER = Refusal(
+    status=401,
+    kind="authentication_error",
+    message="This token belongs to another container.",
+)
+
+
+def no_credential(why: str | None = None) -> Refusal:
+    """403, so that it differs from a run's token that is refused (401)."""
+    text = "No model credential is configured: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN in .env."
+    return Refusal(
+        status=403, kind="permission_error", message=f"{text} {why}" if why else text, headers=NOT_AGAIN
+    )
+
+
+NOT_FOUND = Refusal(status=404, kind="not_found_error", message="Only the Messages API is served here.")
+
+
+def wrong_method(allowed: str) -> Refusal:
+    return Refusal(
+        status=405,
+        kind="invalid_request_error",
+        message=f"This path takes {allowed} only.",
+        headers=((b"allow", allowed.encode()),),
+    )
+
+
+TOO_SLOW = Refusal(status=408, kind="timeout_error", message="The request's body did not arrive in time.")
+
+
+def too_large(limit: int) -> Refusal:
+    return Refusal(
+        status=413, kind="request_too_large", message=f"The request's body is above {limit:,} bytes."
+    )
+
+
+def busy(limit: int) -> Refusal:
+    return Refusal(
+        status=429,
+        kind="rate_limit_error",
+        message=f"There are {limit} requests under way already: try again.",
+        headers=((b"retry-after", b"1"),),
+    )
+
+
+def budget_spent(reason: str) -> Refusal:
+    text = f"{reason[0].upper()}{reason[1:]} Trying again does not help: tell the user."
+    return Refusal(status=402, kind="billing_error", message=text, headers=NOT_AGAIN)
+
+
+def ran_away(limit: int) -> Refusal:
+    text = f"More than {limit} requests in one turn: the host has stopped it."
+    return Refusal(status=429, kind="rate_limit_error", message=text, headers=NOT_AGAIN)
+
+
+UNRECORDED = Refusal(
+    status=503, kind="api_error", message="The host cannot record what is used: its disk may be full."
+)
+INTERNAL = Refusal(status=500, kind="api_error", message="The credential proxy failed; its log says why.")
+
+# 5xx is tried again by clients. 529 is left to the service: clients read it as "this model is overloaded"
+# and change the model or give up background requests, which a network fault is no reason for.
+UNREACHABLE = Refusal(
+    status=502, kind="api_error", message="The model service cannot be reached from the host."
+)
+BROKEN = Refusal(
+    status=502, kind="api_error", message="The model service broke off or answered with what is no HTTP."
+)
+SILENT = Refusal(status=504, kind="timeout_error", message="The model service did not answer in time.")

@@ -1,0 +1,156 @@
+"""Reads off an answer what it used, beside the stream: nothing is kept back and nothing delayed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.proxies.model.headers import Header
+
+MAX_LINE_BYTES = 1024 * 1024
+MAX_BODY_BYTES = 8 * 1024 * 1024
+MAX_TOKENS = 10**12
+BYTES_A_TOKEN = 4
+_DELTA_FRAME_BYTES = 110
+"""At most, what a delta has around its text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What an answer said that it used. When it broke off, output is what had passed, estimated."""
+
+    model: str | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cache_write_hour_tokens: int
+    """Of `cache_write_tokens`, those kept for an hour."""
+    is_whole: bool
+
+
+class UsageTap:
+    """Feed it the chunks of one answer; then `seen` tells. It never raises, whatever comes."""
+
+    def __init__(self) -> None:
+        self._is_stream = False
+        self._is_listening = False
+        self._line = bytearray()
+        self._is_overlong = False
+        self._model: str | None = None
+        self._usage: dict[str, Any] | None = None
+        self._is_whole = False
+        self._is_output_told = False
+        self._deltas = 0
+        self._delta_bytes = 0
+
+    def begin(self, status: int, headers: list[Header]) -> None:
+        """Look at the head: only a good answer in a form that is known has usage."""
+        kinds = [value for name, value in headers if name.lower() == b"content-type"]
+        self._is_stream = any(kind.startswith(b"text/event-stream") for kind in kinds)
+        is_json = any(kind.startswith(b"application/json") for kind in kinds)
+        self._is_listening = 200 <= status < 300 and (self._is_stream or is_json)
+
+    def feed(self, chunk: bytes) -> None:
+        if not self._is_listening:
+            return
+        if not self._is_stream:
+            self._keep(chunk, MAX_BODY_BYTES)
+            return
+        begun, *lines = chunk.split(b"\n")
+        self._keep(begun, MAX_LINE_BYTES)
+        if not lines:
+            return
+        self._end_line()
+        rest = lines.pop()
+        for line in lines:
+            if line.startswith(b"data:") and len(line) <= MAX_LINE_BYTES:
+                self._read_line(line)
+        self._keep(rest, MAX_LINE_BYTES)
+
+    def seen(self) -> Seen | None:
+        """Return what is known by now; None when the answer told no usage."""
+        if self._is_listening and not self._is_stream:
+            self._is_listening = False
+            self._read_message(_parsed(b"" if self._is_overlong else self._line))
+        if self._usage is None:
+            return None
+        cached = self._usage.get("cache_creation")
+        hourly = _count(cached, "ephemeral_1h_input_tokens") if isinstance(cached, dict) else 0
+        return Seen(
+            model=self._model,
+            input_tokens=_count(self._usage, "input_tokens"),
+            output_tokens=self._output(),
+            cache_read_tokens=_count(self._usage, "cache_read_input_tokens"),
+            cache_write_tokens=_count(self._usage, "cache_creation_input_tokens"),
+            cache_write_hour_tokens=hourly,
+            is_whole=self._is_whole,
+        )
+
+    def _keep(self, piece: bytes, limit: int) -> None:
+        if len(self._line) + len(piece) > limit:
+            self._is_overlong = True
+            self._line.clear()
+        elif not self._is_overlong:
+            self._line += piece
+
+    def _end_line(self) -> None:
+        line = bytes(self._line)
+        self._line.clear()
+        if line.startswith(b"data:") and not self._is_overlong:
+            self._read_line(line)
+        self._is_overlong = False
+
+    def _read_line(self, line: bytes) -> None:
+        if line.find(b'"content_block_delta"', 0, 64) >= 0:
+            self._deltas += 1
+            self._delta_bytes += max(0, len(line) - _DELTA_FRAME_BYTES)
+        elif b'"message_st' in line or b'"message_delta"' in line:
+            self._read_event(_parsed(line[5:]))
+
+    def _read_event(self, event: dict[str, Any]) -> None:
+        match event.get("type"):
+            case "message_start":
+                self._read_message(event.get("message"))
+                self._is_whole = self._is_output_told = False
+            case "message_delta":
+                self._is_output_told = True
+                self._merge(event.get("usage"))
+            case "message_stop":
+                self._is_whole = True
+
+    def _read_message(self, message: Any) -> None:
+        if isinstance(message, dict):
+            model = message.get("model")
+            self._model = model[:200] if isinstance(model, str) else None
+            self._is_whole = self._is_output_told = True
+            self._merge(message.get("usage"))
+
+    def _merge(self, usage: Any) -> None:
+        """Later numbers are totals and replace the earlier; what is left out stays."""
+        if isinstance(usage, dict):
+            told = {name: value for name, value in usage.items() if value is not None}
+            self._usage = {**(self._usage or {}), **told}
+
+    def _output(self) -> int:
+        assert self._usage is not None
+        told = _count(self._usage, "output_tokens")
+        if self._is_output_told:
+            return told
+        # Who hangs up before the last number would have its text for nothing.
+        return max(told, self._deltas, self._delta_bytes // BYTES_A_TOKEN)
+
+
+def _parsed(text: bytes | bytearray) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _count(usage: dict[str, Any], name: str) -> int:
+    value = usage.get(name)
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+    return int(value) if is_count else 0  # type: ignore[arg-type]

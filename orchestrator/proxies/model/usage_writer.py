@@ -1,0 +1,176 @@
+"""Writes down what passed the proxy: usage and audit rows, in batches, beside the requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.wakeups import Hint
+from orchestrator.proxies.model.exchange import Denial, Exchange, RunIdentity
+from orchestrator.proxies.model.prices import Prices
+from orchestrator.store import audit, usage
+from orchestrator.store.database import Database, Tx
+
+log = structlog.get_logger(__name__)
+
+MAX_WAITING = 5_000
+"""So many rows may wait for the database before requests are refused: what is not counted does not pass."""
+SWEEP_SECONDS = 30.0
+
+Settle = Callable[[Sequence[usage.Entry]], Awaitable[None]]
+"""Do what follows of entries that are stored now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    event: audit.Event
+    entry: usage.Entry | None = None
+
+
+def _heed_nothing(entry: usage.Entry) -> None:
+    """Entries are only stored."""
+
+
+class Ledger:
+    """Takes notes at once and stores them a moment later. `waiting` are those not stored yet."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        on_entry: Callable[[usage.Entry], None] = _heed_nothing,
+        settle: Settle | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        """`on_entry` hears of each entry as it is noted; `prices` are the list's where none are given."""
+        self._prices = prices or Prices()
+        self._database = database
+        self._clock = clock
+        self._on_entry = on_entry
+        self._settle = settle
+        self._rows: list[_Row] = []
+        self._hint = Hint()
+        self._writing = asyncio.Lock()
+
+    @property
+    def waiting(self) -> list[usage.Entry]:
+        return [row.entry for row in self._rows if row.entry is not None]
+
+    @property
+    def is_behind(self) -> bool:
+        return len(self._rows) > MAX_WAITING
+
+    def exchanged(self, identity: RunIdentity, exchange: Exchange) -> None:
+        """Note a request that went upstream."""
+        now_ms = self._clock.now_ms()
+        detail = {
+            "path": exchange.path,
+            "status": exchange.status,
+            "ending": exchange.ending,
+            "ms": exchange.duration_ms,
+            "bytes_in": exchange.bytes_in,
+            "bytes_out": exchange.bytes_out,
+            "model": exchange.usage.model if exchange.usage else None,
+        }
+        entry = self._entry(identity, exchange, now_ms)
+        self._put(_Row(_event("api.request", identity, detail, now_ms), entry))
+        if entry is not None:
+            self._on_entry(entry)
+
+    def denied(self, identity: RunIdentity | None, denial: Denial) -> None:
+        """Note a request that was refused here."""
+        detail = {
+            "path": denial.path,
+            "peer": denial.peer,
+            "status": denial.refusal.status,
+            "error": denial.refusal.kind,
+            "reason": denial.refusal.message,
+            "unlogged": denial.unlogged,
+        }
+        self._put(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
+
+    def note(self, event: audit.Event) -> None:
+        """Note something else for the audit."""
+        self._put(_Row(event))
+
+    async def run(self) -> None:
+        """Store what was noted, whenever something was. A failure leaves it for the next time."""
+        while True:
+            await self.flush()
+            await self._hint.wait(at_most_seconds=SWEEP_SECONDS if self._rows else None)
+
+    async def flush(self) -> None:
+        """Store all that was noted until now. Raises `StoreError`."""
+        async with self._writing:
+            batch = list(self._rows)
+            if not batch:
+                return
+            await _to_its_end(self._store(batch))
+        entries = [row.entry for row in batch if row.entry is not None]
+        if entries and self._settle is not None:
+            await self._settle(entries)
+
+    async def _store(self, batch: Sequence[_Row]) -> None:
+        async with self._database.transaction() as tx:
+            await _write(tx, batch)
+        del self._rows[: len(batch)]
+
+    def _entry(self, identity: RunIdentity, exchange: Exchange, now_ms: int) -> usage.Entry | None:
+        used = exchange.usage
+        if used is None:
+            return None
+        return usage.Entry(
+            at_ms=now_ms,
+            folder=identity.folder,
+            run_id=identity.run_id,
+            turn_id=identity.turn_id,
+            kind=identity.kind,
+            task_id=identity.task_id,
+            model=used.model,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cache_read_tokens=used.cache_read_tokens,
+            cache_write_tokens=used.cache_write_tokens,
+            cost_nano_usd=self._prices.cost_nano_usd(used),
+            is_whole=used.is_whole,
+        )
+
+    def _put(self, row: _Row) -> None:
+        self._rows.append(row)
+        self._hint.give()
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do `work` whole, also when cancelled meanwhile: a commit that nobody waits for still counts."""
+    task = asyncio.create_task(work, name="ledger-store")
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if task.exception() is not None:
+            log.warning("ledger.not_stored", reason=str(task.exception()))
+        raise
+
+
+async def _write(tx: Tx, batch: Sequence[_Row]) -> None:
+    for row in batch:
+        await audit.append(tx, row.event)
+        if row.entry is not None:
+            await usage.add(tx, row.entry)
+
+
+def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_ms: int) -> audit.Event:
+    return audit.Event(
+        at_ms=now_ms,
+        kind=kind,
+        folder=identity.folder if identity else None,
+        run_id=identity.run_id if identity else None,
+        turn_id=identity.turn_id if identity else None,
+        detail=detail,
+    )

@@ -1,0 +1,231 @@
+"""Who runs next. Pure: looks at turns and runs, says what to do; the dispatcher does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.domain.values import (
+    LiveRun,
+    RunId,
+    RunState,
+    SessionCommand,
+    Turn,
+    TurnId,
+    TurnKind,
+    TurnState,
+)
+
+AGEING_MS = 5 * 60_000
+TELL_PLACE_AFTER_MS = 10_000
+LONGEST_PAUSE_MS = 3_600_000
+
+_RANK = {kind: rank for rank, kind in enumerate(TurnKind, start=1)}
+_AGED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    turn_id: TurnId
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    turn_id: TurnId
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class TellPlace:
+    turn_id: TurnId
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Carry out a turn that clears the conversation: nothing lives that remembers it."""
+
+    turn_id: TurnId
+
+
+Action = HandOver | Start | Close | TellPlace | Forget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do now, and when to look again if nothing happens before."""
+
+    actions: tuple[Action, ...]
+    look_again_ms: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Slots:
+    """What is left of the slots while turns take theirs in the order of their claim."""
+
+    free: int
+    coming: int
+    """Closing runs that no turn counts on yet; below zero when more live than may."""
+    spare: list[LiveRun]
+    """Idle runs that no turn took yet, in the order in which they would be closed."""
+
+    def wait_for_one(self) -> list[Action]:
+        """Count on the next slot that comes, closing idle runs if none does."""
+        closed: list[Action] = []
+        while self.coming < 1 and self.spare:
+            closed.append(self.close(self.spare[0]))
+        self.coming -= 1
+        return closed
+
+    def close(self, run: LiveRun) -> Close:
+        self.spare.remove(run)
+        self.coming += 1
+        return Close(run.id)
+
+
+def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int) -> Plan:
+    """Decide over all unsettled turns and live runs.
+
+    One turn a group at a time; at most `cap` runs live, closing ones counted until they are gone. Chat
+    goes before task before worker before auto, first come first served within a kind; whoever waits
+    `AGEING_MS` goes to the front. An idle run goes to its own group's next turn, unless a turn with an
+    earlier claim has no slot: then it is closed, so that a busy group does not keep its slot for ever.
+    What was given up is the pool's to end before it starts another; a turn that finds it is told so. A turn
+    for which a run is being made counts as running.
+    """
+    runs = [run for run in runs if run.state is not RunState.LEFT]
+    turns = _with_begun(turns, runs)
+    ready = _ready(turns, runs, now_ms)
+    slots = _slots(runs, ready, cap)
+    actions: list[Action] = []
+    waiting: list[Turn] = []
+    for turn in ready:
+        home = _home(turn, runs)
+        if turn.command is SessionCommand.CLEAR:
+            actions.extend(_clear(turn, runs, slots))
+        elif home in slots.spare:
+            slots.spare.remove(home)
+            actions.append(HandOver(turn.id, home.id))
+        elif home is None and _must_end_first(turn, runs):
+            actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
+            actions.extend(slots.wait_for_one())
+        elif home is None and slots.free > 0:
+            slots.free -= 1
+            actions.append(Start(turn.id))
+        else:
+            waiting.append(turn)
+            actions.extend(slots.wait_for_one())
+    actions.extend(_places(waiting, now_ms))
+    return Plan(actions=tuple(actions), look_again_ms=_look_again(turns, waiting, now_ms))
+
+
+def _with_begun(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
+    made_for = {run.turn_id: run.id for run in runs if run.turn_id is not None}
+    return [
+        replace(turn, state=TurnState.RUNNING, run_id=made_for[turn.id]) if turn.id in made_for else turn
+        for turn in turns
+    ]
+
+
+def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[Turn]:
+    """The next turn of each group that has none running, in the order of their claim.
+
+    What keeps a dashboard up is in nobody's way: a chat turn runs beside it.
+    """
+    running = [turn for turn in turns if turn.state is TurnState.RUNNING]
+    workers = {turn.run_id for turn in running if turn.kind is TurnKind.WORKER}
+    at_work = [run for run in runs if run.state in (RunState.STARTING, RunState.BUSY)]
+    upkept = {run.folder for run in at_work if run.id in workers}
+    upkept |= {turn.folder for turn in running if turn.kind is TurnKind.WORKER}
+    taken = {turn.folder for turn in running if turn.kind is not TurnKind.WORKER}
+    taken |= {run.folder for run in at_work if run.id not in workers}
+    queued = [t for t in turns if t.state is TurnState.QUEUED and _is_time(t, now_ms) and _is_next(t, turns)]
+    chosen: list[Turn] = []
+    for turn in sorted(queued, key=lambda t: _claim(t, now_ms)):
+        if turn.folder in upkept and turn.kind is not TurnKind.CHAT:
+            continue
+        if turn.folder not in taken:
+            taken.add(turn.folder)
+            chosen.append(turn)
+    return chosen
+
+
+def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
+    """What is said in one chat is taken in its order, also while the first of it waits to be tried again."""
+    return turn.kind is not TurnKind.CHAT or not any(
+        other.kind is TurnKind.CHAT
+        and other.state is TurnState.QUEUED
+        and other.chat_jid == turn.chat_jid
+        and _order(other) < _order(turn)
+        for other in turns
+    )
+
+
+def _order(turn: Turn) -> tuple[int, bool, int]:
+    """What was asked before a command comes before it, also the rest of a turn that was split after it."""
+    return turn.after_command, turn.command is not None, turn.id
+
+
+def _is_time(turn: Turn, now_ms: int) -> bool:
+    """Whether it may run. No pause is as long as `LONGEST_PAUSE_MS`: the clock was set back then."""
+    return not 0 < turn.not_before_ms - now_ms <= LONGEST_PAUSE_MS
+
+
+def _claim(turn: Turn, now_ms: int) -> tuple[int, int, int]:
+    rank = _AGED if now_ms - turn.queued_ms >= AGEING_MS else _RANK[turn.kind]
+    return rank, turn.queued_ms, turn.id
+
+
+def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int) -> _Slots:
+    free = cap - len(runs)
+    closing = sum(run.state is RunState.CLOSING for run in runs)
+    return _Slots(free=free, coming=closing + min(free, 0), spare=_spare(runs, ready))
+
+
+def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
+    """Idle runs: those no turn wants, longest idle first, then the one whose turn claims last."""
+    wanted = [home for turn in reversed(ready) if (home := _home(turn, runs)) is not None]
+    unwanted = [run for run in runs if run.state is RunState.IDLE and run not in wanted]
+    return sorted(unwanted, key=lambda run: run.idle_since_ms) + wanted
+
+
+def _home(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
+    return next((run for run in runs if run.takes(turn)), None)
+
+
+def _must_end_first(turn: Turn, runs: Sequence[LiveRun]) -> bool:
+    """Two containers on one session would lose a branch of it."""
+    return any(_is_session_of(run, turn) for run in runs)
+
+
+def _is_session_of(run: LiveRun, turn: Turn) -> bool:
+    return run.folder == turn.folder and not (run.is_isolated or turn.is_isolated)
+
+
+def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
+    """It takes no slot, but what remembers has to end first: left alive over a crash, it would go on."""
+    remembering = [run for run in runs if _is_session_of(run, turn)]
+    if not remembering:
+        return [Forget(turn.id)]
+    return [slots.close(run) for run in remembering if run in slots.spare]
+
+
+def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
+    return [
+        TellPlace(turn.id, place)
+        for place, turn in enumerate(waiting, start=1)
+        if turn.kind is TurnKind.CHAT
+        and not turn.was_told_place
+        and now_ms - turn.queued_ms >= TELL_PLACE_AFTER_MS
+    ]
+
+
+def _look_again(turns: Sequence[Turn], waiting: Sequence[Turn], now_ms: int) -> int | None:
+    times = [turn.not_before_ms for turn in turns if turn.state is TurnState.QUEUED]
+    times += [turn.queued_ms + TELL_PLACE_AFTER_MS for turn in waiting]
+    return min((at for at in times if at > now_ms), default=None)

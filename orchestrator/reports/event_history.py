@@ -1,0 +1,40 @@
+"""What `andy events` tells of the time before this start: the events that the store keeps."""
+
+from __future__ import annotations
+
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.store import events, notification_history
+from orchestrator.store.database import Tx
+
+MAX_RECALLED = 300
+"""Of each of the two kinds: the ring has room for three times as many."""
+BEFORE_THIS_START = 0
+"""The number of every event that another process told: those of this one count from 1."""
+
+
+async def recall_events(tx: Tx, bus: Bus) -> None:
+    """Put what the store knows of notifications and loops in front of the events of this process."""
+    loops = [
+        Event(
+            n=BEFORE_THIS_START,
+            at_ms=one.at_ms,
+            kind=one.kind,
+            group=one.group,
+            data={"seq": one.seq, **one.data},
+        )
+        for one in await events.newest(tx, limit=MAX_RECALLED)
+    ]
+    notifications = [
+        Event(
+            n=BEFORE_THIS_START,
+            at_ms=one.at_ms,
+            kind=f"notification.{one.what.replace(' ', '_')}",
+            group=one.folder,
+            turn=one.turn_id,
+            detail=one.notification_id,
+            reason=one.detail.get("reason") or one.detail.get("error"),
+            data={"by": one.by},
+        )
+        for one in await notification_history.newest(tx, limit=MAX_RECALLED)
+    ]
+    bus.recall(sorted([*loops, *notifications], key=lambda event: event.at_ms))

@@ -1,0 +1,126 @@
+"""Loops as they are told: rows for machines, lines for people."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_minute
+from orchestrator.loop.intervals import spoken
+from orchestrator.store import cycles, groups, loops, turns, wake_requests
+from orchestrator.store.cycles import Cycle
+from orchestrator.store.database import Tx
+from orchestrator.store.loops import Loop, Status
+
+CYCLES_SHOWN = 10
+
+
+async def every(tx: Tx, *, now_ms: int) -> list[dict[str, Any]]:
+    """The loop of each registered group, in short."""
+    return [await _row(tx, group.folder, now_ms=now_ms) for group in await groups.every(tx)]
+
+
+async def one(tx: Tx, folder: str, *, now_ms: int) -> dict[str, Any]:
+    """A loop with why it wakes next when it does, and its newest cycles. Raises `UnknownGroup`."""
+    group = await groups.known(tx, folder)
+    row = await _row(tx, group.folder, now_ms=now_ms)
+    newest = await cycles.newest(tx, group.folder, limit=CYCLES_SHOWN)
+    pending = await wake_requests.pending(tx, group.folder)
+    return {
+        **row,
+        "pending": [{"kind": wake.kind, "reason": wake.reason, "at_ms": wake.created_ms} for wake in pending],
+        "cycles": [_cycle_row(cycle) for cycle in newest],
+    }
+
+
+async def _row(tx: Tx, folder: Any, *, now_ms: int) -> dict[str, Any]:
+    loop = await loops.get(tx, folder)
+    if loop is None:
+        return {"group": folder, "status": "off"}
+    running = await cycles.running_of(tx, folder)
+    waiting = [turn for turn in await turns.unsettled_of(tx, folder) if turn.ended_ms is None]
+    return {
+        "group": folder,
+        "status": _status(loop),
+        "running": None if running is None else running.kind,
+        "waiting": [turn.kind.value for turn in waiting if turn.started_ms is None],
+        "next_wake_ms": loop.next_wake_ms,
+        "in_ms": None if loop.next_wake_ms is None else max(0, loop.next_wake_ms - now_ms),
+        "set_by": loop.set_by,
+        "reason": loop.reason,
+        "raw": await _raw(tx, loop),
+        "trace": list(loop.trace),
+        "held": loop.held,
+        "pause_ms": loop.auto_ms,
+        "idle_in_a_row": loop.noop_streak,
+        "last_start_ms": loop.last_start_ms,
+        "last_end_ms": loop.last_end_ms,
+    }
+
+
+def _status(loop: Loop) -> str:
+    return "off" if loop.status is Status.STOPPED else loop.status.value
+
+
+async def _raw(tx: Tx, loop: Loop) -> str | None:
+    """What the agent wrote of which the next wake came."""
+    newest = await cycles.newest(tx, loop.folder, limit=1)
+    return newest[0].schedule_raw if newest else None
+
+
+def _cycle_row(cycle: Cycle) -> dict[str, Any]:
+    return {
+        "id": cycle.id,
+        "turn": cycle.turn_id,
+        "kind": cycle.kind,
+        "triggers": list(cycle.triggers),
+        "started_ms": cycle.started_ms,
+        "ended_ms": cycle.ended_ms,
+        "outcome": cycle.outcome,
+        "error": cycle.error,
+        "asked": cycle.schedule_raw,
+        "reason": cycle.schedule_reason,
+        "applied_ms": cycle.schedule_applied_ms,
+        "bounded": cycle.schedule_bounded,
+        "trace": list(cycle.trace),
+    }
+
+
+def list_lines(rows: list[dict[str, Any]], zone: ZoneInfo) -> list[str]:
+    return [_line(row, zone) for row in rows]
+
+
+def show_lines(row: dict[str, Any], zone: ZoneInfo) -> list[str]:
+    """The next wake and how it came about, what is pending, and the newest cycles."""
+    if row["status"] == "off":
+        return [_line(row, zone)]
+    idle = f", {row['idle_in_a_row']} cycles without anything to do" if row["idle_in_a_row"] else ""
+    lines = [
+        _line(row, zone),
+        f"  set by {row['set_by']}; without a wish it would be {spoken(row['pause_ms'])}{idle}",
+        *(f"  · {step}" for step in row["trace"]),
+    ]
+    lines += [f"  held: {row['held']}"] if row["held"] else []
+    lines += [f"  pending: {one['kind']} {one['reason']}".rstrip() for one in row["pending"]]
+    return [*lines, *(_cycle_line(cycle, zone) for cycle in row["cycles"])]
+
+
+def _line(row: dict[str, Any], zone: ZoneInfo) -> str:
+    if row["status"] == "off":
+        return f"{row['group']}: off"
+    if row["running"]:
+        return f"{row['group']}: {row['status']}, its {row['running']} turn runs"
+    if "auto" in row["waiting"]:
+        return f"{row['group']}: {row['status']}, a cycle waits for its container"
+    if row["next_wake_ms"] is None or row["status"] == "paused":
+        return f"{row['group']}: {row['status']}"
+    when = local_minute(row["next_wake_ms"], zone)
+    return f"{row['group']}: {row['status']}, sleeps until {when} ({spoken(row['in_ms'])}): {row['reason']}"
+
+
+def _cycle_line(cycle: dict[str, Any], zone: ZoneInfo) -> str:
+    asked = f", asked for {cycle['asked']}" if cycle["asked"] else ""
+    got = "" if cycle["applied_ms"] is None else f", then {spoken(cycle['applied_ms'])}"
+    because = "; ".join(cycle["triggers"]) or "itself"
+    began = local_minute(cycle["started_ms"], zone)
+    return f"  {began} {cycle['kind']} {cycle['outcome'] or 'runs'}{asked}{got} ({because})"

@@ -1,0 +1,162 @@
+"""Notices as people are told of them: rows for machines, lines for people; and ended by a person's hand."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_minute
+from orchestrator.base.tables import short
+from orchestrator.domain.errors import BadRequest
+from orchestrator.store import groups, notices
+from orchestrator.store.database import Tx
+from orchestrator.store.notice_claims import Told
+from orchestrator.store.notices import Kept, Maker, Scope, State
+
+BY_HAND = "it was cancelled by hand"
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+class UnknownNotice(BadRequest):
+    """There is no such notice."""
+
+    code = "unknown_notice"
+    http_status = 404
+
+
+async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[dict[str, Any]]:
+    """A group's notices that wait or were told and not acknowledged; all of them `with_over`.
+
+    Raises:
+        UnknownGroup: there is none.
+    """
+    group = await groups.known(tx, folder)
+    found = await notices.of_group(tx, group.folder, with_over=with_over, limit=limit)
+    return [row(kept) for kept in found]
+
+
+async def one(tx: Tx, folder: str, number: str) -> dict[str, Any]:
+    """One notice, whole. Raises `UnknownGroup`, `UnknownNotice`, `BadRequest` when `number` is none."""
+    return row(await _known(tx, folder, number))
+
+
+async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> Kept:
+    """Let a notice be told no more. Raises what `one` does, and `BadRequest` when it is over."""
+    kept = await _known(tx, folder, number)
+    if not await notices.cancel(tx, kept.folder, kept.id, reason=BY_HAND, now_ms=now_ms):
+        raise BadRequest(
+            f"Notice {kept.id} of '{kept.folder}' is {kept.state.value} already: "
+            f"see 'andy notices list {kept.folder}' for those that are not."
+        )
+    return kept
+
+
+async def _known(tx: Tx, folder: str, number: str) -> Kept:
+    group = await groups.known(tx, folder)
+    if not _NUMBER.fullmatch(number):
+        raise BadRequest(
+            f"'{short(number, 40)}' is no number of a notice: they are in the first column of "
+            f"'andy notices list {group.folder}'."
+        )
+    kept = await notices.get(tx, group.folder, int(number))
+    if kept is None:
+        raise UnknownNotice(
+            f"'{group.folder}' has no notice {number}: see 'andy notices list {group.folder} --all'."
+        )
+    return kept
+
+
+def row(kept: Kept) -> dict[str, Any]:
+    """With stable keys; times are epoch ms."""
+    return {
+        "id": kept.id,
+        "group": kept.folder,
+        "state": kept.state.value,
+        "reason": kept.reason,
+        "made_by": "agent" if kept.maker is Maker.SELF else "host",
+        "event_type": kept.event_type,
+        "priority": kept.priority,
+        "severity": kept.severity,
+        "category": kept.category,
+        "message": kept.message,
+        "count": kept.count,
+        "deliver_at": kept.deliver_at,
+        "turns_remaining": kept.turns_remaining,
+        "tool_name": kept.tool_name,
+        "condition": kept.condition,
+        "outlives_session": kept.scope is Scope.CROSS_SESSION,
+        "session": kept.session_id,
+        "dedupe_key": kept.dedupe_key,
+        "made_in_turn": kept.made_turn,
+        "told_now_in_turn": kept.claim_turn,
+        "deliveries": kept.deliveries,
+        "told_text": kept.content,
+        "created_ms": kept.created_ms,
+        "expires_ms": kept.expires_ms,
+        "delivered_ms": kept.delivered_ms,
+        "acknowledged_ms": kept.acknowledged_ms,
+        "ended_ms": kept.ended_ms,
+    }
+
+
+def list_lines(rows: list[dict[str, Any]]) -> list[str]:
+    return [_line(one) for one in rows] or ["No notices."]
+
+
+def _line(found: dict[str, Any]) -> str:
+    count = f" {found['count']}×" if found["count"] > 1 else ""
+    waits = f" ({when(found)})" if found["state"] == State.PENDING else ""
+    what = short(found["message"], 80)
+    return f"{found['id']:>4} {found['state']} {found['priority']} {found['made_by']}{count}: {what}{waits}"
+
+
+def when(found: dict[str, Any]) -> str:
+    """What a waiting notice waits for, in words."""
+    if found["told_now_in_turn"] is not None:
+        return f"turn {found['told_now_in_turn']} has it"
+    match found["deliver_at"]:
+        case "after_n_turns" if found["turns_remaining"]:
+            return f"{found['turns_remaining']} turns of the chat from now"
+        case "after_tool":
+            return f"after the next call of {found['tool_name'] or 'any tool'}"
+        case "on_condition":
+            return f"once {found['condition']}"
+        case _:
+            return "next turn"
+
+
+def show_lines(found: dict[str, Any], zone: ZoneInfo) -> list[str]:
+    """All of one notice, a line each; what it does not have is left out."""
+    at = {
+        "kept": found["created_ms"],
+        "told": found["delivered_ms"],
+        "over": found["ended_ms"],
+        "expires": found["expires_ms"],
+    }
+    facts = {
+        "what": f"{found['event_type']}, {found['priority']}, by the {found['made_by']}",
+        "waits": when(found) if found["state"] == State.PENDING else None,
+        "why": found["reason"],
+        "times": f"noticed {found['count']} times" if found["count"] > 1 else None,
+        "lives": "until it expires" if found["outlives_session"] else "as long as its conversation",
+        **{name: None if ms is None else local_minute(ms, zone) for name, ms in at.items()},
+        "expires": "never" if found["expires_ms"] is None else local_minute(found["expires_ms"], zone),
+        "tellings": str(found["deliveries"]) if found["deliveries"] else None,
+        "as told": found["told_text"],
+    }
+    head = f"Notice {found['id']} of {found['group']}: {found['state']}"
+    return [head, f"  {found['message']}", *(f"  {name:<9}{text}" for name, text in facts.items() if text)]
+
+
+def told_row(told: Told) -> dict[str, Any]:
+    """An urgent notice that a model was told, for a status."""
+    return {
+        "at_ms": told.told_ms,
+        "group": told.folder,
+        "turn": told.turn_id,
+        "id": told.notice_id,
+        "event_type": told.event_type,
+        "priority": told.priority,
+        "text": short(told.text, 200),
+    }

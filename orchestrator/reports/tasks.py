@@ -1,0 +1,83 @@
+"""Tasks as they are told: rows for agents and machines, lines for people."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_iso
+from orchestrator.base.tables import table
+from orchestrator.domain.values import Task, TaskRun
+from orchestrator.scheduler import task_rows, task_service, task_turns
+from orchestrator.store import groups, task_runs, tasks
+from orchestrator.store.database import Tx
+
+RUNS_SHOWN = 20
+
+
+async def every(tx: Tx, folder: str | None, *, with_over: bool) -> list[Task]:
+    """A group's tasks, or all. Raises `UnknownGroup`."""
+    known = None if folder is None else (await groups.known(tx, folder)).folder
+    return await tasks.every(tx, known, with_over=with_over)
+
+
+async def one(tx: Tx, task_id: str) -> dict[str, Any]:
+    """A task with its newest runs, newest first. Raises `UnknownTask`."""
+    task = await task_service.find(tx, task_id)
+    zone = ZoneInfo(task.schedule.timezone)
+    runs = await task_runs.of_task(tx, task.id, limit=RUNS_SHOWN)
+    return {
+        **task_rows.row(task),
+        "when": task_rows.when(task),
+        "runs": [_run_row(run, zone) for run in runs],
+    }
+
+
+def _run_row(run: TaskRun, zone: ZoneInfo) -> dict[str, Any]:
+    return {
+        "due": local_iso(run.due_ms, zone),
+        "queued": local_iso(run.run_ms, zone),
+        "cause": run.cause.value,
+        "status": run.status.value,
+        "turn": run.turn_id,
+        "duration_ms": run.duration_ms,
+        "result": run.result,
+        "error": run.error,
+    }
+
+
+def list_lines(found: list[Task]) -> list[str]:
+    if not found:
+        return ["There are no tasks."]
+    return table(
+        ("id", "group", "status", "when", "next", "last", "asks"),
+        [
+            (
+                task.id,
+                task.folder,
+                task.status.value + (f" ({task.failures} failed)" if task.failures else ""),
+                task_rows.rhythm(task.schedule),
+                task_rows.next_due(task).removeprefix("next "),
+                " ".join((task.last_result or "").split())[:30],
+                task_turns.shown(task)[:40],
+            )
+            for task in found
+        ],
+    )
+
+
+def show_lines(found: dict[str, Any]) -> list[str]:
+    """Everything about a task, then its runs."""
+    names = ("id", "groupFolder", "when", "context_mode", "overlap", "catch_up", "dst", "status_reason")
+    told = [f"{name:14}{found[name]}" for name in names if found.get(name)]
+    runs = [
+        (run["due"], run["cause"], run["status"], _seconds(run), run["error"] or run["result"] or "")
+        for run in found["runs"]
+    ]
+    scripts = [f"check:\n{found['check']}"] if found.get("check") else []
+    listed = table(("due", "cause", "status", "took", "what"), runs) if runs else ["It has not run yet."]
+    return [*told, "", found["prompt"], *scripts, "", *listed]
+
+
+def _seconds(run: dict[str, Any]) -> str:
+    return "" if run["duration_ms"] is None else f"{run['duration_ms'] / 1000:.1f} s"

@@ -1,0 +1,277 @@
+"""Make and change tasks: one way for agents and the command line."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol, TypeVar
+from zoneinfo import ZoneInfo
+
+from orchestrator.domain.errors import BadRequest, BadSchedule, TaskRefused, TextEmpty, UnknownTask
+from orchestrator.domain.values import (
+    CatchUp,
+    Cause,
+    ContextMode,
+    Folder,
+    Group,
+    Overlap,
+    Planned,
+    Schedule,
+    Task,
+    TaskStatus,
+    TurnId,
+)
+from orchestrator.scheduler import task_turns
+from orchestrator.store import audit, groups, task_runs, task_stops, tasks
+from orchestrator.store.database import Tx
+
+MAX_OPEN = 200
+"""Tasks of one group that are neither completed nor cancelled."""
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class ReadTime(Protocol):
+    """Read a time as people write it, in a group's zone, as epoch milliseconds. Raises `BadTime`."""
+
+    def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
+
+
+class PlanFor(Protocol):
+    """Check a schedule for a group and tell its first due time. Raises `BadSchedule`, `BadTime`."""
+
+    def __call__(self, group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> Planned: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """How schedules are read: the scheduler's part, tied by whoever joins the stages."""
+
+    plan: PlanFor
+    following: Callable[[Schedule, int, int], int | None]
+    """`(schedule, due_ms, after_ms)`: the next due time after a moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A task as it is asked for; unchecked. What is None is as usual or, in a change, as it was."""
+
+    prompt: str | None = None
+    kind: str | None = None
+    value: str | None = None
+    dst: str | None = None
+    context_mode: str | None = None
+    overlap: str | None = None
+    catch_up: str | None = None
+    check: str | None = None
+    """An empty one is none."""
+
+
+async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> Task:
+    """Return a task, of `folder` if that is given.
+
+    Raises:
+        UnknownTask: there is none; another group's is told of no more than one that is not there.
+    """
+    task = await tasks.get(tx, task_id)
+    if task is None or folder not in (None, task.folder):
+        raise UnknownTask(task_id)
+    return task
+
+
+async def schedule(tx: Tx, group: Group, wish: Wish, times: Times, *, now_ms: int) -> Task:
+    """Make a task of a group.
+
+    Raises:
+        BadSchedule, BadTime: it can never be due, or not as it is asked for.
+        TaskRefused: the group has too many.
+    """
+    if await tasks.count_open(tx, group.folder) >= MAX_OPEN:
+        raise TaskRefused(f"There are {MAX_OPEN} tasks already: cancel some first.")
+    planned = times.plan(group, wish.kind or "", wish.value or "", dst=wish.dst, now_ms=now_ms)
+    task = Task(
+        id=f"task-{secrets.token_hex(4)}",
+        folder=group.folder,
+        chat_jid=group.jid,
+        prompt=wish.prompt or "",
+        schedule=planned.schedule,
+        next_ms=planned.next_ms,
+        status_ms=now_ms,
+        created_ms=now_ms,
+    )
+    return await _put(tx, _with_choices(task, wish))
+
+
+async def update(tx: Tx, task: Task, wish: Wish, times: Times, *, now_ms: int) -> Task:
+    """Change what is given. With a new schedule it is due by that from now on, also one that is completed.
+
+    A run that waits already is asked as it was.
+
+    Raises:
+        BadSchedule, BadTime: nothing is changed.
+        TaskRefused: it is cancelled, or completed and has no new schedule.
+    """
+    is_moved = any((wish.kind, wish.value, wish.dst))
+    if task.status is TaskStatus.CANCELLED or (task.is_over and not is_moved):
+        raise TaskRefused(f"Task {task.id} is {task.status.value}.")
+    changed = replace(_with_choices(task, wish), prompt=wish.prompt or task.prompt, failures=0)
+    if is_moved:
+        group = await groups.known(tx, task.folder)
+        changed = _moved(changed, wish, times, group=group, now_ms=now_ms)
+    return await _put(tx, changed)
+
+
+def _moved(task: Task, wish: Wish, times: Times, *, group: Group, now_ms: int) -> Task:
+    kind = wish.kind or task.schedule.kind.value
+    if wish.value is None and kind != task.schedule.kind:
+        raise BadSchedule(f"A change to {kind} needs a value too.")
+    value = wish.value or task.schedule.value
+    dst = wish.dst or (task.schedule.dst.value if wish.value is None else None)
+    planned = times.plan(group, kind, value, dst=dst, now_ms=now_ms)
+    is_revived = task.status is TaskStatus.COMPLETED
+    return replace(
+        task,
+        schedule=planned.schedule,
+        next_ms=planned.next_ms,
+        status=TaskStatus.ACTIVE if is_revived else task.status,
+        status_ms=now_ms if is_revived else task.status_ms,
+    )
+
+
+async def pause(tx: Tx, task: Task, *, now_ms: int) -> Task:
+    """Let a task be due no more until it is resumed; a run that waits does not begin.
+
+    Raises `TaskRefused` when it is completed or cancelled.
+    """
+    _refuse_over(task)
+    if task.status is TaskStatus.ACTIVE:
+        await task_stops.stop(tx, task, reason="by request", now_ms=now_ms)
+    return await find(tx, task.id)
+
+
+async def resume(tx: Tx, task: Task, times: Times, *, now_ms: int) -> Task:
+    """Let a paused task be due again, at its next time from now: nothing is caught up.
+
+    Raises `TaskRefused` when it is completed or cancelled, or its only time has passed.
+    """
+    _refuse_over(task)
+    if task.status is TaskStatus.ACTIVE:
+        return task
+    next_ms = None if task.next_ms is None else times.following(task.schedule, task.next_ms, now_ms)
+    if next_ms is None:
+        raise TaskRefused(f"The time of task {task.id} has passed: give it a new one.")
+    return await _put(
+        tx,
+        replace(
+            task,
+            status=TaskStatus.ACTIVE,
+            status_reason=None,
+            status_ms=now_ms,
+            next_ms=next_ms,
+            failures=0,
+        ),
+    )
+
+
+async def cancel(tx: Tx, task: Task, *, now_ms: int) -> Task:
+    """End a task for good. A run that waits does not begin; one that has begun ends by itself."""
+    if task.status is not TaskStatus.CANCELLED:
+        await _put(
+            tx,
+            replace(
+                task,
+                status=TaskStatus.CANCELLED,
+                status_reason="by request",
+                status_ms=now_ms,
+                next_ms=None,
+            ),
+        )
+        await task_stops.stop_queued(tx, task, reason="its task was cancelled.", now_ms=now_ms)
+    return await find(tx, task.id)
+
+
+async def run_now(tx: Tx, task: Task, *, now_ms: int) -> TurnId:
+    """Queue a run besides the schedule, also of a task that is paused or completed.
+
+    Raises:
+        TaskRefused: it is cancelled, or runs or waits already.
+        UnknownGroup: its group is no longer registered.
+    """
+    if task.status is TaskStatus.CANCELLED:
+        raise TaskRefused(f"Task {task.id} is cancelled.")
+    if await task_runs.open_turns(tx, task.id):
+        raise TaskRefused(f"Task {task.id} runs already, or waits to.")
+    group = await groups.known(tx, task.folder)
+    return await task_turns.queue(tx, task, group, cause=Cause.BY_HAND, due_ms=now_ms, now_ms=now_ms)
+
+
+def _with_choices(task: Task, wish: Wish) -> Task:
+    return replace(
+        task,
+        context_mode=_choice(ContextMode, wish.context_mode, "context_mode", task.context_mode),
+        overlap=_choice(Overlap, wish.overlap, "overlap", task.overlap),
+        catch_up=_choice(CatchUp, wish.catch_up, "catch_up", task.catch_up),
+        check=task.check if wish.check is None else wish.check.strip() or None,
+    )
+
+
+def _choice(kind: type[Choice], text: str | None, name: str, usual: Choice) -> Choice:
+    if text is None:
+        return usual
+    try:
+        return kind(text)
+    except ValueError:
+        raise BadSchedule(f"{name}: '{text}' is unknown: use {', '.join(kind)}.") from None
+
+
+def _refuse_over(task: Task) -> None:
+    if task.is_over:
+        raise TaskRefused(f"Task {task.id} is {task.status.value}.")
+
+
+async def _put(tx: Tx, task: Task) -> Task:
+    await tasks.put(tx, task)
+    return task
+
+
+async def add(tx: Tx, folder: str, wish: Wish, times: Times, *, now_ms: int) -> Task:
+    """Make a task that the owner asks for, audited. Raises what `schedule` raises, and `UnknownGroup`."""
+    group = await groups.known(tx, folder)
+    if not (wish.prompt or "").strip():
+        raise TextEmpty
+    task = await schedule(tx, group, wish, times, now_ms=now_ms)
+    await _record(tx, task, "add", now_ms=now_ms)
+    return task
+
+
+async def act(tx: Tx, task_id: str, action: str, times: Times, *, now_ms: int) -> Task:
+    """Do what the owner says by a word, audited: `pause`, `resume`, `cancel` or `run`.
+
+    Raises:
+        UnknownTask, TaskRefused, UnknownGroup: nothing was done.
+        BadRequest: there is no such action.
+    """
+    task = await _act(tx, await find(tx, task_id), action, times, now_ms=now_ms)
+    await _record(tx, task, action, now_ms=now_ms)
+    return task
+
+
+async def _record(tx: Tx, task: Task, action: str, *, now_ms: int) -> None:
+    event = audit.Event(at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id})
+    await audit.append(tx, event)
+
+
+async def _act(tx: Tx, task: Task, action: str, times: Times, *, now_ms: int) -> Task:
+    match action:
+        case "pause":
+            return await pause(tx, task, now_ms=now_ms)
+        case "resume":
+            return await resume(tx, task, times, now_ms=now_ms)
+        case "cancel":
+            return await cancel(tx, task, now_ms=now_ms)
+        case "run":
+            await run_now(tx, task, now_ms=now_ms)
+            return task
+        case _:
+            raise BadRequest(f"'{action}' is nothing to do with a task: use pause, resume, cancel or run.")

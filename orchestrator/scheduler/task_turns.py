@@ -1,0 +1,71 @@
+"""One run of a task: queued with the turn that asks it, stopped before it begins, told when it fails."""
+
+from __future__ import annotations
+
+from orchestrator.domain.values import (
+    Cause,
+    Group,
+    ScheduleKind,
+    Task,
+    TaskStatus,
+    Turn,
+    TurnId,
+)
+from orchestrator.store import outbox, task_runs, task_stops, tasks, turns
+from orchestrator.store.database import Tx
+
+MAX_FAILURES = 5
+"""So many in a row pause a task."""
+SHOWN_CHARS = 80
+
+
+async def queue(tx: Tx, task: Task, group: Group, *, cause: Cause, due_ms: int, now_ms: int) -> TurnId:
+    """Queue a turn of the group for one run of its task, recorded as running until the turn ends."""
+    turn_id = await turns.add_task(tx, task, chat_jid=group.jid, now_ms=now_ms)
+    await task_runs.begin(tx, task, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
+    return turn_id
+
+
+async def why_stopped(tx: Tx, turn: Turn) -> str | None:
+    """Why a turn is not to be tried again: its task was paused or cancelled after it was queued."""
+    task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
+    if task is None or task.status_ms <= turn.queued_ms:
+        return None
+    is_stopped = task.status in (TaskStatus.PAUSED, TaskStatus.CANCELLED)
+    return f"its task was {task.status.value}." if is_stopped else None
+
+
+async def note_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
+    """Tell the group what it would wait for in vain, and pause a task that fails time and again."""
+    task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
+    run = await task_runs.of_turn(tx, turn.id)
+    if task is None or run is None:
+        return
+    if task.schedule.kind is ScheduleKind.ONCE or run.cause is Cause.BY_HAND:
+        text = f"⚠️ I could not do “{shown(task)}”: {reason}"
+        await _tell(tx, task, turn, text, key=f"task-failed:{turn.id}", now_ms=now_ms)
+    if is_failing(task):
+        await pause_failing(tx, task, turn, reason=reason, now_ms=now_ms)
+
+
+def is_failing(task: Task) -> bool:
+    """Whether a task has failed so often in a row that it is to be paused."""
+    return task.status is TaskStatus.ACTIVE and task.failures >= MAX_FAILURES
+
+
+async def pause_failing(tx: Tx, task: Task, turn: Turn, *, reason: str, now_ms: int) -> None:
+    """Pause a task and tell its group, once."""
+    why = f"it failed {task.failures} times in a row, last with: {reason}"
+    await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
+    text = f"⏸️ I have paused “{shown(task)}” ({task.id}): {why} It goes on when it is resumed."
+    await _tell(tx, task, turn, text, key=f"task-paused:{task.id}:{now_ms}", now_ms=now_ms)
+
+
+def shown(task: Task) -> str:
+    """A task's prompt as a line for people."""
+    line = " ".join(task.prompt.split())
+    return line if len(line) <= SHOWN_CHARS else f"{line[: SHOWN_CHARS - 1]}…"
+
+
+async def _tell(tx: Tx, task: Task, turn: Turn, text: str, *, key: str, now_ms: int) -> None:
+    await outbox.add(tx, chat_jid=turn.chat_jid, folder=task.folder, text=text, dedupe_key=key, now_ms=now_ms)

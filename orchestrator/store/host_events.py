@@ -1,0 +1,166 @@
+"""What happens on the host that a group's agent should know of: kept for its next turn, with the fact itself.
+
+Facts of one kind are one notice while they wait: counted, the newest named. They never begin a turn. Texts of
+people are quoted shortly, and nothing is named that the agent may not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from agent_runner.wire.notices import Priority, Severity
+from orchestrator.domain.values import Folder, Outgoing
+from orchestrator.store import notices
+from orchestrator.store.database import Tx
+from orchestrator.store.notices import DAY_MS, MAX_HOST_FACTS, Fresh, Maker
+
+log = structlog.get_logger(__name__)
+
+MAX_NAMED = 5
+QUOTED_CHARS = 80
+SOURCE = "host"
+TTL_MS = 3 * DAY_MS
+
+
+async def reply_undelivered(tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
+    """A message was given up: its chat has not seen it."""
+    if outgoing.folder is None:
+        return
+    await _note(
+        tx,
+        Folder(outgoing.folder),
+        "host.reply.undelivered",
+        lead="Not delivered, and not tried again",
+        item=f"“{quoted(outgoing.text)}” ({quoted(error)})",
+        key=outgoing.chat_jid,
+        severity="error",
+        priority="high",
+        now_ms=now_ms,
+    )
+
+
+async def notification_delivered(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
+    """A notification of the group's dashboard has reached its chat."""
+    await _note(
+        tx,
+        folder,
+        "host.notification.delivered",
+        lead="Sent to the chat",
+        item=f"“{quoted(text)}”",
+        priority="low",
+        now_ms=now_ms,
+    )
+
+
+async def notification_expired(tx: Tx, folder: Folder, text: str, *, now_ms: int) -> None:
+    """A notification came too late to be of use, and was not sent: the chat read that in one line."""
+    await _note(
+        tx,
+        folder,
+        "host.notification.expired",
+        lead="Too late, and so never sent; the chat was told",
+        item=f"“{quoted(text)}”",
+        severity="warning",
+        now_ms=now_ms,
+    )
+
+
+async def budget_warning(tx: Tx, folder: Folder, text: str, *, percent: int, key: str, now_ms: int) -> None:
+    """A budget that bounds the group is nearly used, or spent."""
+    await _note(
+        tx,
+        folder,
+        "host.budget.warning",
+        lead="Of what the model may cost",
+        item=quoted(text, 200),
+        key=key,
+        severity="warning",
+        priority="high" if percent >= 100 else "normal",
+        now_ms=now_ms,
+        percent=min(percent, 100),
+    )
+
+
+async def mounts_refused(tx: Tx, folder: Folder, names: Sequence[str], *, now_ms: int) -> None:
+    """Folders of the owner's that the group was to see are not shown, or only to be read.
+
+    Where they are on the host is the owner's own affair, and so is why: that was told in main.
+    """
+    for name in names:
+        await _note(
+            tx,
+            folder,
+            "host.mount.refused",
+            lead="Not shown, or not writable; the owner was told why",
+            item=quoted(name),
+            severity="warning",
+            now_ms=now_ms,
+        )
+
+
+async def command_refused(tx: Tx, folder: Folder, command: str, reason: str, *, now_ms: int) -> None:
+    """The group asked for something that it may not."""
+    await _note(
+        tx,
+        folder,
+        "host.command.refused",
+        lead="Refused",
+        item=f"{quoted(command)}: {quoted(reason, 120)}",
+        key=command,
+        severity="warning",
+        now_ms=now_ms,
+    )
+
+
+async def _note(
+    tx: Tx,
+    folder: Folder,
+    event_type: str,
+    *,
+    lead: str,
+    item: str,
+    key: str = "",
+    severity: Severity = "info",
+    priority: Priority = "normal",
+    now_ms: int,
+    **more: Any,
+) -> None:
+    """Keep a fact, or add it to those of its kind that wait."""
+    dedupe_key = f"host:{event_type}:{key}"
+    waiting = await notices.pending_by_key(tx, folder, dedupe_key)
+    if waiting is not None and waiting.claim_turn is not None:
+        await notices.part_from_key(tx, waiting.id)  # it is being told as it is
+        waiting = None
+    if waiting is None and await notices.undelivered(tx, folder, Maker.HOST) >= MAX_HOST_FACTS:
+        log.warning("notice.left_out", group=folder, type=event_type, reason="enough facts wait already")
+        return
+    named = [*(waiting.payload.get("items", []) if waiting else []), item]
+    count = waiting.count + 1 if waiting else 1
+    fresh = Fresh(
+        folder=folder,
+        maker=Maker.HOST,
+        event_type=event_type,
+        source=SOURCE,
+        payload={"message": told(lead, named, count), "items": named[-MAX_NAMED:], **more},
+        severity=severity,
+        priority=priority,
+        dedupe_key=dedupe_key,
+        expires_ms=now_ms + TTL_MS,
+    )
+    await notices.add(tx, fresh, now_ms=now_ms)
+
+
+def told(lead: str, named: Sequence[str], count: int) -> str:
+    """`Sent to the chat: “water the plants”; “call Bo” and 2 before.`"""
+    shown = list(dict.fromkeys(named[-MAX_NAMED:]))
+    before = count - len(shown)
+    return f"{lead}: {'; '.join(shown)}" + (f" and {before} before" if before else "")
+
+
+def quoted(text: str, most: int = QUOTED_CHARS) -> str:
+    """What people or their tools wrote, as one short line."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

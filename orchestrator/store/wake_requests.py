@@ -1,0 +1,103 @@
+"""`wakes`: why a group's agent is to wake. None is lost: each stays until a cycle has taken it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.domain.values import Folder
+from orchestrator.store import events
+from orchestrator.store.database import Tx
+
+MAX_REASON_CHARS = 100
+MESSAGE = "message:"
+"""How the keys of messages begin: a turn of the chat takes those, a free cycle all."""
+MAX_PENDING = 1_000
+KEPT_MS = 30 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wake:
+    """Something that wants a cycle. Contents are elsewhere: `reason` is a few words."""
+
+    id: int
+    folder: Folder
+    kind: str
+    is_direct: bool
+    reason: str
+    dedupe_key: str
+    created_ms: int
+
+
+async def add(
+    tx: Tx,
+    folder: Folder,
+    *,
+    kind: str,
+    key: str,
+    now_ms: int,
+    reason: str = "",
+    is_direct: bool = False,
+) -> bool:
+    """Want a cycle of a group whose loop is not off; False when it is, or the same is wanted already."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO wakes (group_folder, kind, is_direct, reason, dedupe_key, created_ms)
+        SELECT group_folder, :kind, :is_direct, :reason, :key, :now FROM loop_state
+        WHERE group_folder = :folder AND status <> 'stopped'
+            AND (SELECT count(*) FROM wakes WHERE group_folder = :folder AND cycle_id IS NULL) < :most
+        ON CONFLICT DO NOTHING
+        """,
+        {
+            "folder": folder,
+            "kind": kind,
+            "is_direct": is_direct,
+            "reason": " ".join(reason.split())[:MAX_REASON_CHARS],
+            "key": key,
+            "now": now_ms,
+            "most": MAX_PENDING,
+        },
+    )
+    if cursor.rowcount != 1:
+        return False
+    await events.append(tx, f"trigger:{kind}", group=folder, now_ms=now_ms, key=key)
+    return True
+
+
+async def pending(tx: Tx, folder: Folder) -> list[Wake]:
+    """Those that no cycle has taken, oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM wakes WHERE group_folder = ? AND cycle_id IS NULL ORDER BY id", (folder,)
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def of_cycle(tx: Tx, cycle_id: int) -> list[Wake]:
+    """Those that a cycle has taken, oldest first."""
+    rows = await tx.execute_fetchall("SELECT * FROM wakes WHERE cycle_id = ? ORDER BY id", (cycle_id,))
+    return [_from_row(row) for row in rows]
+
+
+async def take(tx: Tx, wakes: Sequence[Wake], cycle_id: int) -> None:
+    """Let a cycle have them."""
+    await tx.executemany(
+        "UPDATE wakes SET cycle_id = ? WHERE id = ?", [(cycle_id, wake.id) for wake in wakes]
+    )
+
+
+async def prune(tx: Tx, *, now_ms: int) -> None:
+    """Forget what was taken long ago."""
+    await tx.execute("DELETE FROM wakes WHERE cycle_id IS NOT NULL AND created_ms < ?", (now_ms - KEPT_MS,))
+
+
+def _from_row(row: sqlite3.Row) -> Wake:
+    return Wake(
+        id=row["id"],
+        folder=Folder(row["group_folder"]),
+        kind=row["kind"],
+        is_direct=bool(row["is_direct"]),
+        reason=row["reason"],
+        dedupe_key=row["dedupe_key"],
+        created_ms=row["created_ms"],
+    )

@@ -1,0 +1,153 @@
+"""What the HTTP door does: take a message, wait for its reply, tell where one is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus, Event
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Group, Inbound, Message, OutboxState, Turn, TurnId, TurnKind, TurnState
+from orchestrator.store import groups, messages, outbox, turns
+from orchestrator.store.database import Database, Tx
+
+SETTLED = (TurnState.ANSWERED, TurnState.FAILED)
+GONE = (OutboxState.SENT, OutboxState.SKIPPED, OutboxState.DEAD)
+SETTLING = frozenset({"turn.answered", "turn.failed", *(f"message.{state}" for state in GONE)})
+"""The events after which a message may be settled that was not before."""
+
+
+class UnknownMessage(BadRequest):
+    """There is no such message."""
+
+    code = "unknown_message"
+    http_status = 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """Where a message is: `outcome` is a turn's state or `ignored`."""
+
+    id: str
+    group: str | None
+    outcome: str
+    reason: str | None = None
+    turn: int | None = None
+    replies: tuple[str, ...] = ()
+    place: int | None = None
+    is_settled: bool = False
+
+    def to_json_dict(self) -> dict[str, Any]:
+        told = {
+            "id": self.id,
+            "group": self.group,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "turn": self.turn,
+            "reply": "\n\n".join(self.replies) if self.replies else None,
+            "place": self.place,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+
+class Door:
+    """The local way in: durable before it answers."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        accept: Callable[[Inbound], Awaitable[Any]],
+        is_hopeless: Callable[[str], bool],
+        clock: Clock,
+        bus: Bus,
+    ) -> None:
+        """`is_hopeless` tells whether a message with this outcome gets no further before the host ends."""
+        self._database = database
+        self._accept = accept
+        self._is_hopeless = is_hopeless
+        self._clock = clock
+        self._bus = bus
+
+    async def say(
+        self, write: Callable[[Group, int], Inbound], folder: str, *, wait_seconds: float
+    ) -> Whereabouts:
+        """Take a message for a group; if the group is idle, wait for the reply while there may be one.
+
+        Raises:
+            UnknownGroup, TextEmpty, TextTooLong: nothing was stored.
+        """
+        with self._bus.listening() as events:
+            async with self._database.reading() as tx:
+                group = await groups.known(tx, folder)
+                running = await turns.running_of(tx, group.folder)
+            is_busy = running is not None and running.kind is not TurnKind.WORKER
+            message = write(group, self._clock.now_ms())
+            accepted = await self._accept(message)
+            if accepted.seq is None:
+                return _not_kept(message, group, accepted.reason)
+            place = await self.find(message.id)
+            if is_busy or place.is_settled or not wait_seconds:
+                return place
+            return await self._until_settled(place, events, wait_seconds)
+
+    async def _until_settled(
+        self, place: Whereabouts, events: asyncio.Queue[Event], wait_seconds: float
+    ) -> Whereabouts:
+        try:
+            async with asyncio.timeout(wait_seconds):
+                while not (place.is_settled or self._is_hopeless(place.outcome)):
+                    await _news_of(place, events)
+                    place = await self.find(place.id)
+        except TimeoutError:
+            return await self.find(place.id)
+        return place
+
+    async def find(self, message_id: str) -> Whereabouts:
+        """Tell where a message is. Raises `UnknownMessage`."""
+        async with self._database.reading() as tx:
+            message = await messages.by_id(tx, message_id)
+            if message is None:
+                raise UnknownMessage(f"There is no message '{message_id}'.")
+            group = await groups.by_jid(tx, message.chat_jid)
+            turn = await turns.get(tx, message.turn_id) if message.turn_id is not None else None
+            return await _whereabouts(tx, message, group, turn)
+
+
+async def _news_of(place: Whereabouts, events: asyncio.Queue[Event]) -> None:
+    """Wait until it is worth looking again: everybody who waits hears of everything."""
+    while True:
+        event = await events.get()
+        if event.group is None or (event.group == place.group and event.kind in SETTLING):
+            return
+
+
+def _not_kept(message: Inbound, group: Group, reason: str | None) -> Whereabouts:
+    return Whereabouts(id=message.id, group=group.folder, outcome="ignored", reason=reason, is_settled=True)
+
+
+async def _whereabouts(tx: Tx, message: Message, group: Group | None, turn: Turn | None) -> Whereabouts:
+    folder = group.folder if group else None
+    if turn is None:
+        return Whereabouts(
+            id=message.id, group=folder, outcome="ignored", reason=message.ignored_reason, is_settled=True
+        )
+    said = await outbox.of_turn(tx, turn.id)
+    return Whereabouts(
+        id=message.id,
+        group=folder,
+        outcome=turn.state.value,
+        reason=turn.reason,
+        turn=turn.id,
+        replies=tuple(one.text for one in await messages.sent_in(tx, turn.id)),
+        place=await _place(tx, turn.id) if turn.state is TurnState.QUEUED else None,
+        is_settled=turn.state in SETTLED and all(one.state in GONE for one in said),
+    )
+
+
+async def _place(tx: Tx, turn_id: TurnId) -> int:
+    queued = [turn.id for turn in await turns.unsettled(tx) if turn.state is TurnState.QUEUED]
+    return queued.index(turn_id) + 1

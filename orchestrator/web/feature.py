@@ -1,0 +1,106 @@
+"""What people and programs reach of the host: the HTTP API, served on this machine alone."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.asgi_server import BoundedConfig, Server
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import Bus
+from orchestrator.base.wakeups import Hints
+from orchestrator.channels.local import written
+from orchestrator.channels.registry import Channels
+from orchestrator.dashboard.feature import Boards, read_time
+from orchestrator.domain.values import Group, LiveRun
+from orchestrator.inbound.intake import Intake
+from orchestrator.loop.feature import Waking
+from orchestrator.scheduler.reminder_service import ReminderService
+from orchestrator.scheduler.timing import times_for
+from orchestrator.store.database import Database
+
+HEAD_SECONDS = 10.0
+"""From the first byte of a request, or the connection, to the end of its headers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """What its routes show and change. The web libraries are loaded when it is served."""
+
+    database: Database
+    clock: Clock
+    hints: Hints
+    bus: Bus
+    token: str
+    intake: Intake
+    channels: Channels
+    boards: Boards
+    waking: Waking
+    zone_of: Callable[[Group], ZoneInfo]
+    live: Callable[[], Sequence[LiveRun]]
+    refusals: Callable[[], Any]
+    is_hopeless: Callable[[str], bool]
+    """Whether a message that is so far will get no further: the host ends."""
+    status: Callable[[], Awaitable[dict[str, Any]]]
+
+    async def serve(self, listeners: Sequence[socket.socket]) -> None:
+        """Serve until cancelled."""
+        from orchestrator.web.connections import WebProtocol
+        from orchestrator.web.refusals import Refusals
+
+        refused = Refusals(self.database, clock=self.clock)
+        config = BoundedConfig(self._app(refused.note), http=WebProtocol, head_seconds=HEAD_SECONDS)
+        async with asyncio.TaskGroup() as beside:
+            noting = beside.create_task(refused.run(), name="web:refusals")
+            await Server(config).serve_on(*listeners)
+            noting.cancel()
+
+    def _app(self, on_refusal: Callable[..., None]) -> Any:
+        from orchestrator.web.api import web_app
+        from orchestrator.web.chat_service import Door
+        from orchestrator.web.dashboards import DashboardDesk
+        from orchestrator.web.groups import GroupDesk
+        from orchestrator.web.loops import LoopDesk
+        from orchestrator.web.metrics import Metrics
+        from orchestrator.web.reminders import ReminderHandler
+        from orchestrator.web.tasks import TaskDesk
+
+        return web_app(
+            Door(
+                self.database,
+                accept=self.intake.accept,
+                is_hopeless=self.is_hopeless,
+                clock=self.clock,
+                bus=self.bus,
+            ),
+            desk=GroupDesk(self.database, clock=self.clock, hints=self.hints, bus=self.bus),
+            tasks=TaskDesk(
+                self.database,
+                times=times_for(self.zone_of, read_time=read_time),
+                clock=self.clock,
+                hints=self.hints,
+                bus=self.bus,
+            ),
+            reminders=ReminderHandler(
+                self.database,
+                service=ReminderService(read_time=read_time, zone_of=self.zone_of),
+                clock=self.clock,
+                hints=self.hints,
+                bus=self.bus,
+            ),
+            loops=LoopDesk(self.database, act=self.waking.act, bus=self.bus),
+            pairing=self.channels.whatsapp.pairing,
+            dashboards=DashboardDesk(
+                show=self.boards.show, use=self.boards.use, ask_worker=self.boards.ask_worker
+            ),
+            write=written,
+            status=self.status,
+            metrics=Metrics(self.database, live=self.live, refusals=self.refusals),
+            bus=self.bus,
+            token=self.token,
+            on_refusal=on_refusal,
+        )

@@ -1,0 +1,94 @@
+"""A messenger whose answers are written beforehand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.domain.protocols import Feature, Receive
+from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A message as a chat shows it."""
+
+    jid: str
+    text: str
+    message_id: str
+    file: bytes | None = None
+    quotes: str | None = None
+    """The id of the message that it answers."""
+    mentions: str | None = None
+
+
+@dataclass
+class ScriptedChannel:
+    """Shows each message id once, as a messenger does. A chat without a script takes all."""
+
+    name: str = "scripted"
+    features: frozenset[Feature] = frozenset()
+    reactions: list[tuple[str, str]] = field(default_factory=list)
+    """Each sign that was put under a message, with its id; an empty one takes it away."""
+    max_text_chars: int | None = None
+    signs: list[tuple[str, bool]] = field(default_factory=list)
+    """Each typing sign that was shown (True) or hidden, with its chat."""
+    shown: list[Shown] = field(default_factory=list)
+    attempts: list[Shown] = field(default_factory=list)
+    scripts: dict[str, deque[Exception | asyncio.Event]] = field(default_factory=lambda: defaultdict(deque))
+
+    def will(self, jid: str, *steps: Exception | asyncio.Event) -> None:
+        """For the next sends to `jid`: an error is raised; an event is waited for, then the send works.
+
+        An error after an event of the same send is not possible: each send takes one step.
+        """
+        self.scripts[jid].extend(steps)
+
+    def owns(self, jid: ChatJid) -> bool:
+        return not jid.startswith("foreign:")
+
+    async def run(self, receive: Receive) -> None:
+        del receive
+        await asyncio.Event().wait()
+
+    async def send(
+        self,
+        jid: ChatJid,
+        text: str,
+        message_id: MessageId,
+        *,
+        attachment: Attachment | None = None,
+        quote: Message | None = None,
+        mention: ChatMember | None = None,
+    ) -> None:
+        message = Shown(
+            jid,
+            text,
+            message_id,
+            attachment.path.read_bytes() if attachment else None,
+            quotes=quote.id if quote else None,
+            mentions=mention.name if mention else None,
+        )
+        self.attempts.append(message)
+        if self.scripts[jid]:
+            match self.scripts[jid].popleft():
+                case asyncio.Event() as event:
+                    await event.wait()
+                case Exception() as error:
+                    raise error
+        if message_id not in {one.message_id for one in self.shown}:
+            self.shown.append(message)
+
+    async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
+        self.signs.append((jid, is_typing))
+
+    async def react(self, message: Message, sign: str) -> None:
+        self.reactions.append((message.id, sign))
+
+    def condition(self) -> dict[str, Any]:
+        return {}
+
+    def texts(self, jid: str | None = None) -> list[str]:
+        return [one.text for one in self.shown if jid in (None, one.jid)]

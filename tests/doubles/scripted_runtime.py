@@ -1,0 +1,167 @@
+"""A runtime whose containers say, end, break off and refuse to go as a test tells them; a pool on it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from agent_runner.wire.frames import Frame, encode_frame
+from agent_runner.wire.order import RunOrder
+from orchestrator.containers import timeouts
+from orchestrator.containers.logs.run_log import RunLogs
+from orchestrator.containers.pool import RunPool, Ties
+from orchestrator.domain.errors import ContainerError, EngineGone
+from orchestrator.domain.protocols import ContainerSpec, Exit, Mount
+from orchestrator.domain.values import Folder, Group, RunId
+from orchestrator.inbound import prompt
+from orchestrator.queue.retries import give_back
+from tests.support.household import SEOUL, Household
+
+MINUTE_MS = 60_000
+
+
+class ToldRuntime:
+    """An engine: `is_gone`, it answers nothing; `refusal`, it starts nothing and says why."""
+
+    name, is_isolated = "told", True
+
+    def __init__(self) -> None:
+        self.started: list[ToldContainer] = []
+        self.present: list[ToldContainer] = []
+        self.orders: list[RunOrder] = []
+        self.is_gone = False
+        self.refusal: str | None = None
+
+    async def start(self, spec: ContainerSpec, order: str) -> ToldContainer:
+        self.check_it_answers()
+        if self.refusal is not None:
+            raise ContainerError(self.refusal)
+        self.orders.append(RunOrder.parse(order))
+        self.started.append(ToldContainer(spec.run_id, spec.folder, self))
+        self.present.append(self.started[-1])
+        return self.started[-1]
+
+    async def adopt(self) -> list[ToldContainer]:
+        self.check_it_answers()
+        return list(self.present)
+
+    async def close(self) -> None:
+        pass
+
+    def check_it_answers(self) -> None:
+        if self.is_gone:
+            raise EngineGone
+
+    def break_off(self) -> None:
+        """Answer nothing any more; streams end, containers go on."""
+        self.is_gone = True
+        for container in self.present:
+            container.said.put_nowait(EngineGone())
+
+    @property
+    def working(self) -> list[ToldContainer]:
+        return [container for container in self.present if not container.has_ended.is_set()]
+
+
+class ToldContainer:
+    def __init__(self, run_id: RunId, folder: Folder, runtime: ToldRuntime) -> None:
+        self.run_id, self.folder, self.ref = run_id, folder, f"ref-{run_id}"
+        self.said: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
+        self.has_ended, self.may_stop, self.is_stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.may_stop.set()
+        self.can_be_ended = True
+        self._runtime = runtime
+
+    def say(self, frame: Frame) -> None:
+        self.said.put_nowait(encode_frame(frame))
+
+    def end(self) -> None:
+        self.has_ended.set()
+        self.said.put_nowait(None)
+
+    async def output(self) -> AsyncIterator[bytes]:
+        while (piece := await self.said.get()) is not None:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    async def wait(self) -> Exit:
+        await self.has_ended.wait()
+        return Exit(code=0)
+
+    async def stop(self, *, grace_seconds: float = 2.0) -> None:
+        self.is_stopping.set()
+        self._runtime.check_it_answers()
+        self._check_it_can_be_ended()
+        await self.may_stop.wait()
+        self.end()
+
+    async def remove(self) -> None:
+        self._runtime.check_it_answers()
+        self._check_it_can_be_ended()
+        self.end()
+        if self in self._runtime.present:
+            self._runtime.present.remove(self)
+
+    def _check_it_can_be_ended(self) -> None:
+        if not self.can_be_ended:
+            raise ContainerError("Docker refuses: device or resource busy")
+
+
+async def _nothing(*_: Any) -> None:
+    pass
+
+
+async def _no_mounts(_: Group) -> tuple[Mount, ...]:
+    return ()
+
+
+def told_ties() -> Ties:
+    """Real prompts and settling; no files."""
+    numbers = itertools.count(1)
+
+    async def compose(tx, turn, group, run_id):  # type: ignore[no-untyped-def]
+        return await prompt.compose(tx, turn, group, run_id=run_id, name="Andy", zone=SEOUL, now_ms=0)
+
+    return Ties(
+        compose=compose,
+        order=lambda run, group, turn, session: RunOrder(
+            run=run.id, group=group.folder, chat_jid=group.jid, turn=turn, session_id=session
+        ),
+        token=lambda: ("token", f"hash-{next(numbers)}"),
+        environment=lambda *_: {},
+        prepare=_no_mounts,
+        watch=_nothing,
+        unwatch=_nothing,
+        deposit_turn=lambda *_: None,
+        deposit_close=lambda *_: None,
+        forget_turn=lambda *_: None,
+        forget_run=lambda *_: None,
+        forget_all_but=lambda *_: None,
+        give_back=give_back,
+        new_run_id=lambda: RunId(f"run-{next(numbers)}"),
+    )
+
+
+def told_pool(
+    household: Household,
+    runtime: ToldRuntime,
+    tasks: asyncio.TaskGroup,
+    home: Path,
+    *,
+    ties: Ties | None = None,
+) -> RunPool:
+    return RunPool(
+        household.database,
+        runtime,
+        ties or told_ties(),
+        limits=timeouts.Limits(idle_ms=30 * MINUTE_MS, age_ms=30 * MINUTE_MS, turn_ms=30 * MINUTE_MS),
+        logs=RunLogs(home, clock=household.clock),
+        clock=household.clock,
+        tasks=tasks,
+        hints=household.hints,
+        bus=household.bus,
+    )

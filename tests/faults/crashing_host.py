@@ -1,0 +1,87 @@
+"""Makes `andy up` die as by `kill -9` at the n-th point of its work, which `forked_hosts.py` sets.
+
+A point is before and after each transaction, each send on a channel, each file for a container, each start
+of one and each decision how it goes on with its conversation. What is sent on the local channel is noted in
+`data/seen`, as another party would see it: one line a message id and text. `REJOIN_SECONDS` is how long it
+looks for an engine that broke off.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from orchestrator.channels.local import LocalChannel
+from orchestrator.containers import output
+from orchestrator.containers.docker.runtime import DockerEngine
+from orchestrator.containers.process.runtime import LocalProcess
+from orchestrator.context.restore import Restoring
+from orchestrator.ipc import input_files
+from orchestrator.store.database import Database
+
+DIE_AT = 0
+SEEN = Path(os.environ["ANDY_HOME"]) / "data" / "seen"
+_points = itertools.count(1)
+
+
+def point() -> None:
+    """Die here if it is the one."""
+    if next(_points) == DIE_AT:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def with_points(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        point()
+        result = function(*args, **kwargs)
+        point()
+        return result
+
+    return call
+
+
+def with_points_around(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        point()
+        result = await function(*args, **kwargs)
+        point()
+        return result
+
+    return call
+
+
+_transaction = Database.transaction
+
+
+@asynccontextmanager
+async def transaction(self: Database) -> AsyncIterator[Any]:
+    point()
+    async with _transaction(self) as tx:
+        yield tx
+    point()
+
+
+async def send(self: LocalChannel, jid: str, text: str, message_id: str, *, attachment: Any = None) -> None:
+    with SEEN.open("a", encoding="utf-8") as seen:
+        seen.write(json.dumps({"id": message_id, "text": text}) + "\n")
+
+
+Database.transaction = transaction  # type: ignore[method-assign, assignment]
+LocalChannel.send = with_points_around(send)  # type: ignore[method-assign]
+LocalProcess.start = with_points_around(LocalProcess.start)  # type: ignore[method-assign]
+DockerEngine.start = with_points_around(DockerEngine.start)  # type: ignore[method-assign]
+DockerEngine.adopt = with_points_around(DockerEngine.adopt)  # type: ignore[method-assign]
+output.REJOIN_SECONDS = float(os.environ.pop("REJOIN_SECONDS", output.REJOIN_SECONDS))
+Restoring.restore = with_points_around(Restoring.restore)  # type: ignore[method-assign]
+input_files.write_turn = with_points(input_files.write_turn)
+input_files.write_close = with_points(input_files.write_close)
+input_files.write_reply = with_points(input_files.write_reply)

@@ -1,0 +1,222 @@
+"""`andy up` as a real process on a home of its own, spoken to as a user would: HTTP and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
+from tests.processes.forked_host import ForkedHost
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 180.0
+"""An engine under load has taken longer than a minute and a half to start one container."""
+END_SECONDS = 180.0
+ENGINE_SECONDS = 300
+"""For one call to an engine."""
+COMMAND_SECONDS = 300.0
+FAST_DEADLINE_SECONDS = 0.02
+KEPT = ("PATH", "HOME", "LANG", "TZ", "ANDY_IMAGE")
+
+
+def until(condition: Callable[[], T], *, seconds: float = PATIENCE_SECONDS, what: str = "") -> T:
+    """Return what `condition` gives once it is true. Raises `AssertionError` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what or condition}"
+        time.sleep(FAST_DEADLINE_SECONDS)
+    return found
+
+
+class AndyProcess:
+    """Enter it to start, leave it to stop with all its containers."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        runtime: str = "process",
+        agent: str = "offline",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.home = home
+        self._runtime = runtime
+        self._agent = agent
+        self._environment = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | ForkedHost | None = None
+        self.program = [sys.executable, "-m", "orchestrator"]
+        self.log = home.parent / f"{home.name}.log"
+
+    def __enter__(self) -> Self:
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._remove_containers()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        return {**kept, "ANDY_HOME": str(self.home), **self._environment}
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        self.address_file.unlink(missing_ok=True)
+        self.launch()
+        until(self.is_up, what="andy up listens")
+
+    @property
+    def command(self) -> list[str]:
+        return ["up", "--runtime", self._runtime, "--agent", self._agent, "--port", "0"]
+
+    def launch(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self.program, *self.command],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def is_up(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log.read_text()
+        return self.listens()
+
+    def listens(self) -> bool:
+        """Whether it has written down where; one that ends takes that away."""
+        try:
+            return bool(self.address_file.read_text())
+        except FileNotFoundError:
+            return False
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self) -> int:
+        """End it as `docker stop` would, and return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end, and return its exit code."""
+        assert self._process is not None
+        return self._process.wait(timeout=END_SECONDS)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def address_file(self) -> Path:
+        return self.home / "data" / "address"
+
+    @property
+    def address(self) -> str:
+        return self.address_file.read_text()
+
+    @property
+    def install(self) -> str:
+        return (self.home / "data" / "install").read_text()
+
+    def http(self, *, seconds: float = PATIENCE_SECONDS, **headers: str) -> httpx.Client:
+        token = (self.home / "data" / "token").read_text()
+        return httpx.Client(
+            base_url=self.address,
+            headers={"Authorization": f"Bearer {token}", **headers},
+            timeout=seconds,
+            trust_env=False,
+        )
+
+    def say(self, text: str, *, group: str = "main", wait: float = PATIENCE_SECONDS) -> dict[str, Any]:
+        """Write to a group, and return where the message is then."""
+        with self.http(seconds=wait + PATIENCE_SECONDS) as http:
+            response = http.post("/chat", json={"group": group, "text": text, "wait": wait})
+        response.raise_for_status()
+        found: dict[str, Any] = response.json()
+        return found
+
+    def find(self, message_id: str) -> dict[str, Any]:
+        with self.http() as http:
+            found: dict[str, Any] = http.get(f"/messages/{message_id}").json()
+        return found
+
+    def until_settled(self, message_id: str) -> dict[str, Any]:
+        """Wait for the outcome of a message, also across restarts."""
+        return until(lambda: self._settled(message_id), what=f"message {message_id} settled")
+
+    def _settled(self, message_id: str) -> dict[str, Any] | None:
+        found = self.find(message_id)
+        is_sent = found["outcome"] not in ("answered", "failed") or not self.rows(
+            "SELECT 1 FROM outbox WHERE turn_id = ? AND state IN ('pending', 'sending')", found["turn"]
+        )
+        if found["outcome"] not in ("answered", "failed", "ignored") or not is_sent:
+            return None
+        return self.find(message_id)  # it may have been sent only since it was found
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `andy …` on this home."""
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+
+    def listed(self, *arguments: str) -> Any:
+        """What a listing command gives as JSON."""
+        done = self.cli(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
+        """Look into the store from outside."""
+        uri = f"file:{self.home / 'store' / 'messages.db'}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
+            connection.row_factory = sqlite3.Row
+            return connection.execute(sql, values).fetchall()
+
+    def logged(self) -> list[dict[str, Any]]:
+        """The log's lines, oldest first, without one that is being written."""
+        *whole, _ = self.log.read_text(errors="replace").split("\n")
+        return [json.loads(line) for line in whole if line[:1] == "{"]
+
+    def events(self) -> list[str]:
+        """The kinds of the log's lines, oldest first."""
+        return [line.get("event", "") for line in self.logged()]
+
+    def _remove_containers(self) -> None:
+        if self._runtime != "docker":
+            return
+        import docker
+        from docker.utils import kwargs_from_env
+
+        from tests.support.engine_cleanup import clear_engine
+
+        with closing(docker.APIClient(**kwargs_from_env(), timeout=ENGINE_SECONDS)) as client:
+            clear_engine(client, f"andy.install={self.install}")
+        with suppress(FirewallOutOfReach):
+            Firewall(install=self.install, bridge="", gateway="").remove()

@@ -1,0 +1,24 @@
+"""Who handles the requests of the household's groups."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo
+
+from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.when import point_ms
+from tests.support.household import Household
+
+ZONE = ZoneInfo("Asia/Seoul")
+
+
+def reception_of(household: Household) -> Reception:
+    return Reception(
+        household.database,
+        clock=household.clock,
+        read_time=point_ms,
+        times=times_for(lambda _: ZONE),
+        zone_of=lambda _: ZONE,
+        hints=household.hints,
+        bus=household.bus,
+    )

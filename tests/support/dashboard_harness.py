@@ -1,0 +1,255 @@
+"""A household with a dashboard: its agent's turns, its worker's, and people at a terminal."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from agent_runner.wire.mailbox import Reply
+from orchestrator.dashboard.results import Result
+from orchestrator.dashboard.service import Desk
+from orchestrator.dashboard.services.work import Limits, Work
+from orchestrator.dashboard.words import when
+from orchestrator.domain.dashboard import (
+    Actor,
+    Deadline,
+    Hand,
+    Notification,
+    NotificationType,
+    Priority,
+    Question,
+    Task,
+)
+from orchestrator.domain.values import ChatJid, Folder, Group, TurnId, TurnKind, TurnState
+from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.notices.service import Desk as Notices
+from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import (
+    dashboard_notifications,
+    dashboard_questions,
+    dashboard_tasks,
+    dashboard_views,
+    dashboards,
+    groups,
+    turns,
+)
+from tests.support.household import SEOUL, Household
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+FEB_9_0830 = 1_770_593_400_000
+FEB_9_0900 = 1_770_595_200_000
+FEB_9_1200 = 1_770_606_000_000
+FEB_9_1800 = 1_770_627_600_000
+FEB_10_1000 = 1_770_685_200_000
+FOLDER = Folder("family")
+_NUMBERS = itertools.count(1)
+
+
+def at(text: str) -> int:
+    """A local time in Seoul as epoch ms."""
+    return when.parse_datetime(text, now_ms=FEB_9_0830, zone=SEOUL).at_ms
+
+
+class DashboardHouse:
+    """One group with a dashboard, at Monday 2026-02-09 08:30 in Seoul."""
+
+    def __init__(self, household: Household, *, limits: Limits | None = None) -> None:
+        self.house = household
+        self.clock = household.clock
+        self.clock.wall_ms = FEB_9_0830
+        self.can_deliver = True
+        self.zone = SEOUL
+        self.desk = self.desk_with(limits)
+        self.reception = Reception(
+            household.database,
+            clock=household.clock,
+            read_time=point_ms,
+            times=times_for(lambda _: self.zone),
+            zone_of=lambda _: self.zone,
+            hints=household.hints,
+            bus=household.bus,
+            dashboards=self.desk,
+            notices=Notices(clock=self.clock),
+        )
+
+    def desk_with(self, limits: Limits | None) -> Desk:
+        return Desk(
+            self.house.database,
+            clock=self.clock,
+            bus=self.house.bus,
+            hints=self.house.hints,
+            zone_of=lambda _: self.zone,
+            can_deliver=lambda _: self.can_deliver,
+            limits=limits,
+        )
+
+    # What is on the board before
+
+    async def put(self, *rows: Task | Question | Notification) -> None:
+        """Write rows as they are, as if they had been there before."""
+        async with self.house.database.transaction() as tx:
+            for row in rows:
+                await dashboards.ensure(tx, row.folder, now_ms=self.clock.now_ms())
+                row = replace(row, version=await dashboards.advance(tx, row.folder))
+                match row:
+                    case Task():
+                        await dashboard_tasks.put(tx, row, was=None)
+                    case Question():
+                        await dashboard_questions.put(tx, row, was=None)
+                    case Notification():
+                        await dashboard_notifications.put(tx, row, was=None)
+
+    # Who acts
+
+    async def use(self, tool: str, /, **arguments: Any) -> Result:
+        """A person at a terminal."""
+        return await self.desk.use(FOLDER, tool, arguments)
+
+    async def ask(self, tool: str, /, *, request_id: str | None = None, **arguments: Any) -> Reply:
+        """The agent whose turn runs, by a file in its mailbox."""
+        body = {"type": "dashboard", "tool": tool, "arguments": arguments}
+        return await self.ask_raw(body | ({"requestId": request_id} if request_id else {}))
+
+    async def ask_raw(self, body: dict[str, Any]) -> Reply:
+        async with self.house.database.reading() as tx:
+            group = await groups.known(tx, FOLDER)
+        return await self.reception.handle(group, f"{next(_NUMBERS)}.json", json.dumps(body).encode())
+
+    async def chat(self, tool: str, /, **arguments: Any) -> Reply:
+        """The agent in a chat turn of its own."""
+        async with self.turn(TurnKind.CHAT):
+            return await self.ask(tool, **arguments)
+
+    async def worker(self, tool: str, /, **arguments: Any) -> Reply:
+        """The worker in a turn of its own."""
+        async with self.turn(TurnKind.WORKER):
+            return await self.ask(tool, **arguments)
+
+    @asynccontextmanager
+    async def turn(self, kind: TurnKind) -> AsyncIterator[int]:
+        """A running turn of the group, which has seen the dashboard as it stands."""
+        turn_id = await self.begin(kind)
+        try:
+            yield turn_id
+        finally:
+            await self.pause(turn_id)
+
+    async def begin(self, kind: TurnKind) -> int:
+        run = await self.house.begin_run()
+        now_ms = self.clock.now_ms()
+        async with self.house.database.transaction() as tx:
+            rows = await tx.execute_fetchall(
+                """
+                INSERT INTO turns (group_folder, chat_jid, kind, state, queued_ms, not_before_ms)
+                VALUES (?, ?, ?, 'queued', ?, ?) RETURNING id
+                """,
+                (FOLDER, ChatJid("local:family"), kind, now_ms, now_ms),
+            )
+            turn_id = TurnId(next(iter(rows))["id"])
+            await turns.start(tx, turn_id, run.id, now_ms=now_ms)
+            dashboard = await dashboards.get(tx, FOLDER)
+            await dashboard_views.note_view(tx, turn_id, FOLDER, dashboard.revision if dashboard else 0)
+        return turn_id
+
+    async def pause(self, turn_id: int) -> None:
+        """The turn is not what runs any more."""
+        await self._set_state(turn_id, TurnState.ANSWERED)
+
+    async def resume(self, turn_id: int) -> None:
+        await self._set_state(turn_id, TurnState.RUNNING)
+
+    async def _set_state(self, turn_id: int, state: TurnState) -> None:
+        ended_ms = self.clock.now_ms() if state is TurnState.ANSWERED else None
+        async with self.house.database.transaction() as tx:
+            await tx.execute(
+                "UPDATE turns SET state = ?, ended_ms = ? WHERE id = ?", (state, ended_ms, turn_id)
+            )
+
+    @asynccontextmanager
+    async def working(self, actor: Actor = Actor.WORKER) -> AsyncIterator[Work]:
+        """What services act with, in a transaction."""
+        async with self.house.database.transaction() as tx:
+            group = await groups.known(tx, FOLDER)
+            yield self.desk.work(tx, group, Hand(actor=actor, now_ms=self.clock.now_ms()))
+
+    # What is on the board now
+
+    async def group(self) -> Group:
+        async with self.house.database.reading() as tx:
+            return await groups.known(tx, FOLDER)
+
+    async def task(self, task_id: str) -> Task:
+        async with self.house.database.reading() as tx:
+            found = await dashboard_tasks.get(tx, FOLDER, task_id)
+        assert found is not None
+        return found
+
+    async def question(self, question_id: str) -> Question:
+        async with self.house.database.reading() as tx:
+            found = await dashboard_questions.get(tx, FOLDER, question_id)
+        assert found is not None
+        return found
+
+    async def notification(self, notification_id: str) -> Notification:
+        async with self.house.database.reading() as tx:
+            found = await dashboard_notifications.get(tx, FOLDER, notification_id)
+        assert found is not None
+        return found
+
+    async def everything(self) -> list[list[dict[str, Any]]]:
+        """All rows of the dashboard, to see that nothing changed."""
+        tables = ("dashboards", "dashboard_tasks", "questions", "notifications", "insights")
+        return [await self.house.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
+
+    async def notifications(self) -> list[Notification]:
+        async with self.house.database.reading() as tx:
+            return await dashboard_notifications.listed(tx, FOLDER)
+
+
+def blog(**changes: Any) -> Task:
+    """The document's task_001: the blog, until 2026-02-10."""
+    given: dict[str, Any] = {
+        "folder": FOLDER,
+        "id": "task_001",
+        "title": "Write blog post",
+        "deadline": Deadline(at_ms=at("2026-02-10T00:00"), date="2026-02-10", text="2026-02-10"),
+        "pct": 70,
+        "last_update_ms": FEB_9_0830 - HOUR_MS,
+        "created_ms": FEB_9_0830 - 5 * DAY_MS,
+        "updated_ms": FEB_9_0830 - HOUR_MS,
+    }
+    return Task(**{**given, **changes})
+
+
+def alert(**changes: Any) -> Notification:
+    """The document's n_001: the deadline alert of the blog, at 09:00."""
+    given: dict[str, Any] = {
+        "folder": FOLDER,
+        "id": "n_001",
+        "message": "Blog due tomorrow",
+        "due_ms": FEB_9_0900,
+        "type": NotificationType.DEADLINE_ALERT,
+        "priority": Priority.HIGH,
+        "task_id": "task_001",
+        "created_ms": FEB_9_0830 - HOUR_MS,
+    }
+    return Notification(**{**given, **changes})
+
+
+def a_question(**changes: Any) -> Question:
+    """An open question about the blog."""
+    given: dict[str, Any] = {
+        "folder": FOLDER,
+        "id": "q_001",
+        "question": "How far is the blog?",
+        "task_id": "task_001",
+        "created_ms": FEB_9_0830 - HOUR_MS,
+    }
+    return Question(**{**given, **changes})

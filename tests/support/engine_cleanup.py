@@ -1,0 +1,35 @@
+"""Clear an engine of what a test left on it: what is going already is waited for, not an error."""
+
+from __future__ import annotations
+
+import docker
+from docker.errors import APIError, NotFound
+
+from orchestrator.containers.docker.client import already_so
+from tests.processes.andy import until
+
+IN_USE = 403
+"""What an engine says of a network whose last container it is still taking off."""
+
+
+def clear_engine(client: docker.APIClient, label: str) -> None:
+    """Remove all containers and networks that have `label`. Blocks until the engine has none of them."""
+    of_it = {"label": [label]}
+    for one in client.containers(all=True, filters=of_it):
+        with already_so():
+            client.remove_container(one["Id"], force=True)
+    until(lambda: not client.containers(all=True, filters=of_it), what=f"the containers of {label} are gone")
+    for one in client.networks(filters=of_it):
+        until(lambda network=one["Id"]: _is_removed(client, network), what=f"the network of {label} is gone")
+
+
+def _is_removed(client: docker.APIClient, network: str) -> bool:
+    try:
+        client.remove_network(network)
+    except NotFound:
+        return True
+    except APIError as error:
+        if error.status_code != IN_USE:
+            raise
+        return False
+    return True

@@ -1,0 +1,146 @@
+"""A household whose agents keep notices: what their containers and lanes do, a test does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from agent_runner.wire.frames import TurnEnd
+from agent_runner.wire.mailbox import Reply
+from agent_runner.wire.notices import Notice, ToldNotice
+from agent_runner.wire.order import TurnOrder
+from orchestrator.containers import frames
+from orchestrator.domain.values import Folder, Run, Turn, TurnKind
+from orchestrator.inbound import prompt
+from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.notices.feature import Noticing
+from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import groups, loops, notices, sessions, turns
+from orchestrator.store.notices import Kept
+from tests.support.household import SEOUL, Household
+
+HOUR = 3_600_000
+
+
+def told(notice: Notice | int | None, text: str = "noted", **changes: Any) -> ToldNotice:
+    """What a container says that its model was told."""
+    number = notice.id if isinstance(notice, Notice) else notice
+    fields = {"id": number, "event_type": "agent.self.notify", "text": text}
+    return ToldNotice(**{**fields, **changes})
+
+
+class NoticeHouse:
+    """Groups are added to `house`; each turn goes the way that the pool lets it go."""
+
+    def __init__(self, house: Household) -> None:
+        self.house = house
+        self.frame = itertools.count(1)
+        self.noticing = Noticing(house.database, clock=house.clock, bus=house.bus)
+        self.reception = Reception(
+            house.database,
+            clock=house.clock,
+            read_time=point_ms,
+            times=times_for(lambda _: SEOUL),
+            zone_of=lambda _: SEOUL,
+            hints=house.hints,
+            bus=house.bus,
+            notices=self.noticing.desk,
+        )
+
+    # The agent asks
+
+    async def ask(self, type_: str, *, by: str = "family", **fields: Any) -> Reply:
+        """Have a group's agent write a command, and give the answer."""
+        async with self.house.database.reading() as tx:
+            group = await groups.known(tx, by)
+        request = fields.pop("request", f"r-{secrets.token_hex(6)}")
+        body = json.dumps({"type": type_, "requestId": request, **fields})
+        return await self.reception.handle(group, "letter", body.encode())
+
+    async def note(self, message: str = "look at the oven", **fields: Any) -> int:
+        """Keep a notice; gives its number."""
+        reply = await self.ask("notify_self", message=message, **fields)
+        assert reply.ok, reply.text
+        return int(reply.data["id"])
+
+    # The lanes and a container
+
+    async def start(self, folder: str = "family") -> tuple[Turn, Run, TurnOrder]:
+        """Give the group's queued turn to a new run, with its notices, in one transaction."""
+        turn = (await self.house.queued(folder))[0]
+        self.house.clock.wall_ms = max(self.house.clock.wall_ms, turn.not_before_ms)
+        run = await self.house.begin_run(folder, is_isolated=turn.is_isolated)
+        async with self.house.database.transaction() as tx:
+            await turns.start(tx, turn.id, run.id, now_ms=self.house.clock.now_ms())
+            order = await self.compose(tx, turn, run)
+        return turn, run, order
+
+    async def compose(self, tx: Any, turn: Turn, run: Run) -> TurnOrder:
+        group = await groups.known(tx, turn.folder)
+        now_ms = self.house.clock.now_ms()
+        order = await prompt.compose(tx, turn, group, run_id=run.id, name="Andy", zone=SEOUL, now_ms=now_ms)
+        return await self.noticing.add(tx, turn, order)
+
+    async def begin(self, folder: str = "family") -> tuple[Turn, Run, TurnOrder]:
+        """Ask something and start the turn that this makes."""
+        await self.house.hear("@Andy hi", folder)
+        return await self.start(folder)
+
+    async def begin_free(self, folder: str = "family") -> tuple[Turn, Run, TurnOrder]:
+        """Start a turn that nobody asked for."""
+        async with self.house.database.transaction() as tx:
+            group = await groups.known(tx, folder)
+            await loops.add_turn(tx, group, now_ms=self.house.clock.now_ms())
+        return await self.start(folder)
+
+    async def begin_apart(
+        self, folder: str = "family", kind: TurnKind = TurnKind.TASK
+    ) -> tuple[Turn, Run, TurnOrder]:
+        """Start a turn that has a conversation of its own."""
+        now_ms = self.house.clock.now_ms()
+        async with self.house.database.transaction() as tx:
+            await tx.execute(
+                """
+                INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, prompt, state, queued_ms,
+                                   not_before_ms)
+                VALUES (?, ?, ?, 1, 'water', 'queued', ?, ?)
+                """,
+                (folder, f"local:{folder}", kind.value, now_ms, now_ms),
+            )
+        return await self.start(folder)
+
+    async def end(
+        self, turn: Turn, run: Run, *said: ToldNotice, session: str | None = "s1", **fields: Any
+    ) -> frames.Taken | None:
+        """End a turn, well unless `status` says otherwise."""
+        end = TurnEnd(n=next(self.frame), turn=turn.id, told=said, new_session_id=session, **fields)
+        return await self.house.take(run, end)
+
+    async def turn(
+        self, *, folder: str = "family", session: str | None = "s1", tells: Sequence[int] | None = None
+    ) -> tuple[Notice, ...]:
+        """A whole good turn, which tells all that it was given or what `tells` names; gives what that was."""
+        turn, run, order = await self.begin(folder)
+        ids = [one.id for one in order.notices] if tells is None else tells
+        await self.end(turn, run, *(told(number) for number in ids), session=session)
+        return order.notices
+
+    async def clear(self, folder: str = "family") -> None:
+        """End the group's conversation, as `/clear` does."""
+        async with self.house.database.transaction() as tx:
+            await sessions.forget(tx, Folder(folder), now_ms=self.house.clock.now_ms())
+
+    # What the store holds
+
+    async def kept(self, number: int, folder: str = "family") -> Kept:
+        async with self.house.database.reading() as tx:
+            found = await notices.get(tx, Folder(folder), number)
+        assert found is not None
+        return found
+
+    async def state(self, number: int, folder: str = "family") -> str:
+        return (await self.kept(number, folder)).state.value

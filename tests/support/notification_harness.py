@@ -1,0 +1,134 @@
+"""A household whose notifications reach a scripted messenger; dispatcher, outbox and delivery are real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.dashboard.delivery.dispatch import NotificationDispatcher
+from orchestrator.dashboard.delivery.outcomes import Ledger
+from orchestrator.dashboard.rules.slots import Hours
+from orchestrator.domain.dashboard import Notification, Question, Task
+from orchestrator.outbound.delivery import Delivery, Origin
+from orchestrator.store import (
+    dashboard_notifications,
+    dashboard_questions,
+    dashboard_tasks,
+    dashboards,
+)
+from orchestrator.store.database import Database
+from tests.doubles.channel import ScriptedChannel
+from tests.support.dashboards import FOLDER, SEOUL, at
+from tests.support.household import Household
+from tests.support.until import until
+
+
+@dataclass
+class NotifiedHouse:
+    """Time passes when a test says so."""
+
+    house: Household
+    channel: ScriptedChannel = field(default_factory=ScriptedChannel)
+    daily_limit: int = 10
+
+    def __post_init__(self) -> None:
+        self.hours = Hours(zone=SEOUL)
+        self.dispatcher = self.another(self.house.database)
+
+    def another(self, database: Database) -> NotificationDispatcher:
+        house = self.house
+        return NotificationDispatcher(
+            database,
+            clock=house.clock,
+            hints=house.hints,
+            bus=house.bus,
+            hours_of=lambda _: self.hours,
+            daily_limit=self.daily_limit,
+        )
+
+    def origin(self) -> Origin:
+        ledger = Ledger(bus=self.house.bus, hint=self.house.hints.notifications)
+        return Origin(
+            why_not=ledger.why_not,
+            note_sent=ledger.note_sent,
+            note_failed=ledger.note_failed,
+            note_ended=ledger.note_ended,
+        )
+
+    @asynccontextmanager
+    async def delivering(self) -> AsyncIterator[None]:
+        """The messenger's side, while the block runs."""
+        house = self.house
+        async with asyncio.TaskGroup() as tasks:
+            delivery = Delivery(
+                house.database,
+                clock=house.clock,
+                name="Andy",
+                channel_for=lambda _: self.channel,
+                tasks=tasks,
+                hint=house.hints.outbox,
+                bus=house.bus,
+                origin=self.origin(),
+            )
+            running = tasks.create_task(delivery.run(), name="delivery")
+            yield
+            running.cancel()
+
+    # What happens
+
+    def is_now(self, text: str) -> None:
+        """Set the clock to a time of Seoul."""
+        self.house.clock.pass_ms(at(text) - self.house.clock.now_ms())
+
+    async def look(self, text: str | None = None) -> float:
+        """Let the dispatcher look, at a time of Seoul if one is given."""
+        if text is not None:
+            self.is_now(text)
+        return await self.dispatcher.send_due()
+
+    async def put(self, *rows: Task | Question | Notification) -> None:
+        """Write rows as they are."""
+        async with self.house.database.transaction() as tx:
+            await dashboards.ensure(tx, FOLDER, now_ms=0)
+            for row in rows:
+                match row:
+                    case Task():
+                        await dashboard_tasks.put(tx, row, was=None)
+                    case Question():
+                        await dashboard_questions.put(tx, row, was=None)
+                    case Notification():
+                        await dashboard_notifications.put(tx, row, was=None)
+
+    async def change(self, id_: str, **changes: Any) -> None:
+        async with self.house.database.transaction() as tx:
+            for name, value in changes.items():
+                await tx.execute(f"UPDATE notifications SET {name} = ? WHERE id = ?", (value, id_))
+
+    # What is there then
+
+    async def row(self, id_: str) -> Notification:
+        async with self.house.database.reading() as tx:
+            found = await dashboard_notifications.get(tx, FOLDER, id_)
+        assert found is not None
+        return found
+
+    async def until_status(self, id_: str, status: str) -> Notification:
+        async def holds() -> bool:
+            return (await self.row(id_)).status.value == status
+
+        await until(holds, f"{id_} {status}")
+        return await self.row(id_)
+
+    async def until_quiet(self) -> None:
+        """Wait until nothing is on its way."""
+
+        async def holds() -> bool:
+            return not await self.house.rows(
+                "SELECT 1 FROM outbox WHERE state IN ('pending', 'sending') AND next_attempt_ms <= ?",
+                self.house.clock.now_ms(),
+            )
+
+        await until(holds, "nothing is on its way")

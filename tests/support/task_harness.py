@@ -1,0 +1,115 @@
+"""A household with a scheduler and a reception: tasks from the request to the end of their run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from agent_runner.wire.frames import Ack, Result, TurnEnd
+from agent_runner.wire.mailbox import Reply
+from orchestrator.domain.values import Cause, Group, Run, Task, TaskRun, Turn
+from orchestrator.groups import settings
+from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.scheduler.loop import Scheduler
+from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import groups, task_runs, tasks
+from tests.support.household import Household
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+
+
+@dataclass
+class TaskHouse:
+    """What agents ask goes through the real reception; time passes when a test says so."""
+
+    house: Household
+    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("Asia/Seoul"))
+
+    def __post_init__(self) -> None:
+        self._numbers = itertools.count(1)
+        house = self.house
+        self.scheduler = Scheduler(
+            house.database, clock=house.clock, hints=house.hints, bus=house.bus, zone_of=self._zone_of
+        )
+        self.reception = Reception(
+            house.database,
+            clock=house.clock,
+            read_time=point_ms,
+            times=times_for(self._zone_of),
+            zone_of=self._zone_of,
+            hints=house.hints,
+            bus=house.bus,
+        )
+
+    def _zone_of(self, group: Group) -> ZoneInfo:
+        return settings.zone_of(group, default=self.zone)
+
+    # What agents ask
+
+    async def ask(self, type_: str, *, by: str = "family", **fields: Any) -> Reply:
+        request_id = fields.pop("requestId", None) or f"r{next(self._numbers)}"
+        async with self.house.database.reading() as tx:
+            group = await groups.known(tx, by)
+        body = json.dumps({"type": type_, "requestId": request_id, **fields})
+        return await self.reception.handle(group, "letter", body.encode())
+
+    async def schedule(self, kind: str = "interval", value: str = "1h", **fields: Any) -> str:
+        """Make a task and return its id."""
+        asked = {"prompt": "echo news", "schedule_type": kind, "schedule_value": value, **fields}
+        reply = await self.ask("schedule_task", **asked)
+        assert reply.ok, reply.text
+        return str(reply.data["id"])
+
+    # What time and containers do
+
+    async def after(self, milliseconds: int) -> list[Turn]:
+        """Let time pass and the scheduler look; gives the group's queued turns."""
+        self.house.clock.pass_ms(milliseconds)
+        await self.scheduler.fire_due()
+        return await self.house.queued()
+
+    async def begin(self) -> tuple[Turn, Run]:
+        """Start the group's oldest queued turn."""
+        turn, run, _ = await self.house.start_next()
+        await self.house.take(run, Ack(n=1, turn=turn.id))
+        return turn, run
+
+    async def answer(self, turn: Turn, run: Run, text: str = "news") -> None:
+        if text:
+            await self.house.take(run, Result(n=2, turn=turn.id, result=text))
+        await self.house.take(run, TurnEnd(n=3, turn=turn.id))
+
+    async def run_through(self, text: str = "news") -> None:
+        await self.answer(*await self.begin(), text)
+
+    async def fail_for_good(self) -> None:
+        """Fail the group's oldest queued turn with an error that is not tried again."""
+        _, run = await self.begin()
+        await self.house.lose(run, is_retryable=False)
+
+    # What the store holds
+
+    async def task(self, task_id: str) -> Task:
+        async with self.house.database.reading() as tx:
+            found = await tasks.get(tx, task_id)
+        assert found is not None
+        return found
+
+    async def runs(self, task_id: str) -> list[TaskRun]:
+        """Oldest first."""
+        async with self.house.database.reading() as tx:
+            return (await task_runs.of_task(tx, task_id, limit=1000))[::-1]
+
+    async def statuses(self, task_id: str) -> list[str]:
+        return [run.status.value for run in await self.runs(task_id)]
+
+    async def causes(self, task_id: str) -> list[Cause]:
+        return [run.cause for run in await self.runs(task_id)]
+
+    async def told(self) -> list[str]:
+        """What waits to be sent that no turn has said."""
+        return [one.text for one in await self.house.outgoing() if one.turn_id is None]

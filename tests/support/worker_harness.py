@@ -1,0 +1,113 @@
+"""A household whose dashboards are kept up: rules, a model that a test plays, and a scripted messenger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from agent_runner.wire.frames import Ack, Result, TurnEnd
+from orchestrator.dashboard.results import Result as Told
+from orchestrator.dashboard.service import Desk, used
+from orchestrator.dashboard.worker import prompt
+from orchestrator.dashboard.worker.loop import Rounds, Ties
+from orchestrator.dashboard.worker.mode import Mode, mode_of
+from orchestrator.domain.dashboard import Actor, Hand
+from orchestrator.domain.values import Run, Turn
+from orchestrator.store import dashboard_rounds, groups
+from tests.support.dashboards import FOLDER
+from tests.support.notification_harness import NotifiedHouse
+
+BEAT_SECONDS = 1800
+
+
+@dataclass
+class UpkeptHouse(NotifiedHouse):
+    """Beats come when a test says so."""
+
+    enabled: bool = True
+    use_llm: bool = True
+    fallback_to_rules: bool = True
+    has_model: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        house = self.house
+        self.desk = Desk(
+            house.database,
+            clock=house.clock,
+            bus=house.bus,
+            hints=house.hints,
+            zone_of=lambda _: self.hours.zone,
+            can_deliver=lambda _: True,
+        )
+        ties = Ties(
+            mode=self.mode,
+            beat_ms=BEAT_SECONDS * 1000,
+            hours_of=lambda _: self.hours,
+            work=self.desk.work,
+            has_model=lambda _: self.has_model,
+            queue=dashboard_rounds.add_turn,
+        )
+        self.rounds = Rounds(house.database, ties, clock=house.clock, hints=house.hints, bus=house.bus)
+
+    @property
+    def mode(self) -> Mode:
+        return mode_of(enabled=self.enabled, use_llm=self.use_llm, fallback_to_rules=self.fallback_to_rules)
+
+    async def cycle(self, text: str) -> dict[str, Any]:
+        """Have the rules look at a time of Seoul, whenever they looked last; gives the newest cycle."""
+        self.is_now(text)
+        await self.rounds.look_after(FOLDER)
+        found = await self.cycles()
+        return found[-1] if found else {}
+
+    async def use(
+        self, tool: str, *, actor: Actor = Actor.USER, turn: Turn | None = None, **given: Any
+    ) -> Told:
+        """Use a tool of the dashboard, by default as a person."""
+        async with self.house.database.transaction() as tx:
+            group = await groups.known(tx, FOLDER)
+            hand = Hand(
+                actor=actor,
+                now_ms=self.house.clock.now_ms(),
+                turn_id=turn.id if turn else None,
+                is_person=actor is not Actor.WORKER,
+            )
+            return await used(self.desk.work(tx, group, hand), tool, given)
+
+    # What a model does
+
+    async def start_worker(self) -> tuple[Turn, Run, str]:
+        """Start the queued turn of a worker; gives what it is asked."""
+        (turn,) = [one for one in await self.house.queued() if one.kind.value == "worker"]
+        run = await self.house.begin_run(is_isolated=True)
+        async with self.house.database.transaction() as tx:
+            await tx.execute(
+                "UPDATE turns SET state = 'running', run_id = ?, started_ms = 1 WHERE id = ?",
+                (run.id, turn.id),
+            )
+            asked = await prompt.ask(
+                tx, turn.id, FOLDER, zone=self.hours.zone, now_ms=self.house.clock.now_ms()
+            )
+        await self.house.take(run, Ack(n=1, turn=turn.id))
+        return turn, run, asked
+
+    async def end_worker(self, turn: Turn, run: Run, *, error: str | None = None) -> None:
+        await self.house.take(run, Result(n=2, turn=turn.id, result="SILENT"))
+        status = "success" if error is None else "error"
+        await self.house.take(run, TurnEnd(n=3, turn=turn.id, status=status, error=error))
+        await self.rounds.beat()
+
+    # What is there then
+
+    async def cycles(self) -> list[dict[str, Any]]:
+        return await self.house.rows("SELECT * FROM worker_cycles ORDER BY id")
+
+    async def notifications(self) -> list[dict[str, Any]]:
+        return await self.house.rows("SELECT * FROM notifications ORDER BY due_ms, id")
+
+    async def questions(self) -> list[dict[str, Any]]:
+        return await self.house.rows("SELECT * FROM questions ORDER BY created_ms, id")
+
+    async def worker_turns(self) -> list[dict[str, Any]]:
+        return await self.house.rows("SELECT * FROM turns WHERE kind = 'worker' ORDER BY id")
