@@ -1,1 +1,1 @@
-"""What runs inside a group's container: one agent, its tools and its session with the host."""
+"""What runs inside a group's container. It never imports the host. Start with `session.py`."""

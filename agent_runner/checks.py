@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_runner.interfaces import Outcome
+from agent_runner.interfaces import TurnOutcome
 from agent_runner.wire.order import TurnOrder
 
 CHECK_SECONDS = 30.0
@@ -23,14 +23,16 @@ _OWN_TO_THE_AGENT = ("ANTHROPIC_", "CLAUDE_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CheckResult:
     """What a check decided: the turn to answer, or the outcome without an answer."""
 
     turn: TurnOrder | None = None
-    outcome: Outcome | None = None
+    outcome: TurnOutcome | None = None
 
 
-async def run_check(turn: TurnOrder, *, cwd: Path | None = None, seconds: float = CHECK_SECONDS) -> Verdict:
+async def run_check(
+    turn: TurnOrder, *, cwd: Path | None = None, seconds: float = CHECK_SECONDS
+) -> CheckResult:
     """Run the check of `turn` in bash and judge its last line: `{"wakeAgent": bool, "data": …}`.
 
     Data is added to the prompt. A check that fails, says something else or too much, or takes longer than
@@ -41,10 +43,10 @@ async def run_check(turn: TurnOrder, *, cwd: Path | None = None, seconds: float 
         output = await _output(turn.check, cwd, seconds)
         said = _last_line(output)
     except _CheckFailed as failed:
-        return Verdict(outcome=Outcome(error=f"The check failed: {failed}", code="check"))
+        return CheckResult(outcome=TurnOutcome(error=f"The check failed: {failed}", code="check"))
     if not said["wakeAgent"]:
-        return Verdict(outcome=Outcome(note=NOTHING_TO_DO))
-    return Verdict(turn=_with_data(turn, said.get("data")))
+        return CheckResult(outcome=TurnOutcome(note=NOTHING_TO_DO))
+    return CheckResult(turn=_with_data(turn, said.get("data")))
 
 
 class _CheckFailed(Exception):

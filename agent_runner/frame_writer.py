@@ -10,7 +10,7 @@ from typing import Any
 from agent_runner.wire.frames import Frame, encode_frame
 
 
-class Outlet:
+class FrameWriter:
     """Numbers frames from 1 without a gap and writes them in order from a thread of its own.
 
     A reader that pauses therefore delays neither the agent nor the heartbeat. Once nobody reads any

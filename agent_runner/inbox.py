@@ -6,7 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from agent_runner.watch import Watch
+from agent_runner.watch import DirectoryWatch
 from agent_runner.wire.document import WireError
 from agent_runner.wire.order import CLOSE_FILE, CloseOrder, TurnOrder
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS = 1.0
 
 
-class Inbox:
+class TurnInbox:
     """Hands out the turns of one run, each once, in the order of their file names."""
 
     def __init__(self, directory: Path, run: str, *, handled: set[int]) -> None:
@@ -27,7 +27,7 @@ class Inbox:
 
     async def next(self) -> TurnOrder | None:
         """Wait for the next turn; None means that the host wants this run to end."""
-        watch = Watch(self._directory)
+        watch = DirectoryWatch(self._directory)
         watch.start()
         try:
             async for _ in watch.looks(SWEEP_SECONDS):

@@ -28,7 +28,7 @@ class TokenUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TurnOutcome:
     """How a turn ended. An error is a value: the host decides what follows."""
 
     error: str | None = None
@@ -56,7 +56,7 @@ class Agent(Protocol):
         """Get ready, resuming the ordered session if there is one. Called once, before `answer`."""
         ...
 
-    async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
+    async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         """Answer one turn. Cancelling it stops the work and leaves the agent unusable, as an exception does:
         what an agent survives, it returns as an error.
         """

@@ -7,7 +7,7 @@ import secrets
 import time
 from pathlib import Path
 
-from agent_runner.watch import Watch
+from agent_runner.watch import DirectoryWatch
 from agent_runner.wire.document import WireError
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.mailbox import REPLY_SECONDS, Command, Reply, SendFile, SendMessage
@@ -16,13 +16,13 @@ from agent_runner.workspace import Workspace
 SWEEP_SECONDS = 0.25
 
 
-class Host:
+class HostClient:
     """The host as a container sees it: requests are files, answers are files in `replies/`."""
 
     def __init__(self, workspace: Workspace, *, reply_seconds: float = REPLY_SECONDS) -> None:
         self._workspace = workspace
         self._reply_seconds = reply_seconds
-        self._replies: Watch | None = None
+        self._replies: DirectoryWatch | None = None
 
     async def ask(self, command: Command) -> Reply:
         """Write `command` as a request of its own and return the host's reply.
@@ -60,9 +60,9 @@ class Host:
         is_message = isinstance(command, SendMessage | SendFile)
         return self._workspace.messages if is_message else self._workspace.tasks
 
-    def _watch(self) -> Watch:
+    def _watch(self) -> DirectoryWatch:
         if self._replies is None:
-            self._replies = Watch(self._workspace.replies)
+            self._replies = DirectoryWatch(self._workspace.replies)
             self._replies.start()
         return self._replies
 

@@ -16,7 +16,7 @@ MAX_SUMMARY_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class TranscriptMessage:
     """One message of a transcript."""
 
     is_assistant: bool
@@ -41,7 +41,7 @@ def archive(transcript: Path, conversations: Path, *, assistant: str, now: datet
     return _write_new(conversations, f"{now:%Y-%m-%d}-{slug}", text)
 
 
-def read_transcript(transcript: Path) -> Iterator[Said]:
+def read_transcript(transcript: Path) -> Iterator[TranscriptMessage]:
     """Yield the texts of people and assistant, in order. Lines that are no JSON are skipped."""
     with transcript.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -49,10 +49,10 @@ def read_transcript(transcript: Path) -> Iterator[Said]:
             if entry.get("type") in ("user", "assistant") and not entry.get("isMeta"):
                 text = _text((entry.get("message") or {}).get("content"))
                 if text:
-                    yield Said(is_assistant=entry["type"] == "assistant", text=text)
+                    yield TranscriptMessage(is_assistant=entry["type"] == "assistant", text=text)
 
 
-def render(said: list[Said], *, title: str, assistant: str, now: datetime) -> str:
+def render(said: list[TranscriptMessage], *, title: str, assistant: str, now: datetime) -> str:
     parts = [f"# {title}", f"Archived: {now:%Y-%m-%d %H:%M %Z}".rstrip(), "---"]
     for message in said:
         cut = message.text[:MAX_MESSAGE_CHARS] + ("…" if len(message.text) > MAX_MESSAGE_CHARS else "")

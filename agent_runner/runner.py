@@ -12,17 +12,17 @@ import sys
 from functools import partial
 
 from agent_runner.agents.claude.cli_command import StartedCli
-from agent_runner.ans.noticing import Noticing
+from agent_runner.ans.noticing import LazyNotices
 from agent_runner.checks import run_check
 from agent_runner.error_log import log_fault, one_line
-from agent_runner.frame_writer import Outlet
-from agent_runner.inbox import Inbox
+from agent_runner.frame_writer import FrameWriter
+from agent_runner.inbox import TurnInbox
 from agent_runner.interfaces import Agent
-from agent_runner.ipc_client import Host
-from agent_runner.session import Session
+from agent_runner.ipc_client import HostClient
+from agent_runner.session import RunnerSession
 from agent_runner.termination import TERMINATED, on_sigterm
 from agent_runner.wire.document import WireError
-from agent_runner.wire.frames import HEARTBEAT_SECONDS, Failure, Ready
+from agent_runner.wire.frames import HEARTBEAT_SECONDS, FailureFrame, Ready
 from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
 
@@ -34,11 +34,11 @@ LISTENER_SWEEP_SECONDS = 1.0
 def run(order_line: bytes, descriptor: int, workspace: Workspace, started: StartedCli | None) -> int:
     """Live by an order and return the exit code. Frames go to `descriptor`."""
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(levelname)s: %(message)s")
-    outlet = Outlet(descriptor)
+    outlet = FrameWriter(descriptor)
     try:
         order = RunOrder.parse(order_line)
     except WireError as error:
-        outlet.put(Failure, code="order", error=f"The order cannot be read: {error}")
+        outlet.put(FailureFrame, code="order", error=f"The order cannot be read: {error}")
         outlet.finish()
         return BAD_ORDER
     outlet.put(Ready)
@@ -46,16 +46,16 @@ def run(order_line: bytes, descriptor: int, workspace: Workspace, started: Start
 
 
 async def live(
-    order: RunOrder, workspace: Workspace, outlet: Outlet, started: StartedCli | None = None
+    order: RunOrder, workspace: Workspace, outlet: FrameWriter, started: StartedCli | None = None
 ) -> int:
     """Run the session of `order` until it ends by itself, SIGTERM comes or stdout breaks."""
     terminated = on_sigterm()
-    host = Host(workspace)
-    inbox = Inbox(workspace.input, order.run, handled={order.turn.turn})
-    noticing = Noticing(order, workspace)
+    host = HostClient(workspace)
+    inbox = TurnInbox(workspace.input, order.run, handled={order.turn.turn})
+    noticing = LazyNotices(order, workspace)
     agent = make_agent(order, workspace, host, noticing, started)
     check = partial(run_check, cwd=workspace.group)
-    session = Session(order, agent, inbox, outlet, noticing, check=check)
+    session = RunnerSession(order, agent, inbox, outlet, noticing, check=check)
     run = asyncio.create_task(session.run(), name="session")
     others = (
         asyncio.create_task(session.beat(HEARTBEAT_SECONDS), name="heartbeat"),
@@ -72,17 +72,17 @@ async def live(
     return code
 
 
-def _exit_code(run: asyncio.Task[int], outlet: Outlet) -> int:
+def _exit_code(run: asyncio.Task[int], outlet: FrameWriter) -> int:
     error = run.exception()
     if error is None:
         return run.result()
     log_fault("the runner broke", error)
-    outlet.put(Failure, error=one_line(error))
+    outlet.put(FailureFrame, error=one_line(error))
     return 1
 
 
 def make_agent(
-    order: RunOrder, workspace: Workspace, host: Host, noticing: Noticing, started: StartedCli | None
+    order: RunOrder, workspace: Workspace, host: HostClient, noticing: LazyNotices, started: StartedCli | None
 ) -> Agent:
     """Make the ordered agent. Imported here, so that one agent does not pay for the other."""
     if order.agent == "claude":
@@ -94,6 +94,6 @@ def make_agent(
     return OfflineAgent(order, workspace, host, noticing)
 
 
-async def _until_broken(outlet: Outlet) -> None:
+async def _until_broken(outlet: FrameWriter) -> None:
     while not outlet.is_broken:  # noqa: ASYNC110  # set by a thread when a write fails
         await asyncio.sleep(LISTENER_SWEEP_SECONDS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from agent_runner.ans.noticing import Noticing
-from agent_runner.checks import Verdict, run_check
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.checks import CheckResult, run_check
 from agent_runner.error_log import log_fault, one_line
-from agent_runner.frame_writer import Outlet
-from agent_runner.inbox import Inbox
-from agent_runner.interfaces import Agent, Outcome, TokenUsage
+from agent_runner.frame_writer import FrameWriter
+from agent_runner.inbox import TurnInbox
+from agent_runner.interfaces import Agent, TokenUsage, TurnOutcome
 from agent_runner.wire.frames import (
     Ack,
     ErrorCode,
@@ -24,7 +24,7 @@ from agent_runner.wire.mailbox import MAX_TEXT_CHARS
 from agent_runner.wire.order import RunOrder, TurnOrder
 
 CLOSE_SECONDS = 2.0
-Check = Callable[[TurnOrder], Awaitable[Verdict]]
+Check = Callable[[TurnOrder], Awaitable[CheckResult]]
 """Runs the check of a turn that has one."""
 
 TURN_CUT_OFF = 0
@@ -32,7 +32,7 @@ TURN_CUT_OFF = 0
 AGENT_BROKE = 1
 
 
-class Session:
+class RunnerSession:
     """Hands turns to the agent one after another and tells the host what becomes of them.
 
     An agent that returns an error stays in use; one that raises has broken and ends the run.
@@ -42,9 +42,9 @@ class Session:
         self,
         order: RunOrder,
         agent: Agent,
-        inbox: Inbox,
-        outlet: Outlet,
-        noticing: Noticing,
+        inbox: TurnInbox,
+        outlet: FrameWriter,
+        noticing: LazyNotices,
         *,
         check: Check = run_check,
     ) -> None:
@@ -86,21 +86,21 @@ class Session:
             await self._noticing.warm()
         except Exception as error:  # noqa: BLE001  # whatever an agent raises ends its turn, told
             if budget.expired():
-                self._end(turn, Outcome(error=time_limit_reason(limit), code="timeout"))
+                self._end(turn, TurnOutcome(error=time_limit_reason(limit), code="timeout"))
                 return TURN_CUT_OFF
             log_fault(f"the agent broke in turn {turn.turn}", error)
-            self._end(turn, Outcome(error=one_line(error), code="agent"))
+            self._end(turn, TurnOutcome(error=one_line(error), code="agent"))
             return AGENT_BROKE
         return None
 
-    async def _answer(self, turn: TurnOrder) -> Outcome:
+    async def _answer(self, turn: TurnOrder) -> TurnOutcome:
         if turn.check is None:
             await self._start()
         self._outlet.put(Ack, turn=turn.turn, restored=self._agent.restored)
         if turn.check is not None:
             verdict = await self._check(turn)
             if verdict.turn is None:
-                return verdict.outcome or Outcome()
+                return verdict.outcome or TurnOutcome()
             turn = verdict.turn
             await self._start()
 
@@ -120,7 +120,7 @@ class Session:
                 Result, turn=turn.turn, result=_sendable(text), new_session_id=self._agent.session_id
             )
 
-    def _end(self, turn: TurnOrder, outcome: Outcome) -> None:
+    def _end(self, turn: TurnOrder, outcome: TurnOutcome) -> None:
         if outcome.usage is not None:
             self._tell_usage(turn, outcome.usage)
         code: ErrorCode | None = (outcome.code or "agent") if outcome.error is not None else None

@@ -20,7 +20,7 @@ halves of a rename, and then signals neither its end nor the file that comes nex
 """
 
 
-class Watch(FileSystemEventHandler):
+class DirectoryWatch(FileSystemEventHandler):
     """Watches one directory, through a link too: a process has links where a container has mounts.
 
     Where the system signals nothing, only the sweep is left.

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agent_runner.ans.event import Event, Level
+from agent_runner.ans.event import EventLevel, NoticeEvent
 from agent_runner.ans.formatter import Formatter
-from agent_runner.ans.notices import Notices
-from agent_runner.ans.notification import Entry, Notification
-from agent_runner.ans.registry import Collector
-from agent_runner.ans.subscriber_store import Shelves
+from agent_runner.ans.notices import RunNotices
+from agent_runner.ans.notification import NoticeBatch, NoticeEntry
+from agent_runner.ans.registry import SubscriberRegistry
+from agent_runner.ans.subscriber_store import SubscriberStore
 from agent_runner.wire.notices import Notice, Severity
 from benchmarks.figures import Check, Figure, Series, median_of
 from benchmarks.places import PROJECT, Effort
@@ -43,8 +43,8 @@ KINDS: tuple[tuple[str, Severity], ...] = (
 )
 FIRST_OF_A_RUN = """
 import asyncio, time
-from agent_runner.ans.notices import Notices
-notices = Notices(None)
+from agent_runner.ans.notices import RunNotices
+notices = RunNotices(None)
 notices.emit("agent.self.notify", "info", {"message": "call Bo"})
 began = time.perf_counter()
 assert asyncio.run(notices.drain("turn_start"))
@@ -65,8 +65,8 @@ async def measure(effort: Effort) -> list[Figure]:
 
 def _flood(seconds: int) -> Figure:
     """Processor time of what a second brings, through bus and accumulators."""
-    collector, notices = Collector(), Notices(None)
-    collector.use(Shelves(None).read().subscribers)
+    collector, notices = SubscriberRegistry(), RunNotices(None)
+    collector.use(SubscriberStore(None).read().subscribers)
     shares = []
     for second in range(seconds):
         began = time.process_time()
@@ -82,7 +82,7 @@ def _flood(seconds: int) -> Figure:
 
 async def _told_flood(group: Path, seconds: int) -> Figure:
     """The same, formatted and told at ten points a second."""
-    notices = Notices(group)
+    notices = RunNotices(group)
     notices.begin_turn()
     await _warm(notices)
     shares = []
@@ -96,7 +96,7 @@ async def _told_flood(group: Path, seconds: int) -> Figure:
     return _share("the same, told at ten points a second", shares, limit=None)
 
 
-def _emit(notices: Notices, number: int) -> None:
+def _emit(notices: RunNotices, number: int) -> None:
     event_type, severity = KINDS[number % len(KINDS)]
     payload: dict[str, Any] = {
         "tool_name": f"tool{number % 7}",
@@ -118,7 +118,7 @@ def _share(name: str, shares: list[float], limit: float | None = CORE_LIMIT_PERC
 
 async def _turns(group: Path, effort: Effort) -> Figure:
     """Three notices, four tools, one of which fails, and every point on the way."""
-    notices = Notices(group)
+    notices = RunNotices(group)
     await _warm(notices)
     times = []
     for turn in range(effort.times(200, at_least=40)):
@@ -139,7 +139,7 @@ async def _turns(group: Path, effort: Effort) -> Figure:
     )
 
 
-async def _turn(notices: Notices, turn: int) -> None:
+async def _turn(notices: RunNotices, turn: int) -> None:
     given = [
         Notice(id=number, event_type="agent.self.notify", source="agent", payload={"message": "call Bo"})
         for number in range(3)
@@ -155,7 +155,7 @@ async def _turn(notices: Notices, turn: int) -> None:
     notices.end_turn()
 
 
-async def _warm(notices: Notices) -> None:
+async def _warm(notices: RunNotices) -> None:
     _emit(notices, 3)
     assert await notices.drain("after_tool")
 
@@ -186,14 +186,16 @@ def _tokens() -> Figure:
 
 
 def _table(rows: list[dict[str, str]]) -> str:
-    shelf = Shelves(None).read()
+    shelf = SubscriberStore(None).read()
     subscriber = next(each for each in shelf.subscribers if each.id == "tool_failure")
     entries = tuple(
-        Entry(
-            event=Event(type="tool.call.failure", source="agent", severity=Level.ERROR, payload=row),
+        NoticeEntry(
+            event=NoticeEvent(
+                type="tool.call.failure", source="agent", severity=EventLevel.ERROR, payload=row
+            ),
             order=order,
         )
         for order, row in enumerate(rows)
     )
-    told = Notification(subscriber=subscriber, priority="high", inject_at="after_tool", entries=entries)
+    told = NoticeBatch(subscriber=subscriber, priority="high", inject_at="after_tool", entries=entries)
     return Formatter(lambda each: shelf.template_named(each.subscriber)).text(told)

@@ -24,12 +24,12 @@ COMMITS = 1
 
 ASKING = """
 import asyncio, json, sys, time
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import ListReminders
 from agent_runner.workspace import Workspace
 
 async def main():
-    host = Host(Workspace.from_environment())
+    host = HostClient(Workspace.from_environment())
     for _ in range(int(sys.argv[1])):
         began = time.perf_counter()
         reply = await host.ask(ListReminders())

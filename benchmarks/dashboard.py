@@ -17,14 +17,14 @@ import structlog
 from benchmarks.figures import Check, Figure, Series, median_of, p99_of
 from benchmarks.places import Effort, progress
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
-from orchestrator.dashboard.feature import Boards
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
+from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.dashboard.files import export
 from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.worker import cycle
-from orchestrator.domain.dashboard import Actor, Hand
+from orchestrator.domain.dashboard import ActingHand, Actor
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
 from orchestrator.groups import registration
@@ -85,10 +85,10 @@ async def measure(effort: Effort) -> list[Figure]:
 @asynccontextmanager
 async def _home(path: Path) -> Any:
     database = await Database.open(path)
-    clock, hints = SystemClock(), Hints()
-    bus = Bus(clock)
+    clock, hints = SystemClock(), Wakeups()
+    bus = EventBus(clock)
     settings = Settings(tz="Asia/Seoul", notify_daily_limit=0)
-    boards = Boards(
+    boards = DashboardFeature(
         database,
         settings,
         home=path.parent.parent,
@@ -167,7 +167,7 @@ def _notification(folder: Folder, number: int, tasks: int, now_ms: int) -> tuple
     )
 
 
-async def _looks(database: Database, boards: Boards, times: int) -> list[Figure]:
+async def _looks(database: Database, boards: DashboardFeature, times: int) -> list[Figure]:
     async def summarise(folder: Folder) -> int:
         async with database.reading() as tx:
             seen = await board.active(tx, folder)
@@ -177,7 +177,7 @@ async def _looks(database: Database, boards: Boards, times: int) -> list[Figure]
     async def list_them(folder: Folder) -> int:
         async with database.reading() as tx:
             group = await groups.known(tx, folder)
-            hand = Hand(actor=Actor.USER, now_ms=SystemClock().now_ms())
+            hand = ActingHand(actor=Actor.USER, now_ms=SystemClock().now_ms())
             return len((await notifications.list_them(boards.desk.work(tx, group, hand))).text)
 
     async def write_out(folder: Folder) -> int:
@@ -208,7 +208,7 @@ async def _timed(name: str, look: Callable[[Folder], Awaitable[int]], times: int
     )
 
 
-async def _rules(database: Database, boards: Boards, times: int) -> Figure:
+async def _rules(database: Database, boards: DashboardFeature, times: int) -> Figure:
     """The first pass has the most to do; those after it find that done."""
     values, used = [], []
     for number in range(times):
@@ -229,16 +229,18 @@ async def _rules(database: Database, boards: Boards, times: int) -> Figure:
     )
 
 
-async def _one_pass(database: Database, boards: Boards, folder: Folder) -> None:
+async def _one_pass(database: Database, boards: DashboardFeature, folder: Folder) -> None:
     async with database.transaction() as tx:
         group = await groups.known(tx, folder)
         seen = await board.snapshot(tx, folder)
         assert seen is not None
-        hand = Hand(actor=Actor.WORKER, now_ms=SystemClock().now_ms())
+        hand = ActingHand(actor=Actor.WORKER, now_ms=SystemClock().now_ms())
         await cycle.apply(boards.desk.work(tx, group, hand), seen, boards.hours_of(group))
 
 
-async def _delivery(database: Database, boards: Boards, hints: Hints, bus: Bus, effort: Effort) -> Figure:
+async def _delivery(
+    database: Database, boards: DashboardFeature, hints: Wakeups, bus: EventBus, effort: Effort
+) -> Figure:
     """So many a minute, for as long as there is time: a fifth of them in a fifth of a minute."""
     part = min(1.0, max(effort.of_full, 0.2))
     count, seconds = round(DUE * part), WITHIN_SECONDS * part

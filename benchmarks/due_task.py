@@ -15,7 +15,7 @@ from benchmarks.figures import Figure, Series, excess_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
 from orchestrator.cli.terminal import change
-from orchestrator.domain.values import ContextMode, Schedule, ScheduleKind, Task, TaskStatus
+from orchestrator.domain.values import ContextMode, Schedule, ScheduledTask, ScheduleKind, TaskStatus
 from orchestrator.store import groups, tasks
 
 PAIRS = 9
@@ -72,7 +72,7 @@ async def _set(host: RunningHost, folder: str) -> int:
 
     async def put(tx: Any, now_ms: int) -> None:
         group = await groups.known(tx, folder)
-        task = Task(
+        task = ScheduledTask(
             id=f"task-{folder}",
             folder=group.folder,
             chat_jid=group.jid,

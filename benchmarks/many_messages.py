@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 from benchmarks.figures import Figure, Series, ratio_of
 from benchmarks.places import Effort, progress
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import (
     ChatJid,
     Folder,
@@ -83,7 +83,7 @@ async def _house(stack: AsyncExitStack, path: Path, stored: int) -> House:
             await _store(tx, _inbound(f"old-{number}", clock.now_ms()), clock.now_ms())
         await sessions.move_cursor(tx, FOLDER, Seq(stored))
     progress(f"{stored:,} messages are stored")
-    intake = Intake(database, clock=clock, name="Andy", hints=Hints(), bus=Bus(clock))
+    intake = Intake(database, clock=clock, name="Andy", hints=Wakeups(), bus=EventBus(clock))
     return House(database=database, intake=intake, clock=clock, group=group)
 
 

@@ -19,7 +19,7 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.cli import account_reports
 from orchestrator.domain.values import Folder, Run, RunId
 from orchestrator.groups import registration
-from orchestrator.proxies.feature import Doors
+from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.proxies.model.tokens import token_hash
 from orchestrator.store import runs
@@ -102,7 +102,7 @@ async def host(service: str, token: str, data: Path) -> None:
         await _prepare(database, token, clock.now_ms())
         reader = await Database.open_readonly(data / "messages.db")
         stack.push_async_callback(reader.close)
-        doors = Doors(
+        doors = ContainerProxies(
             database,
             reader=reader,
             clock=clock,

@@ -42,7 +42,7 @@ from agent_runner.ans import rules
 async def sleep(self, point, **more):
     await asyncio.sleep(10)
 
-rules.Rules.drain = sleep
+rules.NoticeRules.drain = sleep
 sys.exit(__main__.main())
 """
 STUCK_TURNS = 5

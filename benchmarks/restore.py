@@ -19,11 +19,11 @@ from benchmarks.figures import Figure, Series, excess_of, median_of
 from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
 from orchestrator.context import hydrate, models, transcript, workflow
-from orchestrator.context.models import Message
-from orchestrator.context.planner import Known, plan_restore
+from orchestrator.context.models import ContextMessage
+from orchestrator.context.planner import RestoreFacts, plan_restore
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.values import TurnId
-from orchestrator.store.checkpoints import Answered, Mark
+from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark
 
 PAIRS = 9
 DECISIONS = 100
@@ -93,29 +93,29 @@ def _decisions(times: int) -> list[float]:
         return [_decide(sessions, marks, counter) for _ in range(times)]
 
 
-def _write_transcript(path: Path) -> list[Mark]:
+def _write_transcript(path: Path) -> list[CheckpointMark]:
     talk, marks = Writing(), []
     for turn in range(1, TURNS + 1):
         talk.asks(f"Question {turn}: " + "what of the bees? " * 60)
-        marks.append(Mark(turn=TurnId(turn), uuid=talk.answers("They are fine. " * 120)))
+        marks.append(CheckpointMark(turn=TurnId(turn), uuid=talk.answers("They are fine. " * 120)))
     path.write_text(talk.text())
     return marks
 
 
-def _decide(sessions: Path, marks: Sequence[Mark], counter: EncodingCounter) -> float:
+def _decide(sessions: Path, marks: Sequence[CheckpointMark], counter: EncodingCounter) -> float:
     window = tuple(
-        Message(id=f"t{turn}.{whose}", role=role, content="The bees are fine. " * 10, ts=models.iso(turn))
+        ContextMessage(
+            id=f"t{turn}.{whose}", role=role, content="The bees are fine. " * 10, ts=models.iso(turn)
+        )
         for turn, (whose, role) in itertools.product(range(1, 8), (("u", "user"), ("a", "assistant")))
     )
-    context = models.bootstrap(0).model_copy(
-        update={"conversation": models.Conversation(recent_window=window)}
-    )
+    context = models.bootstrap(0).model_copy(update={"conversation": models.Dialogue(recent_window=window)})
     began = time.thread_time()
     found = transcript.look(sessions, "family", SESSION)
     whole = hydrate.hydrated(context, workflow.bootstrap("family", 0), counter, now_ms=0)
-    known = Known(
+    known = RestoreFacts(
         session_id=SESSION,
-        answered=Answered(session_id=SESSION, at_ms=0),
+        answered=AnsweredSession(session_id=SESSION, at_ms=0),
         marks=marks,
         transcript=found,
         is_kept=bool(whole),

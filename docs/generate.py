@@ -5,6 +5,7 @@ A part stands between two markers, `<!-- made: NAME -->` and `<!-- end -->`. Tex
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -18,6 +19,10 @@ from orchestrator.domain import settings
 from orchestrator.proxies.model import secrets
 
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))
+
+from docs import architecture  # noqa: E402 - this file is also run as a program
+
 PART = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
 CREDENTIALS = {
@@ -68,7 +73,21 @@ def times_table() -> str:
     return _table(("form", "English", "Korean", "meaning"), rows)
 
 
+def packages_table() -> str:
+    """List every package: what its docstring says it is for, and the file to start with."""
+    rows = []
+    for folder in architecture.packages():
+        module = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+        text = " ".join((ast.get_docstring(module) or "").split())
+        start = re.search(r"Start with `([\w/]+\.py)`", text)
+        said = re.split(r"(?<=\.) ", text)[0].removesuffix(".")
+        shown = folder.relative_to(DOCS.parent)
+        rows.append((f"`{shown}/`", said, f"`{start[1]}`" if start else ""))
+    return _table(("package", "what it is for", "start with"), rows)
+
+
 PARTS = {
+    "packages": packages_table,
     "settings": settings_table,
     "credentials": credentials_table,
     "commands": commands,
@@ -124,6 +143,13 @@ def main(*, is_check: bool) -> int:
             sys.stdout.write(f"{page.name} {'is out of date' if is_check else 'is written anew'}.\n")
             if not is_check:
                 page.write_text(after, encoding="utf-8")
+    picture = DOCS / "architecture.svg"
+    drawn = architecture.drawing()
+    if not picture.exists() or picture.read_text(encoding="utf-8") != drawn:
+        changed += 1
+        sys.stdout.write(f"{picture.name} {'is out of date' if is_check else 'is written anew'}.\n")
+        if not is_check:
+            picture.write_text(drawn, encoding="utf-8")
     return changed
 
 

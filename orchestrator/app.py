@@ -19,39 +19,39 @@ from orchestrator import __version__
 from orchestrator.backup.retention import Retention
 from orchestrator.base.asgi_server import fronted, listen
 from orchestrator.base.clock import Clock, SystemClock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.base.redaction import Redactor
 from orchestrator.base.supervision import supervise
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels import registry
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.registry import Channels
 from orchestrator.containers import runtime_selection, set_id, timeouts
 from orchestrator.containers.logs.run_log import RunLogs
-from orchestrator.containers.pool import RunPool, Ties
-from orchestrator.containers.run_orders import Provision
-from orchestrator.context.feature import Remembering
-from orchestrator.dashboard.feature import Boards
+from orchestrator.containers.pool import RunPool, RunPorts
+from orchestrator.containers.run_orders import RunOrders
+from orchestrator.context.feature import ContextFeature
+from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder, Group, RunId, Turn, TurnKind
 from orchestrator.groups import memory_templates, owner, registration
 from orchestrator.groups import settings as group_config
-from orchestrator.groups.reconciler import Upkeep
+from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.inbound import prompt, senders
 from orchestrator.inbound.intake import Intake
 from orchestrator.ipc import input_files
-from orchestrator.ipc.command_dispatcher import Reception
-from orchestrator.ipc.mailbox_worker import Post
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.outgoing_files import OutgoingFiles
-from orchestrator.ipc.snapshots import Snapshots
+from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.ipc.watcher import MailboxWatcher
-from orchestrator.loop.feature import Waking
-from orchestrator.notices.feature import Noticing
+from orchestrator.loop.feature import LoopFeature
+from orchestrator.notices.feature import NoticeFeature
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.outbound.reactions import sign_loops
-from orchestrator.proxies.feature import Doors
+from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model import tokens
 from orchestrator.proxies.model.secret_values import KnownSecrets
 from orchestrator.proxies.model.secrets import CredentialSource
@@ -59,14 +59,14 @@ from orchestrator.queue.availability import Availability
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
 from orchestrator.reports.event_history import recall_events
-from orchestrator.reports.status import Host, gather
+from orchestrator.reports.status import HostFacts, gather
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import database as store_database
 from orchestrator.store import groups, runs
 from orchestrator.store.database import Database, Tx
-from orchestrator.web.feature import Front
+from orchestrator.web.feature import WebFeature
 
 log = structlog.get_logger(__name__)
 
@@ -95,9 +95,9 @@ class Orchestrator:
         self._say = say
         self._clock = clock or SystemClock()
         self._attachment_bytes = settings.andy_attachment_mb * 1024 * 1024
-        self._hints = Hints()
+        self._hints = Wakeups()
         self._senders = owner.OwnerFile(owner.owner_directory() / senders.FILE, senders.SenderRules)
-        self.bus = Bus(self._clock)
+        self.bus = EventBus(self._clock)
         self._is_drained = False
         self._started_ms = self._clock.now_ms()
         self._run_logs = RunLogs(home.logs, clock=self._clock)
@@ -160,7 +160,7 @@ class Orchestrator:
     ) -> None:
         reader = await Database.open_readonly(self._home.database)
         stack.push_async_callback(reader.close)
-        self._doors = Doors(
+        self._doors = ContainerProxies(
             self._database,
             reader=reader,
             clock=self._clock,
@@ -177,7 +177,7 @@ class Orchestrator:
         )
         await self._doors.open(stack)
         await self._chosen.shut_host(self._doors.ports, self._say)
-        self._provision = Provision(
+        self._provision = RunOrders(
             self._home,
             self._settings,
             database=self._database,
@@ -226,7 +226,7 @@ class Orchestrator:
     def _loops(self, tasks: asyncio.TaskGroup, listener: socket.socket) -> dict[str, Callable[[], Any]]:
         settings, clock, hints, bus = self._settings, self._clock, self._hints, self.bus
         self._channels = channels = Channels(registry.build(self._channel_context()))
-        self._boards = Boards(
+        self._boards = DashboardFeature(
             self._database,
             settings,
             clock=clock,
@@ -246,10 +246,10 @@ class Orchestrator:
             read_senders=self._senders.read,
             at_once=self._boards.at_once,
         )
-        self._snapshots = Snapshots(
+        self._snapshots = SnapshotWriter(
             self._home.data / "env", self._database, clock=clock, bus=bus, zone_of=self._zone_of
         )
-        self._waking = Waking(
+        self._waking = LoopFeature(
             self._database,
             groups=self._home.groups,
             clock=clock,
@@ -260,8 +260,8 @@ class Orchestrator:
             summary=self._boards.brief,
             stop_run=self._stop_run,
         )
-        self._noticing = Noticing(self._database, clock=clock, bus=bus)
-        self._remembering = Remembering(
+        self._noticing = NoticeFeature(self._database, clock=clock, bus=bus)
+        self._remembering = ContextFeature(
             self._database,
             settings,
             data=self._home.data,
@@ -276,7 +276,7 @@ class Orchestrator:
             self._database,
             self._chosen.runtime,
             self._ties(),
-            limits=timeouts.Limits(
+            limits=timeouts.RunTimeouts(
                 idle_ms=settings.idle_timeout,
                 age_ms=settings.container_timeout,
                 turn_ms=settings.container_timeout,
@@ -325,7 +325,7 @@ class Orchestrator:
             "retention": Retention(
                 self._database, self._home.archive, days=settings.andy_retention, clock=clock
             ).run,
-            **Upkeep(
+            **GroupReconciler(
                 self._database,
                 lay=self._provision.lay,
                 clear=partial(set_id.clear_group, home=self._home.root),
@@ -358,7 +358,7 @@ class Orchestrator:
         )
 
     async def _web(self, intake: Intake, listener: socket.socket) -> None:
-        front = Front(
+        front = WebFeature(
             database=self._database,
             clock=self._clock,
             hints=self._hints,
@@ -377,9 +377,9 @@ class Orchestrator:
         with fronted(listener, self._chosen.front_address) as listeners:
             await front.serve(listeners)
 
-    def _post(self) -> Post:
+    def _post(self) -> MailboxWorker:
         files = OutgoingFiles(self._home.root, limit=self._attachment_bytes)
-        reception = Reception(
+        reception = CommandDispatcher(
             self._database,
             clock=self._clock,
             read_time=point_ms,
@@ -393,7 +393,7 @@ class Orchestrator:
             memories=self._remembering.chronicle,
             notices=self._noticing.desk,
         )
-        return Post(
+        return MailboxWorker(
             self._home.ipc,
             database=self._database,
             reception=reception,
@@ -412,9 +412,9 @@ class Orchestrator:
 
     # What the pool needs of other stages
 
-    def _ties(self) -> Ties:
-        inputs = input_files.Inputs(self._home.ipc)
-        return Ties(
+    def _ties(self) -> RunPorts:
+        inputs = input_files.InputFiles(self._home.ipc)
+        return RunPorts(
             compose=self._compose,
             order=self._provision.order,
             token=tokens.new_token_and_hash,
@@ -465,7 +465,7 @@ class Orchestrator:
         has_engine = await self._chosen.has_engine()
         async with self._database.reading() as tx:
             first = next(iter(await groups.every(tx)), None)
-            host = Host(
+            host = HostFacts(
                 version=__version__,
                 home=str(self._home.root),
                 runtime=self._chosen.runtime.name,

@@ -1,1 +1,1 @@
-"""Those who answer: `claude` with a model, `offline` without one."""
+"""The two kinds of agents: Claude, and one that needs no model."""

@@ -5,4 +5,6 @@ The way of an event: `event` → `bus` → `collector` → an `accumulator` for 
 holds what waits, `shelf` reads subscribers and templates. `loops`, `budgets`, `context_use`, `checkpoints`
 and `staleness` find what is worth an event. `rules`, `noticing` and `calls` join them to an agent's turn, and
 `sdk_hooks` and `sdk_stream` alone know the SDK.
+
+Start with `notices.py`.
 """

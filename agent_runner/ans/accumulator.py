@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from agent_runner.ans.event import Event, Level
-from agent_runner.ans.notification import RANK, Entry, Notification
+from agent_runner.ans.event import EventLevel, NoticeEvent
+from agent_runner.ans.notification import RANK, NoticeBatch, NoticeEntry
 from agent_runner.ans.subscriber import Subscriber
 from agent_runner.wire.notices import InjectAt, Priority
 
@@ -30,7 +30,7 @@ class _Way:
 @dataclass(slots=True, kw_only=True)
 class _Batch:
     first_ms: int
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[NoticeEntry] = field(default_factory=list)
 
 
 class Accumulator:
@@ -45,10 +45,10 @@ class Accumulator:
         self.subscriber = subscriber
         self._most_waiting = most_waiting
         self._batches: dict[_Way, _Batch] = {}
-        self._seen: dict[str, tuple[int, Entry]] = {}
-        self._ready: list[Notification] = []
+        self._seen: dict[str, tuple[int, NoticeEntry]] = {}
+        self._ready: list[NoticeBatch] = []
         self._waiting = 0
-        self._newest: dict[str, Entry] = {}
+        self._newest: dict[str, NoticeEntry] = {}
         """Of each type what was added last, while it waits."""
 
     @property
@@ -64,7 +64,7 @@ class Accumulator:
         entries += [entry for _, entry in self._seen.values() if not entry.is_waiting]
         return sum(entry.count - entry.told for entry in entries)
 
-    def accept(self, event: Event, *, order: int) -> None:
+    def accept(self, event: NoticeEvent, *, order: int) -> None:
         """Take an event that the subscriber is about. `order` grows from event to event."""
         now_ms = event.at_ms
         self.look(now_ms)
@@ -74,11 +74,11 @@ class Accumulator:
             crowded.event = event
             return
         if not self.subscriber.batching.dedupe_window_ms:
-            self._add(Entry(event=event, order=order), now_ms)
+            self._add(NoticeEntry(event=event, order=order), now_ms)
             return
         key = self.subscriber.dedupe_key(event)
         if key not in self._seen:
-            self._remember(key, Entry(event=event, order=order), now_ms)
+            self._remember(key, NoticeEntry(event=event, order=order), now_ms)
         else:
             self._count(self._seen[key][1], event, now_ms)
 
@@ -94,7 +94,7 @@ class Accumulator:
                 break
             self._forget(key, now_ms)
 
-    def due(self, points: Collection[InjectAt]) -> list[Notification]:
+    def due(self, points: Collection[InjectAt]) -> list[NoticeBatch]:
         """Make notifications of the batches for these points, and return all whose point has come.
 
         They stay until they are told, at this point or any later one.
@@ -110,7 +110,7 @@ class Accumulator:
             self._forget(key, now_ms)
         self.due(POINTS)
 
-    def tell(self, told: Notification) -> None:
+    def tell(self, told: NoticeBatch) -> None:
         """Take out what was told, which may be the first part of a notification."""
         for entry in told.entries:
             entry.told_before, entry.told, entry.is_waiting = entry.told, entry.count, False
@@ -123,7 +123,7 @@ class Accumulator:
         )
         self._ready = [each for each in rests if each.entries]
 
-    def take_back(self, told: Notification) -> None:
+    def take_back(self, told: NoticeBatch) -> None:
         """Have told again what was told: nobody has heard it."""
         unheard = tuple(each for each in told.entries if not each.is_waiting)
         for entry in unheard:
@@ -133,7 +133,7 @@ class Accumulator:
         if unheard:
             self._ready.append(replace(told, entries=unheard))
 
-    def _remember(self, key: str, entry: Entry, now_ms: int) -> None:
+    def _remember(self, key: str, entry: NoticeEntry, now_ms: int) -> None:
         if len(self._seen) >= MAX_REMEMBERED:
             self._forget(next(iter(self._seen)), now_ms)
         self._seen[key] = now_ms, entry
@@ -143,24 +143,24 @@ class Accumulator:
         _, entry = self._seen.pop(key)
         self._add_again(entry, now_ms)
 
-    def _count(self, entry: Entry, event: Event, now_ms: int) -> None:
+    def _count(self, entry: NoticeEntry, event: NoticeEvent, now_ms: int) -> None:
         entry.count += 1
         entry.event = event
         if entry.count % REPEATED == 0:
             self._add_again(entry, now_ms)
 
-    def _add_again(self, entry: Entry, now_ms: int) -> None:
+    def _add_again(self, entry: NoticeEntry, now_ms: int) -> None:
         if entry.is_owing and not entry.is_waiting:
             self._add(entry, now_ms)
 
-    def _add(self, entry: Entry, now_ms: int) -> None:
+    def _add(self, entry: NoticeEntry, now_ms: int) -> None:
         entry.is_waiting = True
         self._waiting += 1
         self._newest[entry.event.type] = entry
         way = _way(self.subscriber, entry.event)
         batch = self._batches.setdefault(way, _Batch(first_ms=now_ms))
         batch.entries.append(entry)
-        is_urgent = way.priority == "critical" or entry.event.severity == Level.CRITICAL
+        is_urgent = way.priority == "critical" or entry.event.severity == EventLevel.CRITICAL
         batching = self.subscriber.batching
         if is_urgent or not batching.window_ms or len(batch.entries) >= batching.max_size:
             self._flush(way)
@@ -168,7 +168,7 @@ class Accumulator:
     def _flush(self, way: _Way) -> None:
         batch = self._batches.pop(way)
         self._ready.append(
-            Notification(
+            NoticeBatch(
                 subscriber=self.subscriber,
                 priority=way.priority,
                 inject_at=way.inject_at,
@@ -178,7 +178,7 @@ class Accumulator:
         )
 
 
-def _way(subscriber: Subscriber, event: Event) -> _Way:
+def _way(subscriber: Subscriber, event: NoticeEvent) -> _Way:
     asked_priority, asked_point = event.payload.get("priority"), event.payload.get("inject_at")
     priority = next((each for each in RANK if each == asked_priority), None)
     inject_at = next((each for each in POINTS if each == asked_point), None)

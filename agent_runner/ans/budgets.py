@@ -16,7 +16,7 @@ TIME_WARNING = 0.80
 MAX_ITERATIONS = 30
 
 
-class Used(TypedDict):
+class BudgetUse(TypedDict):
     """What a turn has used so far."""
 
     tokens: int
@@ -24,7 +24,7 @@ class Used(TypedDict):
     seconds: float
 
 
-class Budgets:
+class BudgetWatch:
     """What a turn may use. A limit of 0 is none.
 
     Tokens are those of the answer, iterations the times the model was asked, time the seconds of the turn.

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from agent_runner.ans.event import Event, Level, is_pattern, matches
+from agent_runner.ans.event import EventLevel, NoticeEvent, is_pattern, matches
 from agent_runner.error_log import log_fault
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[Event], None]
+Handler = Callable[[NoticeEvent], None]
 MAX_PENDING = 1_000
 KEPT_AT_OVERFLOW = 500
 DROPPED = "notices.dropped"
@@ -25,7 +25,7 @@ class _Subscription:
     handler: Handler
 
 
-class Bus:
+class NoticeBus:
     """Takes events, calls handlers at once in the caller, and keeps about `limit` events for later.
 
     When full, it makes room before it takes the next: never an error or a critical event, of the others the
@@ -43,8 +43,8 @@ class Bus:
         self._limit = limit
         self._kept = kept
         self._now = now
-        self._pending: list[Event] = []
-        self._dropped: Counter[tuple[Level, str]] = Counter()
+        self._pending: list[NoticeEvent] = []
+        self._dropped: Counter[tuple[EventLevel, str]] = Counter()
         self._subscriptions: list[_Subscription] = []
         self._is_enabled = True
         self._has_errors_alone = False
@@ -87,19 +87,19 @@ class Bus:
         """Drop what is emitted from now on, unseen."""
         self._is_enabled = False
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: NoticeEvent) -> None:
         """Keep an event and call whom it concerns."""
         if not self._is_enabled:
             return
         if len(self._pending) >= self._limit and not self._has_errors_alone:
             self._make_room()
-        if len(self._pending) < self._limit or event.severity >= Level.ERROR:
+        if len(self._pending) < self._limit or event.severity >= EventLevel.ERROR:
             self._pending.append(event)
         else:
             self._dropped[event.severity, event.type] += 1
         self._call(event)
 
-    def drain_pending(self) -> list[Event]:
+    def drain_pending(self) -> list[NoticeEvent]:
         """Return what waits, in the order it was emitted, and last what had to be dropped."""
         if self._dropped:
             event = self._dropped_event()
@@ -116,7 +116,7 @@ class Bus:
         self._dropped.clear()
         self._has_errors_alone = False
 
-    def _call(self, event: Event) -> None:
+    def _call(self, event: NoticeEvent) -> None:
         everything = [each for each in self._subscriptions if each.pattern is None]
         some = [each for each in self._subscriptions if each.pattern and matches(each.pattern, event.type)]
         for subscription in everything + some:
@@ -127,7 +127,7 @@ class Bus:
 
     def _make_room(self) -> None:
         """Leave at most `kept` events, or the protected ones alone where these are more."""
-        least = [index for index, event in enumerate(self._pending) if event.severity < Level.ERROR]
+        least = [index for index, event in enumerate(self._pending) if event.severity < EventLevel.ERROR]
         protected = len(self._pending) - len(least)
         least.sort(key=lambda index: self._pending[index].severity)
         doomed = set(least[: len(least) - max(0, self._kept - protected)])
@@ -135,7 +135,7 @@ class Bus:
         self._pending = [event for index, event in enumerate(self._pending) if index not in doomed]
         self._has_errors_alone = len(self._pending) >= self._limit
 
-    def _dropped_event(self) -> Event:
+    def _dropped_event(self) -> NoticeEvent:
         types: Counter[str] = Counter()
         for (_, event_type), count in self._dropped.items():
             types[event_type] += count
@@ -143,10 +143,10 @@ class Bus:
         total = types.total()
         listed = ", ".join(f"{count} {event_type}" for event_type, count in types.most_common(10))
         logger.warning("%d events were dropped: %s", total, listed)
-        return Event(
+        return NoticeEvent(
             type=DROPPED,
             source="bus",
-            severity=max(Level.WARNING, worst),
+            severity=max(EventLevel.WARNING, worst),
             timestamp=self._now(),
             payload={"count": total, "types": listed, "message": f"{total} events were dropped: {listed}"},
         )

@@ -7,7 +7,7 @@ from agent_runner.ans.event import Happening
 EVERY_TURNS = 10
 
 
-class Checkpoints:
+class CheckpointPrompts:
     """Counts turns, and says `task.checkpoint` with every tenth, or when asked to.
 
     `turn` is how many the conversation had before: containers come and go more often than every ten.

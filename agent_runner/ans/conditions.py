@@ -16,7 +16,7 @@ from agent_runner.wire.conditions import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class TurnFacts:
     """What conditions are about. A maximum of 0 is not known, and no share of it is ever reached."""
 
     context_tokens: int = 0
@@ -28,7 +28,7 @@ class Facts:
     """The tools that ended since the last look."""
 
 
-def holds(condition: Condition, facts: Facts) -> bool:
+def holds(condition: Condition, facts: TurnFacts) -> bool:
     match condition:
         case ContextAbove(share=share):
             return _share(facts.context_tokens, facts.max_context_tokens) >= share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_runner.ans.conditions import Facts, holds, is_among
+from agent_runner.ans.conditions import TurnFacts, holds, is_among
 from agent_runner.wire.conditions import Condition, parse_condition
 from agent_runner.wire.notices import Notice
 
@@ -19,7 +19,7 @@ class _Awaiting:
     condition: Condition | None
 
 
-class Deferred:
+class DeferredNotices:
     """What awaits something, each delivered once.
 
     The end of a tool counts for the next look alone. A condition that was true when a notice of it became due
@@ -44,12 +44,12 @@ class Deferred:
         condition = parse_condition(notice.condition) if notice.condition is not None else None
         self._awaiting[notice.id] = _Awaiting(notice=notice, condition=condition)
 
-    def look(self, facts: Facts) -> None:
+    def look(self, facts: TurnFacts) -> None:
         """Arm again the conditions that are false now."""
         for condition in [each for each in self._edges if not holds(each, facts)]:
             del self._edges[condition]
 
-    def due(self, facts: Facts) -> list[Notice]:
+    def due(self, facts: TurnFacts) -> list[Notice]:
         """Take out the notices whose time has come, in the order they were added."""
         self.look(facts)
         due = [each for each in self._awaiting.values() if self._is_due(each, facts)]
@@ -63,7 +63,7 @@ class Deferred:
         """Let a notice wait no more."""
         self._awaiting.pop(notice_id, None)
 
-    def _is_due(self, each: _Awaiting, facts: Facts) -> bool:
+    def _is_due(self, each: _Awaiting, facts: TurnFacts) -> bool:
         if each.condition is not None:
             spent_by = self._edges.get(each.condition)
             return holds(each.condition, facts) and (spent_by is None or each.notice.id in spent_by)

@@ -18,7 +18,7 @@ _PATTERN = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*\.\*")
 MAX_TYPE_CHARS = 100
 
 
-class Level(IntEnum):
+class EventLevel(IntEnum):
     """How grave an event is. Levels compare, so a filter says "at least"."""
 
     DEBUG = 0
@@ -28,7 +28,7 @@ class Level(IntEnum):
     CRITICAL = 4
 
     @classmethod
-    def of(cls, word: str) -> Level:
+    def of(cls, word: str) -> EventLevel:
         """Read `debug`, `info`, `warning`, `error` or `critical`.
 
         Raises:
@@ -44,12 +44,12 @@ class Level(IntEnum):
         return _WORDS[self]
 
 
-_WORDS: Mapping[Level, Severity] = {
-    Level.DEBUG: "debug",
-    Level.INFO: "info",
-    Level.WARNING: "warning",
-    Level.ERROR: "error",
-    Level.CRITICAL: "critical",
+_WORDS: Mapping[EventLevel, Severity] = {
+    EventLevel.DEBUG: "debug",
+    EventLevel.INFO: "info",
+    EventLevel.WARNING: "warning",
+    EventLevel.ERROR: "error",
+    EventLevel.CRITICAL: "critical",
 }
 
 
@@ -63,7 +63,7 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class NoticeEvent:
     """One thing that happened.
 
     `type` is dotted lower case, `source` the component it comes from, `timestamp` aware and in UTC, `payload`
@@ -72,7 +72,7 @@ class Event:
 
     type: str
     source: str
-    severity: Level = Level.INFO
+    severity: EventLevel = EventLevel.INFO
     payload: Mapping[str, Any] = field(default_factory=dict)
     timestamp: datetime = field(default_factory=lambda: datetime.now(UTC))
     id: str = field(default_factory=lambda: str(uuid4()))
@@ -118,7 +118,7 @@ class Event:
                 id=str(fields["id"]),
                 type=str(fields["type"]),
                 source=str(fields["source"]),
-                severity=Level.of(str(fields["severity"])),
+                severity=EventLevel.of(str(fields["severity"])),
                 timestamp=datetime.fromisoformat(str(fields["timestamp"])),
                 payload=dict(fields["payload"]),
                 dedupe_key=str(fields.get("dedupe_key") or ""),

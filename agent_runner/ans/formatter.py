@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent_runner.ans.escaping import cleaned, one_line, visible, without_tags
-from agent_runner.ans.event import Level
-from agent_runner.ans.notification import Entry, Notification
+from agent_runner.ans.event import EventLevel
+from agent_runner.ans.notification import NoticeBatch, NoticeEntry
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -27,18 +27,18 @@ MAX_ROWS_WITHOUT_TEMPLATE = 10
 FIELDS_WITHOUT_TEMPLATE = 5
 PREFIXES: Mapping[str, str] = {"critical": "!critical:", "error": "!error:", "warning": "!warning:"}
 
-Source = Callable[[Notification], str | None]
+Source = Callable[[NoticeBatch], str | None]
 """Gives the text of the template of a notification, if there is one."""
 
 
-class Finished(str):
+class FormattedBatch(str):
     """Text that was quoted already."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class FormattedEntry:
     """An event as templates see it. `count` is how often it happened."""
 
     type: str
@@ -49,7 +49,7 @@ class Shown:
     count: int
 
     @classmethod
-    def of(cls, entry: Entry) -> Shown:
+    def of(cls, entry: NoticeEntry) -> FormattedEntry:
         event = entry.event
         return cls(
             type=event.type,
@@ -75,15 +75,15 @@ class Formatter:
         self._compiled.clear()
         self._broken.clear()
 
-    def text(self, notification: Notification) -> str:
+    def text(self, notification: NoticeBatch) -> str:
         """Return one line, or a table, that neither ends a wrapper nor begins a line of its own."""
-        shown = [Shown.of(entry) for entry in notification.entries]
+        shown = [FormattedEntry.of(entry) for entry in notification.entries]
         text = self._from_template(notification, shown) or plain(shown)
         if notification.notice_id is not None:
             text = f"{text} (notice {notification.notice_id})"
         return without_tags(text)
 
-    def _from_template(self, notification: Notification, shown: Sequence[Shown]) -> str:
+    def _from_template(self, notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> str:
         source = self._source(notification)
         if source is None:
             return ""
@@ -93,7 +93,7 @@ class Formatter:
             self._say_once(notification, error)
             return ""
 
-    def _say_once(self, notification: Notification, error: Exception) -> None:
+    def _say_once(self, notification: NoticeBatch, error: Exception) -> None:
         where = f"{notification.subscriber.output.template} of {notification.subscriber.id}"
         if where not in self._broken:
             self._broken.add(where)
@@ -110,7 +110,7 @@ class Formatter:
         return self._compiled[source]
 
 
-def _variables(notification: Notification, shown: Sequence[Shown]) -> dict[str, Any]:
+def _variables(notification: NoticeBatch, shown: Sequence[FormattedEntry]) -> dict[str, Any]:
     return {
         "notification": notification,
         "event": shown[0],
@@ -127,9 +127,9 @@ def _cut(text: str) -> str:
     return "\n".join(lines)
 
 
-def plain(shown: Sequence[Shown]) -> str:
+def plain(shown: Sequence[FormattedEntry]) -> str:
     """Say what there is without a template: one event with its first fields, of several the types."""
-    worst = max((Level.of(each.severity) for each in shown), default=Level.INFO).word
+    worst = max((EventLevel.of(each.severity) for each in shown), default=EventLevel.INFO).word
     head = f"{PREFIXES.get(worst, '')} system notification".strip()
     if len(shown) == 1:
         return _cut(f"{head}: {_plainly(shown[0])}")
@@ -145,7 +145,7 @@ def plain(shown: Sequence[Shown]) -> str:
     return _cut(f"{head}: {types.total()} events: {listed}{rest}")
 
 
-def _plainly(event: Shown) -> str:
+def _plainly(event: FormattedEntry) -> str:
     fields = list(event.payload.items())[:FIELDS_WITHOUT_TEMPLATE]
     said = "".join(f"; {one_line(name)}: {cell(value)}" for name, value in fields)
     return f"{times_before(event.count)}{event.type} from {one_line(event.source)}{said}"

@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent_runner.ans.bus import Bus
-from agent_runner.ans.conditions import Facts
-from agent_runner.ans.deferred import Deferred, awaits
+from agent_runner.ans.bus import NoticeBus
+from agent_runner.ans.conditions import TurnFacts
+from agent_runner.ans.deferred import DeferredNotices, awaits
 from agent_runner.ans.escaping import one_line
-from agent_runner.ans.event import Event, Happening, Level
+from agent_runner.ans.event import EventLevel, Happening, NoticeEvent
 from agent_runner.ans.formatter import Formatter
-from agent_runner.ans.notification import RANK, Notification
-from agent_runner.ans.registry import Collector
-from agent_runner.ans.renderer import Injection, compose
-from agent_runner.ans.subscriber_store import Shelf, Shelves
+from agent_runner.ans.notification import RANK, NoticeBatch
+from agent_runner.ans.registry import SubscriberRegistry
+from agent_runner.ans.renderer import RenderedNotices, compose
+from agent_runner.ans.subscriber_store import SubscriberFolder, SubscriberStore
 from agent_runner.wire.conditions import BadCondition
 from agent_runner.wire.notices import (
     MAX_NOTICE_CHARS,
@@ -49,7 +49,7 @@ class TurnNotices:
     returned: tuple[int, ...] = ()
 
 
-class Notices:
+class RunNotices:
     """The notices of one run. Nothing in it is shared with another run.
 
     `group` is the folder whose `subscribers/` adds the group's own, `now` tells the time, aware and in UTC.
@@ -57,21 +57,21 @@ class Notices:
     """
 
     def __init__(self, group: Path | None = None, *, now: Callable[[], datetime] = _utc_now) -> None:
-        self.bus = Bus(now=now)
-        self.facts = Facts()
+        self.bus = NoticeBus(now=now)
+        self.facts = TurnFacts()
         self._now = now
-        self._collector = Collector()
-        self._deferred = Deferred()
-        self._shelves = Shelves(group)
-        self._shelf = Shelf()
+        self._collector = SubscriberRegistry()
+        self._deferred = DeferredNotices()
+        self._shelves = SubscriberStore(group)
+        self._shelf = SubscriberFolder()
         self._formatter = Formatter(self._template_of)
         self._lock = asyncio.Lock()
         self._given: dict[int, Notice] = {}
         self._told: list[ToldNotice] = []
-        self._claimed: list[Notification] = []
+        self._claimed: list[NoticeBatch] = []
         """What of the run's own was told in this turn: heard once that ends well."""
         self._arrived: list[tuple[Notice, InjectAt]] = []
-        self._left_over: list[Event] | None = None
+        self._left_over: list[NoticeEvent] | None = None
         self._turn = 0
 
     def emit(
@@ -82,7 +82,7 @@ class Notices:
         *,
         source: str = "agent",
         dedupe_key: str = "",
-    ) -> Event:
+    ) -> NoticeEvent:
         """Say that something happened.
 
         A `priority` or `inject_at` in the payload comes before the subscriber's.
@@ -90,10 +90,10 @@ class Notices:
         Raises:
             ValueError: `event_type` is no dotted lower-case name.
         """
-        event = Event(
+        event = NoticeEvent(
             type=event_type,
             source=source,
-            severity=Level.of(severity),
+            severity=EventLevel.of(severity),
             payload=payload,
             timestamp=self._now(),
             dedupe_key=dedupe_key,
@@ -210,7 +210,7 @@ class Notices:
             injection = await asyncio.to_thread(compose, candidates, self._formatter.text, limit=limit)
             return self._commit(injection) if turn == self._turn else ""
 
-    def _use(self, shelf: Shelf) -> None:
+    def _use(self, shelf: SubscriberFolder) -> None:
         if shelf is not self._shelf:
             self._shelf = shelf
             self._formatter.renew()
@@ -250,7 +250,7 @@ class Notices:
     def _consume_tools(self) -> None:
         self.facts = replace(self.facts, completed_tools=frozenset())
 
-    def _commit(self, injection: Injection) -> str:
+    def _commit(self, injection: RenderedNotices) -> str:
         for each in injection.told:
             self._collector.tell(each.notification)
             if each.text is not None:
@@ -258,7 +258,7 @@ class Notices:
                 self._claimed.append(each.notification)
         return injection.text
 
-    def _template_of(self, notification: Notification) -> str | None:
+    def _template_of(self, notification: NoticeBatch) -> str | None:
         return self._shelf.template_named(notification.subscriber)
 
     def _now_ms(self) -> int:
@@ -269,17 +269,17 @@ def _or(value: int | None, known: int) -> int:
     return known if value is None else value
 
 
-def _event_of(notice: Notice) -> Event:
-    return Event(
+def _event_of(notice: Notice) -> NoticeEvent:
+    return NoticeEvent(
         type=notice.event_type,
         source=notice.source,
-        severity=Level.of(notice.severity),
+        severity=EventLevel.of(notice.severity),
         payload=notice.payload,
         timestamp=datetime.fromtimestamp(notice.created_ms / 1000, UTC),
     )
 
 
-def _told(notification: Notification, text: str) -> ToldNotice:
+def _told(notification: NoticeBatch, text: str) -> ToldNotice:
     return ToldNotice(
         id=notification.notice_id,
         event_type=notification.event_type,

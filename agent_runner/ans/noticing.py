@@ -11,29 +11,29 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agent_runner.error_log import log_fault
-from agent_runner.interfaces import Outcome
+from agent_runner.interfaces import TurnOutcome
 from agent_runner.wire.notices import ToldNotice
 from agent_runner.wire.order import RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 
 if TYPE_CHECKING:
-    from agent_runner.ans.rules import Rules
+    from agent_runner.ans.rules import NoticeRules
 
-Act = Callable[["Rules"], None]
-Make = Callable[[RunOrder, Workspace], "Rules"]
-
-
-def _make(order: RunOrder, workspace: Workspace) -> Rules:
-    from agent_runner.ans.rules import Rules
-
-    return Rules(order, workspace)
+Act = Callable[["NoticeRules"], None]
+Make = Callable[[RunOrder, Workspace], "NoticeRules"]
 
 
-class Noticing:
+def _make(order: RunOrder, workspace: Workspace) -> NoticeRules:
+    from agent_runner.ans.rules import NoticeRules
+
+    return NoticeRules(order, workspace)
+
+
+class LazyNotices:
     """One for a run."""
 
     def __init__(self, order: RunOrder, workspace: Workspace, *, make: Make = _make) -> None:
-        self.rules: Rules | None = None
+        self.rules: NoticeRules | None = None
         """Set once they are loaded."""
         self._order = order
         self._workspace = workspace
@@ -42,7 +42,7 @@ class Noticing:
         self._loading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
 
-    async def load(self) -> Rules:
+    async def load(self) -> NoticeRules:
         """Return the rules. The first time takes long, but blocks nobody else."""
         async with self._loading:
             if self.rules is None:
@@ -82,7 +82,7 @@ class Noticing:
         """Open a turn, with the notices that the host gives to it."""
         self.do(lambda rules: rules.begin_turn(turn, session_id=session_id))
 
-    def end_turn(self, outcome: Outcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
+    def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
         """Close the turn and return what its model was told in it: nothing that counts, if it failed."""
         if self.rules is not None:
             return self.rules.end_turn(outcome, session_id=session_id)
@@ -97,5 +97,5 @@ class Noticing:
             self.rules.end_session(session_id=session_id)
 
 
-def _end_untold(rules: Rules, outcome: Outcome, session_id: str | None) -> None:
+def _end_untold(rules: NoticeRules, outcome: TurnOutcome, session_id: str | None) -> None:
     rules.end_turn(outcome, session_id=session_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from agent_runner.ans.event import Event
+from agent_runner.ans.event import NoticeEvent
 from agent_runner.ans.subscriber import Subscriber
 from agent_runner.wire.notices import InjectAt, Priority
 
@@ -16,10 +16,10 @@ OF_ONE_TURN = ("tool.", "budget.", "agent.loop.", "agent.turn.", "query.", "suba
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Entry:
+class NoticeEntry:
     """One thing that happened `count` times, of which `told` have been told."""
 
-    event: Event
+    event: NoticeEvent
     order: int
     count: int = 1
     told: int = 0
@@ -34,13 +34,13 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
+class NoticeBatch:
     """Entries of one subscriber that are told together."""
 
     subscriber: Subscriber
     priority: Priority
     inject_at: InjectAt
-    entries: tuple[Entry, ...]
+    entries: tuple[NoticeEntry, ...]
     is_due: bool = False
     """Its point has come, so this one or any later one will do."""
     is_addressed: bool = False
@@ -61,14 +61,14 @@ class Notification:
     def may_be_summed_up(self) -> bool:
         return self.priority == "low" and not self.is_addressed and self.notice_id is None
 
-    def at(self, points: Collection[InjectAt]) -> Notification:
+    def at(self, points: Collection[InjectAt]) -> NoticeBatch:
         """Return the notification as it is when one of `points` has come."""
         return replace(self, is_due=True) if self.inject_at in points and not self.is_due else self
 
-    def beyond_turn(self) -> Notification:
+    def beyond_turn(self) -> NoticeBatch:
         """Return what of it is still true when the turn in which it was told has failed."""
         lasting = (each for each in self.entries if not each.event.type.startswith(OF_ONE_TURN))
         return replace(self, entries=tuple(lasting))
 
-    def first_half(self) -> Notification:
+    def first_half(self) -> NoticeBatch:
         return replace(self, entries=self.entries[: (len(self.entries) + 1) // 2])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from agent_runner.ans.accumulator import Accumulator
-from agent_runner.ans.event import Event
-from agent_runner.ans.notification import RANK, Entry, Notification
-from agent_runner.ans.subscriber import About, Batching, Events, Output, Subscriber
+from agent_runner.ans.event import NoticeEvent
+from agent_runner.ans.notification import RANK, NoticeBatch, NoticeEntry
+from agent_runner.ans.subscriber import Batching, EventFilter, Events, Output, Subscriber
 from agent_runner.wire.notices import InjectAt, Priority
 
 DUE_AT: Mapping[InjectAt, frozenset[InjectAt]] = {
@@ -19,7 +19,7 @@ DUE_AT: Mapping[InjectAt, frozenset[InjectAt]] = {
 """Whose time it is at a point. What is immediate takes whichever point comes first."""
 
 
-class Collector:
+class SubscriberRegistry:
     """Gives events to the subscribers that take them, and hands out what they make of them.
 
     What the host keeps is told as the first enabled subscriber of its type says, or plainly where there is
@@ -29,7 +29,7 @@ class Collector:
     def __init__(self) -> None:
         self._accumulators: dict[str, Accumulator] = {}
         self._disabled: frozenset[str] = frozenset()
-        self._given: dict[int, Notification] = {}
+        self._given: dict[int, NoticeBatch] = {}
         self._order = 0
 
     def use(self, subscribers: Sequence[Subscriber], disabled: frozenset[str] = frozenset()) -> None:
@@ -47,24 +47,26 @@ class Collector:
                 accumulator.subscriber = self._accumulators[name].subscriber
                 self._accumulators[name] = accumulator
 
-    def accept(self, events: Iterable[Event]) -> None:
+    def accept(self, events: Iterable[NoticeEvent]) -> None:
         for event in events:
             self._order += 1
             for accumulator in self._enabled():
                 if accumulator.subscriber.takes(event):
                     accumulator.accept(event, order=self._order)
 
-    def give(self, notice_id: int, event: Event, *, priority: Priority, at: InjectAt, count: int) -> None:
+    def give(
+        self, notice_id: int, event: NoticeEvent, *, priority: Priority, at: InjectAt, count: int
+    ) -> None:
         """Have a notice told that the host keeps, once, however often it is given before."""
         subscriber = self._teller(event.type)
         if subscriber is None:
             return
         self._order += 1
-        self._given[notice_id] = Notification(
+        self._given[notice_id] = NoticeBatch(
             subscriber=subscriber,
             priority=priority,
             inject_at=at,
-            entries=(Entry(event=event, order=self._order, count=count),),
+            entries=(NoticeEntry(event=event, order=self._order, count=count),),
             notice_id=notice_id,
         )
 
@@ -72,7 +74,7 @@ class Collector:
         """Do not tell a given notice."""
         self._given.pop(notice_id, None)
 
-    def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[Notification]:
+    def candidates(self, point: InjectAt, now_ms: int, *, at_least: Priority = "low") -> list[NoticeBatch]:
         """Return what is to be told at a point, the most important first. It stays until it is told."""
         points = DUE_AT[point]
         self._given = {number: each.at(points) for number, each in self._given.items()}
@@ -83,14 +85,14 @@ class Collector:
         wanted = (each for each in due if RANK[each.priority] <= RANK[at_least])
         return sorted(wanted, key=lambda each: each.urgency)
 
-    def tell(self, told: Notification) -> None:
+    def tell(self, told: NoticeBatch) -> None:
         """Take out what was told."""
         if told.notice_id is not None:
             self._given.pop(told.notice_id, None)
         else:
             self._accumulators[told.subscriber.id].tell(told)
 
-    def take_back(self, told: Notification) -> None:
+    def take_back(self, told: NoticeBatch) -> None:
         """Have an event told again that was told in vain. What the host keeps, the host gives again."""
         if told.notice_id is None and told.subscriber.id in self._accumulators:
             self._accumulators[told.subscriber.id].take_back(told)
@@ -117,7 +119,7 @@ class Collector:
 def unclaimed() -> Subscriber:
     """Make who tells what the host keeps and no subscriber is about: no notice is lost for want of one."""
     return Subscriber(
-        about=About(id="unclaimed", name="What nobody else tells"),
+        about=EventFilter(id="unclaimed", name="What nobody else tells"),
         events=Events(types=["host.*"]),
         batching=Batching(),
         output=Output(inject_at="turn_start", template="plain.j2"),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agent_runner.ans.notification import Notification
+from agent_runner.ans.notification import NoticeBatch
 
 OPEN = "<system_notification>"
 CLOSE = "</system_notification>"
@@ -19,25 +19,25 @@ _FRAME = len(OPEN) + len(CLOSE) + 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class RenderedNotice:
     """One notification and the text it was told in; None where it was only counted."""
 
-    notification: Notification
+    notification: NoticeBatch
     text: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Injection:
+class RenderedNotices:
     """The text for a model, and what of the candidates it tells. What it does not tell stays."""
 
     text: str = ""
-    told: tuple[Told, ...] = ()
+    told: tuple[RenderedNotice, ...] = ()
 
 
-Write = Callable[[Notification], str]
+Write = Callable[[NoticeBatch], str]
 
 
-def compose(candidates: Sequence[Notification], write: Write, *, limit: int) -> Injection:
+def compose(candidates: Sequence[NoticeBatch], write: Write, *, limit: int) -> RenderedNotices:
     """Tell the first of `candidates` that fit in `limit`: `MAX_NOTICES`, the run's own in `MAX_CHARS`.
 
     A first one that is longer than `MAX_CHARS` goes alone, if `limit` allows it, and a long table in parts.
@@ -45,18 +45,18 @@ def compose(candidates: Sequence[Notification], write: Write, *, limit: int) -> 
     """
     told = _fitting(candidates, write, limit - _FRAME - MAX_COUNT_LINE)
     if not told:
-        return Injection()
+        return RenderedNotices()
     rest = list(candidates[len(told) :])
     is_whole = told[-1].notification is candidates[len(told) - 1]
     summed = [each for each in rest if each.may_be_summed_up]
     waiting = len(rest) - len(summed) + (not is_whole)
     lines = [each.text or "" for each in told] + _count_line(summed, waiting)
-    counted = (Told(notification=each, text=None) for each in summed)
-    return Injection(text="\n".join((OPEN, *lines, CLOSE)), told=(*told, *counted))
+    counted = (RenderedNotice(notification=each, text=None) for each in summed)
+    return RenderedNotices(text="\n".join((OPEN, *lines, CLOSE)), told=(*told, *counted))
 
 
-def _fitting(candidates: Sequence[Notification], write: Write, limit: int) -> list[Told]:
-    told: list[Told] = []
+def _fitting(candidates: Sequence[NoticeBatch], write: Write, limit: int) -> list[RenderedNotice]:
+    told: list[RenderedNotice] = []
     room, own_room = limit, min(limit, MAX_CHARS)
     for candidate in candidates[:MAX_NOTICES]:
         is_kept = candidate.notice_id is not None
@@ -65,7 +65,7 @@ def _fitting(candidates: Sequence[Notification], write: Write, limit: int) -> li
         text = write(one)
         if len(text) > (space if told else limit):
             break
-        told.append(Told(notification=one, text=text))
+        told.append(RenderedNotice(notification=one, text=text))
         if one is not candidate:
             break
         room -= len(text) + 1
@@ -73,14 +73,14 @@ def _fitting(candidates: Sequence[Notification], write: Write, limit: int) -> li
     return told
 
 
-def _shortened(notification: Notification, write: Write, room: int) -> Notification:
+def _shortened(notification: NoticeBatch, write: Write, room: int) -> NoticeBatch:
     """Take so many of its entries that they fit, and one at least."""
     while len(notification.entries) > 1 and len(write(notification)) > room:
         notification = notification.first_half()
     return notification
 
 
-def _count_line(summed: Sequence[Notification], waiting: int) -> list[str]:
+def _count_line(summed: Sequence[NoticeBatch], waiting: int) -> list[str]:
     types = Counter[str]()
     for each in summed:
         for entry in each.entries:

@@ -29,7 +29,7 @@ def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
     return hash((pattern_of(tool_name, arguments), *(f"{name}={arguments[name]}" for name in compared)))
 
 
-class Loops:
+class RepeatDetector:
     """Watches the last `WINDOW` calls of a turn, and says once a turn that one came `REPETITIONS` times."""
 
     def __init__(self) -> None:

@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from agent_runner.ans.budgets import Budgets, Used
-from agent_runner.ans.checkpoints import Checkpoints
+from agent_runner.ans.budgets import BudgetUse, BudgetWatch
+from agent_runner.ans.checkpoints import CheckpointPrompts
 from agent_runner.ans.context_use import ContextUse
 from agent_runner.ans.event import Happening
-from agent_runner.ans.notices import Notices
-from agent_runner.ans.repeat_detector import Loops
+from agent_runner.ans.notices import RunNotices
+from agent_runner.ans.repeat_detector import RepeatDetector
 from agent_runner.ans.staleness import FileMarks
-from agent_runner.ans.tool_events import Call, Calls
-from agent_runner.interfaces import Outcome
+from agent_runner.ans.tool_events import ToolCall, ToolCallEvents
+from agent_runner.interfaces import TurnOutcome
 from agent_runner.wire.notices import InjectAt, Priority, ToldNotice
-from agent_runner.wire.order import RestoreMode, RunOrder, SoFar, TurnOrder
+from agent_runner.wire.order import RestoredConversation, RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
 
 MAX_QUERY_CHARS = 200
@@ -29,7 +29,7 @@ RESUMED = {
 }
 
 
-class Rules:
+class NoticeRules:
     """The notices of one run, and the rules that find something to notice in it.
 
     A session opens and closes turns, an agent tells what it does in them and asks at its points (`drain`)
@@ -41,25 +41,25 @@ class Rules:
         order: RunOrder,
         workspace: Workspace,
         *,
-        notices: Notices | None = None,
+        notices: RunNotices | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock` counts seconds."""
         limits = order.limits
-        self.notices = notices or Notices(workspace.group)
-        self.calls = Calls(self.notices)
+        self.notices = notices or RunNotices(workspace.group)
+        self.calls = ToolCallEvents(self.notices)
         self.files = FileMarks(workspace.group)
         self._order = order
         self._clock = clock
-        self._budgets = Budgets(
+        self._budgets = BudgetWatch(
             max_tokens=limits.turn_tokens or 0,
             max_iterations=limits.iterations,
             max_seconds=limits.turn_seconds,
         )
-        self._loops = Loops()
+        self._loops = RepeatDetector()
         self._context = ContextUse()
         self._so_far = order.restore.so_far
-        self._checkpoints = Checkpoints(turn=self._so_far.turns)
+        self._checkpoints = CheckpointPrompts(turn=self._so_far.turns)
         self._asked_last: int | None = None
         """The turn of the host's that was asked last: one that is tried again counts once."""
         self._began = clock()
@@ -86,7 +86,7 @@ class Rules:
         self._asked(turn, is_new=is_new)
         self.notices.happened(checkpoint)
 
-    def end_turn(self, outcome: Outcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
+    def end_turn(self, outcome: TurnOutcome, *, session_id: str | None) -> tuple[ToldNotice, ...]:
         """Close the turn and return what its model was told in it: nothing that counts, if it failed."""
         if outcome.error is None:
             self._found(self._budgets.look_back(**self._used()), at="turn_start")
@@ -150,7 +150,7 @@ class Rules:
     def compacted(self) -> None:
         self._context.compacted()
 
-    def batch_ended(self, calls: list[Call]) -> None:
+    def batch_ended(self, calls: list[ToolCall]) -> None:
         """Judge what was done together, now that all of it has ended and the model is about to go on."""
         self.calls.batch_ended(calls)
         for call in calls:
@@ -167,7 +167,7 @@ class Rules:
             if each is not None:
                 self.notices.happened(replace(each, payload={**each.payload, "inject_at": at}))
 
-    def _used(self) -> Used:
+    def _used(self) -> BudgetUse:
         seconds = self._clock() - self._began
         return {"tokens": self._tokens, "iterations": self._iterations, "seconds": seconds}
 
@@ -184,7 +184,7 @@ class Rules:
         self.notices.learn(message_count=self._messages)
 
 
-def _loaded(mode: RestoreMode, so_far: SoFar) -> dict[str, int | str]:
+def _loaded(mode: RestoreMode, so_far: RestoredConversation) -> dict[str, int | str]:
     """Say how much of the conversation the model has: its session holds all, a new one what was kept."""
     is_new = mode == "rehydrate"
     return {

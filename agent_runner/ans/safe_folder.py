@@ -14,7 +14,7 @@ MAX_LISTED = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Stamp:
+class FileStamp:
     """What changes when a file does."""
 
     name: str
@@ -43,7 +43,7 @@ def opened(folder: Path | None) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[Stamp]:
+def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[FileStamp]:
     """List the ordinary files that end in one of `suffixes`, by name; of very many, some."""
     found = []
     with os.scandir(descriptor) as entries:
@@ -51,19 +51,19 @@ def stamps(descriptor: int, suffixes: tuple[str, ...]) -> list[Stamp]:
             if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
-                    found.append(Stamp(name=entry.name, mtime_ns=status.st_mtime_ns, size=status.st_size))
+                    found.append(FileStamp(name=entry.name, mtime_ns=status.st_mtime_ns, size=status.st_size))
     return sorted(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class FileContent:
     """A whole file, and when it was last changed."""
 
     data: bytes
     mtime_ns: int
 
 
-def read_plain(name: str, *, limit: int, inside: int | None = None) -> Content:
+def read_plain(name: str, *, limit: int, inside: int | None = None) -> FileContent:
     """Read an ordinary file of at most `limit` bytes; `name` is in the folder `inside`, if one is given.
 
     Raises:
@@ -81,7 +81,7 @@ def read_plain(name: str, *, limit: int, inside: int | None = None) -> Content:
         os.close(descriptor)
     if len(data) > limit:
         raise NotPlain(f"it is longer than {limit:,} bytes")
-    return Content(data=data, mtime_ns=status.st_mtime_ns)
+    return FileContent(data=data, mtime_ns=status.st_mtime_ns)
 
 
 def _read(descriptor: int, limit: int) -> bytes:

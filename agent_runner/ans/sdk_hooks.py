@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import claude_agent_sdk as sdk
 
-from agent_runner.ans.noticing import Noticing
-from agent_runner.ans.sdk_stream import Stream
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ans.sdk_stream import SdkStreamEvents
 from agent_runner.error_log import log_fault
 from agent_runner.wire.notices import OWN_TOOLS
 from agent_runner.wire.order import MAX_RESTORE_CHARS
 
 if TYPE_CHECKING:
-    from agent_runner.ans.tool_events import Call
+    from agent_runner.ans.tool_events import ToolCall
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,9 @@ Hook = Callable[[Any], Awaitable[dict[str, Any]]]
 class NoticeHooks:
     """Joins the notices of one run to the hooks of its CLI, over all its connections."""
 
-    def __init__(self, noticing: Noticing, *, stream: Stream, on_first_prompt: Callable[[], None]) -> None:
+    def __init__(
+        self, noticing: LazyNotices, *, stream: SdkStreamEvents, on_first_prompt: Callable[[], None]
+    ) -> None:
         """`on_first_prompt` is called once: the CLI has its session then."""
         self.answered_already: str | None = None
         """What the model had answered in this turn before it was made to go on."""
@@ -193,11 +195,11 @@ class NoticeHooks:
         return {"hookSpecificOutput": said}
 
 
-def _call(given: Any) -> Call:
-    from agent_runner.ans.tool_events import Call
+def _call(given: Any) -> ToolCall:
+    from agent_runner.ans.tool_events import ToolCall
 
     arguments = given.get("tool_input")
-    return Call(
+    return ToolCall(
         id=str(given["tool_use_id"]),
         name=str(given["tool_name"]),
         arguments=arguments if isinstance(arguments, dict) else {},

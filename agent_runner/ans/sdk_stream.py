@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import claude_agent_sdk as sdk
 
-from agent_runner.ans.noticing import Noticing
+from agent_runner.ans.noticing import LazyNotices
 from agent_runner.wire.notices import InjectAt
-from agent_runner.wire.order import SoFar
+from agent_runner.wire.order import RestoredConversation
 
 if TYPE_CHECKING:
-    from agent_runner.ans.rules import Rules
+    from agent_runner.ans.rules import NoticeRules
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +33,17 @@ Usage = Callable[[], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class ModelWindow:
     """How much the model takes in, and where the CLI compacts by itself, if it does."""
 
     tokens: int
     compaction_at: int | None
 
 
-class Stream:
+class SdkStreamEvents:
     """Listens to one run's CLI, over all its connections."""
 
-    def __init__(self, noticing: Noticing, *, so_far: SoFar | None = None) -> None:
+    def __init__(self, noticing: LazyNotices, *, so_far: RestoredConversation | None = None) -> None:
         """`so_far` is what is known of the session that is resumed, if one is."""
         self.usage: Usage | None = None
         """Set once the CLI can be asked."""
@@ -52,7 +52,7 @@ class Stream:
         self._context_tokens = so_far.context_tokens if so_far else 0
         self._expected = so_far.context_window if so_far else 0
         """How large the window is said to be; once a model has answered, only the CLI is asked."""
-        self._window: Window | None = None
+        self._window: ModelWindow | None = None
 
     def hear(self, message: sdk.Message) -> None:
         """Take one message. What a subagent says is its own."""
@@ -80,9 +80,9 @@ class Stream:
         self._context_tokens = 0
         self._noticing.do(lambda rules: rules.compacted())
 
-    def _hear_model(self, rules: Rules, message: sdk.AssistantMessage) -> None:
+    def _hear_model(self, rules: NoticeRules, message: sdk.AssistantMessage) -> None:
         """One answer comes as a message for each of its parts."""
-        from agent_runner.ans.tool_events import Call
+        from agent_runner.ans.tool_events import ToolCall
 
         if message.message_id is None or message.message_id != self._message_id:
             self._message_id = message.message_id
@@ -93,10 +93,10 @@ class Stream:
         rules.model_wrote(tokens=_tokens(message.content))
         for block in message.content:
             if isinstance(block, sdk.ToolUseBlock):
-                rules.calls.pending(Call(id=block.id, name=block.name, arguments=block.input))
+                rules.calls.pending(ToolCall(id=block.id, name=block.name, arguments=block.input))
 
 
-def _hear_subagent(rules: Rules, data: dict[str, Any]) -> None:
+def _hear_subagent(rules: NoticeRules, data: dict[str, Any]) -> None:
     about = {"task_id": str(data.get("task_id") or "")}
     summary = str(data.get("summary") or "")
     if data.get("status") == "completed":
@@ -108,7 +108,7 @@ def _hear_subagent(rules: Rules, data: dict[str, Any]) -> None:
         rules.notices.emit("subagent.failed", "error", failed, source="subagent")
 
 
-def _hear_cli(rules: Rules, subtype: str, data: dict[str, Any]) -> None:
+def _hear_cli(rules: NoticeRules, subtype: str, data: dict[str, Any]) -> None:
     about = {"event_name": subtype, "data": data}
     rules.notices.emit("cli.event", "info", about, source="cli", dedupe_key=subtype)
 
@@ -130,7 +130,7 @@ def _written(block: Any) -> str:
             return ""
 
 
-def _window(usage: Any) -> Window | None:
+def _window(usage: Any) -> ModelWindow | None:
     tokens = int(usage.get("maxTokens") or 0)
     compacts = usage.get("isAutoCompactEnabled") and usage.get("autoCompactThreshold")
-    return Window(tokens=tokens, compaction_at=int(compacts) if compacts else None) if tokens else None
+    return ModelWindow(tokens=tokens, compaction_at=int(compacts) if compacts else None) if tokens else None

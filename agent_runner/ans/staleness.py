@@ -26,7 +26,7 @@ _GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class FileMark:
     """How a file was when the agent last knew it."""
 
     mtime_ns: int
@@ -44,7 +44,7 @@ class FileMarks:
     def __init__(self, cwd: Path) -> None:
         self._cwd = cwd
         self._lock = threading.Lock()
-        self._marks: OrderedDict[str, Mark] = OrderedDict()
+        self._marks: OrderedDict[str, FileMark] = OrderedDict()
         self._commands: set[str] = set()
         """The agent's own that run."""
         self._unread: set[str] = set()
@@ -154,7 +154,7 @@ class FileMarks:
         is_same = now.sha256 == before.sha256
         return None if is_same else self._stale(name, before, now.sha256[:_SHOWN_HASH]), now.size
 
-    def _stale(self, name: str, before: Mark, current: str) -> Happening:
+    def _stale(self, name: str, before: FileMark, current: str) -> Happening:
         path = Path(name)
         shown = path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path
         what = (
@@ -179,11 +179,11 @@ def _status(name: str) -> os.stat_result | None:
         return None
 
 
-def _mark(name: str) -> Mark | None:
+def _mark(name: str) -> FileMark | None:
     """Read an ordinary file of a bounded size; None for anything else."""
     try:
         content = read_plain(name, limit=MAX_FILE_BYTES)
     except (OSError, ValueError):
         return None
     digest = hashlib.sha256(content.data).hexdigest()
-    return Mark(mtime_ns=content.mtime_ns, size=len(content.data), sha256=digest)
+    return FileMark(mtime_ns=content.mtime_ns, size=len(content.data), sha256=digest)

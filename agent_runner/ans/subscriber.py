@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
-from agent_runner.ans.event import Event, Level, is_pattern, matches
+from agent_runner.ans.event import EventLevel, NoticeEvent, is_pattern, matches
 from agent_runner.wire.notices import InjectAt, Priority, Severity
 
 _TEMPLATE = re.compile(r"[A-Za-z0-9_-]{1,60}\.j2")
@@ -35,7 +35,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class About(_Table):
+class EventFilter(_Table):
     id: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)
     name: str = Field(min_length=1, max_length=100)
     description: str = Field(default="", max_length=500)
@@ -65,7 +65,7 @@ class Output(_Table):
 
 
 class _File(_Table):
-    subscriber: About
+    subscriber: EventFilter
     events: Events
     batching: Batching = Batching()
     output: Output
@@ -75,7 +75,7 @@ class _File(_Table):
 class Subscriber:
     """One subscriber, read and checked. `own` is one of the group's, which may bring its own template."""
 
-    about: About
+    about: EventFilter
     events: Events
     batching: Batching
     output: Output
@@ -89,15 +89,15 @@ class Subscriber:
         """Tell whether it is about this type at all."""
         return any(matches(pattern, event_type) for pattern in self.events.types)
 
-    def takes(self, event: Event) -> bool:
+    def takes(self, event: NoticeEvent) -> bool:
         """Tell whether it is about this event: by type, severity and source."""
         return (
-            event.severity >= Level.of(self.events.severity_filter)
+            event.severity >= EventLevel.of(self.events.severity_filter)
             and (self.events.sources is None or event.source in self.events.sources)
             and self.names(event.type)
         )
 
-    def dedupe_key(self, event: Event) -> str:
+    def dedupe_key(self, event: NoticeEvent) -> str:
         """Say what makes two events the same, such as `tool_failure:tool.call.failure:Read`."""
         if not self.batching.dedupe_key:
             return f"{self.id}:{event.dedupe_key}"
@@ -105,7 +105,7 @@ class Subscriber:
         return ":".join((self.id, *parts))
 
 
-def _part(part: str, event: Event) -> str:
+def _part(part: str, event: NoticeEvent) -> str:
     if part == "type":
         return event.type
     if part.startswith("payload."):

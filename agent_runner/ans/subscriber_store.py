@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent_runner.ans import safe_folder
 from agent_runner.ans.escaping import one_line
-from agent_runner.ans.safe_folder import Stamp
+from agent_runner.ans.safe_folder import FileStamp
 from agent_runner.ans.subscriber import BadSubscriber, Subscriber, parse_subscriber
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ MAX_OWN = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class SubscriberFolder:
     """All subscribers, in the order they are asked, those switched off, and the texts of templates."""
 
     subscribers: tuple[Subscriber, ...] = ()
@@ -39,7 +39,7 @@ class Shelf:
         return self.shipped_templates.get(name)
 
 
-class Shelves:
+class SubscriberStore:
     """Reads subscribers and templates, again when the group's folder has changed. Blocks: use in a thread.
 
     A file that cannot be used is named in one line of the log, once, and the others are used.
@@ -49,21 +49,21 @@ class Shelves:
         self._own = group / OWN if group is not None else None
         self._shipped = shipped
         self._lock = threading.Lock()
-        self._seen: list[Stamp] | None = None
+        self._seen: list[FileStamp] | None = None
         self._base: tuple[Subscriber, ...] = ()
-        self._shelf = Shelf()
+        self._shelf = SubscriberFolder()
 
-    def read(self) -> Shelf:
+    def read(self) -> SubscriberFolder:
         """Return what there is now; as long as nothing has changed, the same object."""
         with self._lock, safe_folder.opened(self._own) as descriptor:
             found = _listed(descriptor)
             return self._shelf if found == self._seen else self._read(descriptor, found)
 
-    def _read(self, descriptor: int | None, found: list[Stamp]) -> Shelf:
+    def _read(self, descriptor: int | None, found: list[FileStamp]) -> SubscriberFolder:
         if self._seen is None:
             self._base = _subscribers(self._shipped / "subscribers")
         own = _own_subscribers(descriptor, found, taken={each.id for each in self._base})
-        self._shelf = Shelf(
+        self._shelf = SubscriberFolder(
             subscribers=self._base + own,
             disabled=_disabled(descriptor, found),
             shipped_templates=self._shelf.shipped_templates or _templates(self._shipped / "templates"),
@@ -76,7 +76,7 @@ class Shelves:
         return self._shelf
 
 
-def _listed(descriptor: int | None) -> list[Stamp]:
+def _listed(descriptor: int | None) -> list[FileStamp]:
     if descriptor is None:
         return []
     return safe_folder.stamps(descriptor, (".toml", ".j2", DISABLED))
@@ -91,7 +91,9 @@ def _templates(directory: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(directory.glob("*.j2"))}
 
 
-def _own_subscribers(descriptor: int | None, found: list[Stamp], taken: set[str]) -> tuple[Subscriber, ...]:
+def _own_subscribers(
+    descriptor: int | None, found: list[FileStamp], taken: set[str]
+) -> tuple[Subscriber, ...]:
     names = [each.name for each in found if each.name.endswith(".toml")]
     if len(names) > MAX_OWN:
         logger.warning("only the first %d of %d subscribers of the group are used", MAX_OWN, len(names))
@@ -122,7 +124,7 @@ def _parsed(text: str, known: set[str], *, own: bool) -> Subscriber:
     return subscriber
 
 
-def _own_templates(descriptor: int | None, found: list[Stamp]) -> dict[str, str]:
+def _own_templates(descriptor: int | None, found: list[FileStamp]) -> dict[str, str]:
     names = [each.name for each in found if each.name.endswith(".j2")][:MAX_OWN]
     texts = {name: _text(descriptor, name) for name in names}
     return {name: text for name, text in texts.items() if text is not None and _is_good(name, text)}
@@ -139,7 +141,7 @@ def _is_good(name: str, text: str) -> bool:
     return True
 
 
-def _disabled(descriptor: int | None, found: list[Stamp]) -> frozenset[str]:
+def _disabled(descriptor: int | None, found: list[FileStamp]) -> frozenset[str]:
     """Read the ids that are switched off: one a line, what follows '#' is a remark."""
     if not any(each.name == DISABLED for each in found):
         return frozenset()

@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agent_runner.ans.accumulator import REPEATED
 from agent_runner.ans.escaping import one_line
-from agent_runner.ans.formatter import MAX_CELL_CHARS, PREFIXES, Finished, Shown
+from agent_runner.ans.formatter import MAX_CELL_CHARS, PREFIXES, FormattedBatch, FormattedEntry
 
 KEPT_FILTERS = frozenset(
     {"count", "d", "default", "first", "float", "int", "last", "length", "lower", "round", "sort", "sum"}
@@ -111,21 +111,21 @@ def _is_toon(node: nodes.Node) -> bool:
 
 def _quoted(value: Any) -> Any:
     """Keep what a template puts out in its line."""
-    if isinstance(value, Undefined | Finished):
+    if isinstance(value, Undefined | FormattedBatch):
         return value
     if isinstance(value, Mapping | list):
         return one_line(json.dumps(value, ensure_ascii=False, default=str))
     return one_line(str(value))
 
 
-def toon_encode(value: Any) -> Finished:
+def toon_encode(value: Any) -> FormattedBatch:
     """Write a value as TOON, which quotes what would break a line or a row."""
     import toon_format
 
-    return Finished(toon_format.encode(value))
+    return FormattedBatch(toon_format.encode(value))
 
 
-def table(events: Sequence[Shown], name: str, *fields: str) -> Finished:
+def table(events: Sequence[FormattedEntry], name: str, *fields: str) -> FormattedBatch:
     """Write a row an event: `name[2]{a,b}:`, with how often where one came more than once.
 
     Raises:
@@ -160,6 +160,6 @@ def repeated(count: int, verb: str = "") -> str:
     return f" ({count}×)" if count > 1 else ""
 
 
-def seldom(events: Sequence[Shown]) -> list[Shown]:
+def seldom(events: Sequence[FormattedEntry]) -> list[FormattedEntry]:
     """Return those that came so few times that each needs no line of its own."""
     return [event for event in events if event.count < REPEATED]

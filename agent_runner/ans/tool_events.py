@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_runner.ans.notices import Notices
+from agent_runner.ans.notices import RunNotices
 from agent_runner.wire.notices import OWN_TOOLS
 
 TOO_SLOW = re.compile(
@@ -22,7 +22,7 @@ MAX_ARGUMENT_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ToolCall:
     """One call of a tool. `name` is what the model calls it by."""
 
     id: str
@@ -31,28 +31,28 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeout:
+class ToolTimeout:
     """A tool took too long. The limit is not always told."""
 
     seconds: float | None
 
 
-def timeout_in(error: str) -> Timeout | None:
+def timeout_in(error: str) -> ToolTimeout | None:
     """Tell from a tool's error whether it is that it took too long."""
     found = TOO_SLOW.search(error)
     if found is None:
         return None
     if found["seconds"]:
-        return Timeout(seconds=float(found["seconds"]))
+        return ToolTimeout(seconds=float(found["seconds"]))
     if found["amount"]:
-        return Timeout(seconds=float(found["amount"]) * _OF_A_SECOND[found["unit"]])
-    return Timeout(seconds=None)
+        return ToolTimeout(seconds=float(found["amount"]) * _OF_A_SECOND[found["unit"]])
+    return ToolTimeout(seconds=None)
 
 
-class Calls:
+class ToolCallEvents:
     """The calls of one turn after another. Each ends once, well or not."""
 
-    def __init__(self, notices: Notices) -> None:
+    def __init__(self, notices: RunNotices) -> None:
         self._notices = notices
         self._failed: dict[str, bool] = {}
         self._durations: dict[str, int] = {}
@@ -70,12 +70,12 @@ class Calls:
     def has_ended(self, call_id: str) -> bool:
         return call_id in self._failed
 
-    def pending(self, call: Call) -> None:
+    def pending(self, call: ToolCall) -> None:
         arguments = {name: str(value)[:MAX_ARGUMENT_CHARS] for name, value in call.arguments.items()}
         payload = {"tool_name": call.name, "call_id": call.id, "arguments": arguments}
         self._notices.emit("tool.call.pending", "info", payload, dedupe_key=call.id)
 
-    def succeeded(self, call: Call, *, result_chars: int, duration_ms: int) -> None:
+    def succeeded(self, call: ToolCall, *, result_chars: int, duration_ms: int) -> None:
         self._end(call, failed=False, duration_ms=duration_ms)
         payload = {
             "tool_name": call.name,
@@ -86,7 +86,7 @@ class Calls:
         self._notices.emit("tool.call.success", "info", payload, dedupe_key=call.id)
 
     def failed(
-        self, call: Call, error: str, *, duration_ms: int = 0, error_type: str = "execution_error"
+        self, call: ToolCall, error: str, *, duration_ms: int = 0, error_type: str = "execution_error"
     ) -> None:
         """Say that a call failed, or only that it took too long, if that is why."""
         self._end(call, failed=True, duration_ms=duration_ms)
@@ -105,7 +105,7 @@ class Calls:
         limits = {"timeout_seconds": seconds, "timeout_ms": round(seconds * 1000)}
         self._notices.emit("tool.call.timeout", "warning", about | limits | {"error_type": "timeout"})
 
-    def batch_ended(self, calls: list[Call]) -> None:
+    def batch_ended(self, calls: list[ToolCall]) -> None:
         """Say how the calls that were made together ended. All of them have."""
         self._batches += 1
         failures = sum(self._failed.get(call.id, False) for call in calls)
@@ -118,7 +118,7 @@ class Calls:
         }
         self._notices.emit("tool.batch.complete", "info", payload)
 
-    def _end(self, call: Call, *, failed: bool, duration_ms: int) -> None:
+    def _end(self, call: ToolCall, *, failed: bool, duration_ms: int) -> None:
         self._failed[call.id] = failed
         self._durations[call.id] = duration_ms
         if not call.name.startswith(OWN_TOOLS):  # that a note was made is not what it waits for

@@ -12,9 +12,9 @@ from collections import Counter
 from typing import Any
 
 from agent_runner.agents.claude.cli_command import DASHBOARD, SERVER
-from agent_runner.ans.noticing import Noticing
+from agent_runner.ans.noticing import LazyNotices
 from agent_runner.error_log import log_fault, one_line
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.tools.table import tools_for, words_of
 from agent_runner.tools.tool import Tool
 from agent_runner.tools.wire import DASHBOARD_TOOLS
@@ -26,7 +26,7 @@ METHOD_NOT_FOUND = -32601
 class ToolServer:
     """Answers JSON-RPC messages of the Model Context Protocol with the tools of one group."""
 
-    def __init__(self, order: RunOrder, host: Host, noticing: Noticing) -> None:
+    def __init__(self, order: RunOrder, host: HostClient, noticing: LazyNotices) -> None:
         self.turn: int | None = None
         """The turn that is being answered."""
         self._host = host
@@ -99,7 +99,7 @@ def _tools_of(order: RunOrder) -> dict[str, dict[str, Tool[Any]]]:
     return {SERVER: {tool.name: tool for tool in own}, DASHBOARD: {tool.name: tool for tool in board}}
 
 
-def _notice_tools(noticing: Noticing) -> dict[str, Tool[Any]]:
+def _notice_tools(noticing: LazyNotices) -> dict[str, Tool[Any]]:
     """Made when the CLI asks for them: it is still booting then, and before that it was not even started."""
     from agent_runner.tools.notices import notice_tools
 

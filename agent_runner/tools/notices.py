@@ -8,8 +8,8 @@ from typing import Any, Self, cast, get_args
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from agent_runner.ans.noticing import Noticing
-from agent_runner.ipc_client import Host
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ipc_client import HostClient
 from agent_runner.tools.tool import NoParameters, Parameters, Tool, mistakes
 from agent_runner.wire import mailbox, notify_self
 from agent_runner.wire.conditions import FORMS, TOGETHER
@@ -99,7 +99,7 @@ class CancelParameters(Parameters):
         return self
 
 
-def notice_tools(noticing: Noticing) -> tuple[Tool[Any], ...]:
+def notice_tools(noticing: LazyNotices) -> tuple[Tool[Any], ...]:
     """Return the tools of one run, in the order in which a model is told of them."""
     return (
         NotifySelfTool(
@@ -154,12 +154,12 @@ def _cancel(given: CancelParameters) -> Command:
 class NotifySelfTool(Tool[NoteParameters]):
     """Tells the run at once what is for this turn, and has the host keep what is for later."""
 
-    noticing: Noticing
+    noticing: LazyNotices
 
     async def call(
         self,
         arguments: dict[str, Any],
-        host: Host,
+        host: HostClient,
         *,
         turn: int | None = None,
         request_id: str | None = None,
@@ -201,12 +201,12 @@ class NotifySelfTool(Tool[NoteParameters]):
 class WithdrawingTool(Tool[Any]):
     """Has the host end a notice, and then the run: what was not told yet is told no more."""
 
-    noticing: Noticing
+    noticing: LazyNotices
 
     async def call(
         self,
         arguments: dict[str, Any],
-        host: Host,
+        host: HostClient,
         *,
         turn: int | None = None,
         request_id: str | None = None,
@@ -260,7 +260,7 @@ def _notice(note: NotifySelf, notice_id: int) -> Notice:
     )
 
 
-async def _asked(host: Host, note: NotifySelf) -> Reply:
+async def _asked(host: HostClient, note: NotifySelf) -> Reply:
     """Have the host keep a note; that it could not be asked is `persist_failed`."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

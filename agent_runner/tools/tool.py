@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import Command, Reply
 
 P = TypeVar("P", bound=BaseModel)
@@ -46,7 +46,7 @@ class Tool(Generic[P]):
     async def call(
         self,
         arguments: dict[str, Any],
-        host: Host,
+        host: HostClient,
         *,
         turn: int | None = None,
         request_id: str | None = None,

@@ -13,7 +13,7 @@ from agent_runner.wire.tools import Arguments, OfferedTool
 
 def _tools(
     table: Iterable[OfferedTool],
-    kind: type[mailbox.Dashboard | mailbox.Remember],
+    kind: type[mailbox.UseDashboard | mailbox.Remember],
     *,
     refusal: str = "bad_arguments",
 ) -> tuple[Tool[Any], ...]:
@@ -30,7 +30,7 @@ def _tools(
     )
 
 
-def _asking(kind: type[mailbox.Dashboard | mailbox.Remember], name: str) -> Callable[[Arguments], Command]:
+def _asking(kind: type[mailbox.UseDashboard | mailbox.Remember], name: str) -> Callable[[Arguments], Command]:
     def ask(given: Arguments) -> Command:
         return kind(tool=name, arguments=given.model_dump(mode="json", exclude_unset=True))
 
@@ -38,6 +38,6 @@ def _asking(kind: type[mailbox.Dashboard | mailbox.Remember], name: str) -> Call
 
 
 MEMORY_TOOLS = _tools(context_tools.TOOLS, mailbox.Remember)
-DASHBOARD_TOOLS = _tools(dashboard.TOOLS, mailbox.Dashboard, refusal="VALIDATION")
+DASHBOARD_TOOLS = _tools(dashboard.TOOLS, mailbox.UseDashboard, refusal="VALIDATION")
 WORKER_TOOLS = tuple(one.name for one in dashboard.TOOLS if one.is_for_worker)
 """The host refuses the others to a worker, whatever it is told here."""

@@ -6,4 +6,6 @@ start, the container before anything slow. Three channels carry it:
 - stdin: one line with one `RunOrder` (`order`);
 - stdout: numbered `Frame`s between marker lines (`frames`);
 - directories: one JSON document a file (`mailbox`), written under a partial name and renamed (`files`).
+
+Start with `frames.py`.
 """

@@ -100,7 +100,7 @@ class RemoveQuestion(Arguments):
     reason: Text = Field(default="", description="Why it need not be asked any more.")
 
 
-class UpdateTask(Arguments):
+class UpdateBoardTask(Arguments):
     task_id: Id = Field(description=TASK_ID)
     progress: int | None = Field(default=None, ge=0, le=100, description="Percentage done.")
     progress_note: Text | None = Field(default=None, description="What was done, in a few words.")
@@ -120,7 +120,7 @@ class MoveToHistory(Arguments):
     reflection: Text = Field(default="", description="What was learned by it.")
 
 
-class CreateTask(Arguments):
+class CreateBoardTask(Arguments):
     title: Text = Field(min_length=1, description="What is to be done, in at most 200 characters.")
     deadline: Text = Field(default="", description=DEADLINE)
     priority: Priority = Field(default="medium", description=PRIORITY)
@@ -205,7 +205,7 @@ TOOLS: tuple[DashboardTool, ...] = (
         name="update_task",
         description="Dashboard: change a task; what you do not give stays as it is. For what you are asked "
         "at a time, the other update_task.",
-        arguments=UpdateTask,
+        arguments=UpdateBoardTask,
     ),
     DashboardTool(
         name="move_to_history",
@@ -220,7 +220,7 @@ TOOLS: tuple[DashboardTool, ...] = (
     DashboardTool(
         name="create_task",
         description="Dashboard: put something to be done on the board.",
-        arguments=CreateTask,
+        arguments=CreateBoardTask,
         is_for_worker=False,
         makes=True,
     ),

@@ -119,7 +119,7 @@ class Usage(_Frame):
     """How large that window is; 0 where that is not known."""
 
 
-class Failure(_Frame):
+class FailureFrame(_Frame):
     """The runner itself cannot go on and ends."""
 
     kind: Literal["error"] = "error"
@@ -127,7 +127,9 @@ class Failure(_Frame):
     code: ErrorCode = "internal"
 
 
-Frame = Annotated[Ready | Ack | Result | TurnEnd | Heartbeat | Usage | Failure, Field(discriminator="kind")]
+Frame = Annotated[
+    Ready | Ack | Result | TurnEnd | Heartbeat | Usage | FailureFrame, Field(discriminator="kind")
+]
 HEARTBEAT_SECONDS = 10.0
 
 _adapter: TypeAdapter[Frame] = TypeAdapter(Frame)

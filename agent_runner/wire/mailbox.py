@@ -158,7 +158,7 @@ class ListTasks(_Command):
     type: Literal["list_tasks"] = "list_tasks"
 
 
-class Dashboard(_Command):
+class UseDashboard(_Command):
     """Use one of the dashboard's tools (`agent_runner.wire.dashboard`), whose arguments the host checks."""
 
     type: Literal["dashboard"] = "dashboard"
@@ -260,7 +260,7 @@ Command = Annotated[
     | CancelTask
     | RunTask
     | ListTasks
-    | Dashboard
+    | UseDashboard
     | ShowDashboard
     | SetNextWake
     | ControlLoop

@@ -46,7 +46,7 @@ class TurnOrder(Document):
     """What the host keeps for the agent to notice in this turn, if it comes to that."""
 
 
-class Limits(Document):
+class TurnLimits(Document):
     """What one turn may use."""
 
     turn_seconds: float = Field(default=1800.0, gt=0)
@@ -57,7 +57,7 @@ class Limits(Document):
     """How often a model may be asked before it is told that it was enough. It is not stopped."""
 
 
-class SoFar(Document):
+class RestoredConversation(Document):
     """What the conversation was until now, for whoever is to notice it. All of it is 0 in a new one."""
 
     turns: int = Field(default=0, ge=0)
@@ -75,7 +75,7 @@ class SoFar(Document):
     """How large that window is; 0 where that is not known."""
 
 
-class Restore(Document):
+class RestoreOrder(Document):
     """What a new container does about the conversation so far."""
 
     mode: RestoreMode = "fresh"
@@ -88,7 +88,7 @@ class Restore(Document):
     """The last message of the session that counts, by its uuid: what came after it is dropped."""
     meta: str | None = Field(default=None, max_length=MAX_RESTORE_CHARS)
     """What is put there again when the session was compacted: plan, task, decisions, files."""
-    so_far: SoFar = SoFar()
+    so_far: RestoredConversation = RestoredConversation()
 
 
 class RunOrder(Document):
@@ -103,9 +103,9 @@ class RunOrder(Document):
     agent: AgentName = "offline"
     model: str | None = None
     session_id: str | None = None
-    restore: Restore = Restore()
+    restore: RestoreOrder = RestoreOrder()
     turn: TurnOrder
-    limits: Limits = Limits()
+    limits: TurnLimits = TurnLimits()
     egress: Egress = "none"
     """What is reached outside: nothing, `reachable` through the proxy in HTTPS_PROXY, or the internet."""
     reachable: tuple[str, ...] = ()

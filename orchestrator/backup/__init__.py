@@ -1,1 +1,1 @@
-"""A home in one file, and back."""
+"""Write a home into one file and put it back. Start with `make.py`."""

@@ -51,7 +51,7 @@ class Manifest(BaseModel):
     has_env: bool
 
 
-class Contents(BaseModel):
+class BackupContents(BaseModel):
     """The last member: without it, or with other sums, the archive is not whole."""
 
     model_config = ConfigDict(frozen=True)
@@ -60,10 +60,10 @@ class Contents(BaseModel):
     links: int = 0
     bytes: int = 0
 
-    def with_file(self, size: int) -> Contents:
+    def with_file(self, size: int) -> BackupContents:
         return self.model_copy(update={"files": self.files + 1, "bytes": self.bytes + size})
 
-    def with_link(self) -> Contents:
+    def with_link(self) -> BackupContents:
         return self.model_copy(update={"links": self.links + 1})
 
 
@@ -94,7 +94,7 @@ def stays_inside(name: str, target: str) -> bool:
     return True
 
 
-class Progress:
+class BackupProgress:
     """Tells how far it is, once it takes long, and not too often."""
 
     def __init__(self, say: Callable[[str], None], *, clock: Clock) -> None:
@@ -102,7 +102,7 @@ class Progress:
         self._clock = clock
         self._next_ms = clock.steady_ms() + FIRST_WORD_SECONDS * 1000
 
-    def at(self, contents: Contents) -> None:
+    def at(self, contents: BackupContents) -> None:
         now_ms = self._clock.steady_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + FIRST_WORD_SECONDS * 1000

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from orchestrator import __version__
 from orchestrator.backup import archive, outgoing, sparse
-from orchestrator.backup.archive import Contents, Manifest, Progress
+from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
 from orchestrator.base.clock import Clock
 from orchestrator.containers.logs.files import printable
 from orchestrator.domain.errors import BackupError
@@ -36,13 +36,13 @@ All else that an agent can make a backup read takes as much of the disk, of whic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class BackupResult:
     """What became of it."""
 
     path: Path | None
     """None, and so is `bytes`, when it went into a pipe."""
     bytes: int | None
-    contents: Contents
+    contents: BackupContents
     left_out: tuple[str, ...]
     """Files of agents that no backup can hold: sockets, huge holes, links that lead out of their group."""
 
@@ -55,7 +55,7 @@ def back_up(
     replaces: bool,
     clock: Clock,
     say: Callable[[str], None],
-) -> Made:
+) -> BackupResult:
     """Write `target`, readable by its owner alone. Blocks; works with Andy up and down.
 
     Raises:
@@ -77,7 +77,9 @@ def back_up(
     return writer.made(target, target.stat().st_size)
 
 
-def stream(home: Home, out: BinaryIO, *, with_env: bool, clock: Clock, say: Callable[[str], None]) -> Made:
+def stream(
+    home: Home, out: BinaryIO, *, with_env: bool, clock: Clock, say: Callable[[str], None]
+) -> BackupResult:
     """Write the backup into a pipe and close it. Blocks; works with Andy up and down.
 
     What was copied at one moment lies in the home meanwhile: where the home is in a container, its `/tmp`
@@ -108,7 +110,7 @@ def _gather(
     outgoing.hold(home, kept)
     outgoing.drop_strays(kept, snapshot)
     manifest = Manifest(andy=__version__, store_version=version, created_ms=clock.now_ms(), has_env=with_env)
-    return _write(file, home, held, manifest, Progress(say, clock=clock))
+    return _write(file, home, held, manifest, BackupProgress(say, clock=clock))
 
 
 def _check_source(home: Home) -> None:
@@ -150,7 +152,7 @@ def _snapshot(source: Path, target: Path) -> int:
     return version
 
 
-def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress: Progress) -> _Writer:
+def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress: BackupProgress) -> _Writer:
     """`held` has what was copied at one moment: the database and the files on their way."""
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION, format=tarfile.PAX_FORMAT) as tar:
         writer = _Writer(tar, progress)
@@ -168,10 +170,10 @@ def _write(file: BinaryIO, home: Home, held: Path, manifest: Manifest, progress:
 class _Writer:
     """Adds members. Containers change their files meanwhile: no link is followed, nothing is waited for."""
 
-    def __init__(self, tar: tarfile.TarFile, progress: Progress) -> None:
+    def __init__(self, tar: tarfile.TarFile, progress: BackupProgress) -> None:
         self._tar = tar
         self._progress = progress
-        self.contents = Contents()
+        self.contents = BackupContents()
         self.left_out: list[str] = []
         self._folders: set[str] = set()
         self._several_names: set[tuple[int, int]] = set()
@@ -179,8 +181,8 @@ class _Writer:
         self._unpaid = 0
         self._holed = 0
 
-    def made(self, path: Path | None, size: int | None) -> Made:
-        return Made(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
+    def made(self, path: Path | None, size: int | None) -> BackupResult:
+        return BackupResult(path=path, bytes=size, contents=self.contents, left_out=tuple(self.left_out))
 
     def add_text(self, name: str, text: str) -> None:
         """Add a member of our own, which the sums do not count."""
@@ -294,7 +296,7 @@ def _is_hollow(seen: os.stat_result) -> bool:
     return seen.st_size > HOLLOW_BYTES and seen.st_blocks * 512 * HOLLOW_TIMES < seen.st_size
 
 
-def summary_lines(made: Made) -> list[str]:
+def summary_lines(made: BackupResult) -> list[str]:
     """What a person is told."""
     packed = f", {made.bytes / 2**20:,.1f} MiB packed" if made.bytes is not None else ""
     lines = [f"{made.path or 'The backup'}: {made.contents.files:,} files{packed}."]

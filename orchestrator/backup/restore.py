@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 
 from orchestrator.backup import archive, outgoing
-from orchestrator.backup.archive import Contents, Manifest, Progress
+from orchestrator.backup.archive import BackupContents, BackupProgress, Manifest
 from orchestrator.base.clock import Clock
 from orchestrator.containers.runtime_selection import AGENT_UID
 from orchestrator.domain.errors import BackupError, StoreTooNew
@@ -34,17 +34,19 @@ UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, Validati
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class RestoreResult:
     """What became of it."""
 
     manifest: Manifest | None
     """None where the file was a bare copy of the database."""
-    contents: Contents
+    contents: BackupContents
     aside: Path | None
     """Where what was there before is now."""
 
 
-def restore(home: Home, source: Path, *, force: bool, clock: Clock, say: Callable[[str], None]) -> Restored:
+def restore(
+    home: Home, source: Path, *, force: bool, clock: Clock, say: Callable[[str], None]
+) -> RestoreResult:
     """Restore a backup, or a bare copy of the database, into a home where Andy does not run. Blocks.
 
     Raises:
@@ -66,11 +68,11 @@ def restore(home: Home, source: Path, *, force: bool, clock: Clock, say: Callabl
             staged = Path(made_in)
             if is_database:
                 return _restore_database(home, source, staged, clock=clock)
-            found = _Unpacked.of(source, staged, Progress(say, clock=clock))
+            found = _Unpacked.of(source, staged, BackupProgress(say, clock=clock))
             outgoing.settle(staged / archive.DATABASE, home, staged / outgoing.FOLDER)
             _give_to_agents(staged)
             aside = _Swap(home.root, clock=clock).everything(staged)
-            return Restored(manifest=found.manifest, contents=found.contents, aside=aside)
+            return RestoreResult(manifest=found.manifest, contents=found.contents, aside=aside)
     except OSError as error:
         raise BackupError(f"{source} cannot be restored ({error}). Everything is as it was.") from error
     finally:
@@ -96,7 +98,7 @@ def _has_files(part: Path) -> bool:
 # A bare database
 
 
-def _restore_database(home: Home, source: Path, staged: Path, *, clock: Clock) -> Restored:
+def _restore_database(home: Home, source: Path, staged: Path, *, clock: Clock) -> RestoreResult:
     copy = staged / archive.DATABASE
     copy.parent.mkdir()
     try:
@@ -110,8 +112,8 @@ def _restore_database(home: Home, source: Path, staged: Path, *, clock: Clock) -
     _check_store(copy, source)
     outgoing.settle(copy, home, home.root / outgoing.FOLDER)
     aside = _Swap(home.root, clock=clock).database(copy)
-    contents = Contents().with_file(home.database.stat().st_size)
-    return Restored(manifest=None, contents=contents, aside=aside)
+    contents = BackupContents().with_file(home.database.stat().st_size)
+    return RestoreResult(manifest=None, contents=contents, aside=aside)
 
 
 def _check_store(path: Path, source: Path) -> int:
@@ -149,14 +151,14 @@ class _Unpacked:
     source: Path
     root: Path
     manifest: Manifest | None = None
-    contents: Contents = field(default_factory=Contents)
-    promised: Contents | None = None
+    contents: BackupContents = field(default_factory=BackupContents)
+    promised: BackupContents | None = None
     names: set[str] = field(default_factory=set)
     folders: list[tarfile.TarInfo] = field(default_factory=list)
     links: list[tarfile.TarInfo] = field(default_factory=list)
 
     @classmethod
-    def of(cls, source: Path, root: Path, progress: Progress) -> _Unpacked:
+    def of(cls, source: Path, root: Path, progress: BackupProgress) -> _Unpacked:
         """Unpack and check. Raises `BackupError`, `StoreTooNew`; `OSError` where there is no room."""
         found = cls(source=source, root=root)
         if not hasattr(tarfile, "data_filter"):
@@ -195,7 +197,7 @@ class _Unpacked:
             return
         self.checked_manifest()
         if member.name == archive.CONTENTS:
-            self.promised = Contents.model_validate_json(self._text(tar, member))
+            self.promised = BackupContents.model_validate_json(self._text(tar, member))
         elif member.isdir():
             self.folders.append(member)
             tar.extract(member, self.root, filter="data")
@@ -306,7 +308,7 @@ def _place_beside(root: Path, now_ms: int) -> Path:
     return place
 
 
-def summary_lines(done: Restored, *, zone: ZoneInfo | None) -> list[str]:
+def summary_lines(done: RestoreResult, *, zone: ZoneInfo | None) -> list[str]:
     """What a person is told; without a zone, by this machine's clock."""
     if done.manifest is None:
         lines = ["The database is restored; groups/ and sessions are as they were."]

@@ -19,7 +19,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.store import retention
 from orchestrator.store.database import Database
-from orchestrator.store.retention import OVER_MS, ROWID, Policy, Rows
+from orchestrator.store.retention import OVER_MS, ROWID, RetentionPolicy, Rows
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ class Retention:
     def __init__(self, database: Database, directory: Path, *, days: Mapping[str, int], clock: Clock) -> None:
         """`days`: a table → how long what is over stays in it; 0 is for ever."""
         self._database = database
-        self._archive = Archive(directory)
+        self._archive = YearArchive(directory)
         self._days = days
         self._clock = clock
 
@@ -65,7 +65,7 @@ class Retention:
             log.info("retention.archived", **counts)
         return counts
 
-    async def _sweep(self, policy: Policy, before_ms: int) -> int:
+    async def _sweep(self, policy: RetentionPolicy, before_ms: int) -> int:
         path, removed = await self._database.path(), 0
         while True:
             rows = await asyncio.to_thread(retention.over, path, policy, before_ms=before_ms, limit=BATCH)
@@ -74,7 +74,7 @@ class Retention:
             if len(rows) < BATCH or not count:
                 return removed
 
-    async def _move(self, policy: Policy, rows: Rows) -> int:
+    async def _move(self, policy: RetentionPolicy, rows: Rows) -> int:
         await asyncio.to_thread(self._archive.add, policy.table, rows)
         async with self._database.transaction() as tx:
             count = await retention.remove(tx, policy, rows)
@@ -82,7 +82,7 @@ class Retention:
         return count
 
 
-class Archive:
+class YearArchive:
     """`2026.jsonl`, …: a JSON object a line, by the year (UTC) in which a row was over."""
 
     def __init__(self, directory: Path) -> None:

@@ -18,7 +18,7 @@ QUEUE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class HostEvent:
     """A committed fact: ids, not contents."""
 
     n: int
@@ -39,7 +39,7 @@ class Event:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-class Bus:
+class EventBus:
     """Hands each event to all who listen now, and keeps the last `RING` for those who look later.
 
     A listener that is more than `QUEUE` events behind loses the oldest; it can ask the store.
@@ -48,13 +48,13 @@ class Bus:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._listeners: dict[asyncio.Queue[Event], tuple[str, ...]] = {}
-        self.ring: deque[Event] = deque(maxlen=RING)
-        self.taps: list[Callable[[Event], None]] = []
+        self._listeners: dict[asyncio.Queue[HostEvent], tuple[str, ...]] = {}
+        self.ring: deque[HostEvent] = deque(maxlen=RING)
+        self.taps: list[Callable[[HostEvent], None]] = []
         """Told every event at once, in order; they must neither block nor raise."""
 
     def publish(self, kind: str, **ids: Any) -> None:
-        event = Event(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
+        event = HostEvent(n=next(self._numbers), at_ms=self._clock.now_ms(), kind=kind, **ids)
         self.ring.append(event)
         for tap in self.taps:
             tap(event)
@@ -65,19 +65,19 @@ class Bus:
                 queue.get_nowait()
             queue.put_nowait(event)
 
-    def recall(self, events: Iterable[Event]) -> None:
+    def recall(self, events: Iterable[HostEvent]) -> None:
         """Put events of before this start in front of the ring; nobody hears them as if they were new."""
         kept = [*events, *self.ring]
         self.ring.clear()
         self.ring.extend(kept)
 
     @contextmanager
-    def listening(self, *kinds: str) -> Iterator[asyncio.Queue[Event]]:
+    def listening(self, *kinds: str) -> Iterator[asyncio.Queue[HostEvent]]:
         """Collect events from now on; enter before looking at the store, so that none falls between.
 
         With `kinds`, such as `trigger:*`, those alone.
         """
-        queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
+        queue: asyncio.Queue[HostEvent] = asyncio.Queue(QUEUE)
         self._listeners[queue] = kinds
         try:
             yield queue

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 
-class Signalling(FileSystemEventHandler):
+class WatchHandler(FileSystemEventHandler):
     """Calls `signal` at each change that a watch's filter lets through, in the observer's thread."""
 
     def __init__(self, signal: Callable[[], None]) -> None:

@@ -22,7 +22,7 @@ MOST_WAITING = 10_000
 NAME = "andy.log"
 
 
-class KeptLog:
+class LogFile:
     """A processor of structlog and a handler of logging, both into one file. Neither ever blocks."""
 
     def __init__(self, folder: Path) -> None:

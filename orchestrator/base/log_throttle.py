@@ -10,7 +10,7 @@ MAX_KEYS = 1_000
 """Of those who err choose their keys themselves, as with their addresses, none may fill the memory."""
 
 
-class Throttle:
+class LogThrottle:
     """Passes the first event of a key, then one every `seconds`; counts those in between."""
 
     def __init__(self, *, seconds: float = 10.0, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -38,9 +38,9 @@ class Throttle:
 class ThrottledLogger(logging.Filter):
     """Throttles the lines of one logger, and says with the next of a kind how many were left out."""
 
-    def __init__(self, throttle: Throttle | None = None) -> None:
+    def __init__(self, throttle: LogThrottle | None = None) -> None:
         super().__init__()
-        self._throttle = throttle or Throttle()
+        self._throttle = throttle or LogThrottle()
 
     def filter(self, record: logging.LogRecord) -> bool:
         # What follows the first line differs with each event: a socket's number, a traceback.

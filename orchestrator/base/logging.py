@@ -9,7 +9,7 @@ from typing import TextIO
 
 import structlog
 
-from orchestrator.base.log_file import KeptLog
+from orchestrator.base.log_file import LogFile
 from orchestrator.base.log_throttle import ThrottledLogger
 from orchestrator.base.terminal_escaping import one_line, raw_stream, visible
 
@@ -17,7 +17,7 @@ _NOISY = ("asyncio", "uvicorn.error")
 """Loggers that say a line, or a traceback, for whatever a stranger at a socket does."""
 
 
-def configure(level: str, *, kept: KeptLog | None = None) -> None:
+def configure(level: str, *, kept: LogFile | None = None) -> None:
     """Set up structlog and let the libraries' own logging through from `warning`.
 
     `kept` gets a copy of every line, as JSON.

@@ -11,7 +11,7 @@ BYTES_AT_ONCE, BYTES_A_SECOND = 32 * 1024 * 1024, 1024.0 * 1024
 PATIENCE_MS = 60_000
 
 
-class Pace:
+class TokenBucket:
     """A token bucket. Who waits leaves the rest in the container's own pipe."""
 
     def __init__(

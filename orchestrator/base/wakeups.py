@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 
-class Hint:
+class Wakeup:
     """Wakes one waiting loop; set before the wait, it wakes at once."""
 
     def __init__(self) -> None:
@@ -26,12 +26,12 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
+class Wakeups:
     """One a loop."""
 
-    lanes: Hint = field(default_factory=Hint)
-    outbox: Hint = field(default_factory=Hint)
-    scheduler: Hint = field(default_factory=Hint)
-    reaper: Hint = field(default_factory=Hint)
-    notifications: Hint = field(default_factory=Hint)
-    outages: Hint = field(default_factory=Hint)
+    lanes: Wakeup = field(default_factory=Wakeup)
+    outbox: Wakeup = field(default_factory=Wakeup)
+    scheduler: Wakeup = field(default_factory=Wakeup)
+    reaper: Wakeup = field(default_factory=Wakeup)
+    notifications: Wakeup = field(default_factory=Wakeup)
+    outages: Wakeup = field(default_factory=Wakeup)

@@ -1,1 +1,1 @@
-"""The outside world: where messages come from and replies go."""
+"""The messengers: where messages come from and replies go. Start with `local.py`."""

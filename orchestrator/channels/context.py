@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.store.database import Database
 
 
@@ -18,7 +18,7 @@ class ChannelContext:
     home: Path
     database: Database
     clock: Clock
-    bus: Bus
+    bus: EventBus
     assistant: str
     has_own_number: bool
     """Whether the account is the assistant's alone; else people read it beside its owner's own words."""

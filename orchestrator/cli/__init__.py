@@ -1,1 +1,1 @@
-"""`andy` at a terminal: one module a family of commands. Nothing of the host needs it."""
+"""The command line `andy`, one module for each family of commands. Start with `main.py`."""

@@ -42,14 +42,14 @@ class BadAmount(BadRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
+class BudgetAmount:
     """So many tokens, or billionths of a dollar."""
 
     unit: Unit
     value: int
 
 
-def parse_amount(text: str) -> Amount:
+def parse_amount(text: str) -> BudgetAmount:
     """Read `200000`, `200k`, `2M` (tokens), `5usd` or `$1.50`. Raises `BadAmount`."""
     found = _AMOUNT.fullmatch(text)
     is_money = found is not None and bool(found["sign"] or found["unit"] == "usd")
@@ -59,7 +59,7 @@ def parse_amount(text: str) -> Amount:
     value = int(Decimal(found["number"].replace("_", "")) * factor)
     if value >= 2**62:
         raise BadAmount(f"'{text}' is more than can be counted.")
-    return Amount(unit=Unit.USD if is_money else Unit.TOKENS, value=value)
+    return BudgetAmount(unit=Unit.USD if is_money else Unit.TOKENS, value=value)
 
 
 def since_ms(text: str | None, *, now_ms: int, zone: ZoneInfo) -> int:
@@ -202,7 +202,7 @@ def _budget_block(rows: Rows) -> list[str]:
 
 
 async def set_budget(
-    tx: Tx, amount: Amount, *, period: Period, folder: str | None, is_background: bool, now_ms: int
+    tx: Tx, amount: BudgetAmount, *, period: Period, folder: str | None, is_background: bool, now_ms: int
 ) -> None:
     """Set a budget, audited. Raises `UnknownGroup`."""
     known = (await groups.known(tx, folder)).folder if folder is not None else None
@@ -216,7 +216,7 @@ async def set_budget(
         now_ms=now_ms,
     )
     await audit_store.append(
-        tx, audit_store.Event(at_ms=now_ms, kind="budget.set", folder=known, detail=asdict(budget))
+        tx, audit_store.AuditEvent(at_ms=now_ms, kind="budget.set", folder=known, detail=asdict(budget))
     )
 
 
@@ -225,7 +225,7 @@ async def remove_budget(tx: Tx, budget_id: int, *, now_ms: int) -> None:
     if not await budget_store.remove(tx, budget_id):
         raise BadRequest(f"There is no budget {budget_id}: see 'andy budget list'.")
     await audit_store.append(
-        tx, audit_store.Event(at_ms=now_ms, kind="budget.removed", detail={"id": budget_id})
+        tx, audit_store.AuditEvent(at_ms=now_ms, kind="budget.removed", detail={"id": budget_id})
     )
 
 

@@ -12,7 +12,7 @@ from agent_runner.wire.document import WIRE_VERSION
 from orchestrator.base.asgi_server import listen
 from orchestrator.channels.whatsapp import doctor_checks
 from orchestrator.cli import pairing
-from orchestrator.cli.finding import Finding, bad, note, ok
+from orchestrator.cli.finding import DoctorFinding, bad, note, ok
 from orchestrator.containers import runtime_selection
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker import host_paths, network, runtime
@@ -33,7 +33,7 @@ REJECTED = (401, 403)
 _OPEN = "agents reach what this machine serves on other addresses than 127.0.0.1"
 
 
-async def engine(settings: Settings) -> Finding:
+async def engine(settings: Settings) -> DoctorFinding:
     if settings.andy_runtime == "process":
         return note("engine", "not used: ANDY_RUNTIME=process, and nothing isolates agents")
     try:
@@ -50,7 +50,7 @@ def _engine_version() -> str:
         return str(client.version()["Version"])
 
 
-async def agent_image(settings: Settings) -> Finding:
+async def agent_image(settings: Settings) -> DoctorFinding:
     if settings.andy_runtime == "process":
         return note("image", "not used: ANDY_RUNTIME=process")
     if not await runtime.answers(seconds=ENGINE_SECONDS):
@@ -58,7 +58,7 @@ async def agent_image(settings: Settings) -> Finding:
     return await asyncio.to_thread(_agent_image, settings.andy_image)
 
 
-def _agent_image(tag: str) -> Finding:
+def _agent_image(tag: str) -> DoctorFinding:
     """Whether it is here, speaks this wire, and is made of the sources that are here, if they are."""
     root = runtime_selection.project_root()
     build = "andy image build" if root else "docker compose build"
@@ -77,7 +77,7 @@ def _agent_image(tag: str) -> Finding:
     return ok("image", text)
 
 
-async def compose(home: Home, settings: Settings) -> Finding:
+async def compose(home: Home, settings: Settings) -> DoctorFinding:
     """Where Andy is a container: whether what agents get has its place on the host."""
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return ok("compose", "Andy is no container")
@@ -88,7 +88,7 @@ async def compose(home: Home, settings: Settings) -> Finding:
     return ok("compose", f"{home.groups} is {own.on_host(home.groups)} on the host")
 
 
-async def firewall(home: Home, settings: Settings) -> Finding:
+async def firewall(home: Home, settings: Settings) -> DoctorFinding:
     """Whether agents are kept from what this machine serves to others."""
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return note("firewall", "not used: no agent lives in a container")
@@ -97,7 +97,7 @@ async def firewall(home: Home, settings: Settings) -> Finding:
     return await asyncio.to_thread(_firewall, home)
 
 
-def _firewall(home: Home) -> Finding:
+def _firewall(home: Home) -> DoctorFinding:
     install = home.data / "install"
     with docker_client.translated(), closing(docker_client.connect()) as client:
         found = network.find_network(client, install.read_text().strip()) if install.is_file() else None
@@ -114,7 +114,7 @@ def _firewall(home: Home) -> Finding:
     return note("firewall", _OPEN, mend=f"start Andy as a user who may set it, or {mend}")
 
 
-async def port(settings: Settings, running: dict[str, Any] | None) -> Finding:
+async def port(settings: Settings, running: dict[str, Any] | None) -> DoctorFinding:
     if running is not None:
         return ok("port", f"Andy {running.get('version', '')} answers on it")
     try:
@@ -130,7 +130,7 @@ async def port(settings: Settings, running: dict[str, Any] | None) -> Finding:
 
 async def credential(
     home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
-) -> Finding:
+) -> DoctorFinding:
     refused = (running or {}).get("credential", {}).get("refusals")
     if refused:
         return bad("credential", refused[0]["text"], mend=refused[0]["mend"])
@@ -147,7 +147,7 @@ async def credential(
     return await _accepted(found, source.upstream(), settings.andy_model or CHEAP_MODEL)
 
 
-async def _accepted(found: Credential, upstream: str, model: str) -> Finding:
+async def _accepted(found: Credential, upstream: str, model: str) -> DoctorFinding:
     """Have one word counted, which costs nothing where it is served, and tells whether the key is taken."""
     import httpx
 
@@ -175,7 +175,7 @@ async def _accepted(found: Credential, upstream: str, model: str) -> Finding:
     return ok("credential", f"{upstream} takes {found.setting}")
 
 
-async def whatsapp(home: Home) -> Finding:
+async def whatsapp(home: Home) -> DoctorFinding:
     """Whether its library loads here, whether somebody is paired, and how the connection is."""
     for problem in (doctor_checks.library, partial(doctor_checks.login, home.root)):
         seen = await asyncio.to_thread(problem)

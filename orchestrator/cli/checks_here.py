@@ -12,7 +12,7 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-from orchestrator.cli.finding import Finding, bad, note, ok
+from orchestrator.cli.finding import DoctorFinding, bad, note, ok
 from orchestrator.containers import allowlist
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
@@ -26,11 +26,11 @@ FIRST_YEAR = 2026
 FOR_OTHERS = 0o077
 
 
-async def permissions(home: Home) -> Finding:
+async def permissions(home: Home) -> DoctorFinding:
     return await asyncio.to_thread(_permissions, home)
 
 
-def _permissions(home: Home) -> Finding:
+def _permissions(home: Home) -> DoctorFinding:
     """Folders that can be written, secrets that nobody else can read."""
     for folder in (home.groups, home.data, home.database.parent):
         if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
@@ -50,11 +50,11 @@ def _permissions(home: Home) -> Finding:
     return ok("permissions", "folders can be written, secrets are yours alone")
 
 
-async def store(home: Home) -> Finding:
+async def store(home: Home) -> DoctorFinding:
     return await asyncio.to_thread(_store, home.database)
 
 
-def _store(path: Path) -> Finding:
+def _store(path: Path) -> DoctorFinding:
     known = len(database.migrations())
     if not path.exists():
         return note("store", f"there is none yet; the first start makes it, version {known}")
@@ -72,7 +72,7 @@ def _store(path: Path) -> Finding:
     return ok("store", f"sound, version {found}, {path.stat().st_size / 1e6:.1f} MB")
 
 
-async def disk(home: Home) -> Finding:
+async def disk(home: Home) -> DoctorFinding:
     free = (await asyncio.to_thread(shutil.disk_usage, _existing(home.root))).free
     text = f"{free / 1e9:.1f} GB free at {home.root}"
     if free < TIGHT_BYTES:
@@ -84,7 +84,7 @@ def _existing(path: Path) -> Path:
     return path if path.exists() else _existing(path.parent)
 
 
-async def clock(home: Home, settings: Settings) -> Finding:
+async def clock(home: Home, settings: Settings) -> DoctorFinding:
     """Whether it can be right, by what is in the store; and what the owner's clock would show."""
     now = datetime.now(settings.zone)
     newest_ms = await asyncio.to_thread(_newest_ms, home.database)
@@ -111,11 +111,11 @@ def _newest_ms(path: Path) -> int:
     return int(newest[0])
 
 
-async def lists() -> Finding:
+async def lists() -> DoctorFinding:
     return await asyncio.to_thread(_lists)
 
 
-def _lists() -> Finding:
+def _lists() -> DoctorFinding:
     """The owner's files: a broken one shuts out, which is safe and unexpected."""
     folder = owner.owner_directory()
     mounts = owner.OwnerFile(folder / allowlist.FILE, allowlist.MountRules).read()

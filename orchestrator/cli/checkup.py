@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.cli import checks_beyond, checks_here
 from orchestrator.cli.client import Client
-from orchestrator.cli.finding import Finding, bad, ok
+from orchestrator.cli.finding import DoctorFinding, bad, ok
 from orchestrator.cli.terminal import home_of
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, NotRunning, SettingError
@@ -18,10 +18,10 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 
 SIGNS = {"ok": "✓", "note": "•", "bad": "✗"}
-Check = Callable[[], Awaitable[Finding]]
+Check = Callable[[], Awaitable[DoctorFinding]]
 
 
-async def examine(given: Path | None, *, is_online: bool) -> list[Finding]:
+async def examine(given: Path | None, *, is_online: bool) -> list[DoctorFinding]:
     """Make every check; one that breaks is a finding, too."""
     home = home_of(given)
     settings, first = _settings(home)
@@ -32,7 +32,7 @@ async def examine(given: Path | None, *, is_online: bool) -> list[Finding]:
     return found
 
 
-def _settings(home: Home) -> tuple[Settings, Finding]:
+def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
     """What is set or, where that cannot be read, what the environment says: with Compose, most of it."""
     try:
         return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
@@ -75,7 +75,7 @@ def _checks(
     )
 
 
-async def _made(name: str, check: Check) -> Finding:
+async def _made(name: str, check: Check) -> DoctorFinding:
     try:
         return await check()
     except AndyError as error:
@@ -84,7 +84,7 @@ async def _made(name: str, check: Check) -> Finding:
         return bad(name, f"the check itself broke: {error!r}", mend="tell those who make Andy")
 
 
-def as_rows(found: Sequence[Finding]) -> list[dict[str, str]]:
+def as_rows(found: Sequence[DoctorFinding]) -> list[dict[str, str]]:
     return [{"check": one.name, "state": one.state, "text": one.text, "mend": one.mend} for one in found]
 
 

@@ -15,8 +15,8 @@ from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.copies import Copies
-from orchestrator.context.files import Trouble
-from orchestrator.context.snapshots import Kept, Snapshot
+from orchestrator.context.files import ContextRepair
+from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.home import Home
@@ -37,7 +37,7 @@ class Busy(BadRequest):
     http_status = 409
 
 
-def look(home: Path | None, folder: str) -> Kept:
+def look(home: Path | None, folder: str) -> SnapshotContents:
     """What is kept of a group. Raises `UnknownGroup`, `ContextBusy`."""
     return _opened(home, folder).load(now_ms=SystemClock().now_ms())
 
@@ -48,7 +48,7 @@ def mended(home: Path | None, folder: str) -> list[str]:
     return sorted(found.name for pattern in SPOILT for found in path.glob(pattern))
 
 
-def snapshots(home: Path | None, folder: str) -> Sequence[Snapshot]:
+def snapshots(home: Path | None, folder: str) -> Sequence[ContextSnapshot]:
     return _opened(home, folder).snapshots()
 
 
@@ -66,7 +66,7 @@ def check_snapshot(home: Path | None, folder: str, name: str) -> None:
     _opened(home, folder).brain.snapshots.read(name)
 
 
-def restore(home: Path | None, folder: str, name: str) -> Snapshot | None:
+def restore(home: Path | None, folder: str, name: str) -> ContextSnapshot | None:
     """Put a snapshot in place; give the one that was taken of what was there.
 
     Raises:
@@ -75,7 +75,7 @@ def restore(home: Path | None, folder: str, name: str) -> Snapshot | None:
     return _change(home, folder, lambda manager, now_ms: manager.restore(name, now_ms=now_ms))
 
 
-def reset(home: Path | None, folder: str, *, with_plans: bool) -> Snapshot | None:
+def reset(home: Path | None, folder: str, *, with_plans: bool) -> ContextSnapshot | None:
     """Forget what is kept, the plans only if asked; give the snapshot that was taken. Raises `Busy`."""
     return _change(home, folder, lambda manager, now_ms: manager.reset(now_ms=now_ms, with_plans=with_plans))
 
@@ -91,8 +91,8 @@ def last_start(home: Path | None, folder: str) -> Run | None:
 
 
 def _change(
-    home: Path | None, folder: str, act: Callable[[ContextManager, int], Snapshot | None]
-) -> Snapshot | None:
+    home: Path | None, folder: str, act: Callable[[ContextManager, int], ContextSnapshot | None]
+) -> ContextSnapshot | None:
     """Change what is kept, and have the group begin a new session with it."""
     manager = _opened(home, folder)
     _check_idle(asyncio.run(terminal.read(home, lambda tx: _running(tx, folder))), folder)
@@ -153,5 +153,5 @@ async def _known(tx: Tx, home: Home, folder: str) -> str:
     return (await groups.known(tx, folder)).folder
 
 
-def _tell_aside(trouble: Trouble) -> None:
+def _tell_aside(trouble: ContextRepair) -> None:
     terminal.say_aside(trouble.text)

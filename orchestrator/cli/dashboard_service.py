@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
-from orchestrator.dashboard.feature import Boards
+from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.dashboard.files import export
 from orchestrator.dashboard.views import history as history_view
 from orchestrator.dashboard.views.board import snapshot
 from orchestrator.dashboard.worker import cycle
 from orchestrator.domain import settings as config
-from orchestrator.domain.dashboard import Actor, Hand, Notification, Snapshot
+from orchestrator.domain.dashboard import ActingHand, Actor, BoardSnapshot, Notification
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Group
 from orchestrator.groups import settings as group_config
@@ -42,43 +42,43 @@ MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class GroupZone:
     """A group, and the zone of its clocks."""
 
     group: Group
     zone: ZoneInfo
 
 
-def look(home: Path | None, folder: str | None, query: Callable[[Tx, Place], Awaitable[T]]) -> T:
+def look(home: Path | None, folder: str | None, query: Callable[[Tx, GroupZone], Awaitable[T]]) -> T:
     """Ask the store about one group. Raises `UnknownGroup`."""
     zone = config.load(terminal.home_of(home).root).zone
 
     async def ask(tx: Tx) -> T:
         group = await groups.known(tx, folder or MAIN)
-        return await query(tx, Place(group=group, zone=group_config.zone_of(group, default=zone)))
+        return await query(tx, GroupZone(group=group, zone=group_config.zone_of(group, default=zone)))
 
     return asyncio.run(terminal.read(home, ask))
 
 
-async def whole(tx: Tx, place: Place) -> Snapshot | None:
+async def whole(tx: Tx, place: GroupZone) -> BoardSnapshot | None:
     return await snapshot(tx, place.group.folder)
 
 
-async def history(tx: Tx, place: Place, *, limit: int) -> list[Any]:
+async def history(tx: Tx, place: GroupZone, *, limit: int) -> list[Any]:
     return await dashboard_tasks.history(tx, place.group.folder, limit=limit)
 
 
-async def cycles(tx: Tx, place: Place, *, limit: int) -> list[dict[str, Any]]:
+async def cycles(tx: Tx, place: GroupZone, *, limit: int) -> list[dict[str, Any]]:
     return await dashboard_cycles.newest(tx, place.group.folder, limit=limit)
 
 
-async def itself(tx: Tx, place: Place) -> Place:
+async def itself(tx: Tx, place: GroupZone) -> GroupZone:
     del tx
     return place
 
 
 @asynccontextmanager
-async def opened(home: Path | None) -> AsyncIterator[tuple[Database, Boards]]:
+async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFeature]]:
     """The dashboards of a home, to be changed."""
     root = terminal.home_of(home)
     settings = config.load(root.root)
@@ -89,13 +89,13 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, Boards]]:
     try:
         yield (
             database,
-            Boards(
+            DashboardFeature(
                 database,
                 settings,
                 home=root.root,
                 clock=clock,
-                hints=Hints(),
-                bus=Bus(clock),
+                hints=Wakeups(),
+                bus=EventBus(clock),
                 zone_of=zone_of,
                 can_deliver=lambda _: True,
                 has_model=lambda _: False,
@@ -144,7 +144,7 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
             if is_dry:
                 report = await cycle.look(tx, seen, hours, now_ms=now_ms)
                 return {**report.to_detail(), "would": [cycle.named(step) for step in report.plan.actions]}
-            hand = Hand(actor=Actor.WORKER, now_ms=now_ms)
+            hand = ActingHand(actor=Actor.WORKER, now_ms=now_ms)
             report = await cycle.apply(boards.desk.work(tx, group, hand), seen, hours, why="by hand")
             return report.to_detail()
 
@@ -185,7 +185,7 @@ def take_files(home: Path | None, folder: str | None, directory: Path, *, replac
     return asyncio.run(act())
 
 
-async def notification(tx: Tx, place: Place, prefix: str) -> tuple[Notification, list[HistoryEntry]]:
+async def notification(tx: Tx, place: GroupZone, prefix: str) -> tuple[Notification, list[HistoryEntry]]:
     """Return one notification, named by its id or the beginning of it, and its history."""
     folder = place.group.folder
     ids = await dashboard_notifications.ids_like(tx, folder, prefix)
@@ -198,7 +198,7 @@ async def notification(tx: Tx, place: Place, prefix: str) -> tuple[Notification,
 
 
 async def notifications(
-    tx: Tx, place: Place, *, status: str | None, task: str | None, limit: int
+    tx: Tx, place: GroupZone, *, status: str | None, task: str | None, limit: int
 ) -> list[Any]:
     from orchestrator.domain.dashboard import NotificationStatus
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.app import Orchestrator
 from orchestrator.base import logging
-from orchestrator.base.event_bus import Event
+from orchestrator.base.event_bus import HostEvent
 from orchestrator.cli.client import Client
 from orchestrator.cli.terminal import FAILED, read_home, register
 from orchestrator.domain import settings as config
@@ -104,7 +104,7 @@ async def _say(client: Client, text: str) -> dict[str, Any]:
     return place
 
 
-async def _ask(client: Client, events: asyncio.Queue[Event], text: str) -> str | None:
+async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> str | None:
     """Say something that Andy answers; return the run that did."""
     place = await _say(client, text)
     run = await _container(events)
@@ -113,7 +113,7 @@ async def _ask(client: Client, events: asyncio.Queue[Event], text: str) -> str |
     return run
 
 
-async def _container(events: asyncio.Queue[Event]) -> str | None:
+async def _container(events: asyncio.Queue[HostEvent]) -> str | None:
     """Tell what happened to the last turn; return the run that answered it."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -128,7 +128,7 @@ async def _container(events: asyncio.Queue[Event]) -> str | None:
                     return event.run
 
 
-async def _reminder(home: Home, events: asyncio.Queue[Event]) -> None:
+async def _reminder(home: Home, events: asyncio.Queue[HostEvent]) -> None:
     (due,) = await read_home(home, reminders.pending)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:

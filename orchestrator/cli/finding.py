@@ -7,7 +7,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DoctorFinding:
     """`mend` is what to do about it; a `note` may be as it was meant."""
 
     name: str
@@ -20,13 +20,13 @@ class Finding:
         return self.state == "bad"
 
 
-def ok(name: str, text: str) -> Finding:
-    return Finding(name=name, state="ok", text=text)
+def ok(name: str, text: str) -> DoctorFinding:
+    return DoctorFinding(name=name, state="ok", text=text)
 
 
-def note(name: str, text: str, *, mend: str = "") -> Finding:
-    return Finding(name=name, state="note", text=text, mend=mend)
+def note(name: str, text: str, *, mend: str = "") -> DoctorFinding:
+    return DoctorFinding(name=name, state="note", text=text, mend=mend)
 
 
-def bad(name: str, text: str, *, mend: str) -> Finding:
-    return Finding(name=name, state="bad", text=text, mend=mend)
+def bad(name: str, text: str, *, mend: str) -> DoctorFinding:
+    return DoctorFinding(name=name, state="bad", text=text, mend=mend)

@@ -166,11 +166,11 @@ def qr_text(content: str) -> str:
 async def status(given: Path | None) -> Told:
     """Who is paired and how it goes: as the running Andy tells, else as it was last."""
     from orchestrator.channels.whatsapp import status as condition
-    from orchestrator.channels.whatsapp.neonize_database import Ledger
+    from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 
     home = home_of(given)
     kept = await asyncio.to_thread(condition.read, _condition_file(home))
-    account = await asyncio.to_thread(Ledger(home.root / "store" / "whatsapp.db").account)
+    account = await asyncio.to_thread(NeonizeDatabase(home.root / "store" / "whatsapp.db").account)
     found = kept.model_dump() | {"is_running": False, "account": account.number if account else ""}
     try:
         async with Client.of(home) as client:

@@ -58,7 +58,7 @@ class ServiceError(AndyError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class ServiceUnit:
     """A unit file of one home, of this user or of the machine."""
 
     name: str
@@ -86,7 +86,7 @@ class Unit:
             raise BadRequest(f"{self.path} is there already, for another home: choose another --name.")
 
 
-def render(unit: Unit, *, runtime: str | None, owner: str | None) -> str:
+def render(unit: ServiceUnit, *, runtime: str | None, owner: str | None) -> str:
     """Return the text of the unit file. `owner` is whom a unit of the machine runs as. Pure but for PATHs."""
     command = [sys.executable, "-m", "orchestrator", "up", *(["--runtime", runtime] if runtime else [])]
     kept = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
@@ -222,7 +222,7 @@ def _status_lines(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _unit(home: Path | None, name: str, *, is_system: bool) -> Unit:
+def _unit(home: Path | None, name: str, *, is_system: bool) -> ServiceUnit:
     from orchestrator.cli.terminal import home_of
 
     if not (name and name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
@@ -230,7 +230,7 @@ def _unit(home: Path | None, name: str, *, is_system: bool) -> Unit:
     root = home_of(home).root
     if not str(root).isprintable():
         raise BadRequest(f"{root!r} cannot stand in a unit: choose a home with a plain name.")
-    return Unit(name=name, home=root, is_system=is_system)
+    return ServiceUnit(name=name, home=root, is_system=is_system)
 
 
 def _check_systemd() -> None:
@@ -244,7 +244,7 @@ def _check_systemd() -> None:
         )
 
 
-async def _check_free(unit: Unit, home: Path | None) -> None:
+async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
     """Refuse while another process than the unit's has the home."""
     from orchestrator.cli import terminal
 

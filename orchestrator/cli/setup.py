@@ -64,7 +64,7 @@ def setup(
 
     Example: `andy setup --credential none --whatsapp --main self --test`
     """
-    wish = Wish(
+    wish = SetupFlags(
         credential=credential,
         whatsapp=True if phone and whatsapp is None else whatsapp,
         phone=phone or "",
@@ -72,11 +72,11 @@ def setup(
         main=main,
         test=test,
     )
-    asyncio.run(Setup(home, wish, Asking(is_possible=sys.stdin.isatty())).run())
+    asyncio.run(Setup(home, wish, SetupPrompts(is_possible=sys.stdin.isatty())).run())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class SetupFlags:
     """What flags tell; None is to be asked for."""
 
     credential: str | None = None
@@ -87,7 +87,7 @@ class Wish:
     test: bool | None = None
 
 
-class Asking:
+class SetupPrompts:
     """Asks a person, where there is one."""
 
     def __init__(self, *, is_possible: bool) -> None:
@@ -115,7 +115,7 @@ class Asking:
 class Setup:
     """One walk through. Flags are looked at before anything is written."""
 
-    def __init__(self, given: Path | None, wish: Wish, asking: Asking) -> None:
+    def __init__(self, given: Path | None, wish: SetupFlags, asking: SetupPrompts) -> None:
         from orchestrator.cli.terminal import home_of
 
         self._home: Home = home_of(given)
@@ -297,9 +297,9 @@ class Setup:
         return True
 
     def _ledger(self) -> Any:
-        from orchestrator.channels.whatsapp.neonize_database import Ledger
+        from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 
-        return Ledger(self._home.root / "store" / "whatsapp.db")
+        return NeonizeDatabase(self._home.root / "store" / "whatsapp.db")
 
 
 async def _asked(ask: Callable[[str], Any], question: str) -> Any:

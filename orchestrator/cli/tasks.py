@@ -95,7 +95,7 @@ def add(
         raise BadRequest("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
     ((kind, value),) = chosen
     times = terminal.task_times(home)
-    wish = task_service.Wish(prompt=prompt, kind=kind, value=value, context_mode=context)
+    wish = task_service.TaskRequest(prompt=prompt, kind=kind, value=value, context_mode=context)
 
     async def act(tx: Tx, now_ms: int) -> dict[str, Any]:
         return task_rows.row(await task_service.add(tx, group, wish, times, now_ms=now_ms))

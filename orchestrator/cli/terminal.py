@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.settings import Settings
     from orchestrator.domain.values import Group
     from orchestrator.groups.registration import Registration
-    from orchestrator.scheduler.task_service import Times
+    from orchestrator.scheduler.task_service import ScheduleReader
     from orchestrator.store.database import Tx
 
 FAILED = 1
@@ -76,7 +76,7 @@ async def _serve(home: Home, settings: Settings, started: Callable[[], None]) ->
     from orchestrator.app import Orchestrator
     from orchestrator.base import logging as log_setup
     from orchestrator.base.asgi_server import allow_open_files
-    from orchestrator.base.log_file import KeptLog
+    from orchestrator.base.log_file import LogFile
     from orchestrator.proxies.model.secrets import CredentialSource
 
     allow_open_files()
@@ -91,7 +91,7 @@ async def _serve(home: Home, settings: Settings, started: Callable[[], None]) ->
         started()
         say_aside(f"Andy listens on {address}")
 
-    with KeptLog(home.logs) as kept:
+    with LogFile(home.logs) as kept:
         log_setup.configure(settings.andy_log_level, kept=kept)
         await orchestrator.run(stop=stop, on_ready=tell)
 
@@ -194,7 +194,7 @@ async def unregister(given: Path | None, folder: str) -> str:
     return await ask_or_change(given, ask, act)
 
 
-def task_times(given: Path | None) -> Times:
+def task_times(given: Path | None) -> ScheduleReader:
     """How the schedules of a home's tasks are read."""
     from orchestrator.dashboard.feature import read_time
     from orchestrator.groups import settings as group_config
@@ -269,17 +269,17 @@ def logs(given: Path | None, group: str | None, *, run: str | None, lines: int) 
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class LocalNow:
     """Now, and the owner's zone."""
 
     now_ms: int
     zone: ZoneInfo
 
 
-def moment(given: Path | None) -> Moment:
+def moment(given: Path | None) -> LocalNow:
     from orchestrator.base.clock import SystemClock
 
-    return Moment(SystemClock().now_ms(), zone_of(given))
+    return LocalNow(SystemClock().now_ms(), zone_of(given))
 
 
 async def set_budget(

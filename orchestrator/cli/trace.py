@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.tables import short
 from orchestrator.containers.logs import files
-from orchestrator.containers.logs.files import Told
+from orchestrator.containers.logs.files import LoggedEvent
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Message, MessageId, Outgoing, Turn, TurnState
 from orchestrator.reports.rows import moment
@@ -144,7 +144,7 @@ def _attempts(logs: Path, folder: str, turn: dict[str, Any]) -> Iterator[dict[st
         yield from _attempts_of_run(file.run, told, str(turn["id"]))
 
 
-def _attempts_of_run(run: str, told: Sequence[Told], turn_id: str) -> Iterator[dict[str, Any]]:
+def _attempts_of_run(run: str, told: Sequence[LoggedEvent], turn_id: str) -> Iterator[dict[str, Any]]:
     """What one run did with a turn: once, as a rule."""
     current: dict[str, Any] | None = None
     for event in told:

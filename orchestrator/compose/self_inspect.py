@@ -23,7 +23,7 @@ def own_id(table: Path = MOUNT_TABLE) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class BindMount:
     """What a container has mounted: `source` is the host's path, `destination` its own."""
 
     source: str
@@ -54,7 +54,7 @@ class Held:
         return PurePosixPath(self.source) / path.relative_to(self.destination)
 
 
-def held_by(held: Sequence[Held], source: str) -> Held | None:
+def held_by(held: Sequence[BindMount], source: str) -> BindMount | None:
     """The innermost mount that a path of the host lies in. A path with `..` lies in none."""
     path = PurePosixPath(source)
     if ".." in path.parts or not path.is_absolute():
@@ -66,7 +66,7 @@ def held_by(held: Sequence[Held], source: str) -> Held | None:
     )
 
 
-def mounted_at(held: Sequence[Held], path: PurePosixPath) -> Held | None:
+def mounted_at(held: Sequence[BindMount], path: PurePosixPath) -> BindMount | None:
     """The innermost mount that a path of the container lies in."""
     return max(
         (one for one in held if path.is_relative_to(one.destination)),

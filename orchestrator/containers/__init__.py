@@ -1,1 +1,1 @@
-"""Runs: starting, hearing, ending containers."""
+"""Start, watch, re-attach and end the containers of groups. Start with `pool.py`."""

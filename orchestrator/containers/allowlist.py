@@ -14,7 +14,7 @@ from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import Group
 from orchestrator.groups import settings
 from orchestrator.groups.owner import OwnerFile
-from orchestrator.groups.settings import MountWish
+from orchestrator.groups.settings import MountRequest
 
 FILE = "mount-allowlist.json"
 TARGET = "/workspace/extra"
@@ -47,7 +47,7 @@ class MountRules(_Strict):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class MountRequester:
     """For whom it is decided, and what nobody ever gets."""
 
     is_main: bool
@@ -69,7 +69,7 @@ class Extra:
     """Of those, as the group would have seen them: they tell nothing of where things are on the host."""
 
 
-class Refused(Exception):
+class MountRefused(Exception):
     """One wish is not granted; the text says why and what would mend it."""
 
 
@@ -87,7 +87,7 @@ def resolve(path: Path) -> Path | None:
 
 
 def decide(
-    wishes: Iterable[MountWish], rules: MountRules, asker: Asker, *, resolve: Resolve = resolve
+    wishes: Iterable[MountRequest], rules: MountRules, asker: MountRequester, *, resolve: Resolve = resolve
 ) -> Extra:
     """Grant or refuse each wish by itself, so that one that cannot be granted costs only itself."""
     mounts: dict[str, Mount] = {}
@@ -98,7 +98,7 @@ def decide(
             name = _name(wish, taken=mounts)
             real = _real(wish, rules, asker, resolve)
             root = _root_of(real, rules, asker, resolve)
-        except Refused as refused:
+        except MountRefused as refused:
             refusals.append(f"{wish.path} is not shown: {refused}")
             names.append(_shown_as(wish))
             continue
@@ -112,36 +112,36 @@ def decide(
     return Extra(mounts=tuple(mounts.values()), refusals=tuple(refusals), names=tuple(names))
 
 
-def _shown_as(wish: MountWish) -> str:
+def _shown_as(wish: MountRequest) -> str:
     return wish.name if wish.name is not None else Path(wish.path).name
 
 
-def _name(wish: MountWish, *, taken: Iterable[str]) -> str:
+def _name(wish: MountRequest, *, taken: Iterable[str]) -> str:
     name = _shown_as(wish)
     is_plain = name.strip(". ") and name.isprintable() and not any(sign in name for sign in ("/", "\\", ":"))
     if not is_plain or name.startswith("."):
-        raise Refused(f"'{name}' is no name to show it under; give it a 'name' without '/' and ':'.")
+        raise MountRefused(f"'{name}' is no name to show it under; give it a 'name' without '/' and ':'.")
     if name.casefold() in taken:
-        raise Refused(f"the name '{name}' is taken by another; give it a 'name' of its own.")
+        raise MountRefused(f"the name '{name}' is taken by another; give it a 'name' of its own.")
     return name
 
 
-def _real(wish: MountWish, rules: MountRules, asker: Asker, resolve: Resolve) -> Path:
+def _real(wish: MountRequest, rules: MountRules, asker: MountRequester, resolve: Resolve) -> Path:
     path = _expanded(wish.path, asker)
     if not path.is_absolute():
-        raise Refused("the path has to begin with '/' or '~'.")
+        raise MountRefused("the path has to begin with '/' or '~'.")
     real = resolve(path)
     if real is None:
-        raise Refused(f"there is no such folder or file. {asker.hindrance(path) or ''}".strip())
+        raise MountRefused(f"there is no such folder or file. {asker.hindrance(path) or ''}".strip())
     for secret in asker.protected:
         if _holds(secret, real) or _holds(real, secret):
-            raise Refused(f"{secret} is Andy's own, and no group may see it.")
+            raise MountRefused(f"{secret} is Andy's own, and no group may see it.")
     blocked = _blocked_part(real, (*BLOCKED, *rules.blocked_patterns))
     if blocked is not None:
-        raise Refused(f"'{blocked}' in {real} is blocked.")
+        raise MountRefused(f"'{blocked}' in {real} is blocked.")
     hindrance = asker.hindrance(real)
     if hindrance is not None:
-        raise Refused(hindrance)
+        raise MountRefused(hindrance)
     return real
 
 
@@ -159,16 +159,16 @@ def _blocked_part(path: Path, patterns: Sequence[str]) -> str | None:
     )
 
 
-def _root_of(real: Path, rules: MountRules, asker: Asker, resolve: Resolve) -> Root:
+def _root_of(real: Path, rules: MountRules, asker: MountRequester, resolve: Resolve) -> Root:
     """The innermost root that it lies in."""
     roots = ((resolve(_expanded(root.path, asker)), root) for root in rules.allowed_roots)
     above = [(path, root) for path, root in roots if path is not None and real.is_relative_to(path)]
     if not above:
-        raise Refused(f"it lies in none of the 'allowedRoots' of {FILE}.")
+        raise MountRefused(f"it lies in none of the 'allowedRoots' of {FILE}.")
     return max(above, key=lambda found: len(found[0].parts))[1]
 
 
-def _write_denial(root: Root, rules: MountRules, asker: Asker) -> str | None:
+def _write_denial(root: Root, rules: MountRules, asker: MountRequester) -> str | None:
     if not root.allow_read_write:
         return f"{root.path} does not allow more ('allowReadWrite')."
     if rules.non_main_read_only and not asker.is_main:
@@ -176,13 +176,13 @@ def _write_denial(root: Root, rules: MountRules, asker: Asker) -> str | None:
     return None
 
 
-def _expanded(path: str, asker: Asker) -> Path:
+def _expanded(path: str, asker: MountRequester) -> Path:
     if path == "~" or path.startswith("~/"):
         return asker.own_home / path[2:]
     return Path(path)
 
 
-class Allowlist:
+class MountAllowlist:
     """Decides by the file as it is now."""
 
     def __init__(
@@ -215,7 +215,7 @@ class Allowlist:
                 refusals=tuple(f"{wish.path} is not shown: {why}" for wish in wishes),
                 names=tuple(map(_shown_as, wishes)),
             )
-        asker = Asker(
+        asker = MountRequester(
             is_main=group.is_main,
             own_home=self._own_home,
             protected=self._protected,

@@ -9,7 +9,7 @@ from typing import assert_never
 from agent_runner.wire.frames import (
     NOT_RETRIED,
     Ack,
-    Failure,
+    FailureFrame,
     Frame,
     Heartbeat,
     Ready,
@@ -37,7 +37,7 @@ MAX_RESULTS, MAX_RESULT_CHARS = 100, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class FrameEffect:
     """What a frame did to its turn."""
 
     turn: Turn
@@ -61,7 +61,7 @@ async def hear_nothing(tx: Tx, turn: Turn) -> None:
 
 async def take(
     tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: int, hear: Hear = hear_nothing
-) -> Taken | None:
+) -> FrameEffect | None:
     """Apply `frame`; None when it was taken before or speaks of a turn that is not this run's."""
     if not await runs.advance_frame(tx, run.id, frame.n):
         return None
@@ -73,9 +73,9 @@ async def take(
     match frame:
         case Ack():
             await turns.acknowledge(tx, turn.id, now_ms=now_ms)
-            return Taken(turn, is_acked=True, restored=await _restored(tx, run, frame))
+            return FrameEffect(turn, is_acked=True, restored=await _restored(tx, run, frame))
         case Result():
-            return Taken(turn, is_left_out=not await _hold(tx, run, turn, frame, now_ms=now_ms))
+            return FrameEffect(turn, is_left_out=not await _hold(tx, run, turn, frame, now_ms=now_ms))
         case TurnEnd():
             told: list[int] = []
             if frame.status == "success":
@@ -85,12 +85,12 @@ async def take(
             ended = await _end(tx, run, turn, frame, give_back=give_back, now_ms=now_ms)
             reason = plain_reason(frame.error) if frame.status == "error" else None
             restored = await _restored(tx, run, frame)
-            return Taken(turn, ended=ended, reason=reason, told=tuple(told), restored=restored)
+            return FrameEffect(turn, ended=ended, reason=reason, told=tuple(told), restored=restored)
         case Usage():
             await runs.note_context(tx, run.id, tokens=frame.context_tokens, window=frame.context_window)
-            return Taken(turn)
-        case Ready() | Heartbeat() | Failure():
-            return Taken(turn)
+            return FrameEffect(turn)
+        case Ready() | Heartbeat() | FailureFrame():
+            return FrameEffect(turn)
         case _:
             assert_never(frame)
 

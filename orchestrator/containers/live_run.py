@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.base.rate_limits import Pace
+from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.containers import exit_classification, timeouts
 from orchestrator.domain.protocols import RunningContainer
 from orchestrator.domain.values import Group, Run, RunState, TurnId
@@ -14,7 +14,7 @@ from orchestrator.groups import settings
 
 
 @dataclass(slots=True, kw_only=True)
-class Life:
+class LiveRunState:
     """A container that holds a slot, from the decision to start it until its end is recorded."""
 
     run: Run
@@ -25,12 +25,12 @@ class Life:
     heard_ms: int | None = None
     container: RunningContainer | None = None
     failure: str | None = None
-    verdict: timeouts.Verdict | None = None
+    verdict: timeouts.TimeoutVerdict | None = None
     close_reason: str | None = None
     """Why it was asked to end, if it was."""
     has_exited: bool = False
     """Seen to have ended, as opposed to given up."""
-    pace: Pace
+    pace: TokenBucket
     last_frame: int
     turn_id: TurnId | None = None
     """The turn that it is made for, until that is recorded: from then on the store knows."""
@@ -64,15 +64,15 @@ class Life:
     def obey(self, group: Group) -> None:
         self.config, self.turn_ms = group.container_config, settings.of(group).timeout_ms
 
-    def limits(self, common: timeouts.Limits) -> timeouts.Limits:
+    def limits(self, common: timeouts.RunTimeouts) -> timeouts.RunTimeouts:
         return replace(common, turn_ms=self.turn_ms or common.turn_ms)
 
-    def sentence(self) -> exit_classification.Outcome | None:
+    def sentence(self) -> exit_classification.RunEnd | None:
         """How it ends if it has to go."""
         if self.verdict is None or not self.verdict.kill:
             return None
-        return exit_classification.Outcome(
-            kind=exit_classification.Kind.TIMED_OUT,
+        return exit_classification.RunEnd(
+            kind=exit_classification.RunEndKind.TIMED_OUT,
             reason=self.verdict.reason,
             is_retryable=self.verdict.is_retryable,
         )

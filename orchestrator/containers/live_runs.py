@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.rate_limits import Pace
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.rate_limits import TokenBucket
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import timeouts
-from orchestrator.containers.live_run import Life
+from orchestrator.containers.live_run import LiveRunState
 from orchestrator.domain.values import Folder, LiveRun, Run, RunId, RunState, TurnId
 
 
-class Lives:
+class LiveRuns:
     """The lives that hold a slot. Called from the event loop only."""
 
-    def __init__(self, *, limits: timeouts.Limits, clock: Clock, hints: Hints) -> None:
+    def __init__(self, *, limits: timeouts.RunTimeouts, clock: Clock, hints: Wakeups) -> None:
         self._limits = limits
         self._clock = clock
         self._hints = hints
-        self._by_run: dict[RunId, Life] = {}
+        self._by_run: dict[RunId, LiveRunState] = {}
 
-    def __iter__(self) -> Iterator[Life]:
+    def __iter__(self) -> Iterator[LiveRunState]:
         """Go over those that live now, whatever comes or goes meanwhile."""
         return iter(list(self._by_run.values()))
 
@@ -31,21 +31,21 @@ class Lives:
     def __contains__(self, run_id: RunId) -> bool:
         return run_id in self._by_run
 
-    def get(self, run_id: RunId) -> Life | None:
+    def get(self, run_id: RunId) -> LiveRunState | None:
         return self._by_run.get(run_id)
 
-    def of(self, folder: Folder) -> list[Life]:
+    def of(self, folder: Folder) -> list[LiveRunState]:
         return [life for life in self if life.run.folder == folder]
 
-    def admit(self, run: Run, state: RunState, *, turn_id: TurnId | None = None) -> Life:
+    def admit(self, run: Run, state: RunState, *, turn_id: TurnId | None = None) -> LiveRunState:
         """Take a slot for a run that is about to live, for a turn that waits, or was found alive."""
         now_ms = self._clock.steady_ms()
-        life = Life(
+        life = LiveRunState(
             run=run,
             state=state,
             started_ms=now_ms,
             since_ms=now_ms,
-            pace=Pace(self._clock),
+            pace=TokenBucket(self._clock),
             last_frame=run.last_frame,
             turn_id=turn_id,
         )
@@ -53,7 +53,7 @@ class Lives:
         self._hints.reaper.give()
         return life
 
-    def vacate(self, life: Life) -> None:
+    def vacate(self, life: LiveRunState) -> None:
         """Free its slot, and tell the lanes."""
         del self._by_run[life.run.id]
         self._hints.lanes.give()

@@ -19,7 +19,7 @@ ROOT = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class ContainerUser:
     """Who the container runs as."""
 
     uid: int
@@ -27,7 +27,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class GroupDirectory:
     """A directory of a group: `path` is relative to the home."""
 
     path: Path
@@ -36,20 +36,22 @@ class Place:
     mode: int = READABLE
 
 
-def places(group: Group) -> tuple[Place, ...]:
+def places(group: Group) -> tuple[GroupDirectory, ...]:
     """List the directories that belong to a group alone. Pure.
 
     None is written by both sides, so the host never writes where a container can plant a link.
     """
     ipc, session = Path("data/ipc", group.folder), Path("data/sessions", group.folder)
     return (
-        Place(path=ipc / "input", target="/workspace/ipc/input"),
-        Place(path=ipc / "replies", target="/workspace/ipc/replies"),
-        Place(path=ipc / "messages", target="/workspace/ipc/messages", is_writable=True, mode=PRIVATE),
-        Place(path=ipc / "tasks", target="/workspace/ipc/tasks", is_writable=True, mode=PRIVATE),
-        Place(path=Path("data/env", group.folder), target="/workspace/env"),
-        Place(path=Path("groups", group.folder), target="/workspace/group", is_writable=True),
-        Place(path=session / ".claude", target="/home/andy/.claude", is_writable=True, mode=PRIVATE),
+        GroupDirectory(path=ipc / "input", target="/workspace/ipc/input"),
+        GroupDirectory(path=ipc / "replies", target="/workspace/ipc/replies"),
+        GroupDirectory(
+            path=ipc / "messages", target="/workspace/ipc/messages", is_writable=True, mode=PRIVATE
+        ),
+        GroupDirectory(path=ipc / "tasks", target="/workspace/ipc/tasks", is_writable=True, mode=PRIVATE),
+        GroupDirectory(path=Path("data/env", group.folder), target="/workspace/env"),
+        GroupDirectory(path=Path("groups", group.folder), target="/workspace/group", is_writable=True),
+        GroupDirectory(path=session / ".claude", target="/home/andy/.claude", is_writable=True, mode=PRIVATE),
     )
 
 
@@ -82,7 +84,7 @@ def prepare(group: Group, *, home: Path, uid: int, gid: int | None = None) -> tu
         OSError: the home cannot be written.
     """
     home = home.resolve()
-    owner = Owner(uid=uid, gid=uid if gid is None else gid)
+    owner = ContainerUser(uid=uid, gid=uid if gid is None else gid)
     for place in places(group):
         _make(home, place, owner)
     shown = _lay_view(home) if group.is_main else ()
@@ -90,7 +92,7 @@ def prepare(group: Group, *, home: Path, uid: int, gid: int | None = None) -> tu
     return plan_mounts(group, home=home, has_global=has_global, shown=shown)
 
 
-def _make(home: Path, place: Place, owner: Owner) -> None:
+def _make(home: Path, place: GroupDirectory, owner: ContainerUser) -> None:
     with _entered(home, place) as descriptor:
         if place.is_writable:
             _give(descriptor, home / place.path, owner)
@@ -99,7 +101,7 @@ def _make(home: Path, place: Place, owner: Owner) -> None:
 
 
 @contextmanager
-def _entered(home: Path, place: Place) -> Iterator[int]:
+def _entered(home: Path, place: GroupDirectory) -> Iterator[int]:
     """Open a directory under the home, made where missing, without following a link on the way."""
     here = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -136,7 +138,7 @@ def _made(parent: int, name: str, mode: int) -> bool:
     return True
 
 
-def _give(descriptor: int, path: Path, owner: Owner) -> None:
+def _give(descriptor: int, path: Path, owner: ContainerUser) -> None:
     """Make the container's user the owner, also of what the host has put into it before."""
     if os.geteuid() == ROOT:
         os.fchown(descriptor, owner.uid, owner.gid)
@@ -146,7 +148,7 @@ def _give(descriptor: int, path: Path, owner: Owner) -> None:
         raise ContainerError(f"{path} belongs to another user: sudo chown -R {owner.uid} {path}")
 
 
-def _give_entry(parent: int, name: str, owner: Owner) -> None:
+def _give_entry(parent: int, name: str, owner: ContainerUser) -> None:
     seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
     is_plain = stat.S_ISDIR(seen.st_mode) or (stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1)
     if seen.st_uid == ROOT and is_plain:

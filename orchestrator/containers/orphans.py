@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from orchestrator.containers.ports import Surroundings
+from orchestrator.containers.ports import PoolContext
 from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.protocols import RunningContainer
 from orchestrator.domain.values import Folder, LiveRun, Run, RunId, RunState
@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Orphan:
     """A container that nobody hears any more."""
 
     run_id: RunId
@@ -26,23 +26,23 @@ class Left:
     """Whether it may live on and go on in its group's session."""
 
     @classmethod
-    def of(cls, run: Run, *, may_work: bool = True) -> Left:
+    def of(cls, run: Run, *, may_work: bool = True) -> Orphan:
         return cls(run_id=run.id, folder=run.folder, is_isolated=run.is_isolated, may_work=may_work)
 
 
-class Leftovers:
+class Orphans:
     """While one may work on a session, no other container may be started on that session."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: PoolContext) -> None:
         self._around = around
-        self._left: dict[RunId, Left] = {}
+        self._left: dict[RunId, Orphan] = {}
         self._since_ms: dict[RunId, int] = {}
         self._asking = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._left)
 
-    def add(self, left: Left) -> None:
+    def add(self, left: Orphan) -> None:
         """Look for a container from now on, which may be there or not."""
         self._left[left.run_id] = left
         self._since_ms.setdefault(left.run_id, self._around.clock.steady_ms())
@@ -68,7 +68,7 @@ class Leftovers:
             for left in self._left.values()
         ]
 
-    async def remove(self, container: RunningContainer, left: Left) -> None:
+    async def remove(self, container: RunningContainer, left: Orphan) -> None:
         """End a container, whatever its state, and forget it; one that stays is looked for again."""
         try:
             if await _has_stopped(container):

@@ -11,7 +11,7 @@ import structlog
 
 from agent_runner.wire.document import WireError
 from agent_runner.wire.frames import (
-    Failure,
+    FailureFrame,
     Frame,
     FrameDecoder,
     FrameLine,
@@ -20,10 +20,10 @@ from agent_runner.wire.frames import (
     parse_frame,
 )
 from orchestrator.containers import exit_classification, frames, timeouts
-from orchestrator.containers.live_run import Life
-from orchestrator.containers.orphans import Left, Leftovers
-from orchestrator.containers.ports import Surroundings, until_stored, word_of
-from orchestrator.containers.termination import CHANGED, Ending
+from orchestrator.containers.live_run import LiveRunState
+from orchestrator.containers.orphans import Orphan, Orphans
+from orchestrator.containers.ports import PoolContext, until_stored, word_of
+from orchestrator.containers.termination import CHANGED, Termination
 from orchestrator.domain.errors import EngineGone
 from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import Exit, RunningContainer
@@ -34,18 +34,18 @@ log = structlog.get_logger(__name__)
 
 REJOIN_SECONDS = 60.0
 REFUSALS_TOLD = 10
-TALKS_WITHOUT_END = timeouts.Verdict(kill=True, reason="it talked without end.", is_retryable=False)
+TALKS_WITHOUT_END = timeouts.TimeoutVerdict(kill=True, reason="it talked without end.", is_retryable=False)
 
 
-class Hearing:
-    """One for all containers; what is known of each is in its `Life`."""
+class OutputReader:
+    """One for all containers; what is known of each is in its `LiveRunState`."""
 
-    def __init__(self, around: Surroundings, ending: Ending, leftovers: Leftovers) -> None:
+    def __init__(self, around: PoolContext, ending: Termination, leftovers: Orphans) -> None:
         self._around = around
         self._ending = ending
         self._leftovers = leftovers
 
-    async def follow(self, life: Life, container: RunningContainer) -> exit_classification.Outcome:
+    async def follow(self, life: LiveRunState, container: RunningContainer) -> exit_classification.RunEnd:
         """Hear a container to its end; when the engine breaks off, look for it again for a while."""
         try:
             return await self._hear_out(life, container)
@@ -55,7 +55,7 @@ class Hearing:
             try:
                 again = await self._rejoin(life)
             except TimeoutError:
-                self._leftovers.add(Left.of(life.run))
+                self._leftovers.add(Orphan.of(life.run))
                 return exit_classification.classify(gone)
         await self.note_outage(life, is_over=True)
         if again is None:
@@ -64,7 +64,7 @@ class Hearing:
         self._around.bus.publish("run.rejoined", group=life.run.folder, run=life.run.id)
         return await self.follow(life, again)
 
-    async def note_outage(self, life: Life, *, is_over: bool = False) -> None:
+    async def note_outage(self, life: LiveRunState, *, is_over: bool = False) -> None:
         """Record since when the turn of a container waits for its engine: whoever asked is told in time."""
         async for attempt in until_stored():
             with attempt:
@@ -77,7 +77,7 @@ class Hearing:
                         await turn_outages.begin(tx, turn.id, Outage.ENGINE, since_ms=now_ms)
         self._around.hints.outages.give()
 
-    async def _hear_out(self, life: Life, container: RunningContainer) -> exit_classification.Outcome:
+    async def _hear_out(self, life: LiveRunState, container: RunningContainer) -> exit_classification.RunEnd:
         await self._hear(life, container)
         if life.has_to_go:
             await self._ending.kill(container)
@@ -85,7 +85,7 @@ class Hearing:
         life.has_exited = True
         return _judge_exit(life, exited)
 
-    async def _rejoin(self, life: Life) -> RunningContainer | None:
+    async def _rejoin(self, life: LiveRunState) -> RunningContainer | None:
         """Find it again; None when the engine answers and has it no more.
 
         Raises:
@@ -99,7 +99,7 @@ class Hearing:
                     found = await self._around.runtime.adopt()
         return next((one for one in found if one.run_id == life.run.id), None)
 
-    async def _hear(self, life: Life, container: RunningContainer) -> None:
+    async def _hear(self, life: LiveRunState, container: RunningContainer) -> None:
         """Take what it says until it ends, or has to go.
 
         What is in its pipe then is not heard any more, and the pipe is closed: an engine does not end a
@@ -115,7 +115,7 @@ class Hearing:
                 if life.has_to_go:
                     return
 
-    async def _read(self, life: Life, line: FrameLine) -> None:
+    async def _read(self, life: LiveRunState, line: FrameLine) -> None:
         try:
             frame = parse_frame(line)
         except WireError as error:
@@ -136,18 +136,18 @@ class Hearing:
                 if is_new:
                     await self._know_session(life, frame.new_session_id)
                 return
-            case Failure():
+            case FailureFrame():
                 life.failure = frames.plain_reason(frame.error)
         if is_new:
             await self._take(life, frame)
             life.last_frame = frame.n
 
-    async def _keep_pace(self, life: Life) -> None:
+    async def _keep_pace(self, life: LiveRunState) -> None:
         await life.pace.wait()
         if life.pace.is_overrun and life.verdict is None:
             self._ending.condemn(life, TALKS_WITHOUT_END)
 
-    async def _know_session(self, life: Life, session_id: str | None) -> None:
+    async def _know_session(self, life: LiveRunState, session_id: str | None) -> None:
         """Record a turn's session before anything is said in it: a crash then does not cost the conversation.
 
         One that is known costs nothing.
@@ -163,7 +163,7 @@ class Hearing:
                     if await frames.know_session(tx, life.run, session_id, now_ms=now_ms):
                         life.session_id = session_id
 
-    async def _take(self, life: Life, frame: Frame) -> None:
+    async def _take(self, life: LiveRunState, frame: Frame) -> None:
         """Record a frame, however often the disk refuses: a frame left out would be a lost answer."""
         now_ms = self._around.clock.now_ms
         ties = self._around.ties
@@ -177,7 +177,7 @@ class Hearing:
             life.session_id = frame.new_session_id or life.session_id
             await self._react(life, taken)
 
-    async def _react(self, life: Life, taken: frames.Taken) -> None:
+    async def _react(self, life: LiveRunState, taken: frames.FrameEffect) -> None:
         ids = {"group": life.run.folder, "turn": taken.turn.id, "run": life.run.id}
         if taken.is_acked:
             self._around.bus.publish("turn.acknowledged", **ids)
@@ -207,9 +207,9 @@ class Hearing:
         self._around.hints.lanes.give()
 
 
-def _judge_exit(life: Life, ended: Exit) -> exit_classification.Outcome:
+def _judge_exit(life: LiveRunState, ended: Exit) -> exit_classification.RunEnd:
     judged = life.sentence() or exit_classification.classify(ended, failure=life.failure)
-    if judged.kind is exit_classification.Kind.CLOSED and life.state is not RunState.BUSY:
+    if judged.kind is exit_classification.RunEndKind.CLOSED and life.state is not RunState.BUSY:
         # Nobody waited for it. One that an earlier host asked to end does not say why.
         return replace(judged, reason=f"closed: {life.close_reason or 'it had nothing to do'}")
     return judged

@@ -8,31 +8,31 @@ import structlog
 
 from agent_runner.wire.order import TurnOrder
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import timeouts
-from orchestrator.containers.live_run import Life
-from orchestrator.containers.live_runs import Lives
+from orchestrator.containers.live_run import LiveRunState
+from orchestrator.containers.live_runs import LiveRuns
 from orchestrator.containers.logs.run_log import RunLogs
-from orchestrator.containers.orphans import Leftovers
-from orchestrator.containers.output import Hearing
-from orchestrator.containers.ports import Surroundings, Ties
-from orchestrator.containers.reattach import Adoption
-from orchestrator.containers.run_creation import Beginning, waits
-from orchestrator.containers.run_task import Living
-from orchestrator.containers.start import Launching
-from orchestrator.containers.termination import CHANGED, Ending
-from orchestrator.containers.watch import Watching
+from orchestrator.containers.orphans import Orphans
+from orchestrator.containers.output import OutputReader
+from orchestrator.containers.ports import PoolContext, RunPorts
+from orchestrator.containers.reattach import Reattachment
+from orchestrator.containers.run_creation import RunCreator, waits
+from orchestrator.containers.run_task import RunTasks
+from orchestrator.containers.start import ContainerStarter
+from orchestrator.containers.termination import CHANGED, Termination
+from orchestrator.containers.watch import TimeoutLoop
 from orchestrator.domain.protocols import ContainerRuntime
 from orchestrator.domain.values import Folder, LiveRun, RunId, RunState, Turn
 from orchestrator.store import groups, turns
 from orchestrator.store.database import Database, Tx
 
-__all__ = ["RunPool", "Ties"]
+__all__ = ["RunPool", "RunPorts"]
 
 log = structlog.get_logger(__name__)
 
-NOT_WRITTEN = timeouts.Verdict(kill=True, reason="I could not write my own files.")
+NOT_WRITTEN = timeouts.TimeoutVerdict(kill=True, reason="I could not write my own files.")
 
 
 class RunPool:
@@ -42,16 +42,16 @@ class RunPool:
         self,
         database: Database,
         runtime: ContainerRuntime,
-        ties: Ties,
+        ties: RunPorts,
         *,
-        limits: timeouts.Limits,
+        limits: timeouts.RunTimeouts,
         logs: RunLogs,
         clock: Clock,
         tasks: asyncio.TaskGroup,
-        hints: Hints,
-        bus: Bus,
+        hints: Wakeups,
+        bus: EventBus,
     ) -> None:
-        self._around = around = Surroundings(
+        self._around = around = PoolContext(
             database=database,
             runtime=runtime,
             ties=ties,
@@ -62,17 +62,17 @@ class RunPool:
             hints=hints,
             bus=bus,
         )
-        self._lives = lives = Lives(limits=limits, clock=clock, hints=hints)
-        self._leftovers = leftovers = Leftovers(around)
-        self._ending = ending = Ending(around, lives)
-        self._living = living = Living(around, lives, ending=ending, leftovers=leftovers)
-        hearing = Hearing(around, ending, leftovers)
-        self._beginning = beginning = Beginning(around)
-        self._launching = Launching(around, beginning=beginning, hearing=hearing, leftovers=leftovers)
-        self._adoption = Adoption(
+        self._lives = lives = LiveRuns(limits=limits, clock=clock, hints=hints)
+        self._leftovers = leftovers = Orphans(around)
+        self._ending = ending = Termination(around, lives)
+        self._living = living = RunTasks(around, lives, ending=ending, leftovers=leftovers)
+        hearing = OutputReader(around, ending, leftovers)
+        self._beginning = beginning = RunCreator(around)
+        self._launching = ContainerStarter(around, beginning=beginning, hearing=hearing, leftovers=leftovers)
+        self._adoption = Reattachment(
             around, lives, living=living, hearing=hearing, ending=ending, leftovers=leftovers
         )
-        self._watching = Watching(around, lives, ending=ending, leftovers=leftovers)
+        self._watching = TimeoutLoop(around, lives, ending=ending, leftovers=leftovers)
 
     # What the lanes see and ask for
 
@@ -103,7 +103,7 @@ class RunPool:
             "turn.handed_over", group=turn.folder, turn=turn.id, run=run_id, attempt=turn.attempt
         )
 
-    async def _record_hand_over(self, turn: Turn, life: Life) -> TurnOrder | None:
+    async def _record_hand_over(self, turn: Turn, life: LiveRunState) -> TurnOrder | None:
         """Give the turn to the run, which is busy from here on; it is idle as before if that fails."""
         idle_since_ms = life.since_ms
         life.enter(RunState.BUSY, self._around.clock.steady_ms())
@@ -118,7 +118,7 @@ class RunPool:
                 life.enter(RunState.IDLE, idle_since_ms)
         return order
 
-    async def _order_for(self, tx: Tx, turn: Turn, life: Life) -> TurnOrder | None:
+    async def _order_for(self, tx: Tx, turn: Turn, life: LiveRunState) -> TurnOrder | None:
         group = await groups.by_folder(tx, turn.folder)
         if group is None or life.is_retired or group.container_config != life.config:
             life.is_retired = True
@@ -139,7 +139,9 @@ class RunPool:
         """End a run whatever it does; a turn in it fails with `reason`, and is not tried again."""
         life = self._lives.get(run_id)
         if life is not None and life.verdict is None:
-            await self._ending.end(life, timeouts.Verdict(kill=True, reason=reason, is_retryable=False))
+            await self._ending.end(
+                life, timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
+            )
 
     async def retire(self, folder: Folder) -> None:
         """Have a group's containers end: idle ones now, the others after their turn."""

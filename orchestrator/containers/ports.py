@@ -9,10 +9,10 @@ from typing import Any
 
 import stamina
 
-from agent_runner.wire.order import AgentName, Restore, RestoreMode, RunOrder, TurnOrder
+from agent_runner.wire.order import AgentName, RestoreMode, RestoreOrder, RunOrder, TurnOrder
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import frames, timeouts
 from orchestrator.containers.logs.run_log import RunLogs
 from orchestrator.domain.errors import StoreCorrupt, StoreError
@@ -25,7 +25,7 @@ from orchestrator.store.database import Database, Tx
 class Restoration:
     """How a container goes on with its group's conversation."""
 
-    restore: Restore
+    restore: RestoreOrder
     seen: str | None
     """The group's session when this was decided."""
     session_id: str | None
@@ -59,11 +59,11 @@ async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Re
     """Resume the session if there is one, and tell nothing."""
     del turn, group
     mode: RestoreMode = "resume" if session_id else "fresh"
-    return Restoration(restore=Restore(mode=mode), seen=session_id, session_id=session_id)
+    return Restoration(restore=RestoreOrder(mode=mode), seen=session_id, session_id=session_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ties:
+class RunPorts:
     """What other stages do for the pool; `app` ties them."""
 
     compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]]
@@ -95,18 +95,18 @@ class Ties:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class PoolContext:
     """What every room of the pool stands on."""
 
     database: Database
     runtime: ContainerRuntime
-    ties: Ties
-    limits: timeouts.Limits
+    ties: RunPorts
+    limits: timeouts.RunTimeouts
     logs: RunLogs
     clock: Clock
     tasks: asyncio.TaskGroup
-    hints: Hints
-    bus: Bus
+    hints: Wakeups
+    bus: EventBus
 
 
 def until_stored() -> AsyncIterator[stamina.Attempt]:

@@ -5,29 +5,29 @@ from __future__ import annotations
 import asyncio
 
 from orchestrator.containers import exit_classification
-from orchestrator.containers.live_runs import Lives
-from orchestrator.containers.orphans import Left, Leftovers
-from orchestrator.containers.output import Hearing
-from orchestrator.containers.ports import Surroundings
-from orchestrator.containers.run_task import Living
-from orchestrator.containers.termination import Ending
+from orchestrator.containers.live_runs import LiveRuns
+from orchestrator.containers.orphans import Orphan, Orphans
+from orchestrator.containers.output import OutputReader
+from orchestrator.containers.ports import PoolContext
+from orchestrator.containers.run_task import RunTasks
+from orchestrator.containers.termination import Termination
 from orchestrator.domain.protocols import RunningContainer
 from orchestrator.domain.values import Run, RunState
 from orchestrator.store import groups, runs, sessions, turns
 
 
-class Adoption:
+class Reattachment:
     """Done once, as a host begins."""
 
     def __init__(
         self,
-        around: Surroundings,
-        lives: Lives,
+        around: PoolContext,
+        lives: LiveRuns,
         *,
-        living: Living,
-        hearing: Hearing,
-        ending: Ending,
-        leftovers: Leftovers,
+        living: RunTasks,
+        hearing: OutputReader,
+        ending: Termination,
+        leftovers: Orphans,
     ) -> None:
         self._around = around
         self._lives = lives
@@ -51,11 +51,11 @@ class Adoption:
             if run_id in recorded:
                 await self._take_over(recorded[run_id], container)
             else:
-                left = Left(run_id=run_id, folder=container.folder, is_isolated=False, may_work=True)
+                left = Orphan(run_id=run_id, folder=container.folder, is_isolated=False, may_work=True)
                 await self._leftovers.remove(container, left)
         for run_id in recorded.keys() - found.keys():
-            lost = exit_classification.Outcome(
-                kind=exit_classification.Kind.LOST,
+            lost = exit_classification.RunEnd(
+                kind=exit_classification.RunEndKind.LOST,
                 reason="Andy was restarted while I worked.",
                 is_retryable=True,
             )

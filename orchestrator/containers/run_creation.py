@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent_runner.wire.order import RunOrder
-from orchestrator.containers.live_run import Life
-from orchestrator.containers.ports import Restoration, Surroundings, resume_plainly, until_stored
+from orchestrator.containers.live_run import LiveRunState
+from orchestrator.containers.ports import PoolContext, Restoration, resume_plainly, until_stored
 from orchestrator.domain.values import Group, Run, Turn, TurnState
 from orchestrator.store import groups, runs, sessions, turns
 from orchestrator.store.database import Tx
@@ -19,7 +19,7 @@ NO_GROUP = "this group is no longer registered."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class NewRun:
     """All that is decided of a container before it is made."""
 
     run: Run
@@ -37,7 +37,7 @@ class Launch:
         order: RunOrder,
         environment: dict[str, str],
         restoration: Restoration | None,
-    ) -> Launch:
+    ) -> NewRun:
         """Put together what was decided, and into the order how the conversation goes on."""
         if restoration is not None:
             order = order.model_copy(update={"restore": restoration.restore})
@@ -58,10 +58,10 @@ class Launch:
         }
 
 
-class Beginning:
-    """One for all runs; what is known of each is in its `Life`."""
+class RunCreator:
+    """One for all runs; what is known of each is in its `LiveRunState`."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: PoolContext) -> None:
         self._around = around
 
     def run_for(self, turn: Turn) -> Run:
@@ -80,7 +80,7 @@ class Beginning:
             exit_detail=None,
         )
 
-    async def begin(self, life: Life, turn: Turn) -> Launch | None:
+    async def begin(self, life: LiveRunState, turn: Turn) -> NewRun | None:
         """Give the turn to the run of `life`; None when there is nothing to start any more."""
         async for attempt in until_stored():
             with attempt:
@@ -99,7 +99,7 @@ class Beginning:
             session_id = await sessions.current(tx, turn.folder)
         return None if group is None else await self._around.ties.restore(turn, group, session_id)
 
-    async def _record(self, run: Run, turn: Turn, restoration: Restoration | None) -> Launch | None:
+    async def _record(self, run: Run, turn: Turn, restoration: Restoration | None) -> NewRun | None:
         ties, now_ms = self._around.ties, self._around.clock.now_ms()
         token, token_hash = ties.token()
         async with self._around.database.transaction() as tx:
@@ -116,9 +116,9 @@ class Beginning:
             session_id = restoration.session_id if restoration is not None else None
             order = ties.order(run, group, await ties.compose(tx, turn, group, run.id), session_id)
             environment = dict(ties.environment(group, order.agent, token))
-        return Launch.of(run, group, order, environment, restoration)
+        return NewRun.of(run, group, order, environment, restoration)
 
-    def _tell(self, turn: Turn, launch: Launch) -> None:
+    def _tell(self, turn: Turn, launch: NewRun) -> None:
         self._around.logs.begin(launch.run, launch.facts())
         ids = {"group": turn.folder, "turn": turn.id, "run": launch.run.id}
         self._around.bus.publish("turn.started", **ids, attempt=turn.attempt)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from agent_runner.wire.order import AgentName, Limits, RunOrder, TurnOrder
+from agent_runner.wire.order import AgentName, RunOrder, TurnLimits, TurnOrder
 from orchestrator.base.clock import Clock
 from orchestrator.containers import allowlist, mounts
 from orchestrator.containers.ports import AskedAgent
@@ -21,11 +21,11 @@ from orchestrator.domain.values import Group, Run, TurnKind
 from orchestrator.groups import memory_templates, owner
 from orchestrator.groups import settings as group_config
 from orchestrator.proxies import feature
-from orchestrator.proxies.feature import Doors
+from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.store import host_events
 from orchestrator.store.database import Database
-from orchestrator.store.model_refusals import Refusal
+from orchestrator.store.model_refusals import ModelRefusal
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ WORKER_MODEL_TURNS = 10
 """How many requests a worker's cycle may make of its model."""
 
 
-class Provision:
+class RunOrders:
     """Made once for a host; each run is given what its group's configuration says at that moment."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Provision:
         *,
         database: Database,
         credentials: CredentialSource,
-        doors: Doors,
+        doors: ContainerProxies,
         uid: int,
         clock: Clock,
         on_told: Callable[[], None],
@@ -61,7 +61,7 @@ class Provision:
         self._uid = uid
         self._clock = clock
         self._on_told = on_told
-        self._allowlist = allowlist.Allowlist(
+        self._allowlist = allowlist.MountAllowlist(
             owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
             home=home.root,
             own_home=Path.home(),
@@ -82,7 +82,7 @@ class Provision:
             model=group_config.model_of(group, turn.kind, settings=self._settings),
             session_id=session_id,
             turn=turn,
-            limits=Limits(
+            limits=TurnLimits(
                 turn_seconds=(config.timeout_ms or self._settings.container_timeout) / 1000,
                 model_turns=WORKER_MODEL_TURNS if turn.kind == "worker" else None,
                 turn_tokens=self._settings.andy_turn_tokens or None,
@@ -91,7 +91,7 @@ class Provision:
             reachable=feature.reachable(config),
         )
 
-    async def refusal(self, group: Group, kind: TurnKind) -> Refusal | None:
+    async def refusal(self, group: Group, kind: TurnKind) -> ModelRefusal | None:
         """Why no model would answer a turn now; None where one may, or where none is needed."""
         try:
             needs_model = self.agent(group) == "claude"

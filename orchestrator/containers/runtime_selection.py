@@ -15,12 +15,12 @@ from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker import host_paths, network
 from orchestrator.containers.docker import runtime as docker_engine
 from orchestrator.containers.docker.container import OnLog
-from orchestrator.containers.docker.group_networks import ALIAS, Cells
-from orchestrator.containers.docker.host_paths import Siblings
-from orchestrator.containers.docker.runtime import DockerEngine
+from orchestrator.containers.docker.group_networks import ALIAS, GroupNetworks
+from orchestrator.containers.docker.host_paths import HostPaths
+from orchestrator.containers.docker.runtime import DockerRuntime
 from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
 from orchestrator.containers.image import build
-from orchestrator.containers.process.runtime import LocalProcess
+from orchestrator.containers.process.runtime import ProcessRuntime
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerRuntime
 
@@ -36,7 +36,7 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # of this container: on each agent's ne
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class SelectedRuntime:
     """A runtime, and the address on which its containers reach the host."""
 
     runtime: ContainerRuntime
@@ -51,7 +51,7 @@ class Chosen:
     image: str | None = None
     firewall: Firewall | None = None
     """What keeps agents from the rest of the host, where they are on a network with it."""
-    siblings: Siblings | None = None
+    siblings: HostPaths | None = None
     """This process's own container, where it runs in one."""
 
     @property
@@ -95,7 +95,7 @@ async def choose(
     has_containers: bool,
     on_log: OnLog,
     say: Say,
-) -> Chosen:
+) -> SelectedRuntime:
     """Find a runtime; with `auto`, say why when it cannot be Docker. `on_log` takes what containers say.
 
     `has_containers` tells that an earlier host left some in Docker: they may live on, unseen.
@@ -118,13 +118,13 @@ async def choose(
         return _process(home, say, on_log=on_log, why=str(error))
 
 
-async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog) -> Chosen:
+async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog) -> SelectedRuntime:
     await docker_engine.probe()
     own = await asyncio.to_thread(host_paths.find)
     await asyncio.to_thread(ensure_image, tag, say)
     uid = os.getuid() or AGENT_UID
     make = partial(
-        DockerEngine,
+        DockerRuntime,
         install=install,
         image=tag,
         user=f"{uid}:{os.getgid() or AGENT_UID}",
@@ -133,7 +133,7 @@ async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog
     if own is not None:
         return await _beside(own, make, home=home, install=install, tag=tag, uid=uid)
     joined = await network.ensure_network(install)
-    return Chosen(
+    return SelectedRuntime(
         runtime=make(network=joined.name, open_network=partial(network.open_network, install=install)),
         host_address=joined.gateway,
         listen_address=joined.gateway,
@@ -145,13 +145,13 @@ async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog
 
 
 async def _beside(
-    own: Siblings, make: Callable[..., DockerEngine], *, home: Path, install: str, tag: str, uid: int
-) -> Chosen:
+    own: HostPaths, make: Callable[..., DockerRuntime], *, home: Path, install: str, tag: str, uid: int
+) -> SelectedRuntime:
     """Agents as siblings of this container: folders by their places on the host, a network for each group."""
     own.check_home(home)
-    networks = Cells(install=install, own_id=own.own_id)
+    networks = GroupNetworks(install=install, own_id=own.own_id)
     await asyncio.to_thread(_with_client, networks.tidy)
-    return Chosen(
+    return SelectedRuntime(
         runtime=make(
             network=None,
             network_for=networks.join,
@@ -172,10 +172,10 @@ def _with_client(work: Callable[[APIClient], None]) -> None:
         work(client)
 
 
-def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> Chosen:
+def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> SelectedRuntime:
     say(f"⚠️  Agents run as ordinary processes of this user, NOT isolated: {why}")
-    return Chosen(
-        runtime=LocalProcess(home=home, on_log=on_log),
+    return SelectedRuntime(
+        runtime=ProcessRuntime(home=home, on_log=on_log),
         host_address="127.0.0.1",
         listen_address="127.0.0.1",
         uid=os.getuid(),
@@ -203,7 +203,7 @@ def ensure_image(tag: str, say: Say) -> None:
         finally:
             client.close()
     say(f"The agent image {tag} is missing or older than its sources: building it (first time: 2 minutes).")
-    build_image(tag, base=build.Base.AUTO, say=say)
+    build_image(tag, base=build.BaseImage.AUTO, say=say)
 
 
 def build_image(tag: str, *, base: str, say: Say) -> None:
@@ -217,7 +217,7 @@ def build_image(tag: str, *, base: str, say: Say) -> None:
     with docker_client.translated():
         client = docker_client.connect(seconds=BUILD_SECONDS)
         try:
-            build.build(client, tag=tag, base=build.Base(base), project_root=root, say=say)
+            build.build(client, tag=tag, base=build.BaseImage(base), project_root=root, say=say)
         finally:
             client.close()
 

@@ -10,11 +10,11 @@ import structlog
 
 from agent_runner.wire.order import RunOrder
 from orchestrator.containers import exit_classification
-from orchestrator.containers.live_run import Life
-from orchestrator.containers.orphans import Left, Leftovers
-from orchestrator.containers.output import Hearing
-from orchestrator.containers.ports import Surroundings
-from orchestrator.containers.run_creation import Beginning, Launch
+from orchestrator.containers.live_run import LiveRunState
+from orchestrator.containers.orphans import Orphan, Orphans
+from orchestrator.containers.output import OutputReader
+from orchestrator.containers.ports import PoolContext
+from orchestrator.containers.run_creation import NewRun, RunCreator
 from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import ContainerSpec, Mount, RunningContainer
@@ -28,23 +28,25 @@ PREPARE_SECONDS = 120.0
 """How long it takes at the most to prepare a container: a folder on a disk that hangs gives its slot back."""
 SLOW_SECONDS = 20.0
 """A start that takes longer is told as one that has to wait."""
-NOTHING_TO_DO = exit_classification.Outcome(
-    kind=exit_classification.Kind.CLOSED, reason="there was nothing to answer any more.", is_retryable=False
+NOTHING_TO_DO = exit_classification.RunEnd(
+    kind=exit_classification.RunEndKind.CLOSED,
+    reason="there was nothing to answer any more.",
+    is_retryable=False,
 )
 
 
-class Launching:
+class ContainerStarter:
     """Starts containers, and hands them to who hears them."""
 
     def __init__(
-        self, around: Surroundings, *, beginning: Beginning, hearing: Hearing, leftovers: Leftovers
+        self, around: PoolContext, *, beginning: RunCreator, hearing: OutputReader, leftovers: Orphans
     ) -> None:
         self._around = around
         self._beginning = beginning
         self._hearing = hearing
         self._leftovers = leftovers
 
-    async def launch(self, life: Life, turn: Turn) -> exit_classification.Outcome:
+    async def launch(self, life: LiveRunState, turn: Turn) -> exit_classification.RunEnd:
         """Begin a run for a turn, start its container and hear that to its end."""
         launch = await self._beginning.begin(life, turn)
         if launch is None:
@@ -67,7 +69,7 @@ class Launching:
         )
         return await self._hearing.follow(life, container)
 
-    async def _prepare(self, launch: Launch) -> ContainerSpec:
+    async def _prepare(self, launch: NewRun) -> ContainerSpec:
         """Make what its container will find.
 
         Raises:
@@ -83,18 +85,18 @@ class Launching:
             log.warning("run.reaches_the_internet", run=run.id, group=run.folder)
         return spec
 
-    async def _start(self, life: Life, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
+    async def _start(self, life: LiveRunState, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
         waiting = self._around.tasks.create_task(self._note_slow(life), name=f"slow-start:{life.run.id}")
         try:
             return await self._around.runtime.start(spec, order.to_json())
         except EngineGone:
             # It may have been made all the same. It was not told what to do.
-            self._leftovers.add(Left.of(life.run, may_work=False))
+            self._leftovers.add(Orphan.of(life.run, may_work=False))
             raise
         finally:
             waiting.cancel()
 
-    async def _note_slow(self, life: Life) -> None:
+    async def _note_slow(self, life: LiveRunState) -> None:
         """Have whoever asked told: the engine's own timeout, a minute, would be too late for that."""
         await asyncio.sleep(SLOW_SECONDS)
         await self._hearing.note_outage(life)
@@ -110,7 +112,7 @@ class Launching:
             raise ContainerError("An earlier container of this group cannot be ended: see 'andy status'.")
 
 
-def _spec(launch: Launch, mounts: Sequence[Mount]) -> ContainerSpec:
+def _spec(launch: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
     run, config = launch.run, settings.of(launch.group)
     spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=launch.environment)
     return replace(

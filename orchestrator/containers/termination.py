@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.containers import exit_classification, timeouts
-from orchestrator.containers.live_run import Life
-from orchestrator.containers.live_runs import Lives
-from orchestrator.containers.ports import Surroundings, until_stored, word_of
+from orchestrator.containers.live_run import LiveRunState
+from orchestrator.containers.live_runs import LiveRuns
+from orchestrator.containers.ports import PoolContext, until_stored, word_of
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import RunningContainer
 from orchestrator.domain.values import Run, RunState, Turn, TurnId, TurnState
@@ -30,16 +30,16 @@ class _Settled:
     state: TurnState
 
 
-class Ending:
+class Termination:
     """Everything that ends a life. Its container is removed by `leftovers`."""
 
-    def __init__(self, around: Surroundings, lives: Lives) -> None:
+    def __init__(self, around: PoolContext, lives: LiveRuns) -> None:
         self._around = around
         self._lives = lives
 
     # Asked, or made to
 
-    async def close(self, life: Life, *, reason: str) -> None:
+    async def close(self, life: LiveRunState, *, reason: str) -> None:
         """Ask a container to end; it has until the reaper's grace to do so."""
         life.enter(RunState.CLOSING, self._around.clock.steady_ms())
         life.close_reason = reason
@@ -50,13 +50,13 @@ class Ending:
         await asyncio.to_thread(self._around.ties.deposit_close, life.run.folder, closing)
         self._around.hints.reaper.give()
 
-    def condemn(self, life: Life, verdict: timeouts.Verdict) -> None:
+    def condemn(self, life: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
         """Have it end; whoever hears it carries that out."""
         life.verdict = verdict
         log.warning("run.killed", run=life.run.id, group=life.run.folder, reason=verdict.reason)
         self._around.bus.publish("run.killed", group=life.run.folder, run=life.run.id, reason=verdict.reason)
 
-    async def end(self, life: Life, verdict: timeouts.Verdict) -> None:
+    async def end(self, life: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
         """End it now."""
         self.condemn(life, verdict)
         if life.container is not None and not await self.kill(life.container):
@@ -73,14 +73,14 @@ class Ending:
 
     # Recorded
 
-    async def settle_surely(self, life: Life, ended: exit_classification.Outcome) -> None:
+    async def settle_surely(self, life: LiveRunState, ended: exit_classification.RunEnd) -> None:
         """Settle, however often the disk refuses."""
         async for attempt in until_stored():
             with attempt:
                 await self.settle(life.run, ended, made_for=life.turn_id)
 
     async def settle(
-        self, run: Run, ended: exit_classification.Outcome, *, made_for: TurnId | None = None
+        self, run: Run, ended: exit_classification.RunEnd, *, made_for: TurnId | None = None
     ) -> None:
         """Record the end of a run and, in the same transaction, what becomes of its turn: of the one that it
         was `made_for`, if it came to no run.
@@ -88,7 +88,7 @@ class Ending:
         settled = await self._record(run, ended, made_for)
         if ended.detail:
             self._around.logs.note(run.id, "run.exit", {"detail": ended.detail})
-        level = log.info if ended.kind is exit_classification.Kind.CLOSED else log.warning
+        level = log.info if ended.kind is exit_classification.RunEndKind.CLOSED else log.warning
         level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
         if settled is not None:
             turn, state = settled.turn, settled.state
@@ -107,7 +107,7 @@ class Ending:
         )
 
     async def _record(
-        self, run: Run, ended: exit_classification.Outcome, made_for: TurnId | None
+        self, run: Run, ended: exit_classification.RunEnd, made_for: TurnId | None
     ) -> _Settled | None:
         detail, now_ms = ended.detail or ended.reason, self._around.clock.now_ms()
         async with self._around.database.transaction() as tx:
@@ -121,7 +121,7 @@ class Ending:
                 reason=ended.reason,
                 is_retryable=ended.is_retryable,
                 now_ms=now_ms,
-                is_at_once=ended.kind is exit_classification.Kind.LOST,
+                is_at_once=ended.kind is exit_classification.RunEndKind.LOST,
                 fault=ended.fault,
             )
             return _Settled(turn, state)

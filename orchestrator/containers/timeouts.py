@@ -15,7 +15,7 @@ CLOSE_GRACE_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RunTimeouts:
     """From the settings; milliseconds."""
 
     idle_ms: int
@@ -37,7 +37,7 @@ class Vitals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TimeoutVerdict:
     """`close` asks it to end, `kill` ends it; the turn in it is tried again or not."""
 
     kill: bool
@@ -45,7 +45,7 @@ class Verdict:
     is_retryable: bool = True
 
 
-def judge(vitals: Vitals, limits: Limits, *, now_ms: int) -> Verdict | None:
+def judge(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> TimeoutVerdict | None:
     """Tell whether a container has to go; None lets it live.
 
     A heartbeat separates "alive" from "busy": a model that thinks for minutes is left alone.
@@ -53,23 +53,23 @@ def judge(vitals: Vitals, limits: Limits, *, now_ms: int) -> Verdict | None:
     in_state_ms = now_ms - vitals.since_ms
     if vitals.heard_ms is None:
         if now_ms - vitals.started_ms > FIRST_SIGN_MS:
-            return Verdict(kill=True, reason="the container did not start in 2 minutes.")
+            return TimeoutVerdict(kill=True, reason="the container did not start in 2 minutes.")
         return None
     if now_ms - vitals.heard_ms > SILENT_MS:
-        return Verdict(kill=True, reason="the container gave no sign of life for a minute.")
+        return TimeoutVerdict(kill=True, reason="the container gave no sign of life for a minute.")
     match vitals.state:
         case RunState.BUSY if in_state_ms > limits.turn_ms + TURN_GRACE_MS:
             reason = time_limit_reason(limits.turn_ms / 1000)
-            return Verdict(kill=True, reason=reason, is_retryable=False)
+            return TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
         case RunState.CLOSING if in_state_ms > CLOSE_GRACE_MS:
-            return Verdict(kill=True, reason="it did not close when asked.")
+            return TimeoutVerdict(kill=True, reason="it did not close when asked.")
         case RunState.IDLE if in_state_ms > (TASK_IDLE_MS if vitals.is_isolated else limits.idle_ms):
-            return Verdict(kill=False, reason="idle")
+            return TimeoutVerdict(kill=False, reason="idle")
         case RunState.IDLE if is_worn(vitals, limits, now_ms=now_ms):
-            return Verdict(kill=False, reason="old")
+            return TimeoutVerdict(kill=False, reason="old")
     return None
 
 
-def is_worn(vitals: Vitals, limits: Limits, *, now_ms: int) -> bool:
+def is_worn(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> bool:
     """Older than a container may get: replaced between turns, never in one."""
     return now_ms - vitals.started_ms > limits.age_ms

@@ -5,20 +5,22 @@ from __future__ import annotations
 from contextlib import suppress
 
 from orchestrator.containers import timeouts
-from orchestrator.containers.live_runs import Lives
-from orchestrator.containers.orphans import Leftovers
-from orchestrator.containers.ports import Surroundings
-from orchestrator.containers.termination import Ending
+from orchestrator.containers.live_runs import LiveRuns
+from orchestrator.containers.orphans import Orphans
+from orchestrator.containers.ports import PoolContext
+from orchestrator.containers.termination import Termination
 from orchestrator.domain.errors import EngineGone
 from orchestrator.domain.values import RunState
 
 REAP_SECONDS = 2.0
 
 
-class Watching:
+class TimeoutLoop:
     """The reaper's loop; what it thinks of a life is in `timeouts`."""
 
-    def __init__(self, around: Surroundings, lives: Lives, *, ending: Ending, leftovers: Leftovers) -> None:
+    def __init__(
+        self, around: PoolContext, lives: LiveRuns, *, ending: Termination, leftovers: Orphans
+    ) -> None:
         self._around = around
         self._lives = lives
         self._ending = ending

@@ -1,1 +1,4 @@
-"""What a group's conversation was about, so that it outlives its session, its container and its model."""
+"""Keep what a group's conversation was about, so that it outlives its session.
+
+Start with `context_manager.py`.
+"""

@@ -14,25 +14,25 @@ from pathlib import Path
 
 from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import dialogue, hydrate, memory, merging, models, retraction, window, workflow
-from orchestrator.context.dialogue import Registered, Spoken
-from orchestrator.context.files import Brain, Draft, Report
+from orchestrator.context.dialogue import NewMessage, RegisteredMessages
+from orchestrator.context.files import ContextDraft, ContextFiles, Report
 from orchestrator.context.hydrate import Hydrated
-from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, Message
+from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, ContextMessage
 from orchestrator.context.refusals import UnknownPlanTask
 from orchestrator.context.script import within
-from orchestrator.context.snapshots import Kept, Snapshot
-from orchestrator.context.summary import ExtractiveSummariser, Summariser, merged
+from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
+from orchestrator.context.summary import ExtractiveSummarizer, Summarizer, merged
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
-from orchestrator.context.workflow import Plan, Status, Task
+from orchestrator.context.workflow import Plan, PlanStatus, PlanTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextManager:
     """The context of one group. Cheap to make; keeps nothing in memory; safe in any thread and process."""
 
-    brain: Brain
+    brain: ContextFiles
     counter: TokenCounter
-    summariser: Summariser
+    summariser: Summarizer
 
     @classmethod
     def of(
@@ -41,7 +41,7 @@ class ContextManager:
         folder: str,
         *,
         counter: TokenCounter,
-        summariser: Summariser | None = None,
+        summariser: Summarizer | None = None,
         project_name: str = "",
         report: Report = lambda _: None,
         lock_seconds: float = 5.0,
@@ -54,7 +54,7 @@ class ContextManager:
         Raises:
             FolderRefused: `folder` is no folder name.
         """
-        brain = Brain.of(
+        brain = ContextFiles.of(
             contexts,
             folder,
             project_name=project_name,
@@ -62,11 +62,11 @@ class ContextManager:
             lock_seconds=lock_seconds,
             redactor=redactor,
         )
-        return cls(brain=brain, counter=counter, summariser=summariser or ExtractiveSummariser())
+        return cls(brain=brain, counter=counter, summariser=summariser or ExtractiveSummarizer())
 
     # Reading
 
-    def load(self, *, now_ms: int) -> Kept:
+    def load(self, *, now_ms: int) -> SnapshotContents:
         """Return what is kept: `.context` and `.workflow`; both empty where nothing is."""
         return self.brain.read(now_ms)
 
@@ -75,7 +75,7 @@ class ContextManager:
         return replace(self, counter=ScaledCounter(self.counter, factor))
 
     def hydrate_prompt(
-        self, *, now_ms: int, exclude: Collection[str] = (), kept: Kept | None = None
+        self, *, now_ms: int, exclude: Collection[str] = (), kept: SnapshotContents | None = None
     ) -> Hydrated:
         """Return what a new session is told (`hydrate.hydrated`), false when there is nothing to tell.
 
@@ -85,14 +85,14 @@ class ContextManager:
         kept = kept or self.load(now_ms=now_ms)
         return hydrate.hydrated(kept.context, kept.workflow, self.counter, now_ms=now_ms, exclude=exclude)
 
-    def meta(self, *, now_ms: int, kept: Kept | None = None) -> str:
+    def meta(self, *, now_ms: int, kept: SnapshotContents | None = None) -> str:
         """Return what a compacted session is told again (`hydrate.meta`), empty when there is nothing."""
         kept = kept or self.load(now_ms=now_ms)
         return hydrate.meta(kept.context, kept.workflow, self.counter)
 
     # The dialogue
 
-    def register_message(self, *spoken: Spoken, now_ms: int) -> Registered:
+    def register_message(self, *spoken: NewMessage, now_ms: int) -> RegisteredMessages:
         """Keep one message or several (C-12): a user's before the model is asked, the assistant's after its
         answer. Each id once however often it comes; writes nothing when all were known.
 
@@ -130,7 +130,7 @@ class ContextManager:
         found = retraction.turns_in(self.load(now_ms=now_ms).context)
         return found.union(*(retraction.turns_in(one.context) for one in self.brain.snapshots.readable()))
 
-    def take_back(self, taken: Collection[str], words: Mapping[str, Message], *, now_ms: int) -> None:
+    def take_back(self, taken: Collection[str], words: Mapping[str, ContextMessage], *, now_ms: int) -> None:
         """Let go of the words of the messages of `taken`, in snapshots too (`retraction.without`)."""
         clean = {
             one.id: one.model_copy(update={"content": self._clean(one.content)}) for one in words.values()
@@ -140,7 +140,7 @@ class ContextManager:
             draft.context = left(draft.context)
             self.brain.snapshots.rewrite(left)
 
-    def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> Snapshot | None:
+    def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> ContextSnapshot | None:
         """Forget the dialogue, its summary and the SDK's session, after a snapshot (`/clear`).
 
         Plans, decisions and open files stay. No turn up to `through_turn` is registered again.
@@ -151,7 +151,7 @@ class ContextManager:
             draft.context = context.model_copy(update={"sdk": memory.without_session(context.sdk)})
         return taken
 
-    def reset(self, *, now_ms: int, with_plans: bool = False) -> Snapshot | None:
+    def reset(self, *, now_ms: int, with_plans: bool = False) -> ContextSnapshot | None:
         """Forget everything but the plans, those too if asked, after a snapshot.
 
         What was registered is not registered again; the owner can restore the snapshot.
@@ -262,7 +262,7 @@ class ContextManager:
         outputs: Sequence[str] = (),
         request_id: str | None = None,
         now_ms: int,
-    ) -> Task:
+    ) -> PlanTask:
         """Change a task of a plan, of the active one unless `plan_id` says; without `task_id`, add one.
 
         After an active task that is over, the next one is active (C-18). The same request changes it once.
@@ -307,7 +307,7 @@ class ContextManager:
             draft.workflow = workflow.with_current(draft.workflow, plan_id, now_ms=now_ms)
             plan = draft.workflow.plan(plan_id)
             if draft.context.memory.active_plan_id != plan_id:
-                going = (task for task in plan.tasks if task.status is Status.IN_PROGRESS) if plan else ()
+                going = (task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS) if plan else ()
                 _set_active(draft, plan_id, next((task.id for task in going), None))
             if resets_summary and plan:
                 self._snapshot(draft, now_ms, "plan")
@@ -315,7 +315,7 @@ class ContextManager:
                 _set_summary(draft, within(opening), folded=())
         return plan
 
-    def set_active_task(self, task_id: str | None, *, now_ms: int) -> Task | None:
+    def set_active_task(self, task_id: str | None, *, now_ms: int) -> PlanTask | None:
         """Take a task of the active plan in hand, or none; a pending one is in progress then.
 
         Raises:
@@ -329,9 +329,9 @@ class ContextManager:
             if plan is None:
                 raise UnknownPlanTask(task_id)
             task = workflow.known_task(plan, task_id)
-            if task.status is Status.PENDING:
+            if task.status is PlanStatus.PENDING:
                 draft.workflow = workflow.with_task(
-                    draft.workflow, plan.id, task_id, status=Status.IN_PROGRESS, now_ms=now_ms
+                    draft.workflow, plan.id, task_id, status=PlanStatus.IN_PROGRESS, now_ms=now_ms
                 )
                 task = workflow.known_task(workflow.known_plan(draft.workflow, plan.id), task_id)
             _set_active(draft, plan.id, task_id)
@@ -347,18 +347,18 @@ class ContextManager:
 
     # Snapshots
 
-    def snapshot(self, *, now_ms: int, reason: str = "timer") -> Snapshot | None:
+    def snapshot(self, *, now_ms: int, reason: str = "timer") -> ContextSnapshot | None:
         """Take one; None when nothing was kept, or nothing changed since the newest."""
         if not self.brain.path.is_dir():
             return None
         with self.brain.changed(now_ms) as draft:
             return self._snapshot(draft, now_ms, reason)
 
-    def snapshots(self) -> list[Snapshot]:
+    def snapshots(self) -> list[ContextSnapshot]:
         """All of them, newest first."""
         return self.brain.snapshots.listed()
 
-    def restore(self, name: str, *, now_ms: int) -> Snapshot | None:
+    def restore(self, name: str, *, now_ms: int) -> ContextSnapshot | None:
         """Put a snapshot in place of what is kept, context and workflow; return the one taken of that before.
 
         The SDK's session is not gone on with, or it would know what is not so any more; what was registered
@@ -398,7 +398,7 @@ class ContextManager:
         """Redact before anything is cut: half a secret is not known by its shape, nor by its value."""
         return self.brain.redactor.redact(text.replace("\0", ""))
 
-    def _snapshot(self, draft: Draft, now_ms: int, reason: str) -> Snapshot | None:
+    def _snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
         if draft.context.revision == 0:
             return None
         return self.brain.snapshots.create(draft.kept, now_ms=now_ms, reason=reason)
@@ -411,13 +411,13 @@ class ContextManager:
         return changed
 
 
-def _set_active(draft: Draft, plan_id: str | None, task_id: str | None) -> None:
+def _set_active(draft: ContextDraft, plan_id: str | None, task_id: str | None) -> None:
     changed = memory.with_active(draft.context.memory, plan_id, task_id)
     if changed != draft.context.memory:
         draft.context = draft.context.model_copy(update={"memory": changed})
 
 
-def _follow(draft: Draft, plan: Plan, task: Task) -> None:
+def _follow(draft: ContextDraft, plan: Plan, task: PlanTask) -> None:
     """What is in hand follows a task of the active plan: one begun comes to it when it is free, and after one
     that is over comes the next.
     """
@@ -427,11 +427,11 @@ def _follow(draft: Draft, plan: Plan, task: Task) -> None:
     if task.status.is_over and in_hand.active_task_id == task.id:
         after = workflow.next_task(plan)
         _set_active(draft, plan.id, after.id if after else None)
-    elif task.status is Status.IN_PROGRESS and in_hand.active_task_id is None:
+    elif task.status is PlanStatus.IN_PROGRESS and in_hand.active_task_id is None:
         _set_active(draft, plan.id, task.id)
 
 
-def _set_summary(draft: Draft, summary: str, *, folded: Iterable[str] | None = None) -> None:
+def _set_summary(draft: ContextDraft, summary: str, *, folded: Iterable[str] | None = None) -> None:
     """Put a summary, of other messages than before if `folded` says so."""
     conversation = draft.context.conversation
     made_of = conversation.folded if folded is None else tuple(folded)

@@ -14,7 +14,7 @@ import structlog
 from agent_runner.wire.files import write_whole
 from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context.files import CONTEXT, WORKFLOW
-from orchestrator.context.snapshots import Kept
+from orchestrator.context.snapshots import SnapshotContents
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ class Copies:
     redactor: Redactor = BY_SHAPE
     _written: dict[str, tuple[str, int]] = field(default_factory=dict)
 
-    def write(self, folder: str, kept: Kept, *, is_new: bool = False) -> None:
+    def write(self, folder: str, kept: SnapshotContents, *, is_new: bool = False) -> None:
         """Make the copies of a group true; `is_new` says that its container is new, and sees none yet."""
         version = (kept.context.writer, kept.context.revision)
         if not is_new and self._written.get(folder) == version:

@@ -12,33 +12,33 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.context import message_mapping
-from orchestrator.context.dialogue import Spoken
-from orchestrator.context.models import Message, iso, question_id
-from orchestrator.context.recorder import AMENDED, Chronicle
+from orchestrator.context.dialogue import NewMessage
+from orchestrator.context.models import ContextMessage, iso, question_id
+from orchestrator.context.recorder import AMENDED, ContextRecorder
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Group
 from orchestrator.store import exchanges, groups, pending_deletions
 from orchestrator.store.database import Database
-from orchestrator.store.exchanges import Exchange
-from orchestrator.store.pending_deletions import TakenBack
+from orchestrator.store.exchanges import TurnExchange
+from orchestrator.store.pending_deletions import PendingDeletion
 
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 60.0
 
 
-class Forgetting:
+class DeletionSync:
     """Made once for a host."""
 
     def __init__(
         self,
         database: Database,
-        chronicle: Chronicle,
+        chronicle: ContextRecorder,
         *,
         clock: Clock,
-        bus: Bus,
+        bus: EventBus,
         name: str,
         on_forgetting: Callable[[Folder], None],
     ) -> None:
@@ -67,7 +67,7 @@ class Forgetting:
             if waiting:
                 await self._forget(group, waiting)
 
-    async def _forget(self, group: Group, waiting: Sequence[TakenBack]) -> None:
+    async def _forget(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
         folder = group.folder
         try:
             # Whoever read the words before they were taken back has written them now.
@@ -82,7 +82,7 @@ class Forgetting:
             return
         log.info("context.forgotten", group=folder, turns=len(waiting))
 
-    async def _take_back(self, group: Group, waiting: Sequence[TakenBack]) -> None:
+    async def _take_back(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
         manager = self._chronicle.manager(group.folder)
         now_ms = self._clock.now_ms()
         told = await asyncio.to_thread(manager.turns_told, now_ms=now_ms)
@@ -92,13 +92,13 @@ class Forgetting:
         taken = [question_id(one.turn) for one in waiting]
         await asyncio.to_thread(manager.take_back, taken, words, now_ms=now_ms)
 
-    def _spoken(self, found: Iterable[Exchange], group: Group) -> Iterable[Spoken]:
+    def _spoken(self, found: Iterable[TurnExchange], group: Group) -> Iterable[NewMessage]:
         return (
             one for exchange in found for one in message_mapping.spoken_in(exchange, group, name=self._name)
         )
 
 
-async def _until_news(events: asyncio.Queue[Event]) -> None:
+async def _until_news(events: asyncio.Queue[HostEvent]) -> None:
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             await events.get()
@@ -106,5 +106,5 @@ async def _until_news(events: asyncio.Queue[Event]) -> None:
         return
 
 
-def _message(spoken: Spoken) -> Message:
-    return Message(id=spoken.id, role=spoken.role, content=spoken.content, ts=iso(spoken.at_ms))
+def _message(spoken: NewMessage) -> ContextMessage:
+    return ContextMessage(id=spoken.id, role=spoken.role, content=spoken.content, ts=iso(spoken.at_ms))

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from orchestrator.base.redaction import redact
 from orchestrator.context import window
-from orchestrator.context.models import Context, Message, Role, Stats, iso, ms_of
-from orchestrator.context.summary import Summariser
+from orchestrator.context.models import Context, ContextMessage, Role, Stats, iso, ms_of
+from orchestrator.context.summary import Summarizer
 from orchestrator.context.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class NewMessage:
     """One thing said, on its way into a context."""
 
     id: str
@@ -24,20 +24,20 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class RegisteredMessages:
     """What registering some messages did."""
 
     context: Context
     new_ids: tuple[str, ...] = ()
-    evicted: tuple[Message, ...] = ()
+    evicted: tuple[ContextMessage, ...] = ()
     """What left the window, whole; it is in the summary now."""
     old_summary: str = ""
     """The summary before that."""
 
 
 def registered(
-    context: Context, spoken: Iterable[Spoken], *, counter: TokenCounter, summariser: Summariser
-) -> Registered:
+    context: Context, spoken: Iterable[NewMessage], *, counter: TokenCounter, summariser: Summarizer
+) -> RegisteredMessages:
     """Return the context with messages more (C-12): appended, trimmed, what left folded once.
 
     An id that was registered before changes nothing, unless it is in the window with another text: a turn
@@ -71,7 +71,7 @@ def registered(
     changed = context.model_copy(
         update={"conversation": conversation, "stats": stats, "pending_user": pending}
     )
-    return Registered(
+    return RegisteredMessages(
         context=context if changed == context else changed,
         new_ids=tuple(new),
         evicted=cut.evicted,
@@ -92,26 +92,26 @@ def closed(context: Context, *, through_turn: int | None = None) -> Context:
     return context.model_copy(update={"conversation": conversation, "pending_user": None})
 
 
-def _message(spoken: Spoken, held: Iterable[Message]) -> Message:
+def _message(spoken: NewMessage, held: Iterable[ContextMessage]) -> ContextMessage:
     # Redacted before anything is cut: half a secret has no shape to be known by.
     text = redact(spoken.content.replace("\0", "")).encode("utf-8", "replace").decode("utf-8")
-    made = Message(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
+    made = ContextMessage(id=spoken.id, role=spoken.role, content=text, ts=iso(spoken.at_ms))
     return made.model_copy(update={"ts": iso(_not_before(made, spoken.at_ms, held))})
 
 
-def _not_before(message: Message, at_ms: int, held: Iterable[Message]) -> int:
+def _not_before(message: ContextMessage, at_ms: int, held: Iterable[ContextMessage]) -> int:
     """The time of a message, not before that of an earlier turn: a clock that was put back orders nothing."""
     turn = message.turn
     before = (ms_of(one.ts) for one in held if turn is None or (one.turn is not None and one.turn < turn))
     return max(at_ms, *before, 0)
 
 
-def _again(held: Message, message: Message) -> Message:
+def _again(held: ContextMessage, message: ContextMessage) -> ContextMessage:
     """The newer text in the older place."""
     return message.model_copy(update={"ts": held.ts})
 
 
-def _counted(stats: Stats, message: Message, counter: TokenCounter) -> Stats:
+def _counted(stats: Stats, message: ContextMessage, counter: TokenCounter) -> Stats:
     return stats.model_copy(
         update={
             "dialog_turns": stats.dialog_turns + (message.role == "user"),
@@ -120,7 +120,7 @@ def _counted(stats: Stats, message: Message, counter: TokenCounter) -> Stats:
     )
 
 
-def _pending(pending: str | None, message: Message, context: Context, *, is_new: bool) -> str | None:
+def _pending(pending: str | None, message: ContextMessage, context: Context, *, is_new: bool) -> str | None:
     if message.role == "user":
         return message.id if is_new else pending
     asked = next((one for one in context.conversation.recent_window if one.id == pending), None)

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.base.redaction import Redactor
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers.ports import AskedAgent
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.deletions import Forgetting
-from orchestrator.context.recorder import Chronicle, fold_nothing
-from orchestrator.context.restore import Restoring
-from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummariser
-from orchestrator.context.summarizer_job import Summaries
-from orchestrator.context.token_calibration import TokenLessons
+from orchestrator.context.deletions import DeletionSync
+from orchestrator.context.recorder import ContextRecorder, fold_nothing
+from orchestrator.context.restore import SessionRestorer
+from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummarizer
+from orchestrator.context.summarizer_job import SummarizerJob
+from orchestrator.context.token_calibration import TokenCalibration
 from orchestrator.context.tokens import EncodingCounter, TokenFactors
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder, Group, TurnKind
@@ -33,7 +33,7 @@ class AskModel(Protocol):
     ) -> Awaitable[str]: ...
 
 
-class Remembering:
+class ContextFeature:
     """Made once for a host."""
 
     def __init__(
@@ -43,8 +43,8 @@ class Remembering:
         *,
         data: Path,
         clock: Clock,
-        hints: Hints,
-        bus: Bus,
+        hints: Wakeups,
+        bus: EventBus,
         ask_model: AskModel,
         asked: Callable[[Group, TurnKind], AskedAgent],
         redactor: Redactor,
@@ -53,11 +53,11 @@ class Remembering:
         self._counter = EncodingCounter()
         self._ask_model = ask_model
         self._model = settings.andy_context_model
-        self._summaries = Summaries(
+        self._summaries = SummarizerJob(
             database, summariser=self._summariser, manager=self.manager, clock=clock, bus=bus
         )
         self._has_model = settings.andy_context_summary == "model"
-        self.chronicle = Chronicle(
+        self.chronicle = ContextRecorder(
             database,
             contexts=data / "context",
             env=data / "env",
@@ -69,7 +69,7 @@ class Remembering:
             on_fold=self._summaries.note if self._has_model else fold_nothing,
             redactor=redactor,
         )
-        self._forgetting = Forgetting(
+        self._forgetting = DeletionSync(
             database,
             self.chronicle,
             clock=clock,
@@ -78,8 +78,10 @@ class Remembering:
             on_forgetting=self._summaries.drop,
         )
         factors = TokenFactors(data / "context" / "token-factors.json")
-        self._lessons = TokenLessons(database, factors=factors, counter=self._counter, clock=clock, bus=bus)
-        self.restoring = Restoring(
+        self._lessons = TokenCalibration(
+            database, factors=factors, counter=self._counter, clock=clock, bus=bus
+        )
+        self.restoring = SessionRestorer(
             database,
             self.chronicle,
             session_files=data / "sessions",
@@ -103,8 +105,8 @@ class Remembering:
         """The context of a group."""
         return self.chronicle.manager(folder)
 
-    def _summariser(self, group: Group) -> ModelSummariser:
-        return ModelSummariser(partial(self._ask, group), self._counter)
+    def _summariser(self, group: Group) -> ModelSummarizer:
+        return ModelSummarizer(partial(self._ask, group), self._counter)
 
     async def _ask(self, group: Group, system: str, text: str) -> str:
         return await self._ask_model(

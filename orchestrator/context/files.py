@@ -31,7 +31,7 @@ from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import disk, memory, models, workflow
 from orchestrator.context.models import Context
 from orchestrator.context.refusals import PlanRefused
-from orchestrator.context.snapshots import Kept, Snapshots, stamp
+from orchestrator.context.snapshots import ContextSnapshots, SnapshotContents, stamp
 from orchestrator.context.workflow import Workflow
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.groups.registration import checked_folder
@@ -51,7 +51,7 @@ SPOILT_KEPT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class ContextRepair:
     """What was found amiss at a load and mended: for the owner to be told once."""
 
     folder: str
@@ -62,22 +62,22 @@ class Trouble:
     """The name under which the bad file lies beside the good one."""
 
 
-Report = Callable[[Trouble], None]
+Report = Callable[[ContextRepair], None]
 """Called in the thread that met the trouble."""
 
 
-class Draft:
+class ContextDraft:
     """A context and a workflow to be changed: what is assigned is written when the block ends well."""
 
     __slots__ = ("context", "workflow")
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: SnapshotContents) -> None:
         self.context: Context = kept.context
         self.workflow: Workflow = kept.workflow
 
     @property
-    def kept(self) -> Kept:
-        return Kept(context=self.context, workflow=self.workflow)
+    def kept(self) -> SnapshotContents:
+        return SnapshotContents(context=self.context, workflow=self.workflow)
 
 
 def writer_name() -> str:
@@ -86,7 +86,7 @@ def writer_name() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brain:
+class ContextFiles:
     """The files of one group. `of` makes it; nothing is on the disk until something is kept."""
 
     folder: str
@@ -107,7 +107,7 @@ class Brain:
         report: Report = lambda _: None,
         lock_seconds: float = LOCK_SECONDS,
         redactor: Redactor = BY_SHAPE,
-    ) -> Brain:
+    ) -> ContextFiles:
         """Return the files of a group under `contexts` (`data/context`). Raises `FolderRefused`."""
         return cls(
             folder=folder,
@@ -119,10 +119,10 @@ class Brain:
         )
 
     @property
-    def snapshots(self) -> Snapshots:
-        return Snapshots(self.path / "snapshots", self.redactor)
+    def snapshots(self) -> ContextSnapshots:
+        return ContextSnapshots(self.path / "snapshots", self.redactor)
 
-    def read(self, now_ms: int) -> Kept:
+    def read(self, now_ms: int) -> SnapshotContents:
         """Return what is kept; an empty context where nothing is.
 
         Raises:
@@ -135,7 +135,7 @@ class Brain:
             return draft.kept
 
     @contextmanager
-    def changed(self, now_ms: int) -> Iterator[Draft]:
+    def changed(self, now_ms: int) -> Iterator[ContextDraft]:
         """Let the block change what is kept, alone; write what it changed, the workflow first (C-8).
 
         Raises:
@@ -152,7 +152,7 @@ class Brain:
         with self._locked():
             disk.sweep_partials(self.path)
             found = self._found(now_ms)
-            draft = Draft(found)
+            draft = ContextDraft(found)
             yield draft
             self._write(found, draft, now_ms)
 
@@ -174,7 +174,7 @@ class Brain:
         finally:
             lock.release()
 
-    def _write(self, found: Kept, draft: Draft, now_ms: int) -> None:
+    def _write(self, found: SnapshotContents, draft: ContextDraft, now_ms: int) -> None:
         if draft.workflow is not found.workflow:
             draft.workflow = self._put_workflow(draft.workflow)
         if draft.context is not found.context or draft.workflow is not found.workflow:
@@ -221,10 +221,12 @@ class Brain:
     def _encoded(self, document: BaseModel) -> bytes:
         return disk.encoded(document.model_dump(mode="json"), self.redactor)
 
-    def _nothing(self, now_ms: int) -> Kept:
-        return Kept(context=models.bootstrap(now_ms), workflow=workflow.bootstrap(self.project_name, now_ms))
+    def _nothing(self, now_ms: int) -> SnapshotContents:
+        return SnapshotContents(
+            context=models.bootstrap(now_ms), workflow=workflow.bootstrap(self.project_name, now_ms)
+        )
 
-    def _found(self, now_ms: int) -> Kept:
+    def _found(self, now_ms: int) -> SnapshotContents:
         """What is on the disk, mended where it has to be."""
         plans = self._workflow(now_ms)
         context = self._context(now_ms)
@@ -234,7 +236,7 @@ class Brain:
         if mended is not context.memory:
             context = self._stamped(context.model_copy(update={"memory": mended}), now_ms)
             self._put_context(context)
-        return Kept(context=context, workflow=plans)
+        return SnapshotContents(context=context, workflow=plans)
 
     def _context(self, now_ms: int) -> Context:
         try:
@@ -271,7 +273,7 @@ class Brain:
 
     def _instead_of(
         self, name: str, kind: Literal["corrupt", "unknown_version"], why: str, now_ms: int
-    ) -> Kept:
+    ) -> SnapshotContents:
         """Keep the bad file aside, put the newest valid snapshot in its place, else begin anew."""
         aside = self._set_aside(name, kind, now_ms)
         newest = self.snapshots.newest_valid()
@@ -281,7 +283,7 @@ class Brain:
             newest_revision = max((one.revision for one in self.snapshots.listed()), default=0)
             context = self._stamped(kept.context.model_copy(update={"revision": newest_revision}), now_ms)
             self._put_context(context)
-            kept = Kept(context=context, workflow=kept.workflow)
+            kept = SnapshotContents(context=context, workflow=kept.workflow)
         else:
             self._put(WORKFLOW, kept.workflow.model_dump(mode="json"))
         source = f"the snapshot {newest[0].name} was restored" if newest else "it begins anew"
@@ -301,7 +303,7 @@ class Brain:
 
     def _tell(self, kind: Any, text: str, aside: str | None = None) -> None:
         log.warning("context.mended", group=self.folder, kind=kind, text=text, kept_as=aside)
-        self.report(Trouble(folder=self.folder, kind=kind, text=text, kept_as=aside))
+        self.report(ContextRepair(folder=self.folder, kind=kind, text=text, kept_as=aside))
 
 
 class _NewerVersion(Exception):

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.context import script
-from orchestrator.context.models import Context, Message, ms_of
+from orchestrator.context.models import Context, ContextMessage, ms_of
 from orchestrator.context.tokens import TokenCounter
 from orchestrator.context.window import cut_middle
-from orchestrator.context.workflow import MAX_TITLE_CHARS, Plan, Status, Task, Workflow
+from orchestrator.context.workflow import MAX_TITLE_CHARS, Plan, PlanStatus, PlanTask, Workflow
 
 TOKEN_LIMIT = 4_096
 CHAR_LIMIT = 9_500
@@ -78,7 +78,7 @@ class _Told:
     files: tuple[str, ...]
     directory: str
     summary: str
-    window: tuple[Message, ...]
+    window: tuple[ContextMessage, ...]
     pending: str | None
 
 
@@ -182,7 +182,7 @@ def _told(context: Context, workflow: Workflow, exclude: Collection[str]) -> _To
 
 
 def _head(
-    workflow: Workflow, plan: Plan | None, task: Task | None, *, most: int = MAX_TITLE_CHARS
+    workflow: Workflow, plan: Plan | None, task: PlanTask | None, *, most: int = MAX_TITLE_CHARS
 ) -> tuple[str, str, str]:
     """The project, the plan and the task, with titles of at most `most` characters."""
     return (
@@ -195,7 +195,7 @@ def _head(
 def _detail(plan: Plan | None) -> tuple[str, ...]:
     if plan is None:
         return ()
-    going = [task for task in plan.tasks if task.status is not Status.CANCELLED]
+    going = [task for task in plan.tasks if task.status is not PlanStatus.CANCELLED]
     still = [task for task in going if not task.status.is_over]
     over = len(going) - len(still)
     shown = [f"- {_named(task)} [{task.status}]" for task in still[:MAX_DETAIL_TASKS]]
@@ -335,7 +335,7 @@ def _meta_lines(told: _Told) -> tuple[str, ...]:
     )
 
 
-def _delta_lines(summary: str, window: Sequence[Message], pending: str | None) -> tuple[str, ...]:
+def _delta_lines(summary: str, window: Sequence[ContextMessage], pending: str | None) -> tuple[str, ...]:
     return (
         OPEN,
         SAYS_DELTA,
@@ -346,12 +346,12 @@ def _delta_lines(summary: str, window: Sequence[Message], pending: str | None) -
     )
 
 
-def _said(message: Message, pending: str | None) -> str:
+def _said(message: ContextMessage, pending: str | None) -> str:
     mark = UNANSWERED if message.id == pending else ""
     return f"{message.role.upper()}{mark}: {_quoted(message.content)}"
 
 
-def _named(one: Plan | Task, most: int = MAX_TITLE_CHARS) -> str:
+def _named(one: Plan | PlanTask, most: int = MAX_TITLE_CHARS) -> str:
     """Its id, and its title in quotes. The id comes from a file too."""
     return f"{_ID_ONLY.sub('', one.id)[:MAX_ID_CHARS]} {_titled(one.title, most)}"
 
@@ -371,7 +371,7 @@ def _quoted(text: str) -> str:
     return made
 
 
-def _halved(message: Message) -> Message:
+def _halved(message: ContextMessage) -> ContextMessage:
     shorter = cut_middle(message.content, len(message.content) // 2, _Characters(), unit="characters")
     return message.model_copy(update={"content": shorter})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from orchestrator.context.models import Checkpoint, Context, Conversation, Memory, Message, Sdk, Stats
+from orchestrator.context.models import Checkpoint, Context, ContextMessage, Dialogue, Memory, Sdk, Stats
 from orchestrator.context.window import in_order
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def _memory(base: Memory, disk: Memory, mine: Memory) -> Memory:
     )
 
 
-def _conversation(base: Conversation, disk: Conversation, mine: Conversation) -> Conversation:
+def _conversation(base: Dialogue, disk: Dialogue, mine: Dialogue) -> Dialogue:
     held = in_order(
         (
             *_remaining(disk.recent_window, other=mine),
@@ -64,7 +64,7 @@ def _conversation(base: Conversation, disk: Conversation, mine: Conversation) ->
     )
 
 
-def _remaining(window: Iterable[Message], *, other: Conversation) -> list[Message]:
+def _remaining(window: Iterable[ContextMessage], *, other: Dialogue) -> list[ContextMessage]:
     """Those that the other side still holds, or never saw."""
     held = {message.id for message in other.recent_window}
     return [message for message in window if message.id in held or message.id not in other.seen]

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agent_runner.wire.order import Request
-from orchestrator.context.dialogue import Spoken
+from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.models import answer_id, question_id
 from orchestrator.context.retraction import TAKEN_BACK
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import Group, TurnKind
 from orchestrator.inbound import triggers
 from orchestrator.outbound.format import for_people
-from orchestrator.store.exchanges import Exchange
+from orchestrator.store.exchanges import TurnExchange
 
 BY_ITSELF = "(Nobody asked: you woke by yourself.)"
 BY_SCHEDULE = "(A scheduled task asked:)"
 CALLED = "(called you)"
 
 
-def asked_in_words(exchange: Exchange, group: Group, *, name: str) -> str:
+def asked_in_words(exchange: TurnExchange, group: Group, *, name: str) -> str:
     """What was asked: `sender: text` a line, the assistant's `name` before it left out."""
     requests = (
         Request(sender=one.sender, text=triggers.without_trigger(one.text, group, name=name))
@@ -28,28 +28,28 @@ def asked_in_words(exchange: Exchange, group: Group, *, name: str) -> str:
     return _asked(exchange.kind, requests)
 
 
-def said_in_words(exchange: Exchange) -> str:
+def said_in_words(exchange: TurnExchange) -> str:
     """What people have seen of the answer; empty of one that was silent."""
     seen = (for_people(text) for text in exchange.said)
     return "\n\n".join(text for text in seen if text and not is_silence(text))
 
 
-def is_worth_keeping(exchange: Exchange) -> bool:
+def is_worth_keeping(exchange: TurnExchange) -> bool:
     """Whether it is part of a conversation: what an agent does by itself, in silence, is none."""
     return exchange.kind is not TurnKind.AUTO or bool(said_in_words(exchange))
 
 
-def spoken_in(exchange: Exchange, group: Group, *, name: str) -> Iterator[Spoken]:
+def spoken_in(exchange: TurnExchange, group: Group, *, name: str) -> Iterator[NewMessage]:
     """Yield what a conversation keeps of an exchange: the question, and the answer once it has ended."""
     if not is_worth_keeping(exchange):
         return
     asked = asked_in_words(exchange, group, name=name)
     said = said_in_words(exchange)
     if asked:
-        yield Spoken(id=question_id(exchange.turn), role="user", content=asked, at_ms=exchange.asked_ms)
+        yield NewMessage(id=question_id(exchange.turn), role="user", content=asked, at_ms=exchange.asked_ms)
     if exchange.is_settled and said:
         at_ms = exchange.ended_ms or exchange.asked_ms
-        yield Spoken(id=answer_id(exchange.turn), role="assistant", content=said, at_ms=at_ms)
+        yield NewMessage(id=answer_id(exchange.turn), role="assistant", content=said, at_ms=at_ms)
 
 
 def _asked(kind: TurnKind, requests: Iterable[Request]) -> str:

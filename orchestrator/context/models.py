@@ -83,7 +83,7 @@ class _Kept(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Message(_Kept):
+class ContextMessage(_Kept):
     """One thing said."""
 
     id: Name
@@ -96,7 +96,7 @@ class Message(_Kept):
         return turn_of(self.id)
 
 
-class Seen(_Kept):
+class SeenMessages(_Kept):
     """Which messages were registered, also those that have left the window: each counts once.
 
     Remembered are the newest `MAX_SEEN` ids; of every turn up to `floor` all counts as registered.
@@ -111,14 +111,14 @@ class Seen(_Kept):
         turn = turn_of(message_id)
         return message_id in self.ids or (turn is not None and turn <= self.floor)
 
-    def with_ids(self, new: Iterable[str]) -> Seen:
+    def with_ids(self, new: Iterable[str]) -> SeenMessages:
         """Return it with `new` ids, the oldest given up into the floor."""
         ids = list(dict.fromkeys((*self.ids, *new)))
         gone, kept = ids[:-MAX_SEEN], ids[-MAX_SEEN:]
         floor = max([self.floor, *(turn for one in gone if (turn := turn_of(one)) is not None)])
         return self.model_copy(update={"floor": floor, "ids": tuple(kept)})
 
-    def up_to(self, turn: int | None) -> Seen:
+    def up_to(self, turn: int | None) -> SeenMessages:
         """Return it so that all of the turns up to `turn` count as registered."""
         return self.model_copy(update={"floor": max(self.floor, turn or 0)})
 
@@ -137,14 +137,14 @@ class Memory(_Kept):
     """What was mended in it at a load, until another plan or task is chosen."""
 
 
-class Conversation(_Kept):
+class Dialogue(_Kept):
     """The dialogue: its newest messages whole, what went before as a summary."""
 
     running_summary: str = ""
     folded: Strings = ()
     """The ids of the messages that it was made of, oldest first: it is made anew when one is taken back."""
-    recent_window: tuple[Message, ...] = ()
-    seen: Seen = Seen()
+    recent_window: tuple[ContextMessage, ...] = ()
+    seen: SeenMessages = SeenMessages()
 
 
 class Stats(_Kept):
@@ -186,7 +186,7 @@ class Context(_Kept):
     writer: str = ""
     """Who saved it last: `host:pid:uuid`."""
     memory: Memory = Memory()
-    conversation: Conversation = Conversation()
+    conversation: Dialogue = Dialogue()
     stats: Stats = Stats()
     sdk: Sdk = Sdk()
     pending_user: Name | None = None

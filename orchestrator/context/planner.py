@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from agent_runner.wire.order import RestoreMode
-from orchestrator.context.transcript import State, Transcript
+from orchestrator.context.transcript import Transcript, TranscriptState
 from orchestrator.domain.values import TurnId
-from orchestrator.store.checkpoints import Answered, Mark
+from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark
 
 DAY_MS = 24 * 3_600_000
 IDLE_MS = 29 * DAY_MS
@@ -25,14 +25,14 @@ DEFAULT_WINDOW = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class RestoreFacts:
     """All that a decision is made of."""
 
     session_id: str | None
     """The session that would be resumed."""
-    answered: Answered | None
+    answered: AnsweredSession | None
     """What is known of it; None when no turn was answered in it."""
-    marks: Sequence[Mark] = ()
+    marks: Sequence[CheckpointMark] = ()
     """The turns since it began, in the order of their ends."""
     transcript: Transcript | None = None
     """None when it could not be looked at."""
@@ -49,7 +49,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RestoreDecision:
     """How it goes on, and why in words. Without a session a new one begins."""
 
     mode: RestoreMode
@@ -70,7 +70,7 @@ class _Held:
     missing: tuple[TurnId, ...]
 
 
-def plan_restore(known: Known) -> Decision:
+def plan_restore(known: RestoreFacts) -> RestoreDecision:
     """Decide how a conversation goes on."""
     if known.session_id is None:
         return anew(known, "there is no session to resume")
@@ -80,7 +80,9 @@ def plan_restore(known: Known) -> Decision:
     why_not = _why_not_resumed(known, known.answered, held)
     if why_not is not None:
         return anew(known, why_not)
-    resumed = Decision(mode="resume", reason="its session holds all of it", session_id=known.session_id)
+    resumed = RestoreDecision(
+        mode="resume", reason="its session holds all of it", session_id=known.session_id
+    )
     if known.transcript is None:
         return replace(resumed, reason="its session could not be looked at")
     resumed = _from_checkpoint(known.transcript, held, resumed)
@@ -90,14 +92,14 @@ def plan_restore(known: Known) -> Decision:
     return resumed
 
 
-def anew(known: Known, why: str) -> Decision:
+def anew(known: RestoreFacts, why: str) -> RestoreDecision:
     """Begin a new session, with what was kept if there is anything."""
     if known.is_kept:
-        return Decision(mode="rehydrate", reason=why)
-    return Decision(mode="fresh", reason=f"{why}, and nothing was kept")
+        return RestoreDecision(mode="rehydrate", reason=why)
+    return RestoreDecision(mode="fresh", reason=f"{why}, and nothing was kept")
 
 
-def _why_not_resumed(known: Known, answered: Answered, held: _Held) -> str | None:
+def _why_not_resumed(known: RestoreFacts, answered: AnsweredSession, held: _Held) -> str | None:
     return (
         _why_unusable(known.transcript)
         or _why_too_much_is_missing(known, held)
@@ -110,19 +112,19 @@ def _why_unusable(transcript: Transcript | None) -> str | None:
     if transcript is None:
         return None
     match transcript.state:
-        case State.MISSING:
+        case TranscriptState.MISSING:
             return "the transcript of its session is gone"
-        case State.EMPTY:
+        case TranscriptState.EMPTY:
             return "the transcript of its session is empty"
-        case State.REFUSED:
+        case TranscriptState.REFUSED:
             return transcript.why
-        case State.HEADLESS:
+        case TranscriptState.HEADLESS:
             return "the transcript of its session has lost its beginning"
-        case State.WHOLE:
+        case TranscriptState.WHOLE:
             return None
 
 
-def _why_too_much_is_missing(known: Known, held: _Held) -> str | None:
+def _why_too_much_is_missing(known: RestoreFacts, held: _Held) -> str | None:
     if known.transcript is None:
         return None
     if held.last is None and any(mark.uuid for mark in known.marks):
@@ -135,7 +137,7 @@ def _why_too_much_is_missing(known: Known, held: _Held) -> str | None:
     return None
 
 
-def _why_another_model(known: Known, answered: Answered) -> str | None:
+def _why_another_model(known: RestoreFacts, answered: AnsweredSession) -> str | None:
     if answered.provider is not None and answered.provider != known.provider:
         return f"the model is asked at {known.provider or 'no service'} now, no more at {answered.provider}"
     needed = round(ROOM * answered.context_tokens)
@@ -149,14 +151,14 @@ def _why_another_model(known: Known, answered: Answered) -> str | None:
     return None
 
 
-def _why_too_old(known: Known, answered: Answered) -> str | None:
+def _why_too_old(known: RestoreFacts, answered: AnsweredSession) -> str | None:
     idle_ms = known.now_ms - answered.at_ms
     return f"nothing was said for {idle_ms // DAY_MS} days" if idle_ms > IDLE_MS else None
 
 
-def _held(known: Known) -> _Held:
+def _held(known: RestoreFacts) -> _Held:
     """Find the newest checkpoint that the session holds, and the turns after it."""
-    transcript = known.transcript or Transcript(State.MISSING)
+    transcript = known.transcript or Transcript(TranscriptState.MISSING)
     last, after = None, 0
     for place, mark in enumerate(known.marks, start=1):
         if mark.uuid is not None and transcript.has(mark.uuid):
@@ -165,7 +167,7 @@ def _held(known: Known) -> _Held:
     return _Held(last=last, missing=tuple(missing))
 
 
-def _from_checkpoint(transcript: Transcript, held: _Held, resumed: Decision) -> Decision:
+def _from_checkpoint(transcript: Transcript, held: _Held, resumed: RestoreDecision) -> RestoreDecision:
     """Leave out what was asked after the last answer: it is asked again, or was told to have failed."""
     place = transcript.asked_after(held.last) if held.last is not None else None
     if place is None:

@@ -17,13 +17,13 @@ import structlog
 
 from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import message_mapping, tools
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.copies import Copies
-from orchestrator.context.dialogue import Registered
-from orchestrator.context.files import CONTEXT, Trouble
+from orchestrator.context.dialogue import RegisteredMessages
+from orchestrator.context.files import CONTEXT, ContextRepair
 from orchestrator.context.gitignore import keep_out_of_git
 from orchestrator.context.models import question_id
 from orchestrator.context.tokens import TokenCounter
@@ -32,7 +32,7 @@ from orchestrator.domain.values import Folder, Group, SessionCommand
 from orchestrator.groups import owner
 from orchestrator.store import exchanges, groups
 from orchestrator.store.database import Database
-from orchestrator.store.exchanges import Exchange
+from orchestrator.store.exchanges import TurnExchange
 
 log = structlog.get_logger(__name__)
 
@@ -51,16 +51,16 @@ AMENDED = "message.amended"
 TOO_LONG = "it took too long"
 
 T = TypeVar("T")
-OnFold = Callable[[Group, Registered], None]
+OnFold = Callable[[Group, RegisteredMessages], None]
 """Hear that messages have left a window. Quick; called in the event loop."""
 
 
-def fold_nothing(group: Group, registered: Registered) -> None:
+def fold_nothing(group: Group, registered: RegisteredMessages) -> None:
     """Nobody makes better summaries."""
     del group, registered
 
 
-class Chronicle:
+class ContextRecorder:
     """Made once for a host."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Chronicle:
         env: Path,
         counter: TokenCounter,
         clock: Clock,
-        bus: Bus,
+        bus: EventBus,
         name: str,
         on_told: Callable[[], None],
         on_fold: OnFold = fold_nothing,
@@ -96,7 +96,7 @@ class Chronicle:
         self._marks: dict[Folder, int] = {}
         self._snapshot_due_ms: dict[Folder, int] = {}
         self._versions: dict[Folder, int] = {}
-        self._troubles: deque[Trouble] = deque()
+        self._troubles: deque[ContextRepair] = deque()
 
     def manager(self, folder: Folder, *, project_name: str = "") -> ContextManager:
         """The context of a group; what a load finds amiss in it, the owner is told."""
@@ -128,7 +128,7 @@ class Chronicle:
         except OSError as error:
             log.warning("context.not_kept_out_of_git", home=str(home), reason=str(error))
 
-    async def _hear(self, events: asyncio.Queue[Event]) -> None:
+    async def _hear(self, events: asyncio.Queue[HostEvent]) -> None:
         """Follow what is said until it is time, or a reason, to look at everything."""
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
@@ -201,11 +201,11 @@ class Chronicle:
             if job.done():
                 self._at_work.pop(folder, None)
 
-    def _write(self, group: Group, found: Sequence[Exchange]) -> list[Registered]:
+    def _write(self, group: Group, found: Sequence[TurnExchange]) -> list[RegisteredMessages]:
         """Register what is new. Blocks."""
         manager = self.manager(group.folder, project_name=group.name)
         now_ms = self._clock.now_ms()
-        registered: list[Registered] = []
+        registered: list[RegisteredMessages] = []
         for part in _parts(found):
             if part.spoken:
                 registered += [self._register(manager, group, part.spoken, now_ms)]
@@ -225,8 +225,8 @@ class Chronicle:
         return before != version
 
     def _register(
-        self, manager: ContextManager, group: Group, found: Sequence[Exchange], now_ms: int
-    ) -> Registered:
+        self, manager: ContextManager, group: Group, found: Sequence[TurnExchange], now_ms: int
+    ) -> RegisteredMessages:
         spoken = [
             one for exchange in found for one in message_mapping.spoken_in(exchange, group, name=self._name)
         ]
@@ -317,11 +317,11 @@ class Chronicle:
 class _Part:
     """Exchanges in their order, up to the one that cleared the conversation, if one did."""
 
-    spoken: Sequence[Exchange]
-    closing: Exchange | None = None
+    spoken: Sequence[TurnExchange]
+    closing: TurnExchange | None = None
 
 
-async def _heard(events: asyncio.Queue[Event]) -> list[Event]:
+async def _heard(events: asyncio.Queue[HostEvent]) -> list[HostEvent]:
     """The next event, and what has come besides."""
     heard = [await events.get()]
     while not events.empty():
@@ -329,8 +329,8 @@ async def _heard(events: asyncio.Queue[Event]) -> list[Event]:
     return heard
 
 
-def _parts(found: Iterable[Exchange]) -> Iterator[_Part]:
-    spoken: list[Exchange] = []
+def _parts(found: Iterable[TurnExchange]) -> Iterator[_Part]:
+    spoken: list[TurnExchange] = []
     for one in found:
         if one.command is SessionCommand.CLEAR:
             yield _Part(spoken=spoken, closing=one)

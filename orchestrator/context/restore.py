@@ -14,16 +14,16 @@ from typing import Any
 
 import structlog
 
-from agent_runner.wire.order import MAX_LAST_QUESTION, MAX_RESTORE_CHARS, Restore, SoFar
+from agent_runner.wire.order import MAX_LAST_QUESTION, MAX_RESTORE_CHARS, RestoredConversation, RestoreOrder
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.containers.ports import AskedAgent, Restoration
 from orchestrator.context import hydrate, transcript
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import Checkpoint, Context, answer_id, question_id
-from orchestrator.context.planner import Decision, Known, anew, plan_restore
-from orchestrator.context.recorder import Chronicle
+from orchestrator.context.planner import RestoreDecision, RestoreFacts, anew, plan_restore
+from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import TokenFactors
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Folder, Group, Turn, TurnKind
@@ -40,19 +40,19 @@ UNREAD = "what was kept of it could not be read in time"
 NO_SESSIONS = "this agent keeps no sessions of its own"
 
 
-class Restoring:
+class SessionRestorer:
     """Made once for a host."""
 
     def __init__(
         self,
         database: Database,
-        chronicle: Chronicle,
+        chronicle: ContextRecorder,
         *,
         session_files: Path,
         asked: Callable[[Group, TurnKind], AskedAgent],
         factors: TokenFactors,
         clock: Clock,
-        bus: Bus,
+        bus: EventBus,
     ) -> None:
         """`session_files` is `data/sessions`; `asked` may raise `AndyError` where settings are amiss."""
         self._database = database
@@ -85,7 +85,7 @@ class Restoring:
             log.exception("conversation.not_read", **ids)
         return _unread(known)
 
-    async def _look_into(self, known: Known, group: Group) -> Known:
+    async def _look_into(self, known: RestoreFacts, group: Group) -> RestoreFacts:
         """Add what the session is seen to hold, if that can be seen in time."""
         try:
             async with asyncio.timeout(TRANSCRIPT_SECONDS):
@@ -94,14 +94,14 @@ class Restoring:
             log.warning("transcript.not_read", group=group.folder, reason=str(error) or "it took too long")
             return known
 
-    async def _decide(self, group: Group, known: Known, asked: AskedAgent) -> Restoration:
+    async def _decide(self, group: Group, known: RestoreFacts, asked: AskedAgent) -> Restoration:
         # Without this, what was cleared a moment ago would be told.
         await self._chronicle.catch_up(group.folder)
         manager = self._chronicle.manager(group.folder)
         found = await asyncio.to_thread(_look, manager, known, factors=self._factors)
         if asked.agent == "offline":
             mode = "rehydrate" if found.whole else "fresh"
-            restore, resumed = Restore(mode=mode, reason=NO_SESSIONS, meta=found.meta), None
+            restore, resumed = RestoreOrder(mode=mode, reason=NO_SESSIONS, meta=found.meta), None
         else:
             restore, resumed = found.restore(), found.decision.session_id
         return Restoration(
@@ -113,11 +113,11 @@ class Restoring:
             facts=found.facts(),
         )
 
-    async def _known(self, turn: Turn, session_id: str | None, asked: AskedAgent) -> Known:
+    async def _known(self, turn: Turn, session_id: str | None, asked: AskedAgent) -> RestoreFacts:
         """What the store knows."""
         async with self._database.reading() as tx:
             cursor = await sessions.cursor_of(tx, turn.folder)
-            return Known(
+            return RestoreFacts(
                 session_id=session_id,
                 answered=await checkpoints.answered(tx, turn.folder, session_id) if session_id else None,
                 marks=await checkpoints.marks(tx, turn.folder, session_id) if session_id else (),
@@ -153,19 +153,19 @@ class Restoring:
             log.warning("context.behind", group=folder, reason=str(error))
 
 
-def _unknown(session_id: str | None, *, now_ms: int) -> Known:
+def _unknown(session_id: str | None, *, now_ms: int) -> RestoreFacts:
     """All that is known when not even the store can be read: a session is one to resume."""
-    answered = checkpoints.Answered(session_id=session_id, at_ms=now_ms) if session_id else None
-    return Known(session_id=session_id, answered=answered, now_ms=now_ms)
+    answered = checkpoints.AnsweredSession(session_id=session_id, at_ms=now_ms) if session_id else None
+    return RestoreFacts(session_id=session_id, answered=answered, now_ms=now_ms)
 
 
-def _unread(known: Known) -> Restoration:
+def _unread(known: RestoreFacts) -> Restoration:
     """Go on with what the session holds, whatever that is, and nothing told."""
     seen = known.transcript
     held = [mark for mark in known.marks if seen is not None and mark.uuid and seen.has(mark.uuid)]
     decision = plan_restore(replace(known, marks=held, is_kept=False))
     return Restoration(
-        restore=Restore(mode=decision.mode, reason=UNREAD, resume_at=decision.resume_at),
+        restore=RestoreOrder(mode=decision.mode, reason=UNREAD, resume_at=decision.resume_at),
         seen=known.session_id,
         session_id=decision.session_id,
     )
@@ -175,25 +175,25 @@ def _unread(known: Known) -> Restoration:
 class _Found:
     """A decision, and the texts that go with it."""
 
-    decision: Decision
+    decision: RestoreDecision
     whole: Hydrated
     """What a new session is told."""
     part: Hydrated
     """What the session lacks."""
     meta: str | None
-    so_far: SoFar
+    so_far: RestoredConversation
 
-    def restore(self) -> Restore:
+    def restore(self) -> RestoreOrder:
         mode, is_resumed = self.decision.mode, self.decision.session_id is not None
         told = self.part if is_resumed else self.whole
-        return Restore(
+        return RestoreOrder(
             mode=mode,
             reason=self.decision.reason,
             text=_text(told) if mode in ("rehydrate", "resume_plus_delta") else None,
             fallback=_text(self.whole) if is_resumed else None,
             resume_at=self.decision.resume_at,
             meta=self.meta,
-            so_far=SoFar() if mode == "fresh" else self.so_far,
+            so_far=RestoredConversation() if mode == "fresh" else self.so_far,
         )
 
     def facts(self) -> dict[str, int]:
@@ -205,7 +205,7 @@ class _Found:
         }
 
 
-def _look(manager: ContextManager, known: Known, *, factors: TokenFactors) -> _Found:
+def _look(manager: ContextManager, known: RestoreFacts, *, factors: TokenFactors) -> _Found:
     """Read what was kept, and decide. Blocks."""
     manager = manager.counting_as(factors.of(known.model))
     kept = manager.load(now_ms=known.now_ms)
@@ -236,12 +236,14 @@ def _look(manager: ContextManager, known: Known, *, factors: TokenFactors) -> _F
     )
 
 
-def _so_far(context: Context, whole: Hydrated, known: Known, again: Collection[str]) -> SoFar:
+def _so_far(
+    context: Context, whole: Hydrated, known: RestoreFacts, again: Collection[str]
+) -> RestoredConversation:
     """Tell what the conversation was before the questions of `again`, which are asked in the prompt."""
     told = set(whole.message_ids)
     questions = [each for each in context.conversation.recent_window if each.role == "user"]
     before = [each.content for each in questions if each.id in told]
-    return SoFar(
+    return RestoredConversation(
         turns=max(0, context.stats.dialog_turns - sum(each.id in again for each in questions)),
         exchanges_kept=len(before),
         messages_kept=len(told),
@@ -253,7 +255,7 @@ def _so_far(context: Context, whole: Hydrated, known: Known, again: Collection[s
     )
 
 
-def _with_transcript(known: Known, session_files: Path, folder: str) -> Known:
+def _with_transcript(known: RestoreFacts, session_files: Path, folder: str) -> RestoreFacts:
     """Add what the session is seen to hold. Blocks. Raises `OSError`."""
     if known.session_id is None or known.answered is None:
         return known
@@ -261,7 +263,9 @@ def _with_transcript(known: Known, session_files: Path, folder: str) -> Known:
 
 
 def _note_session(
-    manager: ContextManager, answered: checkpoints.Answered, marks: Sequence[checkpoints.Mark]
+    manager: ContextManager,
+    answered: checkpoints.AnsweredSession,
+    marks: Sequence[checkpoints.CheckpointMark],
 ) -> None:
     held = (Checkpoint(turn=one.turn, uuid=one.uuid) for one in reversed(marks) if one.uuid is not None)
     manager.note_session(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from orchestrator.context.models import SESSION_TOLD, Context, Conversation, Message, turn_of
-from orchestrator.context.summary import Summariser
+from orchestrator.context.models import SESSION_TOLD, Context, ContextMessage, Dialogue, turn_of
+from orchestrator.context.summary import Summarizer
 
 TAKEN_BACK = "(taken back by who wrote it)"
 """Stands where all of a question was."""
@@ -19,7 +19,7 @@ def turns_in(context: Context) -> set[int]:
 
 
 def without(
-    context: Context, *, taken: Collection[str], words: Mapping[str, Message], summariser: Summariser
+    context: Context, *, taken: Collection[str], words: Mapping[str, ContextMessage], summariser: Summarizer
 ) -> Context:
     """Return a context without the words of the messages of `taken`; the very same where it has none of them.
 
@@ -41,14 +41,16 @@ def without(
     return context if after == before else context.model_copy(update={"conversation": after})
 
 
-def _now(message: Message, taken: Collection[str], words: Mapping[str, Message]) -> Message:
+def _now(
+    message: ContextMessage, taken: Collection[str], words: Mapping[str, ContextMessage]
+) -> ContextMessage:
     if message.id not in taken:
         return message
     left = words[message.id].content if message.id in words else TAKEN_BACK
     return message.model_copy(update={"content": left})
 
 
-def _is_summed_up(conversation: Conversation, taken: Collection[str]) -> bool:
+def _is_summed_up(conversation: Dialogue, taken: Collection[str]) -> bool:
     """Whether a summary has, or may have, words of them: nobody knows what a session said of itself, nor of
     what an older summary was made.
     """

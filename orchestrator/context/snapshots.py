@@ -32,7 +32,7 @@ _STAMP = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class ContextSnapshot:
     """One of a group's snapshots, as its name tells it."""
 
     name: str
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class SnapshotContents:
     """A context and the workflow that belongs to it."""
 
     context: Context
@@ -59,7 +59,7 @@ def name_of(revision: int, at_ms: int) -> str:
     return f"context-{stamp(at_ms)}-r{revision}.json"
 
 
-def parsed_name(name: str) -> Snapshot | None:
+def parsed_name(name: str) -> ContextSnapshot | None:
     """What a file name says; None when it is no snapshot's."""
     found = _NAME.fullmatch(name)
     if found is None:
@@ -68,10 +68,10 @@ def parsed_name(name: str) -> Snapshot | None:
         at = datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC)
     except ValueError:
         return None
-    return Snapshot(name=name, at_ms=round(at.timestamp() * 1000), revision=int(found[2]))
+    return ContextSnapshot(name=name, at_ms=round(at.timestamp() * 1000), revision=int(found[2]))
 
 
-def doomed(snapshots: Iterable[Snapshot], *, now_ms: int) -> tuple[Snapshot, ...]:
+def doomed(snapshots: Iterable[ContextSnapshot], *, now_ms: int) -> tuple[ContextSnapshot, ...]:
     """Return those to give up (C-22): kept are 48, the newest of each day for 14 days, and the pinned."""
     ordered = sorted(snapshots, key=_age, reverse=True)
     kept = {one.name for one in ordered[:NEWEST_KEPT]} | {one.name for one in ordered if one.is_pinned}
@@ -85,19 +85,19 @@ def doomed(snapshots: Iterable[Snapshot], *, now_ms: int) -> tuple[Snapshot, ...
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshots:
+class ContextSnapshots:
     """The snapshots of one group."""
 
     folder: Path
     redactor: Redactor = BY_SHAPE
 
-    def listed(self) -> list[Snapshot]:
+    def listed(self) -> list[ContextSnapshot]:
         """All of them, newest first."""
         if not self.folder.is_dir():
             return []
         names = {path.name for path in self.folder.iterdir()}
         found = [
-            Snapshot(
+            ContextSnapshot(
                 name=one.name,
                 at_ms=one.at_ms,
                 revision=one.revision,
@@ -108,7 +108,7 @@ class Snapshots:
         ]
         return sorted(found, key=_age, reverse=True)
 
-    def create(self, kept: Kept, *, now_ms: int, reason: str) -> Snapshot | None:
+    def create(self, kept: SnapshotContents, *, now_ms: int, reason: str) -> ContextSnapshot | None:
         """Write one and give up what retention does not keep; None when there is one of this revision."""
         if any(one.revision == kept.context.revision for one in self.listed()):
             return None
@@ -125,9 +125,9 @@ class Snapshots:
         disk.write_durably(self.folder / name, disk.encoded(document, self.redactor))
         for one in doomed(self.listed(), now_ms=now_ms):
             (self.folder / one.name).unlink(missing_ok=True)
-        return Snapshot(name=name, at_ms=now_ms // 1000 * 1000, revision=kept.context.revision)
+        return ContextSnapshot(name=name, at_ms=now_ms // 1000 * 1000, revision=kept.context.revision)
 
-    def read(self, name: str) -> Kept:
+    def read(self, name: str) -> SnapshotContents:
         """Return what a snapshot holds, checked.
 
         Raises:
@@ -144,7 +144,7 @@ class Snapshots:
             raise UnknownSnapshot(name)
         return _kept(name, found)
 
-    def readable(self) -> Iterator[Kept]:
+    def readable(self) -> Iterator[SnapshotContents]:
         """Yield what each holds that can be read, newest first."""
         for one in self.listed():
             with suppress(SnapshotDamaged, UnknownSnapshot):
@@ -163,7 +163,7 @@ class Snapshots:
         found = disk.read_document(self.folder / name, most_bytes=MAX_BYTES)
         disk.write_durably(self.folder / name, disk.encoded({**(found or {}), **parts}, self.redactor))
 
-    def newest_valid(self) -> tuple[Snapshot, Kept] | None:
+    def newest_valid(self) -> tuple[ContextSnapshot, SnapshotContents] | None:
         """The newest that can be read, with what it holds."""
         for one in self.listed():
             try:
@@ -188,7 +188,7 @@ class Snapshots:
             raise UnknownSnapshot(name)
 
 
-def _age(snapshot: Snapshot) -> tuple[int, int]:
+def _age(snapshot: ContextSnapshot) -> tuple[int, int]:
     """Their order: a clock may have been put back, no revision comes twice."""
     return snapshot.revision, snapshot.at_ms
 
@@ -197,12 +197,12 @@ def _pin(name: str) -> str:
     return f"{name.removesuffix('.json')}.pin"
 
 
-def _kept(name: str, found: dict[str, Any]) -> Kept:
+def _kept(name: str, found: dict[str, Any]) -> SnapshotContents:
     version = str(found.get("version"))
     if version.partition(".")[0] != models.VERSION.partition(".")[0]:
         raise SnapshotDamaged(name, f"its version is {version}")
     try:
-        return Kept(
+        return SnapshotContents(
             context=Context.model_validate(found.get("context")),
             workflow=Workflow.model_validate(found.get("workflow") or workflow.bootstrap("", 0)),
         )

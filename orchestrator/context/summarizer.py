@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.base.redaction import redact
 from orchestrator.context import script
-from orchestrator.context.models import Message
+from orchestrator.context.models import ContextMessage
 from orchestrator.context.tokens import TokenCounter
 from orchestrator.context.window import cut_middle
 from orchestrator.domain.errors import AndyError
@@ -51,7 +51,7 @@ class SummaryRefused(AndyError):
     """What the model wrote is no summary that can be kept."""
 
 
-class ModelSummariser:
+class ModelSummarizer:
     """Asks, and believes nothing that it cannot check."""
 
     def __init__(self, ask: Ask, counter: TokenCounter, *, seconds: float = SECONDS) -> None:
@@ -59,7 +59,7 @@ class ModelSummariser:
         self._counter = counter
         self._seconds = seconds
 
-    async def fold(self, old: str, evicted: Sequence[Message]) -> str:
+    async def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
         """Return a summary of an old one and of messages that left the window.
 
         Raises:
@@ -95,7 +95,7 @@ def checked(text: str, given: Sequence[str]) -> str:
     return clean
 
 
-def _parts(messages: Sequence[Message], counter: TokenCounter) -> Iterator[list[dict[str, str]]]:
+def _parts(messages: Sequence[ContextMessage], counter: TokenCounter) -> Iterator[list[dict[str, str]]]:
     """The messages in their order, in parts of at most `PART_TOKENS`."""
     part: list[dict[str, str]] = []
     room = PART_TOKENS

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.dialogue import Registered
-from orchestrator.context.models import Message
-from orchestrator.context.summarizer import ModelSummariser
+from orchestrator.context.dialogue import RegisteredMessages
+from orchestrator.context.models import ContextMessage
+from orchestrator.context.summarizer import ModelSummarizer
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Folder, Group, TurnKind
 from orchestrator.store import turns
@@ -27,15 +27,15 @@ MAX_MESSAGES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SummaryJob:
     """What a summary is to be made of, and the extractive one that it is to take the place of."""
 
     group: Group
     old: str
-    evicted: tuple[Message, ...]
+    evicted: tuple[ContextMessage, ...]
     made: str
 
-    def and_then(self, registered: Registered) -> Job:
+    def and_then(self, registered: RegisteredMessages) -> SummaryJob:
         """The same with what left the window since."""
         return replace(
             self,
@@ -44,31 +44,31 @@ class Job:
         )
 
 
-class Summaries:
+class SummarizerJob:
     """Made once for a host. What goes wrong leaves the extractive summary where it is."""
 
     def __init__(
         self,
         database: Database,
         *,
-        summariser: Callable[[Group], ModelSummariser],
+        summariser: Callable[[Group], ModelSummarizer],
         manager: Callable[[Folder], ContextManager],
         clock: Clock,
-        bus: Bus,
+        bus: EventBus,
     ) -> None:
         self._database = database
         self._summariser = summariser
         self._manager = manager
         self._clock = clock
         self._bus = bus
-        self._jobs: dict[Folder, Job] = {}
+        self._jobs: dict[Folder, SummaryJob] = {}
         self._doing: Folder | None = None
 
-    def note(self, group: Group, registered: Registered) -> None:
+    def note(self, group: Group, registered: RegisteredMessages) -> None:
         """Take notice that messages have left a window; several make one job."""
         job = self._jobs.get(group.folder)
         if job is None:
-            job = Job(group=group, old=registered.old_summary, evicted=(), made="")
+            job = SummaryJob(group=group, old=registered.old_summary, evicted=(), made="")
         self._jobs[group.folder] = job.and_then(registered)
 
     def drop(self, folder: Folder) -> None:
@@ -86,7 +86,7 @@ class Summaries:
                     if not await self._is_answering(folder):
                         await self._do(self._jobs.pop(folder))
 
-    async def _until_news(self, events: asyncio.Queue[Event]) -> None:
+    async def _until_news(self, events: asyncio.Queue[HostEvent]) -> None:
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 await events.get()
@@ -98,7 +98,7 @@ class Summaries:
             turn = await turns.running_of(tx, folder)
         return turn is not None and turn.kind is not TurnKind.WORKER
 
-    async def _do(self, job: Job) -> None:
+    async def _do(self, job: SummaryJob) -> None:
         folder = self._doing = job.group.folder
         try:
             summary = await self._summariser(job.group).fold(job.old, job.evicted)

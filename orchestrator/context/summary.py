@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.context import script
-from orchestrator.context.models import Message
+from orchestrator.context.models import ContextMessage
 
 MAX_SENTENCES = 160
 MAX_SENTENCE_CHARS = 180
@@ -35,10 +35,10 @@ _DECISION = re.compile(
 _BLANKS = re.compile(r"\s+")
 
 
-class Summariser(Protocol):
+class Summarizer(Protocol):
     """Makes one summary of an old one and of messages that left the window."""
 
-    def fold(self, old: str, evicted: Sequence[Message]) -> str:
+    def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
         """Return the new summary, within 400 Korean or 700 Latin characters (`script.FULL`).
 
         Blocks; never raises. Called once for each message, under the group's lock.
@@ -57,10 +57,10 @@ class _Sentence:
         return _DECISION.search(self.text) is not None
 
 
-class ExtractiveSummariser:
+class ExtractiveSummarizer:
     """Chooses sentences; writes none of its own."""
 
-    def fold(self, old: str, evicted: Sequence[Message]) -> str:
+    def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
         sentences = _unique(
             [
                 *_sentences(old, SUMMARY_WEIGHT),
@@ -79,8 +79,8 @@ class ExtractiveSummariser:
 
 def merged(old: str, add: str) -> str:
     """Join two summaries and keep the limit (C-17); of what says the same, one stays."""
-    said = Message(id="-", role="assistant", content=add, ts="")
-    return ExtractiveSummariser().fold(old, [said] if add.strip() else [])
+    said = ContextMessage(id="-", role="assistant", content=add, ts="")
+    return ExtractiveSummarizer().fold(old, [said] if add.strip() else [])
 
 
 def split(text: str) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.context.tokens import TokenCounter, TokenFactors
 from orchestrator.store import usage
 from orchestrator.store.database import Database
@@ -15,11 +15,11 @@ LEDGER_MS = 5_000
 """By then the ledger has all of a turn that ended."""
 
 
-class TokenLessons:
+class TokenCalibration:
     """Made once for a host."""
 
     def __init__(
-        self, database: Database, *, factors: TokenFactors, counter: TokenCounter, clock: Clock, bus: Bus
+        self, database: Database, *, factors: TokenFactors, counter: TokenCounter, clock: Clock, bus: EventBus
     ) -> None:
         self._database = database
         self._factors = factors

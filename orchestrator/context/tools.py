@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from agent_runner.wire import context_tools as wire
 from agent_runner.wire.mailbox import Reply
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.workflow import Plan, Task
+from orchestrator.context.workflow import Plan, PlanTask
 from orchestrator.domain.errors import BadRequest, ContextBusy
 
 WORKSPACE = "/workspace/group/"
@@ -28,7 +28,7 @@ Taken = (
 )
 
 
-class Refused(BadRequest):
+class ContextToolRefused(BadRequest):
     """What a tool was given cannot be kept."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -60,13 +60,15 @@ def busy(folder: str, request_id: str) -> Reply:
 
 def _read(tool: str, arguments: Mapping[str, Any]) -> Any:
     if (kind := wire.ARGUMENTS.get(tool)) is None:
-        raise Refused("unknown_tool", f"There is no tool '{tool}'. There are: {', '.join(wire.ARGUMENTS)}.")
+        raise ContextToolRefused(
+            "unknown_tool", f"There is no tool '{tool}'. There are: {', '.join(wire.ARGUMENTS)}."
+        )
     try:
         return kind.model_validate(arguments)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "arguments"
-        raise Refused("bad_arguments", f"{place}: {first['msg']}.") from error
+        raise ContextToolRefused("bad_arguments", f"{place}: {first['msg']}.") from error
 
 
 def _refusal(request_id: str, code: str, text: str) -> Reply:
@@ -131,7 +133,9 @@ class _Desk:
         _check("title", given.title, wire.MAX_TITLE_CHARS)
         _check("objective", given.objective, wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
         if len(given.tasks) > wire.MAX_TASKS:
-            raise Refused("too_many", f"A plan begins with at most {wire.MAX_TASKS} tasks; add more later.")
+            raise ContextToolRefused(
+                "too_many", f"A plan begins with at most {wire.MAX_TASKS} tasks; add more later."
+            )
         for title in given.tasks:
             _check("title of a task", title, wire.MAX_TITLE_CHARS)
         plan = self._manager.create_plan(
@@ -149,7 +153,9 @@ class _Desk:
             _check("title", given.title or "", wire.MAX_TITLE_CHARS)
         _check("description", given.description or "", wire.MAX_OBJECTIVE_CHARS, may_be_empty=True)
         if not given.plan_id and not self._active_plan():
-            raise Refused("no_plan", "No plan is active: name one, or create one with create_plan.")
+            raise ContextToolRefused(
+                "no_plan", "No plan is active: name one, or create one with create_plan."
+            )
         task = self._manager.update_plan_task(
             given.task_id or None,
             plan_id=given.plan_id or None,
@@ -183,14 +189,16 @@ class _Desk:
 
 def _check(name: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
     if not text.strip() and not may_be_empty:
-        raise Refused("empty", f"The {name} is empty: say in a few words what it is.")
+        raise ContextToolRefused("empty", f"The {name} is empty: say in a few words what it is.")
     if len(text.strip()) > limit:
-        raise Refused("too_long", f"The {name} has {len(text.strip()):,} characters; at most {limit:,}.")
+        raise ContextToolRefused(
+            "too_long", f"The {name} has {len(text.strip()):,} characters; at most {limit:,}."
+        )
 
 
 def _plan(plan: Plan) -> str:
     return f"{plan.id}, '{plan.title}'"
 
 
-def _task(task: Task) -> str:
+def _task(task: PlanTask) -> str:
     return f"{task.id}, '{task.title}'"

@@ -2,7 +2,7 @@
 
 The CLI resumes a transcript that lost lines without a word, and waits for ever on one that is a pipe. So it
 is looked at before: `look` blocks (call it in a thread), follows no link, waits for nobody and reads no more
-than `Limits` say, whatever lies there.
+than `TranscriptLimits` say, whatever lies there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PARENT_ID = re.compile(rb'"parentUuid"\s*:\s*(?:"([0-9A-Za-z-]{1,64})"|null)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TranscriptLimits:
     """How much of a container's file is read. What goes beyond is no transcript to rely on."""
 
     projects: int = 64
@@ -51,7 +51,7 @@ class Limits:
     seconds: float = 1.0
 
 
-class State(StrEnum):
+class TranscriptState(StrEnum):
     MISSING = "missing"
     EMPTY = "empty"
     """There is a file without any conversation in it."""
@@ -66,7 +66,7 @@ class State(StrEnum):
 class Transcript:
     """What was found of a session."""
 
-    state: State
+    state: TranscriptState
     why: str = ""
     """In words, of one that was refused."""
     chain: tuple[str, ...] = ()
@@ -91,14 +91,16 @@ class Transcript:
         )
 
 
-def look(sessions: Path, folder: str, session_id: str, *, limits: Limits | None = None) -> Transcript:
+def look(
+    sessions: Path, folder: str, session_id: str, *, limits: TranscriptLimits | None = None
+) -> Transcript:
     """Read what a group's session holds; `sessions` is `data/sessions`. Blocks.
 
     Raises:
         OSError: the host cannot read its own directories, or has too many files open.
         TimeoutError: it would have taken too long.
     """
-    limits = limits or Limits()
+    limits = limits or TranscriptLimits()
     if not SESSION_ID.fullmatch(session_id):
         return _refused("its session has no id that the CLI would take")
     with ExitStack() as stack:
@@ -107,21 +109,21 @@ def look(sessions: Path, folder: str, session_id: str, *, limits: Limits | None 
             for part in (folder, ".claude", "projects"):
                 here = stack.enter_context(inner(here, part))
         except FileNotFoundError:
-            return Transcript(State.MISSING)
+            return Transcript(TranscriptState.MISSING)
         except OSError as error:
             return _refused(f"its session's directory cannot be entered: {error.strerror}")
         return _find(here, f"{session_id}.jsonl", limits)
 
 
-def _find(projects: int, name: str, limits: Limits) -> Transcript:
+def _find(projects: int, name: str, limits: TranscriptLimits) -> Transcript:
     """Look through the projects: their names are made of the path at which the container works."""
     with os.scandir(projects) as entries:
         names = sorted(entry.name for entry in islice(entries, limits.projects))
     found = [one for one in (_in_project(projects, project, name, limits) for project in names) if one]
-    return max(found, key=lambda one: len(one.chain), default=Transcript(State.MISSING))
+    return max(found, key=lambda one: len(one.chain), default=Transcript(TranscriptState.MISSING))
 
 
-def _in_project(projects: int, project: str, name: str, limits: Limits) -> Transcript | None:
+def _in_project(projects: int, project: str, name: str, limits: TranscriptLimits) -> Transcript | None:
     try:
         with inner(projects, project) as here:
             descriptor = open_file(here, name)
@@ -134,7 +136,7 @@ def _in_project(projects: int, project: str, name: str, limits: Limits) -> Trans
         return _refused(why_not) if why_not else _read(file, limits)
 
 
-def _why_not(info: os.stat_result, limits: Limits) -> str | None:
+def _why_not(info: os.stat_result, limits: TranscriptLimits) -> str | None:
     if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
         return "its transcript is no file of its own"
     if info.st_size > limits.file_bytes:
@@ -150,7 +152,7 @@ class _Entry:
     is_boundary: bool
 
 
-def _read(file: BinaryIO, limits: Limits) -> Transcript:
+def _read(file: BinaryIO, limits: TranscriptLimits) -> Transcript:
     entries: dict[str, _Entry] = {}
     until = time.monotonic() + limits.seconds
     for number, line in enumerate(_lines(file, limits)):
@@ -165,7 +167,7 @@ def _read(file: BinaryIO, limits: Limits) -> Transcript:
     return _transcript(entries)
 
 
-def _lines(file: BinaryIO, limits: Limits) -> Iterator[bytes]:
+def _lines(file: BinaryIO, limits: TranscriptLimits) -> Iterator[bytes]:
     """Yield the lines that are not too long, of as many bytes as a file may have: it may grow meanwhile."""
     left = limits.file_bytes
     is_rest = False
@@ -177,7 +179,7 @@ def _lines(file: BinaryIO, limits: Limits) -> Iterator[bytes]:
         is_rest = not is_whole
 
 
-def _entry(line: bytes, limits: Limits) -> _Entry | None:
+def _entry(line: bytes, limits: TranscriptLimits) -> _Entry | None:
     message = _parsed(line) if len(line) <= limits.parsed_bytes else _scanned(line)
     if message is None or message.is_sidechain or not MESSAGE_ID.fullmatch(message.uuid or ""):
         return None
@@ -225,7 +227,7 @@ def _scanned(line: bytes) -> _Message | None:
 def _transcript(entries: dict[str, _Entry]) -> Transcript:
     """Walk from the newest message back to the first, as the CLI does."""
     if not entries:
-        return Transcript(State.EMPTY)
+        return Transcript(TranscriptState.EMPTY)
     back: dict[str, _Entry] = {}
     at: _Entry | None = next(reversed(entries.values()))
     is_lost = False
@@ -238,7 +240,7 @@ def _transcript(entries: dict[str, _Entry]) -> Transcript:
     chain = tuple(reversed(back))
     boundaries = [place for place, uuid in enumerate(chain) if back[uuid].is_boundary]
     return Transcript(
-        State.HEADLESS if is_lost or at is not None else State.WHOLE,
+        TranscriptState.HEADLESS if is_lost or at is not None else TranscriptState.WHOLE,
         chain=chain,
         prompts=frozenset(uuid for uuid, entry in back.items() if entry.is_prompt),
         since=boundaries[-1] if boundaries else 0,
@@ -246,4 +248,4 @@ def _transcript(entries: dict[str, _Entry]) -> Transcript:
 
 
 def _refused(why: str) -> Transcript:
-    return Transcript(State.REFUSED, why)
+    return Transcript(TranscriptState.REFUSED, why)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.context import script
-from orchestrator.context.models import MAX_CONTENT_CHARS, Message, ms_of
+from orchestrator.context.models import MAX_CONTENT_CHARS, ContextMessage, ms_of
 from orchestrator.context.tokens import TokenCounter
 
 KEEP_TOKENS = 800
@@ -19,19 +19,21 @@ HEAD_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trimmed:
-    kept: tuple[Message, ...]
+class TrimmedWindow:
+    kept: tuple[ContextMessage, ...]
     """Oldest first, at most the budget; it starts with a user's, unless it is one message only."""
-    evicted: tuple[Message, ...]
+    evicted: tuple[ContextMessage, ...]
     """Oldest first, whole."""
 
 
-def cost(message: Message, counter: TokenCounter) -> int:
+def cost(message: ContextMessage, counter: TokenCounter) -> int:
     """What a message takes of the window, in tokens of the counter."""
     return counter.count(message.content) + OVERHEAD
 
 
-def trimmed(window: Sequence[Message], counter: TokenCounter, *, keep: int = KEEP_TOKENS) -> Trimmed:
+def trimmed(
+    window: Sequence[ContextMessage], counter: TokenCounter, *, keep: int = KEEP_TOKENS
+) -> TrimmedWindow:
     """Take messages from the front until the rest fits (C-15).
 
     The newest message is never dropped: where it alone is too long, its middle is.
@@ -47,7 +49,7 @@ def trimmed(window: Sequence[Message], counter: TokenCounter, *, keep: int = KEE
         _shorter(message, counter, keep) if _is_outsized(message, tokens, keep) else message
         for message, tokens in zip(window[first:], costs[first:], strict=True)
     )
-    return Trimmed(kept=kept, evicted=tuple(window[:first]))
+    return TrimmedWindow(kept=kept, evicted=tuple(window[:first]))
 
 
 def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "tokens") -> str:
@@ -69,12 +71,12 @@ def cut_middle(text: str, most: int, counter: TokenCounter, *, unit: str = "toke
     return ""
 
 
-def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
+def in_order(messages: Iterable[ContextMessage]) -> tuple[ContextMessage, ...]:
     """Each id once, by time; a question stands before the answer of its turn, whatever clocks said."""
     unique = {message.id: message for message in messages}
     asked = {one.turn: ms_of(one.ts) for one in unique.values() if one.role == "user"}
 
-    def place(message: Message) -> tuple[int, int, int]:
+    def place(message: ContextMessage) -> tuple[int, int, int]:
         at, turn = ms_of(message.ts), message.turn or 0
         if message.role == "assistant" and message.turn in asked:
             at = max(at, asked[message.turn])
@@ -83,12 +85,12 @@ def in_order(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(sorted(unique.values(), key=place))
 
 
-def _is_outsized(message: Message, tokens: int, keep: int) -> bool:
+def _is_outsized(message: ContextMessage, tokens: int, keep: int) -> bool:
     """Too long to stay whole: only a message that is alone has too many tokens, a row of blanks never has."""
     return tokens > keep or len(message.content) > MAX_CONTENT_CHARS
 
 
-def _shorter(message: Message, counter: TokenCounter, keep: int) -> Message:
+def _shorter(message: ContextMessage, counter: TokenCounter, keep: int) -> ContextMessage:
     return message.model_copy(update={"content": cut_middle(message.content, keep - OVERHEAD, counter)})
 
 

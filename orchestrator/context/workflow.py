@@ -24,7 +24,7 @@ MAX_PLANS, MAX_TASKS = 100, 500
 MAX_REQUESTS = 100
 
 
-class Status(StrEnum):
+class PlanStatus(StrEnum):
     """Of a plan and of a task."""
 
     PENDING = "pending"
@@ -35,7 +35,7 @@ class Status(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        return self in (Status.COMPLETED, Status.CANCELLED)
+        return self in (PlanStatus.COMPLETED, PlanStatus.CANCELLED)
 
 
 _ALIASES = {
@@ -64,25 +64,25 @@ _ALIASES = {
 }
 
 
-def status_of(word: object) -> Status:
+def status_of(word: object) -> PlanStatus:
     """The state that a word of any known vocabulary means; pending where it means none."""
     key = str(word or "").strip().lower().replace("-", "_").replace(" ", "_")
     key = _ALIASES.get(key, key)
-    return Status(key) if key in set(Status) else Status.PENDING
+    return PlanStatus(key) if key in set(PlanStatus) else PlanStatus.PENDING
 
 
-AnyStatus = Annotated[Status, BeforeValidator(status_of)]
+AnyStatus = Annotated[PlanStatus, BeforeValidator(status_of)]
 
 
 class _Kept(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Task(_Kept):
+class PlanTask(_Kept):
     id: str
     title: str = ""
     description: str = ""
-    status: AnyStatus = Status.PENDING
+    status: AnyStatus = PlanStatus.PENDING
     plan_id: str = ""
     dependencies: Strings = ()
     """Ids of tasks of the same plan that come before it."""
@@ -101,13 +101,13 @@ class Plan(_Kept):
     id: str
     title: str = ""
     objective: str = ""
-    status: AnyStatus = Status.IN_PROGRESS
+    status: AnyStatus = PlanStatus.IN_PROGRESS
     context: PlanContext = PlanContext()
     created_at: str = ""
     updated_at: str = ""
-    tasks: tuple[Task, ...] = ()
+    tasks: tuple[PlanTask, ...] = ()
 
-    def task(self, task_id: str) -> Task | None:
+    def task(self, task_id: str) -> PlanTask | None:
         return next((task for task in self.tasks if task.id == task_id), None)
 
 
@@ -164,7 +164,7 @@ def migrated(old: Mapping[str, Any], project_name: str, now_ms: int) -> Workflow
     if not isinstance(found, list):
         raise ValueError("it has no list of tasks")  # noqa: TRY004  # of a document, not of an argument
     tasks = tuple(
-        Task.model_validate({"id": f"task_{number:03d}", **task, "plan_id": LEGACY})
+        PlanTask.model_validate({"id": f"task_{number:03d}", **task, "plan_id": LEGACY})
         for number, task in enumerate(found, 1)
         if isinstance(task, dict)
     )
@@ -183,7 +183,7 @@ def known_plan(workflow: Workflow, plan_id: str) -> Plan:
     return plan
 
 
-def known_task(plan: Plan, task_id: str) -> Task:
+def known_task(plan: Plan, task_id: str) -> PlanTask:
     """Return a task of a plan. Raises `UnknownPlanTask`, which lists those that are."""
     if (task := plan.task(task_id)) is None:
         raise UnknownPlanTask(task_id, (one.id for one in plan.tasks))
@@ -270,12 +270,14 @@ def with_current(workflow: Workflow, plan_id: str | None, *, now_ms: int) -> Wor
     return _stamped(workflow.model_copy(update={"current_plan_id": plan_id}), now_ms, None, "")
 
 
-def next_task(plan: Plan) -> Task | None:
+def next_task(plan: Plan) -> PlanTask | None:
     """Return the task to go on with: one in progress, else the first pending one that waits for no other."""
     over = {task.id for task in plan.tasks if task.status.is_over}
-    going = [task for task in plan.tasks if task.status is Status.IN_PROGRESS]
+    going = [task for task in plan.tasks if task.status is PlanStatus.IN_PROGRESS]
     free = [
-        task for task in plan.tasks if task.status is Status.PENDING and over.issuperset(task.dependencies)
+        task
+        for task in plan.tasks
+        if task.status is PlanStatus.PENDING and over.issuperset(task.dependencies)
     ]
     return next(iter((*going, *free)), None)
 
@@ -290,16 +292,16 @@ def without_oldest_finished(workflow: Workflow) -> tuple[Workflow, Plan | None]:
     return workflow.model_copy(update={"plans": rest}), oldest
 
 
-def _status_by_tasks(plan: Plan) -> Status:
+def _status_by_tasks(plan: Plan) -> PlanStatus:
     """A plan is completed with the last of its tasks, and goes on with a new one."""
     if all(task.status.is_over for task in plan.tasks):
-        is_done = any(task.status is Status.COMPLETED for task in plan.tasks)
-        return Status.COMPLETED if is_done else Status.CANCELLED
-    return Status.IN_PROGRESS if plan.status.is_over else plan.status
+        is_done = any(task.status is PlanStatus.COMPLETED for task in plan.tasks)
+        return PlanStatus.COMPLETED if is_done else PlanStatus.CANCELLED
+    return PlanStatus.IN_PROGRESS if plan.status.is_over else plan.status
 
 
 def _task_changes(
-    task: Task, *, title: str | None, status: str | None, description: str | None, now_ms: int
+    task: PlanTask, *, title: str | None, status: str | None, description: str | None, now_ms: int
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if title is not None:
@@ -308,19 +310,19 @@ def _task_changes(
         changes["description"] = _checked("description", description, MAX_TEXT_CHARS, may_be_empty=True)
     if status is not None:
         changes["status"] = _checked_status(status)
-        done = changes["status"] is Status.COMPLETED
+        done = changes["status"] is PlanStatus.COMPLETED
         changes["completed_at"] = (task.completed_at or iso(now_ms)) if done else None
     return changes
 
 
-def _added(plan: Plan, title: str | None, now_ms: int) -> Task:
+def _added(plan: Plan, title: str | None, now_ms: int) -> PlanTask:
     if len(plan.tasks) >= MAX_TASKS:
         raise PlanRefused(f"A plan has at most {MAX_TASKS} tasks: make another plan.")
     return _new_task(_next_id("task", [task.id for task in plan.tasks]), plan.id, title or "", now_ms)
 
 
-def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> Task:
-    return Task(
+def _new_task(task_id: str, plan_id: str, title: str, now_ms: int) -> PlanTask:
+    return PlanTask(
         id=task_id,
         title=_checked("title", title, MAX_TITLE_CHARS),
         plan_id=plan_id,
@@ -362,8 +364,8 @@ def _checked(name: str, text: str, limit: int, *, may_be_empty: bool = False) ->
     return clean
 
 
-def _checked_status(word: str) -> Status:
+def _checked_status(word: str) -> PlanStatus:
     status = status_of(word)
-    if status is Status.PENDING and word.strip().lower() not in {"pending", *_ALIASES}:
-        raise PlanRefused(f"'{word}' is no state. There are: {', '.join(Status)}.")
+    if status is PlanStatus.PENDING and word.strip().lower() not in {"pending", *_ALIASES}:
+        raise PlanRefused(f"'{word}' is no state. There are: {', '.join(PlanStatus)}.")
     return status

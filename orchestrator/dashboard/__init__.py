@@ -1,6 +1,6 @@
-"""What a group has to do, what is open, what it is told at a time and what it has learned.
+"""What a group has to do: tasks, questions, notifications and what was learned.
 
-`desk.py` is the way in. Each room knows only those below it: `files/`, `delivery/` and `upkeep/`, which
-are strangers, over `services/`, which change a dashboard; then `views/`, `rules/` and `words/`, which
-change nothing.
+Start with `service.py`, which is the way in. Each package knows only those below it: `files/`, `delivery/`
+and `worker/`, which do not know each other, over `services/`, which change a dashboard; then `views/`,
+`rules/` and `words/`, which change nothing.
 """

@@ -13,27 +13,27 @@ import structlog
 
 from agent_runner.wire.order import TurnOrder
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.delivery import instant_replies
 from orchestrator.dashboard.delivery.dispatch import NotificationDispatcher
-from orchestrator.dashboard.delivery.outcomes import Ledger
+from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
 from orchestrator.dashboard.files.exporter import Exporter
-from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.dashboard.service import Desk
-from orchestrator.dashboard.services.work import Limits
+from orchestrator.dashboard.service import DashboardService
+from orchestrator.dashboard.services.work import BoardLimits
 from orchestrator.dashboard.views import board, brief
 from orchestrator.dashboard.words import when
 from orchestrator.dashboard.worker import prompt
-from orchestrator.dashboard.worker.loop import Rounds, Ties
+from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts
 from orchestrator.dashboard.worker.mode import mode_of
-from orchestrator.domain.dashboard import Actor, Hand
+from orchestrator.domain.dashboard import ActingHand, Actor
 from orchestrator.domain.errors import BadTime
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Quote, RunId, Turn
 from orchestrator.groups import memory_templates
-from orchestrator.outbound.delivery import Origin
+from orchestrator.outbound.delivery import DeliveryHooks
 from orchestrator.store import dashboard_rounds, dashboards, groups
 from orchestrator.store.database import Database, Tx
 
@@ -46,11 +46,11 @@ def read_time(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
     """Read a time to come as people write it: `in 2 hours`, `tomorrow 9am`, ISO. Raises `BadTime`."""
     try:
         return when.due_ms(text, now_ms=now_ms, zone=zone).at_ms
-    except Refused as error:
+    except ToolRefused as error:
         raise BadTime(str(error)) from error
 
 
-class Boards:
+class DashboardFeature:
     """Made once for a host."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Boards:
         settings: Settings,
         *,
         clock: Clock,
-        hints: Hints,
-        bus: Bus,
+        hints: Wakeups,
+        bus: EventBus,
         zone_of: Callable[[Group], ZoneInfo],
         can_deliver: Callable[[Group], bool],
         home: Path,
@@ -75,7 +75,7 @@ class Boards:
         self._zone_of = zone_of
         self._clock = clock
         self._exporter = Exporter(home / "data" / "env", database, bus=bus, zone_of=zone_of)
-        self.desk = Desk(
+        self.desk = DashboardService(
             database,
             clock=clock,
             bus=bus,
@@ -84,8 +84,8 @@ class Boards:
             can_deliver=can_deliver,
             limits=limits_of(settings),
         )
-        ledger = Ledger(bus=bus, hint=hints.notifications)
-        self.origin = Origin(
+        ledger = DeliveryOutcomes(bus=bus, hint=hints.notifications)
+        self.origin = DeliveryHooks(
             why_not=ledger.why_not,
             note_sent=ledger.note_sent,
             note_failed=ledger.note_failed,
@@ -100,9 +100,9 @@ class Boards:
             daily_limit=settings.notify_daily_limit,
         )
 
-        self.rounds = Rounds(
+        self.rounds = WorkerLoop(
             database,
-            Ties(
+            WorkerPorts(
                 mode=mode_of(
                     enabled=settings.agents_worker_enabled,
                     use_llm=settings.agents_worker_use_llm,
@@ -175,7 +175,7 @@ class Boards:
         """What somebody writes that needs no model: the reply; None of all else, and without a dashboard."""
         if await dashboards.get(tx, group.folder) is None:
             return None
-        hand = Hand(actor=Actor.USER, now_ms=self._clock.now_ms(), is_person=True)
+        hand = ActingHand(actor=Actor.USER, now_ms=self._clock.now_ms(), is_person=True)
         return await instant_replies.answer(self.desk.work(tx, group, hand), text, quote, is_asked=is_asked)
 
     def hours_of(self, group: Group) -> Hours:
@@ -183,9 +183,9 @@ class Boards:
         return hours_of(self._settings, self._zone_of(group))
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> BoardLimits:
     """How much of each a group may have, by the settings."""
-    return Limits(pending_a_task=settings.notify_cap_per_task)
+    return BoardLimits(pending_a_task=settings.notify_cap_per_task)
 
 
 def hours_of(settings: Settings, zone: ZoneInfo) -> Hours:

@@ -9,7 +9,7 @@ OK = "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ToolResult:
     """`text` is for a model or a person to read, `code` and `data` to act on."""
 
     text: str
@@ -18,7 +18,7 @@ class Result:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-class Refused(Exception):
+class ToolRefused(Exception):
     """A wish that cannot be done as it stands. Raised before anything is written.
 
     Codes: VALIDATION, NOTHING_TO_CHANGE, NOT_FOUND, UNKNOWN_TASK, UNKNOWN_QUESTION, TASK_TERMINAL,
@@ -31,6 +31,6 @@ class Refused(Exception):
         self.code = code
         self.data = data
 
-    def result(self) -> Result:
+    def result(self) -> ToolResult:
         """The refusal as a model reads it: the code first."""
-        return Result(ok=False, code=self.code, text=f"{self.code}: {self}", data=self.data)
+        return ToolResult(ok=False, code=self.code, text=f"{self.code}: {self}", data=self.data)

@@ -14,23 +14,23 @@ from pydantic import ValidationError
 from agent_runner.wire import dashboard as wire
 from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.files import export, importing
-from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.results import ToolRefused, ToolResult
 from orchestrator.dashboard.services import knowledge, notifications, questions, tasks
-from orchestrator.dashboard.services.work import Limits, Work
+from orchestrator.dashboard.services.work import BoardLimits, ServiceContext
 from orchestrator.dashboard.views import board
 from orchestrator.dashboard.worker import prompt
 from orchestrator.domain.dashboard import (
+    ActingHand,
     Actor,
+    BoardTaskStatus,
     Category,
-    Hand,
     NotificationStatus,
     NotificationType,
     Priority,
     QuestionType,
-    Status,
 )
 from orchestrator.domain.values import Group, Turn, TurnKind
 from orchestrator.store import audit, dashboards, groups
@@ -42,17 +42,17 @@ _ENUMS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
     "list_notifications": {"type": NotificationType, "status": NotificationStatus},
     "create_question": {"type": QuestionType},
     "update_question": {"type": QuestionType},
-    "update_task": {"status": Status},
+    "update_task": {"status": BoardTaskStatus},
     "save_insight": {"category": Category},
 }
 """A tool's fields that are one of several words; those under "" are so for all."""
 
 
-async def _update_task(work: Work, *, task_id: str, **changes: Any) -> Result:
-    return await tasks.update(work, task_id, tasks.Changes(**changes))
+async def _update_task(work: ServiceContext, *, task_id: str, **changes: Any) -> ToolResult:
+    return await tasks.update(work, task_id, tasks.TaskChanges(**changes))
 
 
-SERVICES: Mapping[str, Callable[..., Awaitable[Result]]] = {
+SERVICES: Mapping[str, Callable[..., Awaitable[ToolResult]]] = {
     "schedule_notification": notifications.schedule,
     "update_notification": notifications.update,
     "cancel_notification": notifications.cancel,
@@ -74,7 +74,7 @@ LISTING = "list_notifications"
 """The tool that changes nothing."""
 
 
-class Desk:
+class DashboardService:
     """Uses a dashboard's tools for whoever asks, in one transaction a wish."""
 
     def __init__(
@@ -82,11 +82,11 @@ class Desk:
         database: Database,
         *,
         clock: Clock,
-        bus: Bus,
-        hints: Hints,
+        bus: EventBus,
+        hints: Wakeups,
         zone_of: Callable[[Group], ZoneInfo],
         can_deliver: Callable[[Group], bool],
-        limits: Limits | None = None,
+        limits: BoardLimits | None = None,
     ) -> None:
         """`can_deliver` tells whether a channel takes messages for a group's chat."""
         self._database = database
@@ -95,11 +95,11 @@ class Desk:
         self._hints = hints
         self._zone_of = zone_of
         self._can_deliver = can_deliver
-        self._limits = limits or Limits()
+        self._limits = limits or BoardLimits()
 
-    def work(self, tx: Tx, group: Group, hand: Hand) -> Work:
+    def work(self, tx: Tx, group: Group, hand: ActingHand) -> ServiceContext:
         """What the services act with, for those who need no tool: rules, deliveries, answers."""
-        return Work(
+        return ServiceContext(
             tx,
             group.folder,
             hand,
@@ -116,7 +116,7 @@ class Desk:
         *,
         actor: Actor = Actor.USER,
         expect_version: int | None = None,
-    ) -> Result:
+    ) -> ToolResult:
         """Use a tool on the dashboard of a group, from outside its container; noted in the audit.
 
         Raises:
@@ -125,13 +125,13 @@ class Desk:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
-            hand = Hand(
+            hand = ActingHand(
                 actor=actor, now_ms=now_ms, is_person=actor is Actor.USER, expect_version=expect_version
             )
             result = await used(self.work(tx, group, hand), tool, arguments)
             detail = {"type": f"dashboard.{tool}", "by": actor.value, "ok": result.ok, "code": result.code}
             await audit.append(
-                tx, audit.Event(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
+                tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
             )
         self.tell(group, result)
         return result
@@ -152,7 +152,7 @@ class Desk:
         await asyncio.to_thread(export.write, directory, found.contents)
         return list(found.contents)
 
-    async def take(self, folder: str, directory: Path, *, replaces: bool = False) -> importing.Rows:
+    async def take(self, folder: str, directory: Path, *, replaces: bool = False) -> importing.ImportRows:
         """Import a dashboard's files beside what is there, or in its place if `replaces`: all or nothing.
 
         Returns the rows that were written, and notes of what was left out.
@@ -166,17 +166,17 @@ class Desk:
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
             rows = importing.rows_of(documents, group.folder, zone=self._zone_of(group), now_ms=now_ms)
-            hand = Hand(actor=Actor.USER, now_ms=now_ms, is_person=True)
+            hand = ActingHand(actor=Actor.USER, now_ms=now_ms, is_person=True)
             rows = await importing.put(self.work(tx, group, hand), rows, replaces=replaces)
             await dashboards.wake_rules(tx, group.folder, now_ms=now_ms)
             detail = {"type": "dashboard.import", "by": Actor.USER.value, **rows.counts()}
             await audit.append(
-                tx, audit.Event(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
+                tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
             )
-        self.tell(group, Result(text="Imported."))
+        self.tell(group, ToolResult(text="Imported."))
         return rows
 
-    def tell(self, group: Group, result: Result) -> None:
+    def tell(self, group: Group, result: ToolResult) -> None:
         """A change was committed: whoever follows dashboards looks again."""
         self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
         self._hints.notifications.give()
@@ -195,7 +195,7 @@ class Desk:
         """Use a tool for the agent whose turn runs."""
         hand = hand_of(turn, now_ms=self._clock.now_ms())
         if hand is None:
-            refused = Refused("NO_TURN", "No turn of this group runs: nothing was done.")
+            refused = ToolRefused("NO_TURN", "No turn of this group runs: nothing was done.")
             return _reply(refused.result(), request_id)
         work = self.work(tx, group, hand)
         result = await used(work, tool, arguments)
@@ -211,12 +211,12 @@ class Desk:
         return _reply(await board.show(tx, group.folder, self._zone_of(group)), request_id)
 
 
-def hand_of(turn: Turn | None, *, now_ms: int) -> Hand | None:
+def hand_of(turn: Turn | None, *, now_ms: int) -> ActingHand | None:
     """Who acts in a turn: told by what the host asked, never by what is said in it."""
     if turn is None:
         return None
     is_worker = turn.kind is TurnKind.WORKER
-    return Hand(
+    return ActingHand(
         actor=Actor.WORKER if is_worker else Actor.MAIN_AGENT,
         now_ms=now_ms,
         turn_id=turn.id,
@@ -224,7 +224,7 @@ def hand_of(turn: Turn | None, *, now_ms: int) -> Hand | None:
     )
 
 
-async def used(work: Work, tool: str, arguments: Mapping[str, Any]) -> Result:
+async def used(work: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
     """Check a wish against what the tool takes and whoever asks may do, then do it.
 
     A refusal is a result; nothing was written then.
@@ -232,20 +232,22 @@ async def used(work: Work, tool: str, arguments: Mapping[str, Any]) -> Result:
     try:
         given = _checked(work, tool, arguments)
         return await SERVICES[tool](work, **given)
-    except Refused as refused:
+    except ToolRefused as refused:
         return refused.result()
 
 
-def _checked(work: Work, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(work: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     known = TOOLS.get(tool)
     if known is None:
-        raise Refused("UNKNOWN_TOOL", f"There is no tool '{tool[:64]}'. There are: {', '.join(TOOLS)}.")
+        raise ToolRefused("UNKNOWN_TOOL", f"There is no tool '{tool[:64]}'. There are: {', '.join(TOOLS)}.")
     if work.hand.actor is Actor.WORKER and not known.is_for_worker:
-        raise Refused("NOT_ALLOWED", f"The worker may not use {tool}: that is for people and their agent.")
+        raise ToolRefused(
+            "NOT_ALLOWED", f"The worker may not use {tool}: that is for people and their agent."
+        )
     try:
         model = known.arguments.model_validate(dict(arguments))
     except ValidationError as error:
-        raise Refused("VALIDATION", _mistakes(error)) from error
+        raise ToolRefused("VALIDATION", _mistakes(error)) from error
     kinds = {**_ENUMS[""], **_ENUMS.get(tool, {})}
     given = model.model_dump(exclude_unset=True)
     return {
@@ -261,5 +263,5 @@ def _mistakes(error: ValidationError) -> str:
     return f"The arguments do not fit. {'; '.join(said)}"
 
 
-def _reply(result: Result, request_id: str) -> Reply:
+def _reply(result: ToolResult, request_id: str) -> Reply:
     return Reply(request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data)

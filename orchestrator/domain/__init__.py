@@ -1,0 +1,1 @@
+"""Values, errors, settings and protocols of the host. Start with `values.py`."""

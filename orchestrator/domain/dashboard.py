@@ -29,7 +29,7 @@ class Priority(StrEnum):
     HIGH = "high"
 
 
-class Status(StrEnum):
+class BoardTaskStatus(StrEnum):
     """Of a task."""
 
     ACTIVE = "active"
@@ -39,7 +39,7 @@ class Status(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        return self in (Status.COMPLETED, Status.CANCELLED)
+        return self in (BoardTaskStatus.COMPLETED, BoardTaskStatus.CANCELLED)
 
 
 class QuestionType(StrEnum):
@@ -126,7 +126,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class BoardTask:
     """Something to be done."""
 
     folder: Folder
@@ -142,7 +142,7 @@ class Task:
     blocked_ms: int | None = None
     """Since when it is blocked; None when it is not."""
     blocker_note: str | None = None
-    status: Status = Status.ACTIVE
+    status: BoardTaskStatus = BoardTaskStatus.ACTIVE
     priority: Priority = Priority.MEDIUM
     context: str = ""
     tags: tuple[str, ...] = ()
@@ -263,11 +263,11 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class BoardSnapshot:
     """A whole dashboard as it stands at one moment: what is open, not the history."""
 
     dashboard: Dashboard
-    tasks: tuple[Task, ...]
+    tasks: tuple[BoardTask, ...]
     """On the board: active, someday, and terminal ones that are not in the history yet."""
     questions: tuple[Question, ...]
     """Open ones."""
@@ -280,7 +280,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
+class NotificationRequest:
     """A notification that someone wants: rules, a worker, the agent or a person, all alike."""
 
     message: str
@@ -297,7 +297,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hand:
+class ActingHand:
     """Who acts now: stamped by the host on whatever it does."""
 
     actor: Actor

@@ -35,7 +35,7 @@ class Outage(StrEnum):
     ENGINE = "engine"
 
 
-class Fault(StrEnum):
+class FailureOwner(StrEnum):
     """Whose fault it is that a turn was not answered."""
 
     TURN = "turn"

@@ -13,7 +13,7 @@ MAX_HOST_CHARS = 253
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Target:
+class NetworkTarget:
     """A name in lower case or an address as `ipaddress` writes it, and a port."""
 
     host: str
@@ -23,7 +23,7 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> NetworkTarget:
     """Read `example.com:443`, `93.184.215.14:443` or `[2606:2800::1]:443`.
 
     What is read in more than one way elsewhere, such as `127.1` or `0x7f000001`, is none.
@@ -34,7 +34,7 @@ def parse_target(text: str) -> Target:
     host, colon, port = text.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
         raise ValueError("write host:port, such as example.com:443")
-    return Target(_host(host), int(port))
+    return NetworkTarget(_host(host), int(port))
 
 
 def _host(text: str) -> str:

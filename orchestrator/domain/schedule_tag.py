@@ -38,7 +38,7 @@ _CLOSING = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tag:
+class ScheduleTag:
     """One tag, well formed or not. `next` and `at` are as they were written."""
 
     start: int
@@ -133,7 +133,7 @@ class _Reader:
         return _line_end(self.text, self.at)
 
 
-def find(text: str) -> tuple[Tag, ...]:
+def find(text: str) -> tuple[ScheduleTag, ...]:
     """Every tag of a text, in order. What stands in code, in a quoted line or in quotation marks is none."""
     return tuple(_tags(text)) if _NAME.search(text) else ()
 
@@ -148,7 +148,7 @@ def strip(text: str) -> str:
     return text
 
 
-def _without(text: str, tags: tuple[Tag, ...]) -> str:
+def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
     kept, at = [], 0
     for tag in tags:
         kept.append(text[at : tag.start])
@@ -168,12 +168,12 @@ def bare(text: str) -> str:
     return re.sub(r"[\s\[\]]+", "", text).lower()
 
 
-def is_echo(tag: Tag, heard: str) -> bool:
+def is_echo(tag: ScheduleTag, heard: str) -> bool:
     """Whether a tag stands in what people wrote, given `bare`: who repeats it does not mean it."""
     return bare(tag.raw) in heard
 
 
-def _tags(text: str) -> Iterator[Tag]:
+def _tags(text: str) -> Iterator[ScheduleTag]:
     protected, at = _Protected(text), 0
     while (name := _NAME.search(text, at)) is not None:
         at = name.end()
@@ -198,14 +198,14 @@ class _Protected:
         return place < self._reach
 
 
-def _tag_at(text: str, name: re.Match[str]) -> Tag | None:
+def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
     """Read a tag; None for prose in brackets that begins with the word."""
     at = _first_after_blanks(text, name.end())
     if not _ATTRIBUTE.match(text, at) and (name[1].islower() or text.startswith("](", at)):
         return None
     reader = _Reader(text, name.end())
     end = reader.read()
-    return Tag(
+    return ScheduleTag(
         start=name.start(),
         end=end,
         raw=text[name.start() : end],
@@ -229,7 +229,7 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
             at = closing.end()
 
 
-def _is_quoted(text: str, tag: Tag) -> bool:
+def _is_quoted(text: str, tag: ScheduleTag) -> bool:
     before, after = text[max(0, tag.start - 1) : tag.start], text[tag.end : tag.end + 1]
     return bool(before and after) and before in _CLOSING and after in _CLOSING[before]
 
@@ -260,7 +260,7 @@ def _line_end(text: str, at: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _after(text: str, tag: Tag) -> int:
+def _after(text: str, tag: ScheduleTag) -> int:
     """Where the text goes on: with a tag that has a line to itself, that line goes; else one blank."""
     starts_line = not text[text.rfind("\n", 0, tag.start) + 1 : tag.start].strip()
     rest = re.compile(r"[ \t]*(\n|\Z)").match(text, tag.end)

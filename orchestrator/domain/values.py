@@ -380,7 +380,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedTask:
     """A schedule that was checked, with its first due time."""
 
     schedule: Schedule
@@ -388,7 +388,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ScheduledTask:
     """What an agent is asked at a time."""
 
     id: str

@@ -1,0 +1,4 @@
+"""The registered groups: registration, settings, memory templates, the owner's rules.
+
+Start with `registration.py`.
+"""

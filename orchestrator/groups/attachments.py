@@ -31,7 +31,7 @@ class FileRefused(BadRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class StagedFile:
     """A copy of a group's file, out of its container's reach."""
 
     path: Path
@@ -90,7 +90,7 @@ def _numbered(name: str, number: int) -> str:
     return f"{path.stem}-{number}{path.suffix}"
 
 
-def take(home: Path, folder: str, path: str, target: Path, *, limit: int) -> Taken:
+def take(home: Path, folder: str, path: str, target: Path, *, limit: int) -> StagedFile:
     """Copy a file that a group's agent names to `target`, whatever becomes of it there. Blocks.
 
     Raises:
@@ -108,7 +108,7 @@ def take(home: Path, folder: str, path: str, target: Path, *, limit: int) -> Tak
                 size = _copy(body, target, limit)
     except OSError as error:
         raise FileRefused(f"'{path}' cannot be read ({error.strerror}): name a file of yours.") from error
-    return Taken(path=target, name=safe_name(parts[-1]) or "file", size=size)
+    return StagedFile(path=target, name=safe_name(parts[-1]) or "file", size=size)
 
 
 def _parts(path: str) -> tuple[str, ...]:

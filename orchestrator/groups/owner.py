@@ -36,7 +36,7 @@ async def tell(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found(Generic[Rules]):
+class OwnerRules(Generic[Rules]):
     """What a file says now: its rules, or none when it is missing or, with the reason, broken."""
 
     rules: Rules | None = None
@@ -51,9 +51,9 @@ class OwnerFile(Generic[Rules]):
     def __init__(self, path: Path, model: type[Rules]) -> None:
         self.path = path
         self._model = model
-        self._found: Found[Rules] = Found()
+        self._found: OwnerRules[Rules] = OwnerRules()
 
-    def read(self) -> Found[Rules]:
+    def read(self) -> OwnerRules[Rules]:
         """Blocks. A file that cannot be read or understood is broken, never missing."""
         try:
             state = self.path.stat()
@@ -61,16 +61,16 @@ class OwnerFile(Generic[Rules]):
             if version != self._found.version:
                 self._found = self._parsed(self.path.read_bytes()[:MAX_BYTES], version)
         except (FileNotFoundError, NotADirectoryError):
-            self._found = Found()
+            self._found = OwnerRules()
         except OSError as error:
-            self._found = Found(trouble=f"{self.path} cannot be read: {error.strerror}.")
+            self._found = OwnerRules(trouble=f"{self.path} cannot be read: {error.strerror}.")
         return self._found
 
-    def _parsed(self, text: bytes, version: str) -> Found[Rules]:
+    def _parsed(self, text: bytes, version: str) -> OwnerRules[Rules]:
         try:
-            return Found(rules=self._model.model_validate_json(text), version=version)
+            return OwnerRules(rules=self._model.model_validate_json(text), version=version)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             place = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
             trouble = f"{self.path} cannot be used: {place}{first['msg']}."
-            return Found(trouble=trouble, version=version)
+            return OwnerRules(trouble=trouble, version=version)

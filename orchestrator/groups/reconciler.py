@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
 import structlog
 
-from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.values import Folder, Group, LiveRun, RunState
 from orchestrator.store import groups
 from orchestrator.store.database import Database
@@ -29,7 +29,7 @@ EVENTS = frozenset(
 )
 
 
-class Upkeep:
+class GroupReconciler:
     """Woken when a group comes, goes or changes; the command line may change the store behind its back."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Upkeep:
         clear: Callable[[Group], object],
         live: Callable[[], Sequence[LiveRun]],
         retire: Callable[[Folder], Awaitable[None]],
-        bus: Bus,
+        bus: EventBus,
         clear_seconds: float = SWEEP_SECONDS,
     ) -> None:
         """`retire` has a group's containers end after their turn. The first two take a group and block:
@@ -107,7 +107,7 @@ def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mappin
     return run.folder not in registered or configured.get(run.folder, -1) >= run.begun_ms
 
 
-async def _until_groups_change(events: asyncio.Queue[Event]) -> None:
+async def _until_groups_change(events: asyncio.Queue[HostEvent]) -> None:
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             while (await events.get()).kind not in EVENTS:

@@ -199,7 +199,7 @@ async def configure(tx: Tx, folder: str, changes: Mapping[str, Any], *, now_ms: 
 
 
 async def _note(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_ms: int) -> None:
-    await audit.append(tx, audit.Event(at_ms=now_ms, kind=kind, folder=group.folder, detail=detail))
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind=kind, folder=group.folder, detail=detail))
 
 
 async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:

@@ -10,7 +10,7 @@ import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.network_targets import Target, parse_target
+from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.settings import Settings, known_zone
 from orchestrator.domain.values import Group, TurnKind
 
@@ -30,7 +30,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MountWish(_Strict):
+class MountRequest(_Strict):
     """A directory or file of the host that the group is to see at `/workspace/extra/{name}`."""
 
     path: Annotated[str, Field(min_length=1, max_length=4096)]
@@ -43,7 +43,7 @@ def _one_form(text: str) -> str:
     return str(parse_target(text))
 
 
-class Allowlist(_Strict):
+class EgressAllowlist(_Strict):
     """The only places outside that a group reaches, each as `host:port`."""
 
     allowlist: Annotated[
@@ -55,7 +55,7 @@ class Allowlist(_Strict):
 class GroupConfig(_Strict):
     """What is not set follows the settings of the host."""
 
-    mounts: Annotated[tuple[MountWish, ...], Field(max_length=MAX_MOUNTS)] = ()
+    mounts: Annotated[tuple[MountRequest, ...], Field(max_length=MAX_MOUNTS)] = ()
     timeout_ms: Annotated[int, Field(ge=10_000, le=86_400_000)] | None = None
     """What a turn may take."""
     memory_mb: Annotated[int, Field(ge=256, le=1_048_576)] | None = None
@@ -64,13 +64,13 @@ class GroupConfig(_Strict):
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     timezone: Annotated[str, Field(max_length=64), AfterValidator(known_zone)] | None = None
     """The zone of its prompts, reminders and schedules."""
-    egress: Literal["none", "open"] | Allowlist = "none"
+    egress: Literal["none", "open"] | EgressAllowlist = "none"
     """What is reached outside: nothing, a list of places through the proxy, or all of the internet."""
 
     @property
-    def targets(self) -> frozenset[Target]:
+    def targets(self) -> frozenset[NetworkTarget]:
         """What the list allows; nothing when there is no list."""
-        listed = self.egress.allowlist if isinstance(self.egress, Allowlist) else ()
+        listed = self.egress.allowlist if isinstance(self.egress, EgressAllowlist) else ()
         return frozenset(parse_target(text) for text in listed)
 
     def to_fields(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _explained(error: ValidationError) -> str:
 def _known(place: str) -> list[str]:
     model: type[BaseModel] = GroupConfig
     if place.startswith("mounts."):
-        model = MountWish
+        model = MountRequest
     elif place.startswith("egress."):
-        model = Allowlist
+        model = EgressAllowlist
     return sorted(model.model_fields)

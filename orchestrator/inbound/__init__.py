@@ -1,1 +1,4 @@
-"""What reaches an agent: triggers, intake, the prompt."""
+"""Take a message in: judge its trigger, store it, queue its turn, write its prompt.
+
+Start with `intake.py`.
+"""

@@ -23,7 +23,7 @@ FILE_CAME = "its file came, or never will"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amended:
+class Amendment:
     """It is done. `turn_id` is the turn that has changed, if one has."""
 
     reason: str
@@ -31,28 +31,28 @@ class Amended:
     turn_id: TurnId | None = None
 
 
-async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amended:
+async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
     """Take the words of a message out of the store, and a turn back that nobody else asks for."""
     assert message.deletes is not None
     target = await messages.find(tx, message.chat_jid, message.deletes)
     if target is None:
-        return Amended(reason=UNKNOWN)
+        return Amendment(reason=UNKNOWN)
     if target.sender != message.sender:
-        return Amended(reason=NOT_ITS_SENDER)
+        return Amendment(reason=NOT_ITS_SENDER)
     await messages.blank(tx, target)
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
     if turn is not None:
         await pending_deletions.note(tx, turn.folder, turn.id, target.seq)
     if turn is None or turn.state is not TurnState.QUEUED or turn.kind is not TurnKind.CHAT:
-        return Amended(reason=DELETED, message=target)
+        return Amendment(reason=DELETED, message=target)
     await messages.release(tx, target.seq, reason=DELETED)
     if not await messages.requests_of(tx, turn.id, limit=1):
         await messages.release_all(tx, turn.id, reason=WITHDRAWN)
         await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=WITHDRAWN, now_ms=now_ms)
-    return Amended(reason=DELETED, message=target, turn_id=turn.id)
+    return Amendment(reason=DELETED, message=target, turn_id=turn.id)
 
 
-async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> Amended | Inbound:
+async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> Amendment | Inbound:
     """Replace the words where that is all there is to do; else give the message to store in its place.
 
     `is_request` tells whether the new words ask for something by themselves.
@@ -62,17 +62,17 @@ async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> A
     if target is None:
         return message
     if target.sender != message.sender:
-        return Amended(reason=NOT_ITS_SENDER)
+        return Amendment(reason=NOT_ITS_SENDER)
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
     if turn is not None and turn.state is TurnState.QUEUED:
         await messages.rewrite(tx, target.seq, message.text, is_request=is_request)
-        return Amended(reason="edited", message=target, turn_id=turn.id)
+        return Amendment(reason="edited", message=target, turn_id=turn.id)
     if turn is None and not await _is_read(tx, target, group):
         if is_request:
             await messages.blank(tx, target)
             return replace(message, file=target.file)
         await messages.rewrite(tx, target.seq, message.text, is_request=False)
-        return Amended(reason="edited", message=target)
+        return Amendment(reason="edited", message=target)
     return _note(message, target, asked=turn is not None)
 
 

@@ -10,21 +10,21 @@ from typing import Any, Literal
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import TextEmpty, TextTooLong
 from orchestrator.domain.values import Group, Inbound, Seq, SessionCommand, TurnId
 from orchestrator.groups import owner
-from orchestrator.groups.owner import Found
+from orchestrator.groups.owner import OwnerRules
 from orchestrator.inbound import amendments, senders, session_commands, triggers
-from orchestrator.inbound.amendments import Amended
-from orchestrator.inbound.senders import SenderRules, Verdict
+from orchestrator.inbound.amendments import Amendment
+from orchestrator.inbound.senders import SenderRules, SenderVerdict
 from orchestrator.store import chats, groups, messages, outbox, turns, wake_requests
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
 
-ReadSenders = Callable[[], Found[SenderRules]]
+ReadSenders = Callable[[], OwnerRules[SenderRules]]
 AtOnce = Callable[..., Awaitable[str | None]]
 """`(tx, group, text, quote, *, is_asked)`: do what needs no agent and give the reply; None of all else."""
 MAX_TEXT_CHARS = 65_536
@@ -56,9 +56,9 @@ class Intake:
         *,
         clock: Clock,
         name: str,
-        hints: Hints,
-        bus: Bus,
-        read_senders: ReadSenders = Found,
+        hints: Wakeups,
+        bus: EventBus,
+        read_senders: ReadSenders = OwnerRules,
         at_once: AtOnce | None = None,
     ) -> None:
         """`read_senders` reads the owner's list of senders and blocks; without it everybody may ask."""
@@ -86,7 +86,7 @@ class Intake:
             if found.trouble and accepted.outcome != "unregistered":
                 await self._complain(tx, found)
         self._tell(message, accepted)
-        if verdict is not Verdict.ALLOWED and (found.rules is None or found.rules.log_denied):
+        if verdict is not SenderVerdict.ALLOWED and (found.rules is None or found.rules.log_denied):
             log.info("sender.denied", chat=message.chat_jid, sender=message.sender, verdict=verdict.value)
         return accepted
 
@@ -94,14 +94,14 @@ class Intake:
         """Accept for a channel, which only needs to know that the message is durable."""
         await self.accept(message)
 
-    async def _complain(self, tx: Tx, found: Found[SenderRules]) -> None:
+    async def _complain(self, tx: Tx, found: OwnerRules[SenderRules]) -> None:
         """Say that the list is broken: in main and in the log, once for each state of the file."""
         text = f"⚠️ Until this is mended, only you can ask me anything: {found.trouble}"
         if await owner.tell(tx, text, about=found.version, now_ms=self._clock.now_ms()):
             log.error("senders.broken", reason=found.trouble)
             self._hints.outbox.give()
 
-    async def _take(self, tx: Tx, message: Inbound, verdict: Verdict) -> Accepted:
+    async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
         await chats.see(
             tx,
             message.chat_jid,
@@ -127,12 +127,12 @@ class Intake:
         if await outbox.is_ours(tx, message.id):
             # A channel may echo what was sent before the host has noted that it was.
             return Accepted(outcome="duplicate", reason=messages.OWN_MESSAGE)
-        if verdict is Verdict.DROPPED:
+        if verdict is SenderVerdict.DROPPED:
             return Accepted(outcome="dropped", reason=senders.NOT_ALLOWED)
         if message.is_unreadable:
             await self._tell_unreadable(tx, message, group)
             return Accepted(outcome="dropped", reason=UNREADABLE)
-        return await self._take_words(tx, message, group, may_ask=verdict is Verdict.ALLOWED)
+        return await self._take_words(tx, message, group, may_ask=verdict is SenderVerdict.ALLOWED)
 
     async def _tell_unreadable(self, tx: Tx, message: Inbound, group: Group) -> None:
         """Say that a message could not be read: once an hour in a chat, however many there are."""
@@ -155,7 +155,7 @@ class Intake:
         if message.edits is not None:
             is_request = may_ask and await self._why_ignored(tx, message, group) is None
             left = await amendments.edit(tx, message, group, is_request=is_request)
-            if isinstance(left, Amended):
+            if isinstance(left, Amendment):
                 return _amended(left)
             message = left
         command = session_commands.asked(message.text, group, name=self._name)
@@ -287,7 +287,7 @@ class Intake:
             self._hints.lanes.give()
 
 
-def _amended(amended: Amended) -> Accepted:
+def _amended(amended: Amendment) -> Accepted:
     if amended.message is None:
         return Accepted(outcome="dropped", reason=amended.reason)
     return Accepted(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.values import Inbound
-from orchestrator.groups.owner import Found
+from orchestrator.groups.owner import OwnerRules
 
 FILE = "sender-allowlist.json"
 NOT_ALLOWED = "sender not allowed"
@@ -18,7 +18,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class Rule(_Strict):
+class SenderRule(_Strict):
     """Who is allowed, by the channel's exact id of the sender, and what becomes of what others write."""
 
     allow: Literal["*"] | frozenset[str]
@@ -29,25 +29,25 @@ class Rule(_Strict):
 class SenderRules(_Strict):
     """The owner's file."""
 
-    default: Rule = Rule(allow="*")
-    chats: dict[str, Rule] = Field(default_factory=dict)
+    default: SenderRule = SenderRule(allow="*")
+    chats: dict[str, SenderRule] = Field(default_factory=dict)
     """By the chat's address; they replace the default."""
     log_denied: Annotated[bool, Field(alias="logDenied", strict=True)] = True
 
 
-class Verdict(StrEnum):
+class SenderVerdict(StrEnum):
     ALLOWED = "allowed"
     NO_TRIGGER = "no_trigger"
     DROPPED = "dropped"
 
 
-def judge(message: Inbound, found: Found[SenderRules]) -> Verdict:
+def judge(message: Inbound, found: OwnerRules[SenderRules]) -> SenderVerdict:
     """What a sender may. Without a file everybody may; with a broken one only the owner, who always may."""
     if message.is_from_me:
-        return Verdict.ALLOWED
+        return SenderVerdict.ALLOWED
     if found.rules is None:
-        return Verdict.NO_TRIGGER if found.trouble else Verdict.ALLOWED
+        return SenderVerdict.NO_TRIGGER if found.trouble else SenderVerdict.ALLOWED
     rule = found.rules.chats.get(message.chat_jid, found.rules.default)
     if rule.allow == "*" or message.sender in rule.allow:
-        return Verdict.ALLOWED
-    return Verdict.DROPPED if rule.mode == "drop" else Verdict.NO_TRIGGER
+        return SenderVerdict.ALLOWED
+    return SenderVerdict.DROPPED if rule.mode == "drop" else SenderVerdict.NO_TRIGGER

@@ -1,1 +1,1 @@
-"""What containers ask of the host, and its answers."""
+"""Read the requests that containers write as files, and answer them. Start with `command_dispatcher.py`."""

@@ -9,7 +9,6 @@ from agent_runner.wire.mailbox import (
     CancelTask,
     Command,
     ControlLoop,
-    Dashboard,
     ListNotices,
     ListReminders,
     ListTasks,
@@ -29,6 +28,7 @@ from agent_runner.wire.mailbox import (
     ShowDashboard,
     UnregisterGroup,
     UpdateTask,
+    UseDashboard,
 )
 from orchestrator.domain.values import Group, Turn, TurnKind
 
@@ -57,7 +57,7 @@ def refusal(caller: Group, command: Command) -> str | None:
             | CancelTask()
             | RunTask()
             | ListTasks()
-            | Dashboard()
+            | UseDashboard()
             | ShowDashboard()
             | Remember()
             | NotifySelf()
@@ -72,6 +72,6 @@ def refusal(caller: Group, command: Command) -> str | None:
 
 def worker_refusal(turn: Turn | None, command: Command) -> str | None:
     """None when the turn that runs may: the upkeep of a dashboard may nothing else."""
-    if turn is None or turn.kind is not TurnKind.WORKER or isinstance(command, Dashboard | ShowDashboard):
+    if turn is None or turn.kind is not TurnKind.WORKER or isinstance(command, UseDashboard | ShowDashboard):
         return None
     return ONLY_DASHBOARD

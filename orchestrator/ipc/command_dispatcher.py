@@ -14,13 +14,22 @@ import structlog
 
 from agent_runner.wire.mailbox import Command, Remember, Reply, SendFile, parse_command
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import Attachment, Group
 from orchestrator.groups.attachments import FileRefused
 from orchestrator.ipc import late_answers
 from orchestrator.ipc.authorise import refusal, worker_refusal
-from orchestrator.ipc.handlers import Answer, Caller, Dashboards, Loops, Memories, Notices, ReadTime, refused
+from orchestrator.ipc.handlers import (
+    CommandCaller,
+    CommandResult,
+    ContextCommands,
+    DashboardCommands,
+    LoopCommands,
+    NoticeCommands,
+    ReadIsoTime,
+    refused,
+)
 from orchestrator.ipc.handlers import context as memory_handlers
 from orchestrator.ipc.handlers import dashboard as dashboard_handlers
 from orchestrator.ipc.handlers import files as file_handlers
@@ -31,13 +40,13 @@ from orchestrator.ipc.handlers import notices as notice_handlers
 from orchestrator.ipc.handlers import reminders as reminder_handlers
 from orchestrator.ipc.handlers import tasks as task_handlers
 from orchestrator.ipc.outgoing_files import CopyFile, no_files
-from orchestrator.scheduler.task_service import Times
+from orchestrator.scheduler.task_service import ScheduleReader
 from orchestrator.store import audit, commands, host_events, turns
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
 
-HANDLERS: dict[str, Callable[[Tx, Caller, Any], Awaitable[Answer]]] = {
+HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]] = {
     "message": message_handlers.send_message,
     "send_file": file_handlers.send_file,
     "set_reminder": reminder_handlers.set_reminder,
@@ -73,10 +82,10 @@ class _Before:
     """What was done for a command before its transaction, because it takes a while."""
 
     file: Attachment | FileRefused | None = None
-    remembered: Answer | None = None
+    remembered: CommandResult | None = None
 
 
-class Reception:
+class CommandDispatcher:
     """Handles one request of one group at a time; a request that comes again gets the answer it got."""
 
     def __init__(
@@ -84,16 +93,16 @@ class Reception:
         database: Database,
         *,
         clock: Clock,
-        read_time: ReadTime,
-        times: Times,
+        read_time: ReadIsoTime,
+        times: ScheduleReader,
         zone_of: Callable[[Group], Any],
-        hints: Hints,
-        bus: Bus,
+        hints: Wakeups,
+        bus: EventBus,
         copy_file: CopyFile = no_files,
-        dashboards: Dashboards | None = None,
-        loops: Loops | None = None,
-        notices: Notices | None = None,
-        memories: Memories | None = None,
+        dashboards: DashboardCommands | None = None,
+        loops: LoopCommands | None = None,
+        notices: NoticeCommands | None = None,
+        memories: ContextCommands | None = None,
     ) -> None:
         self._dashboards = dashboards
         self._loops = loops
@@ -143,7 +152,7 @@ class Reception:
         except FileRefused as refused_file:
             return refused_file
 
-    async def _remembered(self, group: Group, command: Command, request_id: str) -> Answer | None:
+    async def _remembered(self, group: Group, command: Command, request_id: str) -> CommandResult | None:
         """Write what is to be kept of a conversation; None where nothing was done."""
         if not isinstance(command, Remember) or self._memories is None:
             return None
@@ -156,7 +165,7 @@ class Reception:
         if turn is not None and turn.is_isolated:
             return refused("apart", memory_handlers.APART)
         reply = await self._memories.use(group, command.tool, command.arguments, request_id)
-        return Answer(ok=reply.ok, code=reply.code, text=reply.text, data=reply.data)
+        return CommandResult(ok=reply.ok, code=reply.code, text=reply.text, data=reply.data)
 
     async def _answered(self, group: Group, command: Command, request_id: str, before: _Before) -> Reply:
         async with self._database.transaction() as tx:
@@ -174,7 +183,9 @@ class Reception:
         self._tell(group, command, reply)
         return reply
 
-    async def _do(self, tx: Tx, group: Group, command: Command, request_id: str, before: _Before) -> Answer:
+    async def _do(
+        self, tx: Tx, group: Group, command: Command, request_id: str, before: _Before
+    ) -> CommandResult:
         now_ms = self._clock.now_ms()
         turn = await turns.asking(tx, group.folder, claimed=command.turn, now_ms=now_ms)
         why_not = refusal(group, command) or worker_refusal(turn, command)
@@ -182,7 +193,7 @@ class Reception:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
             await host_events.command_refused(tx, group.folder, command.title, why_not, now_ms=now_ms)
             return refused("not_allowed", f"This is not allowed: {why_not}.")
-        caller = Caller(
+        caller = CommandCaller(
             group=group,
             request_id=request_id,
             now_ms=now_ms,
@@ -213,6 +224,6 @@ def _request_id(name: str, body: bytes) -> str:
     return f"{_UNSAFE.sub('-', name)[:40]}-{hashlib.sha256(os.fsencode(name) + b'/' + body).hexdigest()[:20]}"
 
 
-def _event(group: Group, command: Command, reply: Reply, *, now_ms: int) -> audit.Event:
+def _event(group: Group, command: Command, reply: Reply, *, now_ms: int) -> audit.AuditEvent:
     detail = {"type": command.title, "request": reply.request_id, "ok": reply.ok, "code": reply.code}
-    return audit.Event(at_ms=now_ms, kind="command", folder=group.folder, detail=detail)
+    return audit.AuditEvent(at_ms=now_ms, kind="command", folder=group.folder, detail=detail)

@@ -38,7 +38,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class EntryContent:
     """What an acceptable file held when it was read."""
 
     body: bytes
@@ -46,14 +46,14 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class EntryFault:
     """Why an entry is not acceptable."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class DirectorySurvey:
     """The names in a directory, sorted, without those of directories."""
 
     names: tuple[str, ...]
@@ -80,13 +80,13 @@ def opened(directory: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def survey(directory: int, limit: int) -> Survey:
+def survey(directory: int, limit: int) -> DirectorySurvey:
     """List at most `limit` entries, in the order in which the file system gives them up."""
     with os.scandir(directory) as entries:
         seen = list(islice(entries, limit))
         is_cut = next(entries, None) is not None
     names = sorted(entry.name for entry in seen if not entry.is_dir(follow_symlinks=False))
-    return Survey(names=tuple(names), is_cut=is_cut)
+    return DirectorySurvey(names=tuple(names), is_cut=is_cut)
 
 
 def look(directory: int, name: str) -> os.stat_result | None:
@@ -97,7 +97,7 @@ def look(directory: int, name: str) -> os.stat_result | None:
         return None
 
 
-def read(directory: int, name: str, owner_uids: frozenset[int]) -> Content | Fault | None:
+def read(directory: int, name: str, owner_uids: frozenset[int]) -> EntryContent | EntryFault | None:
     """Read a file that is acceptable once it is open; None when it is gone.
 
     Raises:
@@ -110,7 +110,7 @@ def read(directory: int, name: str, owner_uids: frozenset[int]) -> Content | Fau
     except OSError as error:
         if error.errno not in _OPEN_FAULTS:
             raise
-        return Fault(reason=f"it cannot be opened: {os.strerror(error.errno)}")
+        return EntryFault(reason=f"it cannot be opened: {os.strerror(error.errno)}")
     try:
         return _read_open(file, owner_uids)
     finally:
@@ -145,14 +145,14 @@ def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
     return None
 
 
-def _read_open(file: int, owner_uids: frozenset[int]) -> Content | Fault:
+def _read_open(file: int, owner_uids: frozenset[int]) -> EntryContent | EntryFault:
     info = os.fstat(file)
     if reason := fault_of(info, owner_uids):
-        return Fault(reason=reason)
+        return EntryFault(reason=reason)
     body = _read_at_most(file, MAX_FILE_BYTES + 1)
     if len(body) > MAX_FILE_BYTES:
-        return Fault(reason=f"it grew above {MAX_FILE_BYTES} bytes while it was read")
-    return Content(body=body, version=version(info))
+        return EntryFault(reason=f"it grew above {MAX_FILE_BYTES} bytes while it was read")
+    return EntryContent(body=body, version=version(info))
 
 
 def _read_at_most(file: int, limit: int) -> bytes:

@@ -57,7 +57,7 @@ def write_close(input_dir: Path, runs: Collection[str]) -> None:
     files.write_whole(input_dir / CLOSE_FILE, order.to_json())
 
 
-class Inputs:
+class InputFiles:
     """The `input/` of every group, and which file there holds which turn."""
 
     def __init__(self, ipc: Path) -> None:
@@ -107,7 +107,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class LeftInput:
     """A file in `input/`."""
 
     name: str
@@ -116,7 +116,7 @@ class Left:
     turn: int | None = None
 
 
-def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[Left]:
+def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[LeftInput]:
     """Remove what was left for runs that are over, and what cannot be read; a missing directory is clear.
 
     Call while nothing is written there: half a file cannot be read.
@@ -128,7 +128,7 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[Left]:
         MailboxError: it is no directory of the host's any more.
         OSError: it cannot be read.
     """
-    kept: list[Left] = []
+    kept: list[LeftInput] = []
     with entries.opened(input_dir) as directory:
         if directory is None:
             return kept
@@ -141,17 +141,17 @@ def clear_stale(input_dir: Path, is_over: Callable[[str], bool]) -> list[Left]:
     return kept
 
 
-def _look(directory: int, name: str) -> Left:
+def _look(directory: int, name: str) -> LeftInput:
     found = entries.read(directory, name, frozenset({os.geteuid()}))
-    if not isinstance(found, entries.Content) or name.startswith("."):
-        return Left(name=name)
+    if not isinstance(found, entries.EntryContent) or name.startswith("."):
+        return LeftInput(name=name)
     try:
         if name == CLOSE_FILE:
-            return Left(name=name, runs=CloseOrder.parse(found.body).runs)
+            return LeftInput(name=name, runs=CloseOrder.parse(found.body).runs)
         order = TurnOrder.parse(found.body)
     except WireError:
-        return Left(name=name)
-    return Left(name=name, runs=(order.run,), turn=order.turn)
+        return LeftInput(name=name)
+    return LeftInput(name=name, runs=(order.run,), turn=order.turn)
 
 
 def write_reply(replies_dir: Path, reply: Reply) -> None:

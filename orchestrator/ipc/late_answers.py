@@ -8,7 +8,6 @@ from agent_runner.wire.mailbox import (
     CancelReminder,
     CancelTask,
     Command,
-    Dashboard,
     PauseTask,
     RegisterGroup,
     Reply,
@@ -18,6 +17,7 @@ from agent_runner.wire.mailbox import (
     SetReminder,
     UnregisterGroup,
     UpdateTask,
+    UseDashboard,
 )
 from orchestrator.domain.values import Group, Turn, TurnId, TurnKind, TurnState
 from orchestrator.store import outbox, turns
@@ -54,7 +54,7 @@ def _concerns_people(command: Command) -> bool:
             return True
         case ScheduleTask() | UpdateTask() | PauseTask() | ResumeTask() | CancelTask() | RunTask():
             return True
-        case Dashboard(tool=tool):
+        case UseDashboard(tool=tool):
             return tool not in _LISTING
         case _:
             return False

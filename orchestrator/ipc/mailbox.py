@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.base.clock import Clock, SystemClock
 from orchestrator.ipc import entries
-from orchestrator.ipc.rejected_files import Quarantine, Refusal
+from orchestrator.ipc.rejected_files import RejectedFiles, Rejection
 
 MAX_ENTRIES = 10_000
 """How many entries one pass looks at. Where there are more, the oldest of these come first."""
@@ -30,7 +30,7 @@ _RENAMED_INTO_PLACE = re.compile(r"[0-9]{13}-[0-9a-z]{4,16}\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class RequestFile:
     """One file, whole, as it was read. Nothing in it is checked yet."""
 
     name: str
@@ -39,12 +39,12 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class RequestBatch:
     """What one pass found."""
 
-    letters: tuple[Letter, ...] = ()
+    letters: tuple[RequestFile, ...] = ()
     """Oldest name first. Each is to be ended by `done` or `quarantine` before the next pass."""
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[Rejection, ...] = ()
     """What was removed unread: for the log. The quarantine has it already."""
     has_more: bool = False
     """Another pass would find something at once: let the other groups have theirs first."""
@@ -67,7 +67,7 @@ class Mailbox:
     ) -> None:
         """Read `directory`, take files of `owner_uids` only, keep what is refused in `errors/folder`."""
         self._directory = directory
-        self._quarantine = Quarantine(errors / folder)
+        self._quarantine = RejectedFiles(errors / folder)
         self._owner_uids = owner_uids
         self._clock = clock or SystemClock()
 
@@ -75,7 +75,7 @@ class Mailbox:
     def name(self) -> str:
         return self._directory.name
 
-    def take(self, limit: int = 200) -> Batch:
+    def take(self, limit: int = 200) -> RequestBatch:
         """Read at most `limit` letters, and remove what can be none. A missing directory is empty.
 
         Left alone are directories, whatever they hold, and for a time what may still be written: partial
@@ -88,12 +88,12 @@ class Mailbox:
             OSError: the host itself cannot read or write (too many open files, a full or broken disk).
         """
         with entries.opened(self._directory) as directory:
-            batch = Batch() if directory is None else self._pass(directory, limit)
+            batch = RequestBatch() if directory is None else self._pass(directory, limit)
         if batch.refusals:
             self._quarantine.keep(self._directory.name, batch.refusals)
         return batch
 
-    def done(self, letter: Letter) -> None:
+    def done(self, letter: RequestFile) -> None:
         """Remove a letter that was handled, unless its name holds something newer by now.
 
         Raises:
@@ -109,16 +109,16 @@ class Mailbox:
             if not entries.remove(directory, letter.name) and entries.look(directory, letter.name):
                 raise PermissionError(f"{self._directory.name}/{letter.name} cannot be removed")
 
-    def quarantine(self, letter: Letter, reason: str) -> None:
+    def quarantine(self, letter: RequestFile, reason: str) -> None:
         """Keep a letter that means nothing, with the reason, and remove it. Raises like `done`."""
-        refusal = Refusal(name=letter.name, reason=reason)
+        refusal = Rejection(name=letter.name, reason=reason)
         self._quarantine.keep(self._directory.name, [refusal], body=letter.body)
         self.done(letter)
 
-    def _pass(self, directory: int, limit: int) -> Batch:
+    def _pass(self, directory: int, limit: int) -> RequestBatch:
         survey = entries.survey(directory, MAX_ENTRIES)
-        letters: list[Letter] = []
-        refusals: list[Refusal] = []
+        letters: list[RequestFile] = []
+        refusals: list[Rejection] = []
         held_bytes = 0
         has_more = False
         for name in survey.names:
@@ -126,16 +126,16 @@ class Mailbox:
                 has_more = True
                 break
             found = self._find(directory, name, has_grace=not survey.is_cut)
-            if isinstance(found, Letter):
+            if isinstance(found, RequestFile):
                 letters.append(found)
                 held_bytes += len(found.body)
             elif found is not None:
                 refusals.append(found)
         # When nothing came of those looked at, another pass at once would see the same ones again.
         has_more |= survey.is_cut and bool(letters or refusals)
-        return Batch(letters=tuple(letters), refusals=tuple(refusals), has_more=has_more)
+        return RequestBatch(letters=tuple(letters), refusals=tuple(refusals), has_more=has_more)
 
-    def _find(self, directory: int, name: str, *, has_grace: bool) -> Letter | Refusal | None:
+    def _find(self, directory: int, name: str, *, has_grace: bool) -> RequestFile | Rejection | None:
         """Read or remove one entry; None when it is gone or left."""
         info = entries.look(directory, name)
         if info is None:
@@ -147,19 +147,21 @@ class Mailbox:
         if reason:
             return _removed(directory, name, reason)
         match entries.read(directory, name, self._owner_uids):
-            case entries.Content(body=body) if has_grace and rest_ms < 0 and not _is_finished(name, body):
+            case entries.EntryContent(body=body) if (
+                has_grace and rest_ms < 0 and not _is_finished(name, body)
+            ):
                 return None
-            case entries.Content(body=body, version=version):
-                return Letter(name=name, body=body, version=version)
-            case entries.Fault(reason=reason):
+            case entries.EntryContent(body=body, version=version):
+                return RequestFile(name=name, body=body, version=version)
+            case entries.EntryFault(reason=reason):
                 return _removed(directory, name, reason)
             case None:
                 return None
 
 
-def _removed(directory: int, name: str, reason: str) -> Refusal | None:
+def _removed(directory: int, name: str, reason: str) -> Rejection | None:
     """Remove what is no letter; None when it is gone, a directory or not ours to remove."""
-    return Refusal(name=name, reason=reason) if entries.remove(directory, name) else None
+    return Rejection(name=name, reason=reason) if entries.remove(directory, name) else None
 
 
 def fault_of_name(name: str) -> str | None:

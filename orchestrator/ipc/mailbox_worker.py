@@ -16,13 +16,13 @@ import structlog
 from agent_runner.wire.document import WireError
 from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock, SystemClock
-from orchestrator.base.rate_limits import Pace
+from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.domain.values import Folder, Group
 from orchestrator.ipc import input_files
-from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.handlers.files import KEPT_MS
-from orchestrator.ipc.mailbox import Letter, Mailbox
-from orchestrator.ipc.rejected_files import MAX_NAME_CHARS, Refusal
+from orchestrator.ipc.mailbox import Mailbox, RequestFile
+from orchestrator.ipc.rejected_files import MAX_NAME_CHARS, Rejection
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
@@ -38,7 +38,7 @@ DIRECTORIES = ("messages", "tasks")
 DAY_MS = 24 * 3_600_000
 
 
-class Post:
+class MailboxWorker:
     """Reads what all groups ask."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Post:
         root: Path,
         *,
         database: Database,
-        reception: Reception,
+        reception: CommandDispatcher,
         watcher: MailboxWatcher,
         owner_uids: Callable[[], frozenset[int]],
         clock: Clock | None = None,
@@ -61,7 +61,7 @@ class Post:
         self._clock = clock or SystemClock()
         self._sweep_files = sweep_files
         self._swept_ms: int | None = None
-        self._paces: dict[Folder, Pace] = {}
+        self._paces: dict[Folder, TokenBucket] = {}
         self._resting: set[Folder] = set()
         self._going: set[Folder] = set()
         self._again: set[Folder] = set()
@@ -148,7 +148,7 @@ class Post:
             self._watcher.hint(group.folder)
         self._charge(group.folder, len(batch.letters) + REFUSAL_COST * bool(batch.refusals))
 
-    async def _note(self, kind: str, group: Group, *, mailbox: str, first: Refusal, count: int) -> None:
+    async def _note(self, kind: str, group: Group, *, mailbox: str, first: Rejection, count: int) -> None:
         """A row of the audit; names and reasons, never what a letter held."""
         detail = {
             "mailbox": mailbox,
@@ -156,7 +156,7 @@ class Post:
             "reason": first.reason[:MAX_REASON_CHARS],
             "count": count,
         }
-        event = audit.Event(at_ms=self._clock.now_ms(), kind=kind, folder=group.folder, detail=detail)
+        event = audit.AuditEvent(at_ms=self._clock.now_ms(), kind=kind, folder=group.folder, detail=detail)
         async with self._database.transaction() as tx:
             await audit.append(tx, event)
 
@@ -164,7 +164,7 @@ class Post:
         """Have a group rest that asks faster than it may; the others go on."""
         if not cost:
             return
-        pace = self._paces.setdefault(folder, Pace(self._clock))
+        pace = self._paces.setdefault(folder, TokenBucket(self._clock))
         seconds = pace.take(cost)
         if seconds > 0 and folder not in self._resting:
             self._resting.add(folder)
@@ -174,7 +174,7 @@ class Post:
         self._resting.discard(folder)
         self._watcher.hint(folder)
 
-    async def _answer(self, group: Group, mailbox: Mailbox, letter: Letter) -> None:
+    async def _answer(self, group: Group, mailbox: Mailbox, letter: RequestFile) -> None:
         """Handled, answered, removed, in this order: a crash between repeats only what has no effect."""
         replies = self._root / group.folder / "replies"
         try:
@@ -184,7 +184,7 @@ class Post:
             told = _refusal_of(letter.body, str(error))
             if told is not None:
                 await asyncio.to_thread(input_files.write_reply, replies, told)
-            refused = Refusal(name=letter.name, reason=str(error))
+            refused = Rejection(name=letter.name, reason=str(error))
             await self._note("mailbox.not_understood", group, mailbox=mailbox.name, first=refused, count=1)
             await asyncio.to_thread(mailbox.quarantine, letter, str(error))
             return
@@ -192,7 +192,7 @@ class Post:
         await asyncio.to_thread(mailbox.done, letter)
 
 
-def _mark(letter: Letter) -> str:
+def _mark(letter: RequestFile) -> str:
     """What tells this file from a later one of its name, for requests that give no id."""
     return "-".join(str(part) for part in (*letter.version, letter.name))
 

@@ -15,7 +15,7 @@ MAX_NAME_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Rejection:
     """An entry of a mailbox that is no letter, or a letter that means nothing."""
 
     name: str
@@ -23,7 +23,7 @@ class Refusal:
     reason: str
 
 
-class Quarantine:
+class RejectedFiles:
     """The records of one group: a `.reason` each, with a copy of the refused letter beside it.
 
     No container reaches the directory and the host chooses the names in it. What a container wrote is
@@ -33,7 +33,7 @@ class Quarantine:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def keep(self, origin: str, refusals: Sequence[Refusal], *, body: bytes | None = None) -> None:
+    def keep(self, origin: str, refusals: Sequence[Rejection], *, body: bytes | None = None) -> None:
         """Record what was refused in one go, and drop the oldest records.
 
         Args:

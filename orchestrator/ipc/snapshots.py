@@ -17,8 +17,8 @@ import structlog
 
 from agent_runner.wire.files import write_whole
 from orchestrator.base.clock import Clock, local_iso
-from orchestrator.base.event_bus import Bus, Event
-from orchestrator.domain.values import Chat, Folder, Group, Task, TurnId, TurnKind
+from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.domain.values import Chat, Folder, Group, ScheduledTask, TurnId, TurnKind
 from orchestrator.scheduler.task_rows import row
 from orchestrator.store import chats, groups, tasks, turns
 from orchestrator.store.database import Database, Tx
@@ -53,20 +53,26 @@ FILES = ("tasks.json", "groups.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class GroupView:
     """What one group may see."""
 
     group: Group
-    tasks: Sequence[Task]
+    tasks: Sequence[ScheduledTask]
     chats: Sequence[Chat]
     registered: frozenset[str]
 
 
-class Snapshots:
+class SnapshotWriter:
     """Rewrites what has changed: at once when told of it, at the latest after a minute."""
 
     def __init__(
-        self, root: Path, database: Database, *, clock: Clock, bus: Bus, zone_of: Callable[[Group], ZoneInfo]
+        self,
+        root: Path,
+        database: Database,
+        *,
+        clock: Clock,
+        bus: EventBus,
+        zone_of: Callable[[Group], ZoneInfo],
     ) -> None:
         self._root = root
         self._database = database
@@ -103,7 +109,7 @@ class Snapshots:
             if seen is not None:
                 await self._write(seen)
 
-    async def _until_altered(self, events: asyncio.Queue[Event]) -> None:
+    async def _until_altered(self, events: asyncio.Queue[HostEvent]) -> None:
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 while not await self._alters(await events.get()):
@@ -111,14 +117,14 @@ class Snapshots:
         except TimeoutError:
             return
 
-    async def _alters(self, event: Event) -> bool:
+    async def _alters(self, event: HostEvent) -> bool:
         if event.kind in ("turn.answered", "turn.failed") and event.turn is not None:
             async with self._database.reading() as tx:
                 turn = await turns.get(tx, TurnId(event.turn))
             return turn is not None and turn.kind is TurnKind.TASK
         return event.kind in ALTERING
 
-    async def _write(self, seen: Seen) -> None:
+    async def _write(self, seen: GroupView) -> None:
         zone = self._zone_of(seen.group)
         known = known_chats(seen, zone)
         now = local_iso(self._clock.now_ms(), zone)
@@ -142,9 +148,9 @@ class Snapshots:
         self._written[path] = text
 
 
-async def _see(tx: Tx, group: Group) -> Seen:
+async def _see(tx: Tx, group: Group) -> GroupView:
     """Main sees all tasks and all chats, others their own tasks."""
-    return Seen(
+    return GroupView(
         group=group,
         tasks=await tasks.every(tx, None if group.is_main else group.folder),
         chats=await chats.known(tx) if group.is_main else (),
@@ -152,7 +158,7 @@ async def _see(tx: Tx, group: Group) -> Seen:
     )
 
 
-def known_chats(seen: Seen, zone: ZoneInfo) -> list[dict[str, Any]]:
+def known_chats(seen: GroupView, zone: ZoneInfo) -> list[dict[str, Any]]:
     """The chats as `groups.json` lists them, the one that spoke last first."""
     return [
         {

@@ -21,8 +21,8 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
-from orchestrator.base.file_watch import Signalling
-from orchestrator.base.wakeups import Hint
+from orchestrator.base.file_watch import WatchHandler
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.values import Folder
 
 MAILBOXES = ("messages", "tasks")
@@ -50,7 +50,7 @@ class MailboxWatcher:
         self._watches: dict[Folder, _Watch] = {}
         self._hints: set[Folder] = set()
         self._repeats: dict[Folder, asyncio.TimerHandle] = {}
-        self._hint = Hint()
+        self._hint = Wakeup()
         self._last_sweep = 0.0
 
     async def __aenter__(self) -> Self:
@@ -145,7 +145,7 @@ class _Watch:
 
     def __init__(self, directories: Iterable[Path], signal: Callable[[], None]) -> None:
         self._directories = tuple(directories)
-        self._handler = Signalling(signal)
+        self._handler = WatchHandler(signal)
         self._observer: BaseObserver | None = None
         self._is_stopped = False
         self._lock = threading.Lock()

@@ -1,1 +1,1 @@
-"""A group's agent wakes by itself: when it asked to, when nothing was for long, when something happens."""
+"""Wake a group's agent by itself: at the time it chose, or when something happens. Start with `policy.py`."""

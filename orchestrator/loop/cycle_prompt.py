@@ -13,7 +13,7 @@ from orchestrator.domain.values import Folder, Group
 from orchestrator.loop.intervals import spoken
 from orchestrator.store import cycles, wake_requests
 from orchestrator.store.database import Tx
-from orchestrator.store.wake_requests import Wake
+from orchestrator.store.wake_requests import WakeRequest
 
 MAX_TRIGGERS = 20
 MAX_SUMMARY_CHARS = 20_000
@@ -28,7 +28,7 @@ NOTICE = (
 async def prompt(
     tx: Tx,
     group: Group,
-    triggers: Sequence[Wake],
+    triggers: Sequence[WakeRequest],
     *,
     last_end_ms: int | None,
     summary: str | None,
@@ -47,13 +47,13 @@ async def prompt(
     return "\n\n".join(part for part in parts if part)
 
 
-def told(wake: Wake) -> str:
+def told(wake: WakeRequest) -> str:
     """Why it woke, on one short line."""
     line = f"{wake.kind}: {wake.reason}" if wake.reason else wake.kind
     return line[: wake_requests.MAX_REASON_CHARS]
 
 
-def _told_triggers(triggers: Sequence[Wake]) -> str:
+def _told_triggers(triggers: Sequence[WakeRequest]) -> str:
     lines = [_safe(told(wake)) for wake in triggers[:MAX_TRIGGERS]]
     lines += [f"and {len(triggers) - len(lines)} more"] if len(triggers) > len(lines) else []
     return "Triggered by: " + ("; ".join(lines) or "nothing that is known")

@@ -11,16 +11,16 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import Clock
 from orchestrator.domain import schedule_tag
-from orchestrator.domain.schedule_tag import Tag
+from orchestrator.domain.schedule_tag import ScheduleTag
 from orchestrator.domain.values import Folder, Group, Turn, TurnKind, TurnState
 from orchestrator.loop import cycle_prompt, policy
-from orchestrator.loop.intervals import Asked, read_clock, read_interval
-from orchestrator.loop.policy import Decision, Outcome, Rules, State, Wish
+from orchestrator.loop.intervals import RequestedInterval, read_clock, read_interval
+from orchestrator.loop.policy import CycleOutcome, CycleState, SleepRequest, WakeDecision, WakePolicy
 from orchestrator.store import cycles, events, groups, loops, messages, outbox, turns, wake_requests
 from orchestrator.store.cycles import Cycle
 from orchestrator.store.database import Tx
-from orchestrator.store.loops import Loop, NextWake, Status
-from orchestrator.store.wake_requests import Wake
+from orchestrator.store.loops import Loop, LoopStatus, NextWake
+from orchestrator.store.wake_requests import WakeRequest
 
 LEASE_MS = 120_000
 """Renewed while the turn lasts: so long a loop stands when its host has vanished."""
@@ -47,14 +47,14 @@ async def no_summary(tx: Tx, turn: Turn, group: Group) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class BegunCycle:
     """A cycle that has begun, and why."""
 
     id: int
-    triggers: tuple[Wake, ...]
+    triggers: tuple[WakeRequest, ...]
 
 
-class CycleBook:
+class CycleRecorder:
     """One a host; it keeps nothing in mind."""
 
     def __init__(
@@ -64,7 +64,7 @@ class CycleBook:
         zone_of: Callable[[Group], ZoneInfo],
         for_people: Callable[[str], str],
         summary: Summary = no_summary,
-        rules: Rules = policy.RULES,
+        rules: WakePolicy = policy.RULES,
     ) -> None:
         """`for_people` gives what of an agent's text people see."""
         self._clock = clock
@@ -75,14 +75,14 @@ class CycleBook:
 
     # A turn starts
 
-    async def begin(self, tx: Tx, turn: Turn) -> Begun | None:
+    async def begin(self, tx: Tx, turn: Turn) -> BegunCycle | None:
         """Record that a turn begins, and let it take what it answers; None when its group has no loop.
 
         A question takes the messages, a task its due time, a free cycle all that is pending. The upkeep of a
         dashboard runs beside all that and is no cycle of the loop.
         """
         loop = await loops.get(tx, turn.folder)
-        if loop is None or loop.status is Status.STOPPED:
+        if loop is None or loop.status is LoopStatus.STOPPED:
             return None
         if turn.command is not None or turn.kind is TurnKind.WORKER:
             return None
@@ -106,9 +106,9 @@ class CycleBook:
         await self._tell(tx, turn.folder, "trigger", **ids, kinds=kinds)
         if turn.kind is TurnKind.AUTO:
             await self._ask(tx, turn, loop, triggers)
-        return Begun(id=cycle_id, triggers=triggers)
+        return BegunCycle(id=cycle_id, triggers=triggers)
 
-    async def _ask(self, tx: Tx, turn: Turn, loop: Loop, triggers: tuple[Wake, ...]) -> None:
+    async def _ask(self, tx: Tx, turn: Turn, loop: Loop, triggers: tuple[WakeRequest, ...]) -> None:
         """Write what the agent is asked, as it is now."""
         group = await groups.known(tx, turn.folder)
         text = await cycle_prompt.prompt(
@@ -133,7 +133,7 @@ class CycleBook:
         if left is not None and left.ended_ms is not None:
             await self._finish(tx, loop, other, left, has_touched=False)
         else:
-            await self._close(tx, other, Outcome.BUSY, ended_ms=self._clock.now_ms())
+            await self._close(tx, other, CycleOutcome.BUSY, ended_ms=self._clock.now_ms())
 
     # Its agent speaks
 
@@ -160,7 +160,7 @@ class CycleBook:
             )
 
     async def _hear_tags(
-        self, tx: Tx, cycle: Cycle, group: Group, tags: tuple[Tag, ...], *, heard: str
+        self, tx: Tx, cycle: Cycle, group: Group, tags: tuple[ScheduleTag, ...], *, heard: str
     ) -> None:
         """The first of a text that can be used counts; what cannot is told."""
         is_set = False
@@ -187,7 +187,7 @@ class CycleBook:
                     tx, cycle.folder, "schedule.warning", cycle=cycle.id, warnings=list(tag.warnings)
                 )
 
-    def _asked_by(self, tag: Tag, group: Group) -> Asked | None:
+    def _asked_by(self, tag: ScheduleTag, group: Group) -> RequestedInterval | None:
         if tag.next is not None:
             return read_interval(tag.next)
         if tag.at is None:
@@ -212,7 +212,7 @@ class CycleBook:
             loop = await loops.get(tx, cycle.folder)
             assert loop is not None
             if turn is None:
-                await self._close(tx, cycle, Outcome.SKIPPED, ended_ms=self._clock.now_ms())
+                await self._close(tx, cycle, CycleOutcome.SKIPPED, ended_ms=self._clock.now_ms())
             else:
                 await self._finish(tx, loop, cycle, turn, has_touched=cycle.folder in touched)
             ended.append(cycle.folder)
@@ -224,7 +224,7 @@ class CycleBook:
         outcome = await self._outcome(tx, cycle, turn, has_touched=has_touched)
         waiting = await cycles.unanswered(tx, cycle.folder)
         decision = policy.decide_wake(
-            State(
+            CycleState(
                 outcome=outcome,
                 auto_ms=loop.auto_ms,
                 wish=_wish_of(cycle) if turn.state is TurnState.ANSWERED else None,
@@ -240,7 +240,7 @@ class CycleBook:
             tx,
             cycle.id,
             outcome=outcome.value,
-            error=turn.reason if outcome is Outcome.ERROR else None,
+            error=turn.reason if outcome is CycleOutcome.ERROR else None,
             ended_ms=ended_ms,
             applied_ms=decision.next_ms - ended_ms,
             is_bounded=decision.is_bounded,
@@ -251,14 +251,14 @@ class CycleBook:
         await self._tell_end(tx, cycle, decision, outcome, ended_ms=ended_ms)
 
     async def _put(
-        self, tx: Tx, cycle: Cycle, decision: Decision, *, ended_ms: int, outcome: Outcome
+        self, tx: Tx, cycle: Cycle, decision: WakeDecision, *, ended_ms: int, outcome: CycleOutcome
     ) -> None:
         await loops.end(
             tx,
             cycle.folder,
             auto_ms=decision.auto_ms,
             soonest_streak=decision.soonest_streak,
-            is_noop=outcome is Outcome.NOOP,
+            is_noop=outcome is CycleOutcome.NOOP,
             ended_ms=ended_ms,
         )
         next_wake = NextWake(
@@ -267,15 +267,15 @@ class CycleBook:
         await loops.set_wake(tx, cycle.folder, next_wake)
         await loops.release(tx, cycle.folder, cycle.turn_id)
 
-    async def _outcome(self, tx: Tx, cycle: Cycle, turn: Turn, *, has_touched: bool) -> Outcome:
+    async def _outcome(self, tx: Tx, cycle: Cycle, turn: Turn, *, has_touched: bool) -> CycleOutcome:
         if turn.state is TurnState.FAILED:
-            return Outcome.ERROR
+            return CycleOutcome.ERROR
         if cycle.has_spoken or has_touched:
-            return Outcome.ACTION
+            return CycleOutcome.ACTION
         deeds = await cycles.deeds(tx, cycle.folder, since_ms=cycle.started_ms, passive=PASSIVE)
-        return Outcome.ACTION if deeds else Outcome.NOOP
+        return CycleOutcome.ACTION if deeds else CycleOutcome.NOOP
 
-    async def _close(self, tx: Tx, cycle: Cycle, outcome: Outcome, *, ended_ms: int) -> None:
+    async def _close(self, tx: Tx, cycle: Cycle, outcome: CycleOutcome, *, ended_ms: int) -> None:
         """End a cycle that came to nothing: the next wake stays as it was."""
         await cycles.end(
             tx,
@@ -295,10 +295,10 @@ class CycleBook:
         )
 
     async def _tell_end(
-        self, tx: Tx, cycle: Cycle, decision: Decision, outcome: Outcome, *, ended_ms: int
+        self, tx: Tx, cycle: Cycle, decision: WakeDecision, outcome: CycleOutcome, *, ended_ms: int
     ) -> None:
         ids = {"cycle": cycle.id, "turn": cycle.turn_id}
-        word = "action" if outcome is Outcome.ACTION else "idle"
+        word = "action" if outcome is CycleOutcome.ACTION else "idle"
         await self._tell(tx, cycle.folder, word, **ids)
         await self._tell(tx, cycle.folder, "cycle.end", **ids, outcome=outcome.value)
         set_to = {"applied_ms": decision.next_ms - ended_ms, "next_wake_at": decision.next_ms}
@@ -318,7 +318,7 @@ class CycleBook:
         await events.append(tx, ACTION_LOOP, group=folder, now_ms=self._clock.now_ms(), event=event, **data)
 
 
-def _is_for(wake: Wake, turn: Turn) -> bool:
+def _is_for(wake: WakeRequest, turn: Turn) -> bool:
     if turn.kind is TurnKind.AUTO:
         return True
     if turn.kind is TurnKind.CHAT:
@@ -326,11 +326,11 @@ def _is_for(wake: Wake, turn: Turn) -> bool:
     return wake.kind in (HEARTBEAT, CRON)
 
 
-def _wish_of(cycle: Cycle) -> Wish | None:
+def _wish_of(cycle: Cycle) -> SleepRequest | None:
     if cycle.schedule_raw is None or cycle.schedule_asked_ms is None:
         return None
-    asked = Asked(ms=cycle.schedule_asked_ms, is_soonest=cycle.is_soonest)
-    return Wish(asked=asked, raw=cycle.schedule_raw, reason=cycle.schedule_reason)
+    asked = RequestedInterval(ms=cycle.schedule_asked_ms, is_soonest=cycle.is_soonest)
+    return SleepRequest(asked=asked, raw=cycle.schedule_raw, reason=cycle.schedule_reason)
 
 
 def _short(text: str) -> str:

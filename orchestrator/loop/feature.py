@@ -8,14 +8,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import Clock, local_minute
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import Folder, Group, Turn
 from orchestrator.loop import service
-from orchestrator.loop.cycle_recorder import CycleBook, Summary
+from orchestrator.loop.cycle_recorder import CycleRecorder, Summary
 from orchestrator.loop.runtime import GroupLoops, StopRun
-from orchestrator.loop.service import SetWake
+from orchestrator.loop.service import WakeSetting
 from orchestrator.loop.workspace import Workspaces
 from orchestrator.outbound.format import for_people
 from orchestrator.proxies.model import budgets as rules
@@ -23,7 +23,7 @@ from orchestrator.store import budgets
 from orchestrator.store.database import Database, Tx
 
 
-class Waking:
+class LoopFeature:
     """Made once for a host."""
 
     def __init__(
@@ -32,8 +32,8 @@ class Waking:
         *,
         groups: Path,
         clock: Clock,
-        hints: Hints,
-        bus: Bus,
+        hints: Wakeups,
+        bus: EventBus,
         zone: ZoneInfo,
         zone_of: Callable[[Group], ZoneInfo],
         summary: Summary,
@@ -43,7 +43,7 @@ class Waking:
         self._clock = clock
         self._zone = zone
         self._zone_of = zone_of
-        self._book = CycleBook(clock=clock, zone_of=zone_of, for_people=seen, summary=summary)
+        self._book = CycleRecorder(clock=clock, zone_of=zone_of, for_people=seen, summary=summary)
         self._loops = GroupLoops(
             database, self._book, clock=clock, hints=hints, bus=bus, spent=self._why_spent, stop_run=stop_run
         )
@@ -60,7 +60,7 @@ class Waking:
         """A turn ends well, before what it said leaves."""
         await self._book.hear(tx, turn)
 
-    async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> SetWake:
+    async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSetting:
         """What `service.set_next_wake` does and raises."""
         return await service.set_next_wake(
             tx, group, text, reason, now_ms=self._clock.now_ms(), zone_of=self._zone_of
@@ -71,7 +71,7 @@ class Waking:
         return await service.act(tx, folder, action, reason=reason, now_ms=self._clock.now_ms())
 
     async def _why_spent(self, tx: Tx, group: Group) -> str | None:
-        asker = rules.Asker(folder=group.folder, is_main=group.is_main, is_background=True)
+        asker = rules.BudgetAccount(folder=group.folder, is_main=group.is_main, is_background=True)
         found = await rules.standings(
             tx, await budgets.every(tx), now_ms=self._clock.now_ms(), zone=self._zone
         )

@@ -18,18 +18,18 @@ _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestedInterval:
     """A wish before its bounds. `is_soonest`: as soon as may be."""
 
     ms: int
     is_soonest: bool = False
 
 
-def read_interval(text: str) -> Asked | None:
+def read_interval(text: str) -> RequestedInterval | None:
     """Read `30m`, `1h30m`, `1.5 hours`, `now`; None when it is no clear span above zero."""
     rest = text.strip().lower()
     if rest == NOW:
-        return Asked(ms=0, is_soonest=True)
+        return RequestedInterval(ms=0, is_soonest=True)
     total, last_unit = 0.0, float("inf")
     at = 0
     while at < len(rest):
@@ -37,10 +37,10 @@ def read_interval(text: str) -> Asked | None:
         if part is None or (unit := _UNITS[part["unit"][0]]) >= last_unit:
             return None
         total, last_unit, at = total + float(part["number"]) * unit, unit, part.end()
-    return Asked(ms=round(total)) if total > 0 else None
+    return RequestedInterval(ms=round(total)) if total > 0 else None
 
 
-def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> Asked | None:
+def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> RequestedInterval | None:
     """Read `09:00` as the next time the clocks of `zone` show it; None when it is none."""
     found = _CLOCK.fullmatch(text.strip())
     if found is None:
@@ -52,7 +52,7 @@ def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> Asked | None:
             hour=at.hour, minute=at.minute, second=0, microsecond=0, fold=0
         )
     ahead_ms = round(at.astimezone(UTC).timestamp() * 1000) - now_ms
-    return Asked(ms=ahead_ms) if ahead_ms > 0 else None
+    return RequestedInterval(ms=ahead_ms) if ahead_ms > 0 else None
 
 
 def spoken(ms: int) -> str:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agent_runner.wire import wakes
-from orchestrator.loop.intervals import Asked, spoken
+from orchestrator.loop.intervals import RequestedInterval, spoken
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class WakePolicy:
     """The numbers of the policy."""
 
     base_ms: int = 5 * MINUTE_MS
@@ -35,10 +35,10 @@ class Rules:
     """Begun by nothing but changed files: something of the agent's own may write them between its turns."""
 
 
-RULES = Rules()
+RULES = WakePolicy()
 
 
-class Outcome(StrEnum):
+class CycleOutcome(StrEnum):
     """How a cycle ended."""
 
     ACTION = "action"
@@ -59,22 +59,22 @@ class SetBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class SleepRequest:
     """What an agent asked for in a cycle, last."""
 
-    asked: Asked
+    asked: RequestedInterval
     raw: str
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class CycleState:
     """All that the next wake depends on, at the end of a cycle."""
 
-    outcome: Outcome
+    outcome: CycleOutcome
     auto_ms: int
     """The back-off before this cycle."""
-    wish: Wish | None = None
+    wish: SleepRequest | None = None
     soonest_streak: int = 0
     """How many shortest sleeps were asked for in a row."""
     caps: int | None = None
@@ -84,7 +84,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class WakeDecision:
     """The next wake and how it came about."""
 
     next_ms: int
@@ -98,12 +98,12 @@ class Decision:
     """By a message that waits."""
 
 
-def clamp(asked: Asked, rules: Rules = RULES) -> int:
+def clamp(asked: RequestedInterval, rules: WakePolicy = RULES) -> int:
     """The sleep that an agent gets."""
     return min(max(asked.ms, rules.min_ms), rules.max_ms)
 
 
-def decide_wake(state: State, now_ms: int, rules: Rules = RULES) -> Decision:
+def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> WakeDecision:
     """Decide at the end of a cycle when the next begins if nothing happens before.
 
     What the agent asked for goes before the back-off; too many self-set wakes wait for their hour; a message
@@ -115,10 +115,10 @@ def decide_wake(state: State, now_ms: int, rules: Rules = RULES) -> Decision:
     return _capped(state, within, now_ms, rules)
 
 
-def _back_off(state: State, rules: Rules) -> tuple[int, tuple[str, ...]]:
-    if state.outcome is Outcome.ACTION:
+def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
+    if state.outcome is CycleOutcome.ACTION:
         return rules.base_ms, (f"something was done: the pause is {spoken(rules.base_ms)} again",)
-    if state.outcome is Outcome.NOOP and state.wish is None:
+    if state.outcome is CycleOutcome.NOOP and state.wish is None:
         auto_ms = min(state.auto_ms * 2, rules.base_ms * rules.max_factor)
         return auto_ms, (
             f"nothing was done: the pause goes from {spoken(state.auto_ms)} to {spoken(auto_ms)}",
@@ -126,16 +126,20 @@ def _back_off(state: State, rules: Rules) -> tuple[int, tuple[str, ...]]:
     return state.auto_ms, (f"outcome {state.outcome}: the pause stays {spoken(state.auto_ms)}",)
 
 
-def _wanted(state: State, now_ms: int, auto_ms: int, trace: tuple[str, ...], rules: Rules) -> Decision:
+def _wanted(
+    state: CycleState, now_ms: int, auto_ms: int, trace: tuple[str, ...], rules: WakePolicy
+) -> WakeDecision:
     wish = state.wish
     if wish is None:
-        return Decision(
+        return WakeDecision(
             next_ms=now_ms + auto_ms,
             set_by=SetBy.AUTO,
             why=f"after {spoken(auto_ms)} by itself",
             trace=(*trace, f"no wish of the agent: in {spoken(auto_ms)}"),
             auto_ms=auto_ms,
-            soonest_streak=0 if state.outcome in (Outcome.ACTION, Outcome.NOOP) else state.soonest_streak,
+            soonest_streak=0
+            if state.outcome in (CycleOutcome.ACTION, CycleOutcome.NOOP)
+            else state.soonest_streak,
         )
     applied_ms = clamp(wish.asked, rules)
     streak = state.soonest_streak + 1 if applied_ms == rules.min_ms else 0
@@ -147,7 +151,7 @@ def _wanted(state: State, now_ms: int, auto_ms: int, trace: tuple[str, ...], rul
     if streak > rules.max_soonest:
         applied_ms, set_by, is_bounded = rules.base_ms, SetBy.CAP, True
         trace = (*trace, f"the shortest sleep {streak} times in a row: {spoken(applied_ms)} instead")
-    return Decision(
+    return WakeDecision(
         next_ms=now_ms + applied_ms,
         set_by=set_by,
         why=wish.reason or f"the agent asked for {wish.raw}",
@@ -158,7 +162,7 @@ def _wanted(state: State, now_ms: int, auto_ms: int, trace: tuple[str, ...], rul
     )
 
 
-def _capped(state: State, decision: Decision, now_ms: int, rules: Rules) -> Decision:
+def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
     latest_ms = now_ms + rules.pending_cap_ms
     if state.caps is None or decision.next_ms <= latest_ms:
         return decision
@@ -175,7 +179,7 @@ def _capped(state: State, decision: Decision, now_ms: int, rules: Rules) -> Deci
     )
 
 
-def _within_budget(state: State, decision: Decision, now_ms: int, rules: Rules) -> Decision:
+def _within_budget(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakePolicy) -> WakeDecision:
     recent = [at for at in state.self_wakes if 0 <= now_ms - at < HOUR_MS]
     if decision.set_by is not SetBy.AGENT or len(recent) < rules.self_wakes_an_hour:
         return decision
@@ -193,7 +197,7 @@ def _within_budget(state: State, decision: Decision, now_ms: int, rules: Rules) 
 
 
 def _changed(
-    decision: Decision,
+    decision: WakeDecision,
     *,
     trace: str,
     next_ms: int | None = None,
@@ -201,8 +205,8 @@ def _changed(
     why: str | None = None,
     is_bounded: bool = False,
     is_capped: bool = False,
-) -> Decision:
-    return Decision(
+) -> WakeDecision:
+    return WakeDecision(
         next_ms=decision.next_ms if next_ms is None else next_ms,
         set_by=set_by or decision.set_by,
         why=why or decision.why,
@@ -215,7 +219,7 @@ def _changed(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pull:
+class WakeSignal:
     """Something that wants a cycle."""
 
     at_ms: int
@@ -223,12 +227,12 @@ class Pull:
 
 
 def start_ms(
-    pulls: Sequence[Pull],
+    pulls: Sequence[WakeSignal],
     *,
     next_wake_ms: int | None,
     last_start_ms: int | None,
     now_ms: int,
-    rules: Rules = RULES,
+    rules: WakePolicy = RULES,
 ) -> int | None:
     """When a free cycle may start, None when nothing wants one. Delayed by what ran last, never dropped.
 
@@ -241,7 +245,7 @@ def start_ms(
     return min(times, default=None)
 
 
-def _throttle(pull: Pull, rules: Rules) -> int:
+def _throttle(pull: WakeSignal, rules: WakePolicy) -> int:
     return rules.direct_throttle_ms if pull.is_direct else rules.throttle_ms
 
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus, Event
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import Folder, Group, RunId, Turn, TurnKind, TurnState
 from orchestrator.loop import policy
-from orchestrator.loop.cycle_recorder import HEARTBEAT, LEASE_MS, CycleBook
-from orchestrator.loop.policy import Pull
+from orchestrator.loop.cycle_recorder import HEARTBEAT, LEASE_MS, CycleRecorder
+from orchestrator.loop.policy import WakeSignal
 from orchestrator.store import cycles, events, groups, loops, turns, wake_requests
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.loops import Loop, Status
+from orchestrator.store.loops import Loop, LoopStatus
 
 log = structlog.get_logger(__name__)
 
@@ -81,11 +81,11 @@ class GroupLoops:
     def __init__(
         self,
         database: Database,
-        book: CycleBook,
+        book: CycleRecorder,
         *,
         clock: Clock,
-        hints: Hints,
-        bus: Bus,
+        hints: Wakeups,
+        bus: EventBus,
         spent: Spent = never_spent,
         stop_run: StopRun = stop_nothing,
     ) -> None:
@@ -155,7 +155,7 @@ class GroupLoops:
         if at_work:
             await loops.renew(tx, loop.folder, until_ms=now_ms + LEASE_MS)
             return _give_way(at_work, now_ms, done)
-        if loop.status is Status.PAUSED:
+        if loop.status is LoopStatus.PAUSED:
             return None
         loop = await self._follow_clock(tx, loop, now_ms)
         if loop.lease_owner is not None:
@@ -187,14 +187,14 @@ class GroupLoops:
         return replace(loop, next_wake_ms=next_ms, last_start_ms=last_ms)
 
     async def _start_ms(self, tx: Tx, loop: Loop, now_ms: int) -> int | None:
-        if loop.status is Status.PAUSED:
+        if loop.status is LoopStatus.PAUSED:
             return None
         pending = await wake_requests.pending(tx, loop.folder)
         held_ms = None
         if any(wake.kind == FILES for wake in pending):
             held_ms = await self._files_held_ms(tx, loop.folder, now_ms)
         pulls = [
-            Pull(at_ms=wake.created_ms, is_direct=wake.is_direct)
+            WakeSignal(at_ms=wake.created_ms, is_direct=wake.is_direct)
             for wake in pending
             if held_ms is None or wake.kind != FILES
         ]
@@ -251,7 +251,7 @@ class GroupLoops:
             self._told_seq = one.seq
             self._bus.publish(f"{one.kind}", group=one.group, data={"seq": one.seq, **one.data})
 
-    async def _until_news(self, heard: asyncio.Queue[Event], seconds: float) -> None:
+    async def _until_news(self, heard: asyncio.Queue[HostEvent], seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 while not await self._is_news(await heard.get()):
@@ -259,7 +259,7 @@ class GroupLoops:
         except TimeoutError:
             return
 
-    async def _is_news(self, event: Event) -> bool:
+    async def _is_news(self, event: HostEvent) -> bool:
         """Whether to look again; a trigger that nobody has written down yet is."""
         if event.kind in CHANGED:
             return True
@@ -271,7 +271,7 @@ class GroupLoops:
             await self._want(event, "alert", f"{ALERTS[event.kind]}: {event.detail or ''}")
         return not (event.kind.startswith(TRIGGER) and event.data is not None)
 
-    async def _want(self, event: Event, kind: str, reason: str) -> None:
+    async def _want(self, event: HostEvent, kind: str, reason: str) -> None:
         if event.group is None:
             return
         async with self._database.transaction() as tx:

@@ -11,10 +11,10 @@ from orchestrator.domain.schedule_tag import MAX_REASON_CHARS
 from orchestrator.domain.values import Folder, Group
 from orchestrator.loop import policy
 from orchestrator.loop.intervals import read_clock, read_interval, spoken
-from orchestrator.loop.policy import RULES, Rules
+from orchestrator.loop.policy import RULES, WakePolicy
 from orchestrator.store import cycles, events, groups, loops, wake_requests
 from orchestrator.store.database import Tx
-from orchestrator.store.loops import NextWake, Status
+from orchestrator.store.loops import LoopStatus, NextWake
 
 FIRST_MS = 15_000
 """From switching a loop on to its first cycle."""
@@ -39,7 +39,7 @@ class BadWake(BadRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetWake:
+class WakeSetting:
     """What an agent that set its next wake is told."""
 
     applied_ms: int
@@ -48,7 +48,7 @@ class SetWake:
 
 
 async def act(
-    tx: Tx, folder: str, action: str, *, now_ms: int, reason: str = "", rules: Rules = RULES
+    tx: Tx, folder: str, action: str, *, now_ms: int, reason: str = "", rules: WakePolicy = RULES
 ) -> Folder:
     """Do one of `ACTIONS` to a group's loop; asked twice, it is as once.
 
@@ -63,7 +63,7 @@ async def act(
         raise BadRequest(f"'{action}' is nothing to do with a loop: use {', '.join(ACTIONS)}.")
     if action == "on":
         await _switch_on(tx, group, loop, now_ms=now_ms, rules=rules)
-    elif loop is None or loop.status is Status.STOPPED:
+    elif loop is None or loop.status is LoopStatus.STOPPED:
         if action != "off":
             raise LoopOff(group.folder)
     elif action == "wake":
@@ -76,9 +76,11 @@ async def act(
     return group.folder
 
 
-async def _switch_on(tx: Tx, group: Group, loop: loops.Loop | None, *, now_ms: int, rules: Rules) -> None:
-    if loop is not None and loop.status is not Status.STOPPED:
-        await loops.change_status(tx, group.folder, Status.ON, now_ms=now_ms)
+async def _switch_on(
+    tx: Tx, group: Group, loop: loops.Loop | None, *, now_ms: int, rules: WakePolicy
+) -> None:
+    if loop is not None and loop.status is not LoopStatus.STOPPED:
+        await loops.change_status(tx, group.folder, LoopStatus.ON, now_ms=now_ms)
         return
     first = NextWake(
         at_ms=now_ms + FIRST_MS,
@@ -91,9 +93,9 @@ async def _switch_on(tx: Tx, group: Group, loop: loops.Loop | None, *, now_ms: i
 
 async def _rest(tx: Tx, folder: Folder, action: str, *, now_ms: int) -> None:
     """Pause, resume or stop. What is pending stays, and its next wake too."""
-    status = {"pause": Status.PAUSED, "resume": Status.ON, "off": Status.STOPPED}[action]
+    status = {"pause": LoopStatus.PAUSED, "resume": LoopStatus.ON, "off": LoopStatus.STOPPED}[action]
     await loops.change_status(tx, folder, status, now_ms=now_ms)
-    if status is not Status.ON and await loops.drop_waiting_turn(tx, folder):
+    if status is not LoopStatus.ON and await loops.drop_waiting_turn(tx, folder):
         await loops.release(tx, folder)
 
 
@@ -105,8 +107,8 @@ async def set_next_wake(
     *,
     now_ms: int,
     zone_of: Callable[[Group], ZoneInfo],
-    rules: Rules = RULES,
-) -> SetWake:
+    rules: WakePolicy = RULES,
+) -> WakeSetting:
     """Keep what an agent asks for in its cycle, in the place of what it asked before; it counts from the end.
 
     Raises:
@@ -115,7 +117,7 @@ async def set_next_wake(
     """
     cycle = await cycles.running_of(tx, group.folder)
     loop = await loops.get(tx, group.folder)
-    if cycle is None or loop is None or loop.status is Status.STOPPED:
+    if cycle is None or loop is None or loop.status is LoopStatus.STOPPED:
         raise LoopOff(group.folder)
     asked = read_interval(text) or read_clock(text, now_ms=now_ms, zone=zone_of(group))
     raw = " ".join(text.split())[:40]
@@ -136,7 +138,7 @@ async def set_next_wake(
     applied_ms = policy.clamp(asked, rules)
     is_bounded = not asked.is_soonest and applied_ms != asked.ms
     bounds = f" You asked for {spoken(asked.ms)}; it is {spoken(rules.min_ms)} to {spoken(rules.max_ms)}."
-    return SetWake(
+    return WakeSetting(
         applied_ms=applied_ms,
         is_bounded=is_bounded,
         text=f"You wake {spoken(applied_ms)} after this turn, or when something happens."

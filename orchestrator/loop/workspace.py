@@ -19,13 +19,13 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus, Event
-from orchestrator.base.file_watch import Signalling
-from orchestrator.base.wakeups import Hint
+from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.base.file_watch import WatchHandler
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.values import Folder, Turn, TurnState
 from orchestrator.store import loops, turns, wake_requests, workspaces
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.workspaces import Seen
+from orchestrator.store.workspaces import WorkspaceSnapshot
 
 log = structlog.get_logger(__name__)
 
@@ -93,14 +93,14 @@ def _take(entry: os.DirEntry[str], descriptor: int, above: str, found: dict[str,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class WorkspaceChanges:
     """What changed between two looks, by whom."""
 
     by_agent: tuple[str, ...]
     by_others: tuple[str, ...]
 
 
-def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> Changes:
+def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> WorkspaceChanges:
     """Tell changes of others from those that happened while the group's agent worked, or just after."""
     mine: list[str] = []
     others: list[str] = []
@@ -110,18 +110,20 @@ def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> 
         changed_ms = min(after[path][0], now_ms) if path in after else now_ms
         is_own = any(_was_at_work(turn, changed_ms) for turn in recent)
         (mine if is_own else others).append(path)
-    return Changes(by_agent=tuple(mine), by_others=tuple(others))
+    return WorkspaceChanges(by_agent=tuple(mine), by_others=tuple(others))
 
 
-def compare_unseen(seen: Seen, after: Files, recent: list[Turn], *, now_ms: int) -> Changes:
+def compare_unseen(
+    seen: WorkspaceSnapshot, after: Files, recent: list[Turn], *, now_ms: int
+) -> WorkspaceChanges:
     """Tell what has changed since a host looked that did not say what it saw, only that it was another."""
     if seen.digest == digest_of(after):
-        return Changes(by_agent=(), by_others=())
+        return WorkspaceChanges(by_agent=(), by_others=())
     newer = {path: found for path, found in after.items() if found[0] > seen.at_ms}
     if newer:
         return compare({}, newer, recent, now_ms=now_ms)
     is_own = any(_was_at_work_since(turn, seen.at_ms) for turn in recent)
-    return Changes(by_agent=(UNNAMED,) if is_own else (), by_others=() if is_own else (UNNAMED,))
+    return WorkspaceChanges(by_agent=(UNNAMED,) if is_own else (), by_others=() if is_own else (UNNAMED,))
 
 
 def digest_of(files: Files) -> str:
@@ -152,7 +154,7 @@ class Workspaces:
         database: Database,
         *,
         clock: Clock,
-        bus: Bus,
+        bus: EventBus,
         touched: set[Folder],
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
@@ -163,7 +165,7 @@ class Workspaces:
         self._bus = bus
         self._touched = touched
         self._sweep_seconds = sweep_seconds
-        self._hint = Hint()
+        self._hint = Wakeup()
         self._known: dict[Folder, Files] = {}
         self._watches: dict[Folder, ObservedWatch] = {}
         self._blind: set[Folder] = set()
@@ -181,7 +183,7 @@ class Workspaces:
         finally:
             await asyncio.to_thread(self.stop)
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: HostEvent) -> None:
         """A loop may have been switched on."""
         if event.kind in ("loop.changed", "command.control_loop") and event.detail != KIND:
             self._hint.give()
@@ -212,14 +214,16 @@ class Workspaces:
                 reason=", ".join(changes.by_others),
                 now_ms=self._clock.now_ms(),
             )
-            await workspaces.note_seen(tx, folder, Seen(at_ms=looked_ms, digest=digest_of(found)))
+            await workspaces.note_seen(
+                tx, folder, WorkspaceSnapshot(at_ms=looked_ms, digest=digest_of(found))
+            )
         self._known[folder] = found
         if changes.by_agent:
             self._touched.add(folder)
         if is_new:
             self._bus.publish("loop.changed", group=folder, detail=KIND)
 
-    async def _changes(self, tx: Tx, folder: Folder, found: Files) -> Changes:
+    async def _changes(self, tx: Tx, folder: Folder, found: Files) -> WorkspaceChanges:
         """What has changed since the last look, be it that of an earlier host."""
         recent = await turns.recent(tx, limit=RECENT_TURNS, folder=folder)
         before, now_ms = self._known.get(folder), self._clock.now_ms()
@@ -228,7 +232,7 @@ class Workspaces:
         seen = await workspaces.last_seen(tx, folder)
         if seen is not None:
             return compare_unseen(seen, found, recent, now_ms=now_ms)
-        return Changes(by_agent=(), by_others=())  # its loop begins: what is there is no change
+        return WorkspaceChanges(by_agent=(), by_others=())  # its loop begins: what is there is no change
 
     async def _forget(self, folder: Folder) -> None:
         async with self._database.transaction() as tx:
@@ -249,7 +253,7 @@ class Workspaces:
             return
         try:
             self._watches[folder] = self._started().schedule(
-                Signalling(signal),
+                WatchHandler(signal),
                 os.fspath(self._root / folder),
                 event_filter=[FileClosedEvent, FileMovedEvent, FileDeletedEvent],
             )

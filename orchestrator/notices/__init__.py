@@ -1,1 +1,1 @@
-"""Notices to an agent that outlive its container: its own to its future self, and the host's facts."""
+"""Keep notices for an agent's future turns: its own, and events of the host. Start with `service.py`."""

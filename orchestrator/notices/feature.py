@@ -7,21 +7,21 @@ from typing import Any
 
 from agent_runner.wire.order import TurnOrder
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Turn, TurnKind
-from orchestrator.notices.keeper import Keeper
-from orchestrator.notices.service import Desk, to_wire
+from orchestrator.notices.keeper import NoticeKeeper
+from orchestrator.notices.service import NoticeService, to_wire
 from orchestrator.store import notice_claims, sessions, turns
 from orchestrator.store.database import Database, Tx
 
 
-class Noticing:
+class NoticeFeature:
     """Made once for a host."""
 
-    def __init__(self, database: Database, *, clock: Clock, bus: Bus) -> None:
+    def __init__(self, database: Database, *, clock: Clock, bus: EventBus) -> None:
         self._clock = clock
-        self.desk = Desk(clock=clock)
-        self._keeper = Keeper(database, clock=clock, bus=bus)
+        self.desk = NoticeService(clock=clock)
+        self._keeper = NoticeKeeper(database, clock=clock, bus=bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         return {"notices": self._keeper.run}

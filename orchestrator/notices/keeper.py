@@ -7,7 +7,7 @@ import asyncio
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.store import notice_claims, notices
 from orchestrator.store.database import Database
 
@@ -17,10 +17,10 @@ SWEEP_SECONDS = 60.0
 """Nothing waits for it: what is over is told to no turn anyway."""
 
 
-class Keeper:
+class NoticeKeeper:
     """Looks once a minute."""
 
-    def __init__(self, database: Database, *, clock: Clock, bus: Bus) -> None:
+    def __init__(self, database: Database, *, clock: Clock, bus: EventBus) -> None:
         self._database = database
         self._clock = clock
         self._bus = bus

@@ -11,10 +11,10 @@ from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotic
 from agent_runner.wire.notices import MAX_UNDELIVERED, Notice
 from orchestrator.base.clock import Clock
 from orchestrator.domain.values import Group, Turn, TurnState
-from orchestrator.notices.wish import OF_ITS_AGENT, Refused, Wish, judge
+from orchestrator.notices.wish import OF_ITS_AGENT, NoticeRefused, NoticeRequest, judge
 from orchestrator.store import notice_claims, notices, sessions
 from orchestrator.store.database import Tx
-from orchestrator.store.notices import Fresh, Kept, Maker, Scope
+from orchestrator.store.notices import NewNotice, NoticeMaker, NoticeRow, NoticeScope
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ WHEN = {
 Asked = NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice
 
 
-class Desk:
+class NoticeService:
     """Acts in the transaction it is given."""
 
     def __init__(self, *, clock: Clock) -> None:
@@ -50,7 +50,7 @@ class Desk:
                     text, data = await _list(tx, group)
                 case CancelNotice():
                     text, data = await self._cancel(tx, group, await _number(tx, group, asked))
-        except Refused as error:
+        except NoticeRefused as error:
             return Reply(request_id=request_id, ok=False, code=error.code, text=str(error))
         return Reply(request_id=request_id, ok=True, code="ok", text=text, data=data)
 
@@ -67,7 +67,9 @@ class Desk:
             kept = await notices.add(tx, fresh, now_ms=now_ms)
         except sqlite3.Error as error:
             log.exception("notice.not_kept", group=group.folder)
-            raise Refused("persist_failed", f"The host could not keep it ({error}): try again.") from error
+            raise NoticeRefused(
+                "persist_failed", f"The host could not keep it ({error}): try again."
+            ) from error
         # A turn that waits for its next attempt is given what waits when that begins.
         is_running = turn is not None and turn.state is TurnState.RUNNING
         if turn is not None and is_running and wish.can_be_told_now and not _has(turn, older):
@@ -87,16 +89,16 @@ class Desk:
         return f"Notice {notice_id} is cancelled.", {"id": notice_id}
 
 
-async def _fresh(tx: Tx, group: Group, turn: Turn | None, wish: Wish, *, now_ms: int) -> Fresh:
+async def _fresh(tx: Tx, group: Group, turn: Turn | None, wish: NoticeRequest, *, now_ms: int) -> NewNotice:
     is_alone = turn is not None and turn.is_isolated
     if is_alone and not wish.outlives_session and not wish.can_be_told_now:
-        raise Refused(
+        raise NoticeRefused(
             "bad_value",
             "This task's conversation ends with this turn: set 'persist_cross_session' to be told after it.",
         )
-    return Fresh(
+    return NewNotice(
         folder=group.folder,
-        maker=Maker.SELF,
+        maker=NoticeMaker.SELF,
         event_type=wish.event_type,
         source=SOURCE,
         payload={
@@ -107,7 +109,7 @@ async def _fresh(tx: Tx, group: Group, turn: Turn | None, wish: Wish, *, now_ms:
         severity=wish.severity,
         priority=wish.priority,
         category=wish.category,
-        scope=Scope.CROSS_SESSION if wish.outlives_session else Scope.SESSION,
+        scope=NoticeScope.CROSS_SESSION if wish.outlives_session else NoticeScope.SESSION,
         session_id=None if is_alone else await sessions.current(tx, group.folder),
         deliver_at=wish.deliver_at,
         inject_at=wish.inject_at,
@@ -120,22 +122,22 @@ async def _fresh(tx: Tx, group: Group, turn: Turn | None, wish: Wish, *, now_ms:
     )
 
 
-async def _replaced(tx: Tx, fresh: Fresh) -> Kept | None:
+async def _replaced(tx: Tx, fresh: NewNotice) -> NoticeRow | None:
     """The notice whose place it takes."""
     if fresh.dedupe_key is None:
         return None
     return await notices.pending_by_key(tx, fresh.folder, fresh.dedupe_key)
 
 
-def _has(turn: Turn, older: Kept | None) -> bool:
+def _has(turn: Turn, older: NoticeRow | None) -> bool:
     """Whether the turn may tell the older words: then the new ones are told in the next."""
     return older is not None and older.claim_turn == turn.id
 
 
-async def _check_room(tx: Tx, fresh: Fresh) -> None:
-    if await notices.undelivered(tx, fresh.folder, Maker.SELF) >= MAX_UNDELIVERED:
+async def _check_room(tx: Tx, fresh: NewNotice) -> None:
+    if await notices.undelivered(tx, fresh.folder, NoticeMaker.SELF) >= MAX_UNDELIVERED:
         text = f"{MAX_UNDELIVERED} notices wait already, which is the most: cancel one with cancel_notice."
-        raise Refused("limit_reached", text)
+        raise NoticeRefused("limit_reached", text)
 
 
 async def _number(tx: Tx, group: Group, asked: CancelNotice) -> int:
@@ -143,10 +145,10 @@ async def _number(tx: Tx, group: Group, asked: CancelNotice) -> int:
     if asked.notice_id is not None and asked.dedupe_key is None:
         return asked.notice_id
     if asked.notice_id is not None or asked.dedupe_key is None:
-        raise Refused("bad_value", "Name the notice by 'notice_id' or by 'dedupe_key', one of them.")
+        raise NoticeRefused("bad_value", "Name the notice by 'notice_id' or by 'dedupe_key', one of them.")
     kept = await notices.pending_by_key(tx, group.folder, f"{OF_ITS_AGENT}{asked.dedupe_key}")
     if kept is None:
-        raise Refused("unknown_notice", "No notice with this key waits: see list_notices.")
+        raise NoticeRefused("unknown_notice", "No notice with this key waits: see list_notices.")
     return kept.id
 
 
@@ -155,8 +157,8 @@ async def _check_done(tx: Tx, group: Group, notice_id: int, *, is_done: bool) ->
         return
     kept = await notices.get(tx, group.folder, notice_id)
     if kept is None:
-        raise Refused("unknown_notice", f"There is no notice {notice_id}: see list_notices.")
-    raise Refused("notice_over", f"Notice {notice_id} is {kept.state.value} already.")
+        raise NoticeRefused("unknown_notice", f"There is no notice {notice_id}: see list_notices.")
+    raise NoticeRefused("notice_over", f"Notice {notice_id} is {kept.state.value} already.")
 
 
 async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
@@ -165,7 +167,7 @@ async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
     return "\n".join(lines) or "No notices wait.", {"notices": [row(kept) for kept in found]}
 
 
-def _told_back(kept: Kept) -> str:
+def _told_back(kept: NoticeRow) -> str:
     when = WHEN[kept.deliver_at].format(
         turns=kept.turns_remaining, tool=kept.tool_name or "any tool", condition=kept.condition
     )
@@ -173,7 +175,7 @@ def _told_back(kept: Kept) -> str:
     return f"Notice {kept.id} is kept{again}: {when}."
 
 
-def row(kept: Kept) -> dict[str, Any]:
+def row(kept: NoticeRow) -> dict[str, Any]:
     """A notice as its agent is told of it. `id` is what the host knows it by, in `TurnEnd.told` too."""
     found = {
         "id": kept.id,
@@ -185,7 +187,7 @@ def row(kept: Kept) -> dict[str, Any]:
         "severity": kept.severity,
         "deliver_at": kept.deliver_at,
         "inject_at": kept.inject_at,
-        "persist_cross_session": kept.scope is Scope.CROSS_SESSION,
+        "persist_cross_session": kept.scope is NoticeScope.CROSS_SESSION,
         "turns_remaining": kept.turns_remaining,
         "tool_name": kept.tool_name,
         "condition": kept.condition,
@@ -199,13 +201,13 @@ def row(kept: Kept) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def own_key(kept: Kept) -> str | None:
+def own_key(kept: NoticeRow) -> str | None:
     """The key that was given to it, not one that the host made."""
     key = kept.dedupe_key or ""
     return key.removeprefix(OF_ITS_AGENT) if key.startswith(OF_ITS_AGENT) else None
 
 
-def to_wire(kept: Kept) -> Notice:
+def to_wire(kept: NoticeRow) -> Notice:
     """A notice as a turn is given it."""
     return Notice(
         id=kept.id,

@@ -25,7 +25,7 @@ OF_ITS_AGENT = "self:"
 """What a key that the agent gave begins with: others are the host's own."""
 
 
-class Refused(Exception):
+class NoticeRefused(Exception):
     """What is asked cannot be done; the text says why, and what can."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class NoticeRequest:
     """A notice as it is asked for, and how long it may wait: for ever when `ttl_ms` is None."""
 
     message: str
@@ -65,7 +65,7 @@ class Wish:
         return f"turn:{turn_id}:{hashlib.sha256(repr(self).encode()).hexdigest()[:20]}"
 
 
-def judge(asked: NotifySelf) -> Wish:
+def judge(asked: NotifySelf) -> NoticeRequest:
     """Read what is asked.
 
     Raises:
@@ -73,11 +73,11 @@ def judge(asked: NotifySelf) -> Wish:
     """
     wrong = notify_self.refusal_of(asked)
     if wrong is not None:
-        raise Refused(wrong.code, wrong.text)
+        raise NoticeRefused(wrong.code, wrong.text)
     priority = cast("Priority", asked.priority)
     category = cast("Category", asked.category)
     deliver_at = cast("DeliverAt", asked.deliver_at)
-    return Wish(
+    return NoticeRequest(
         message=asked.message.strip(),
         priority=priority,
         severity=notify_self.severity_of(priority),

@@ -1,1 +1,1 @@
-"""From the outbox to a channel."""
+"""Send replies from the outbox to their channel, again if need be. Start with `delivery.py`."""

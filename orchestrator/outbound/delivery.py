@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hint
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.silence import is_silence
@@ -38,7 +38,7 @@ def backoff_ms(attempts: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class DeliveryHooks:
     """Who has to know what becomes of a message, and may have a say in it; `app` ties it."""
 
     why_not: Callable[[Tx, Outgoing], Awaitable[str | None]]
@@ -70,9 +70,9 @@ class Delivery:
         name: str,
         channel_for: Callable[[ChatJid], Channel | None],
         tasks: asyncio.TaskGroup,
-        hint: Hint,
-        bus: Bus,
-        origin: Origin | None = None,
+        hint: Wakeup,
+        bus: EventBus,
+        origin: DeliveryHooks | None = None,
     ) -> None:
         self._origin = origin
         self._database = database

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import ChatJid, Message, TurnId, TurnState
 from orchestrator.outbound.typing import CALL_SECONDS, SWEEP_SECONDS, TypingSigns, until_turns_change
@@ -23,7 +23,7 @@ class Reactions:
     """Shows a sign when a turn starts in a group, and takes it away when the turn fails."""
 
     def __init__(
-        self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: Bus
+        self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
     ) -> None:
         self._database = database
         self._channel_for = channel_for
@@ -64,7 +64,7 @@ class Reactions:
 
 
 def sign_loops(
-    database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: Bus
+    database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
 ) -> dict[str, Callable[[], Awaitable[None]]]:
     """The loops that show in a chat what is going on there."""
     return {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.protocols import Channel
 from orchestrator.domain.values import ChatJid
 from orchestrator.store import turns
@@ -25,7 +25,7 @@ class TypingSigns:
     """Shows where a question is being answered. What nobody asked for is worked on in silence."""
 
     def __init__(
-        self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: Bus
+        self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
     ) -> None:
         self._database = database
         self._channel_for = channel_for
@@ -66,7 +66,7 @@ async def _show(channel: Channel, jid: ChatJid, *, is_typing: bool) -> None:
         log.warning("typing.failed", chat=jid, reason=type(error).__name__)
 
 
-async def until_turns_change(events: asyncio.Queue[Event], at_most_seconds: float) -> None:
+async def until_turns_change(events: asyncio.Queue[HostEvent], at_most_seconds: float) -> None:
     """Return when something has happened to a turn, at the latest after `at_most_seconds`."""
     try:
         async with asyncio.timeout(at_most_seconds):

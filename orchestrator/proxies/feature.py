@@ -16,14 +16,14 @@ from orchestrator.domain.errors import SettingError
 from orchestrator.domain.settings import ModelPrice
 from orchestrator.domain.values import Folder, Group, TurnKind
 from orchestrator.groups import settings
-from orchestrator.groups.settings import Allowlist, GroupConfig
-from orchestrator.proxies.egress.proxy import Caller, EgressProxy
+from orchestrator.groups.settings import EgressAllowlist, GroupConfig
+from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.proxies.model import health
-from orchestrator.proxies.model.admission import Gate, OnRunaway
+from orchestrator.proxies.model.admission import Admission, OnRunaway
 from orchestrator.proxies.model.credential_status import CredentialStatus
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.health import ModelHealth
-from orchestrator.proxies.model.host_calls import OwnQuestions
+from orchestrator.proxies.model.host_calls import HostModelCalls
 from orchestrator.proxies.model.prices import Prices, per_million
 from orchestrator.proxies.model.proxy import CredentialProxy
 from orchestrator.proxies.model.secrets import CredentialSource
@@ -32,7 +32,7 @@ from orchestrator.proxies.model.tokens import token_hash
 from orchestrator.store import budgets, groups, runs
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.model_refusals import Refusal
+from orchestrator.store.model_refusals import ModelRefusal
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ PORT_FILES = ("proxy-port", "egress-port")
 """Under `data/`: where the doors listened last."""
 
 
-class Doors:
+class ContainerProxies:
     """Enter it to listen; its `loops` serve. Each run shows its own token at either door."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Doors:
         self._address = address
         self._listen_address = listen_address or address
         self._data = data
-        self.gate = Gate(
+        self.gate = Admission(
             database,
             clock=clock,
             zone=zone,
@@ -91,7 +91,7 @@ class Doors:
                 {name: per_million(**price.model_dump()) for name, price in (prices or {}).items()}
             ),
         )
-        self._own = OwnQuestions(self._budgets)
+        self._own = HostModelCalls(self._budgets)
         self.proxy = CredentialProxy(
             credentials,
             self._identify,
@@ -154,7 +154,7 @@ class Doors:
         if agent == "claude":
             told["ANTHROPIC_BASE_URL"] = f"http://{self._address}:{self._server.port}"
             told["ANTHROPIC_API_KEY"] = token
-        if isinstance(settings.of(group).egress, Allowlist):
+        if isinstance(settings.of(group).egress, EgressAllowlist):
             proxy = f"http://run:{token}@{self._address}:{self._egress.port}"
             around = f"{self._address},localhost,127.0.0.1"
             told |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
@@ -180,7 +180,7 @@ class Doors:
     async def _judge(self, identity: RunIdentity, answered: Answered) -> bool:
         return await self.health.judge(identity, answered)
 
-    async def _tell_recovery(self, tx: Tx, refusal: Refusal) -> None:
+    async def _tell_recovery(self, tx: Tx, refusal: ModelRefusal) -> None:
         await health.tell_recovery(tx, refusal, now_ms=self._clock.now_ms())
 
     def _model_has_changed(self) -> None:
@@ -216,7 +216,7 @@ class Doors:
             budgets=bearer.budgets,
         )
 
-    async def _caller(self, token: str) -> Caller | None:
+    async def _caller(self, token: str) -> EgressCaller | None:
         """Whose token it is, and what the group's list allows at this moment."""
         identity = await self._identify(token_hash(token))
         if identity is None:
@@ -224,7 +224,7 @@ class Doors:
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, identity.folder)
         config = settings.of(group) if group else GroupConfig()
-        return Caller(
+        return EgressCaller(
             run_id=identity.run_id,
             folder=identity.folder,
             turn_id=identity.turn_id,
@@ -234,7 +234,7 @@ class Doors:
 
 def egress_of(config: GroupConfig) -> Egress:
     """How the order says it."""
-    return "allowlist" if isinstance(config.egress, Allowlist) else config.egress
+    return "allowlist" if isinstance(config.egress, EgressAllowlist) else config.egress
 
 
 def reachable(config: GroupConfig) -> tuple[str, ...]:

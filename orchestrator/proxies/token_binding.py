@@ -10,7 +10,7 @@ MAX_REMEMBERED = 1_000
 """Runs, the latest; far more than live at once."""
 
 
-class Peers:
+class TokenBinding:
     """Remembers addresses. A token that was given away is worth nothing in another container."""
 
     def __init__(self) -> None:

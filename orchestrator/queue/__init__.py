@@ -1,1 +1,1 @@
-"""Who runs next."""
+"""Decide which turn runs next, and when a failed one is tried again. Start with `plan.py`."""

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain import failures
 from orchestrator.domain.values import Group, Turn, TurnKind, TurnState
 from orchestrator.queue import retries
 from orchestrator.store import groups, outbox, turn_outages, turns
 from orchestrator.store.database import Database
-from orchestrator.store.model_refusals import Refusal
+from orchestrator.store.model_refusals import ModelRefusal
 
 log = structlog.get_logger(__name__)
 
@@ -29,9 +29,9 @@ class Availability:
         database: Database,
         *,
         clock: Clock,
-        hints: Hints,
-        bus: Bus,
-        refusal: Callable[[Group, TurnKind], Awaitable[Refusal | None]],
+        hints: Wakeups,
+        bus: EventBus,
+        refusal: Callable[[Group, TurnKind], Awaitable[ModelRefusal | None]],
     ) -> None:
         """`refusal` tells why no model would answer a turn of this kind of a group now; None where one may,
         or where none is needed.

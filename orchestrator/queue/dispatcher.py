@@ -9,9 +9,9 @@ from typing import assert_never
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import StoreError
-from orchestrator.domain.failures import Fault
+from orchestrator.domain.failures import FailureOwner
 from orchestrator.domain.values import LiveRun, RunId, Turn, TurnId, TurnState
 from orchestrator.queue import plan, retries
 from orchestrator.store import outbox, sessions, turns
@@ -49,7 +49,7 @@ class Dispatcher:
         *,
         cap: int,
         clock: Clock,
-        hints: Hints,
+        hints: Wakeups,
         turn_away: Callable[[Turn], Awaitable[bool]] = turn_nobody_away,
     ) -> None:
         """`turn_away` settles a turn that no agent could answer now, and tells whether it has."""
@@ -86,7 +86,7 @@ class Dispatcher:
             raise
         except Exception:
             log.exception("lanes.action_failed", action=repr(action))
-            if isinstance(action, plan.Start | plan.HandOver):
+            if isinstance(action, plan.StartContainer | plan.HandOverTurn):
                 await self._give_back(action.turn_id)
 
     async def _give_back(self, turn_id: TurnId) -> None:
@@ -101,24 +101,26 @@ class Dispatcher:
                     reason=reason,
                     is_retryable=True,
                     now_ms=self._clock.now_ms(),
-                    fault=Fault.HOST,
+                    fault=FailureOwner.HOST,
                 )
         self._hints.lanes.give()
         self._hints.outbox.give()
 
     async def _do(self, action: plan.Action, by_id: dict[TurnId, Turn]) -> None:
         match action:
-            case plan.HandOver(turn_id) | plan.Start(turn_id) if await self._turn_away(by_id[turn_id]):
+            case plan.HandOverTurn(turn_id) | plan.StartContainer(turn_id) if await self._turn_away(
+                by_id[turn_id]
+            ):
                 self._hints.lanes.give()
-            case plan.HandOver(turn_id, run_id):
+            case plan.HandOverTurn(turn_id, run_id):
                 await self._containers.hand_over(by_id[turn_id], run_id)
-            case plan.Start(turn_id):
+            case plan.StartContainer(turn_id):
                 await self._containers.start(by_id[turn_id])
-            case plan.Close(run_id):
+            case plan.CloseContainer(run_id):
                 await self._containers.close(run_id)
-            case plan.Forget(turn_id):
+            case plan.ForgetWaiting(turn_id):
                 await self._forget(by_id[turn_id])
-            case plan.TellPlace(turn_id, place):
+            case plan.NotifyPlace(turn_id, place):
                 await self._tell_place(by_id[turn_id], place)
             case _:
                 assert_never(action)

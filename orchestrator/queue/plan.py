@@ -25,39 +25,39 @@ _AGED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOverTurn:
     turn_id: TurnId
     run_id: RunId
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartContainer:
     turn_id: TurnId
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseContainer:
     run_id: RunId
 
 
 @dataclass(frozen=True, slots=True)
-class TellPlace:
+class NotifyPlace:
     turn_id: TurnId
     place: int
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class ForgetWaiting:
     """Carry out a turn that clears the conversation: nothing lives that remembers it."""
 
     turn_id: TurnId
 
 
-Action = HandOver | Start | Close | TellPlace | Forget
+Action = HandOverTurn | StartContainer | CloseContainer | NotifyPlace | ForgetWaiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class QueuePlan:
     """What to do now, and when to look again if nothing happens before."""
 
     actions: tuple[Action, ...]
@@ -82,13 +82,13 @@ class _Slots:
         self.coming -= 1
         return closed
 
-    def close(self, run: LiveRun) -> Close:
+    def close(self, run: LiveRun) -> CloseContainer:
         self.spare.remove(run)
         self.coming += 1
-        return Close(run.id)
+        return CloseContainer(run.id)
 
 
-def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int) -> Plan:
+def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int) -> QueuePlan:
     """Decide over all unsettled turns and live runs.
 
     One turn a group at a time; at most `cap` runs live, closing ones counted until they are gone. Chat
@@ -110,18 +110,18 @@ def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: in
             actions.extend(_clear(turn, runs, slots))
         elif home in slots.spare:
             slots.spare.remove(home)
-            actions.append(HandOver(turn.id, home.id))
+            actions.append(HandOverTurn(turn.id, home.id))
         elif home is None and _must_end_first(turn, runs):
             actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
             actions.extend(slots.wait_for_one())
         elif home is None and slots.free > 0:
             slots.free -= 1
-            actions.append(Start(turn.id))
+            actions.append(StartContainer(turn.id))
         else:
             waiting.append(turn)
             actions.extend(slots.wait_for_one())
     actions.extend(_places(waiting, now_ms))
-    return Plan(actions=tuple(actions), look_again_ms=_look_again(turns, waiting, now_ms))
+    return QueuePlan(actions=tuple(actions), look_again_ms=_look_again(turns, waiting, now_ms))
 
 
 def _with_begun(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
@@ -211,13 +211,13 @@ def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
     """It takes no slot, but what remembers has to end first: left alive over a crash, it would go on."""
     remembering = [run for run in runs if _is_session_of(run, turn)]
     if not remembering:
-        return [Forget(turn.id)]
+        return [ForgetWaiting(turn.id)]
     return [slots.close(run) for run in remembering if run in slots.spare]
 
 
 def _places(waiting: Sequence[Turn], now_ms: int) -> list[Action]:
     return [
-        TellPlace(turn.id, place)
+        NotifyPlace(turn.id, place)
         for place, turn in enumerate(waiting, start=1)
         if turn.kind is TurnKind.CHAT
         and not turn.was_told_place

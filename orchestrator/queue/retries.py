@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.domain import failures
-from orchestrator.domain.failures import Fault, Outage
+from orchestrator.domain.failures import FailureOwner, Outage
 from orchestrator.domain.values import Turn, TurnKind, TurnState
 from orchestrator.groups import owner
 from orchestrator.scheduler import task_turns
@@ -18,7 +18,7 @@ from orchestrator.store import (
     turns,
 )
 from orchestrator.store.database import Tx
-from orchestrator.store.model_refusals import Refusal
+from orchestrator.store.model_refusals import ModelRefusal
 
 MAX_RETRIES = 5
 FIRST_DELAY_MS = 5_000
@@ -44,7 +44,7 @@ async def give_back(
     is_retryable: bool,
     now_ms: int,
     is_at_once: bool = False,
-    fault: Fault = Fault.TURN,
+    fault: FailureOwner = FailureOwner.TURN,
 ) -> TurnState:
     """Settle a turn that a run left unanswered: queue it again or fail it.
 
@@ -65,7 +65,7 @@ async def give_back(
         return TurnState.FAILED
     if stop is not None:
         reason, is_retryable = stop.reason, False
-    if fault is Fault.ENGINE:
+    if fault is FailureOwner.ENGINE:
         await turn_outages.begin(tx, turn.id, Outage.ENGINE, since_ms=now_ms)
     outage = await turn_outages.of_turn(tx, turn.id)
     is_retryable = is_retryable and turn.kind is not TurnKind.WORKER  # the rules stand in for it
@@ -80,7 +80,7 @@ async def give_back(
             tx, turn, reason=reason, not_before_ms=now_ms + delay_ms, counts_as_attempt=outage is None
         )
         return TurnState.QUEUED
-    is_own_fault = fault is Fault.TURN and outage is None
+    is_own_fault = fault is FailureOwner.TURN and outage is None
     await fail(tx, turn, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     return TurnState.FAILED
 
@@ -120,9 +120,9 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
         await task_turns.note_failure(tx, turn, reason=failures.REFUSED_TASK, now_ms=now_ms)
 
 
-def _cause(one: Refusal) -> str:
+def _cause(one: ModelRefusal) -> str:
     return failures.refusal_cause(one.cause, setting=one.setting, model=one.model, status=one.status)
 
 
-def _notice(one: Refusal) -> str:
+def _notice(one: ModelRefusal) -> str:
     return failures.refusal_notice(one.cause, setting=one.setting, model=one.model, status=one.status)

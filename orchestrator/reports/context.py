@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_minute
 from orchestrator.base.tables import short
 from orchestrator.context.models import ms_of
-from orchestrator.context.snapshots import Kept, Snapshot
+from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.domain.values import Run
 
 LINE = 100
@@ -21,7 +21,7 @@ MODES = {
 }
 
 
-def show(folder: str, kept: Kept, mended: Sequence[str]) -> dict[str, Any]:
+def show(folder: str, kept: SnapshotContents, mended: Sequence[str]) -> dict[str, Any]:
     """All that is kept of a group; `mended` are the names of bad files that were put aside."""
     return {
         "group": folder,
@@ -36,7 +36,7 @@ def show_lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
     return [*_head(found, zone), *_memory(found), *_dialogue(found, zone), *_mended(found)]
 
 
-def plans(folder: str, kept: Kept) -> dict[str, Any]:
+def plans(folder: str, kept: SnapshotContents) -> dict[str, Any]:
     """A group's plans, and which is worked on."""
     memory = kept.context.memory
     return {
@@ -60,7 +60,7 @@ def plan_lines(found: dict[str, Any]) -> list[str]:
     return lines or [f"'{found['group']}' has no plan. Its agent makes one when it is asked to."]
 
 
-def snapshot_rows(found: Sequence[Snapshot]) -> list[dict[str, Any]]:
+def snapshot_rows(found: Sequence[ContextSnapshot]) -> list[dict[str, Any]]:
     return [
         {"name": one.name, "at_ms": one.at_ms, "revision": one.revision, "pinned": one.is_pinned}
         for one in found

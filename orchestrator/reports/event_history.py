@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.store import events, notification_history
 from orchestrator.store.database import Tx
 
@@ -12,10 +12,10 @@ BEFORE_THIS_START = 0
 """The number of every event that another process told: those of this one count from 1."""
 
 
-async def recall_events(tx: Tx, bus: Bus) -> None:
+async def recall_events(tx: Tx, bus: EventBus) -> None:
     """Put what the store knows of notifications and loops in front of the events of this process."""
     loops = [
-        Event(
+        HostEvent(
             n=BEFORE_THIS_START,
             at_ms=one.at_ms,
             kind=one.kind,
@@ -25,7 +25,7 @@ async def recall_events(tx: Tx, bus: Bus) -> None:
         for one in await events.newest(tx, limit=MAX_RECALLED)
     ]
     notifications = [
-        Event(
+        HostEvent(
             n=BEFORE_THIS_START,
             at_ms=one.at_ms,
             kind=f"notification.{one.what.replace(' ', '_')}",

@@ -10,7 +10,7 @@ from orchestrator.loop.intervals import spoken
 from orchestrator.store import cycles, groups, loops, turns, wake_requests
 from orchestrator.store.cycles import Cycle
 from orchestrator.store.database import Tx
-from orchestrator.store.loops import Loop, Status
+from orchestrator.store.loops import Loop, LoopStatus
 
 CYCLES_SHOWN = 10
 
@@ -59,7 +59,7 @@ async def _row(tx: Tx, folder: Any, *, now_ms: int) -> dict[str, Any]:
 
 
 def _status(loop: Loop) -> str:
-    return "off" if loop.status is Status.STOPPED else loop.status.value
+    return "off" if loop.status is LoopStatus.STOPPED else loop.status.value
 
 
 async def _raw(tx: Tx, loop: Loop) -> str | None:

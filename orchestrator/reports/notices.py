@@ -11,8 +11,8 @@ from orchestrator.base.tables import short
 from orchestrator.domain.errors import BadRequest
 from orchestrator.store import groups, notices
 from orchestrator.store.database import Tx
-from orchestrator.store.notice_claims import Told
-from orchestrator.store.notices import Kept, Maker, Scope, State
+from orchestrator.store.notice_claims import ToldNoticeRow
+from orchestrator.store.notices import NoticeMaker, NoticeRow, NoticeScope, NoticeState
 
 BY_HAND = "it was cancelled by hand"
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -41,7 +41,7 @@ async def one(tx: Tx, folder: str, number: str) -> dict[str, Any]:
     return row(await _known(tx, folder, number))
 
 
-async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> Kept:
+async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> NoticeRow:
     """Let a notice be told no more. Raises what `one` does, and `BadRequest` when it is over."""
     kept = await _known(tx, folder, number)
     if not await notices.cancel(tx, kept.folder, kept.id, reason=BY_HAND, now_ms=now_ms):
@@ -52,7 +52,7 @@ async def cancel(tx: Tx, folder: str, number: str, *, now_ms: int) -> Kept:
     return kept
 
 
-async def _known(tx: Tx, folder: str, number: str) -> Kept:
+async def _known(tx: Tx, folder: str, number: str) -> NoticeRow:
     group = await groups.known(tx, folder)
     if not _NUMBER.fullmatch(number):
         raise BadRequest(
@@ -67,14 +67,14 @@ async def _known(tx: Tx, folder: str, number: str) -> Kept:
     return kept
 
 
-def row(kept: Kept) -> dict[str, Any]:
+def row(kept: NoticeRow) -> dict[str, Any]:
     """With stable keys; times are epoch ms."""
     return {
         "id": kept.id,
         "group": kept.folder,
         "state": kept.state.value,
         "reason": kept.reason,
-        "made_by": "agent" if kept.maker is Maker.SELF else "host",
+        "made_by": "agent" if kept.maker is NoticeMaker.SELF else "host",
         "event_type": kept.event_type,
         "priority": kept.priority,
         "severity": kept.severity,
@@ -85,7 +85,7 @@ def row(kept: Kept) -> dict[str, Any]:
         "turns_remaining": kept.turns_remaining,
         "tool_name": kept.tool_name,
         "condition": kept.condition,
-        "outlives_session": kept.scope is Scope.CROSS_SESSION,
+        "outlives_session": kept.scope is NoticeScope.CROSS_SESSION,
         "session": kept.session_id,
         "dedupe_key": kept.dedupe_key,
         "made_in_turn": kept.made_turn,
@@ -106,7 +106,7 @@ def list_lines(rows: list[dict[str, Any]]) -> list[str]:
 
 def _line(found: dict[str, Any]) -> str:
     count = f" {found['count']}×" if found["count"] > 1 else ""
-    waits = f" ({when(found)})" if found["state"] == State.PENDING else ""
+    waits = f" ({when(found)})" if found["state"] == NoticeState.PENDING else ""
     what = short(found["message"], 80)
     return f"{found['id']:>4} {found['state']} {found['priority']} {found['made_by']}{count}: {what}{waits}"
 
@@ -136,7 +136,7 @@ def show_lines(found: dict[str, Any], zone: ZoneInfo) -> list[str]:
     }
     facts = {
         "what": f"{found['event_type']}, {found['priority']}, by the {found['made_by']}",
-        "waits": when(found) if found["state"] == State.PENDING else None,
+        "waits": when(found) if found["state"] == NoticeState.PENDING else None,
         "why": found["reason"],
         "times": f"noticed {found['count']} times" if found["count"] > 1 else None,
         "lives": "until it expires" if found["outlives_session"] else "as long as its conversation",
@@ -149,7 +149,7 @@ def show_lines(found: dict[str, Any], zone: ZoneInfo) -> list[str]:
     return [head, f"  {found['message']}", *(f"  {name:<9}{text}" for name, text in facts.items() if text)]
 
 
-def told_row(told: Told) -> dict[str, Any]:
+def told_row(told: ToldNoticeRow) -> dict[str, Any]:
     """An urgent notice that a model was told, for a status."""
     return {
         "at_ms": told.told_ms,

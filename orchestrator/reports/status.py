@@ -27,7 +27,7 @@ NO_ENGINE = "⚠️ Docker does not answer, so no turn is begun: start it ('andy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostFacts:
     """What the store does not know."""
 
     version: str
@@ -50,7 +50,7 @@ class Host:
     """Whether the runtime can start containers at this moment."""
 
 
-async def gather(tx: Tx, host: Host) -> dict[str, Any]:
+async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
     """Look at all of it at one moment."""
     recorded = {run.id: run for run in await runs.live(tx)}
     unsettled = await turns.unsettled(tx)
@@ -100,7 +100,7 @@ def _conversation(run: Run) -> dict[str, Any]:
 
 
 def _container(
-    live: LiveRun, recorded: dict[RunId, Run], unsettled: Sequence[Turn], host: Host
+    live: LiveRun, recorded: dict[RunId, Run], unsettled: Sequence[Turn], host: HostFacts
 ) -> dict[str, Any]:
     run = recorded.get(live.id)
     age_ms = host.now_ms - run.started_ms if run else host.steady_ms - live.started_ms
@@ -129,7 +129,7 @@ def _turn(turn: Turn, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _waiting(unsettled: Sequence[Turn], host: Host) -> list[dict[str, Any]]:
+def _waiting(unsettled: Sequence[Turn], host: HostFacts) -> list[dict[str, Any]]:
     begun = {run.turn_id for run in host.live}
     queued = [turn for turn in unsettled if turn.state is TurnState.QUEUED and turn.id not in begun]
     return [

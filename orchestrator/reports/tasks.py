@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
 from orchestrator.base.tables import table
-from orchestrator.domain.values import Task, TaskRun
+from orchestrator.domain.values import ScheduledTask, TaskRun
 from orchestrator.scheduler import task_rows, task_service, task_turns
 from orchestrator.store import groups, task_runs, tasks
 from orchestrator.store.database import Tx
@@ -15,7 +15,7 @@ from orchestrator.store.database import Tx
 RUNS_SHOWN = 20
 
 
-async def every(tx: Tx, folder: str | None, *, with_over: bool) -> list[Task]:
+async def every(tx: Tx, folder: str | None, *, with_over: bool) -> list[ScheduledTask]:
     """A group's tasks, or all. Raises `UnknownGroup`."""
     known = None if folder is None else (await groups.known(tx, folder)).folder
     return await tasks.every(tx, known, with_over=with_over)
@@ -46,7 +46,7 @@ def _run_row(run: TaskRun, zone: ZoneInfo) -> dict[str, Any]:
     }
 
 
-def list_lines(found: list[Task]) -> list[str]:
+def list_lines(found: list[ScheduledTask]) -> list[str]:
     if not found:
         return ["There are no tasks."]
     return table(

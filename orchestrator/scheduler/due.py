@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from orchestrator.domain.values import CatchUp, Overlap, Task, TurnState
+from orchestrator.domain.values import CatchUp, Overlap, ScheduledTask, TurnState
 from orchestrator.scheduler import timing
 
 LATE_MS = 120_000
@@ -15,7 +15,7 @@ MISSED = "Andy was not running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DueDecision:
     """What becomes of the due times up to now."""
 
     run: tuple[int, ...]
@@ -27,7 +27,7 @@ class Decision:
     """Why it is not, and how many are not."""
 
 
-def decide(task: Task, open_turns: Collection[TurnState], *, now_ms: int) -> Decision:
+def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: int) -> DueDecision:
     """Decide over a due task, `open_turns` being the states of its turns that have not ended.
 
     Of due times that were missed, `catch_up` says which count: none, the latest, or the newest ten. While a
@@ -38,7 +38,7 @@ def decide(task: Task, open_turns: Collection[TurnState], *, now_ms: int) -> Dec
     wanted = _wanted(times, task.catch_up, now_ms)
     run = _beside(wanted, open_turns, task.overlap)
     left_out = [at for at in times if at not in run]
-    return Decision(
+    return DueDecision(
         run=run,
         next_ms=timing.following_ms(task.schedule, task.next_ms, after_ms=now_ms),
         left_out_ms=left_out[-1] if left_out else None,

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from orchestrator.domain.errors import AndyError
-from orchestrator.domain.values import Cause, Group, ScheduleKind, Task, TurnId
+from orchestrator.domain.values import Cause, Group, ScheduledTask, ScheduleKind, TurnId
 from orchestrator.scheduler import due, task_turns, timing
 from orchestrator.store import groups, task_runs, task_stops, tasks
 from orchestrator.store.database import Tx
@@ -23,7 +23,7 @@ NO_GROUP = "its group is no longer registered"
 class Fired:
     """What became of a due task: turns that were queued, or `word` alone."""
 
-    task: Task
+    task: ScheduledTask
     word: str
     turns: tuple[TurnId, ...] = ()
 
@@ -33,7 +33,7 @@ async def fire_due(tx: Tx, *, now_ms: int) -> list[Fired]:
     return [await _fire(tx, task, now_ms=now_ms) for task in await tasks.due(tx, now_ms)]
 
 
-async def _fire(tx: Tx, task: Task, *, now_ms: int) -> Fired:
+async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> Fired:
     group = await groups.by_folder(tx, task.folder)
     if group is None:
         return await _stop(tx, task, NO_GROUP, now_ms=now_ms)
@@ -46,7 +46,9 @@ async def _fire(tx: Tx, task: Task, *, now_ms: int) -> Fired:
     return await _carry_out(tx, task, group, decision, now_ms=now_ms)
 
 
-async def _carry_out(tx: Tx, task: Task, group: Group, decision: due.Decision, *, now_ms: int) -> Fired:
+async def _carry_out(
+    tx: Tx, task: ScheduledTask, group: Group, decision: due.DueDecision, *, now_ms: int
+) -> Fired:
     await tasks.advance(tx, task.id, decision.next_ms)
     if decision.left_out_ms is not None:
         await task_runs.skip(
@@ -66,7 +68,7 @@ async def _carry_out(tx: Tx, task: Task, group: Group, decision: due.Decision, *
     return Fired(task=task, word="due" if turns else "skipped", turns=tuple(turns))
 
 
-async def _stop(tx: Tx, task: Task, reason: str, *, now_ms: int) -> Fired:
+async def _stop(tx: Tx, task: ScheduledTask, reason: str, *, now_ms: int) -> Fired:
     await task_stops.stop(tx, task, reason=reason, now_ms=now_ms)
     return Fired(task=task, word="paused")
 

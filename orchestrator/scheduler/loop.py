@@ -6,8 +6,8 @@ from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import Group, Reminder, ReminderState
 from orchestrator.scheduler import due, firing
 from orchestrator.store import outbox, reminders, tasks
@@ -28,8 +28,8 @@ class Scheduler:
         database: Database,
         *,
         clock: Clock,
-        hints: Hints,
-        bus: Bus,
+        hints: Wakeups,
+        bus: EventBus,
         zone_of: Callable[[Group], ZoneInfo],
     ) -> None:
         self._database = database

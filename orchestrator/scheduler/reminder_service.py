@@ -85,7 +85,9 @@ class ReminderService:
 
     async def _done(self, tx: Tx, action: str, reminder: Reminder, *, now_ms: int) -> dict[str, Any]:
         detail = {"reminder": reminder.id, "due_ms": reminder.due_ms}
-        event = audit.Event(at_ms=now_ms, kind=f"reminder.{action}", folder=reminder.folder, detail=detail)
+        event = audit.AuditEvent(
+            at_ms=now_ms, kind=f"reminder.{action}", folder=reminder.folder, detail=detail
+        )
         await audit.append(tx, event)
         return await self._row(tx, reminder)
 

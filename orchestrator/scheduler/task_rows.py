@@ -7,10 +7,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso, local_minute
-from orchestrator.domain.values import Schedule, ScheduleKind, Task
+from orchestrator.domain.values import Schedule, ScheduledTask, ScheduleKind
 
 
-def row(task: Task) -> dict[str, Any]:
+def row(task: ScheduledTask) -> dict[str, Any]:
     """A task as agents see it, in replies and in `tasks.json`. Times are local, with offset."""
     zone = ZoneInfo(task.schedule.timezone)
     found = {
@@ -35,7 +35,7 @@ def row(task: Task) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def when(task: Task) -> str:
+def when(task: ScheduledTask) -> str:
     """`active, cron 0 9 * * *, next Sun 2026-11-22 09:00 (Asia/Seoul)`."""
     return f"{task.status.value}, {rhythm(task.schedule)}, {next_due(task)}"
 
@@ -50,7 +50,7 @@ def rhythm(schedule: Schedule) -> str:
             return "once"
 
 
-def next_due(task: Task) -> str:
+def next_due(task: ScheduledTask) -> str:
     if task.next_ms is None:
         return "not due any more"
     zone = ZoneInfo(task.schedule.timezone)

@@ -17,9 +17,9 @@ from orchestrator.domain.values import (
     Folder,
     Group,
     Overlap,
-    Planned,
+    PlannedTask,
     Schedule,
-    Task,
+    ScheduledTask,
     TaskStatus,
     TurnId,
 )
@@ -41,11 +41,13 @@ class ReadTime(Protocol):
 class PlanFor(Protocol):
     """Check a schedule for a group and tell its first due time. Raises `BadSchedule`, `BadTime`."""
 
-    def __call__(self, group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> Planned: ...
+    def __call__(
+        self, group: Group, kind: str, value: str, *, dst: str | None, now_ms: int
+    ) -> PlannedTask: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class ScheduleReader:
     """How schedules are read: the scheduler's part, tied by whoever joins the stages."""
 
     plan: PlanFor
@@ -54,7 +56,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class TaskRequest:
     """A task as it is asked for; unchecked. What is None is as usual or, in a change, as it was."""
 
     prompt: str | None = None
@@ -68,7 +70,7 @@ class Wish:
     """An empty one is none."""
 
 
-async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> Task:
+async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> ScheduledTask:
     """Return a task, of `folder` if that is given.
 
     Raises:
@@ -80,7 +82,9 @@ async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> Task:
     return task
 
 
-async def schedule(tx: Tx, group: Group, wish: Wish, times: Times, *, now_ms: int) -> Task:
+async def schedule(
+    tx: Tx, group: Group, wish: TaskRequest, times: ScheduleReader, *, now_ms: int
+) -> ScheduledTask:
     """Make a task of a group.
 
     Raises:
@@ -90,7 +94,7 @@ async def schedule(tx: Tx, group: Group, wish: Wish, times: Times, *, now_ms: in
     if await tasks.count_open(tx, group.folder) >= MAX_OPEN:
         raise TaskRefused(f"There are {MAX_OPEN} tasks already: cancel some first.")
     planned = times.plan(group, wish.kind or "", wish.value or "", dst=wish.dst, now_ms=now_ms)
-    task = Task(
+    task = ScheduledTask(
         id=f"task-{secrets.token_hex(4)}",
         folder=group.folder,
         chat_jid=group.jid,
@@ -103,7 +107,9 @@ async def schedule(tx: Tx, group: Group, wish: Wish, times: Times, *, now_ms: in
     return await _put(tx, _with_choices(task, wish))
 
 
-async def update(tx: Tx, task: Task, wish: Wish, times: Times, *, now_ms: int) -> Task:
+async def update(
+    tx: Tx, task: ScheduledTask, wish: TaskRequest, times: ScheduleReader, *, now_ms: int
+) -> ScheduledTask:
     """Change what is given. With a new schedule it is due by that from now on, also one that is completed.
 
     A run that waits already is asked as it was.
@@ -122,7 +128,9 @@ async def update(tx: Tx, task: Task, wish: Wish, times: Times, *, now_ms: int) -
     return await _put(tx, changed)
 
 
-def _moved(task: Task, wish: Wish, times: Times, *, group: Group, now_ms: int) -> Task:
+def _moved(
+    task: ScheduledTask, wish: TaskRequest, times: ScheduleReader, *, group: Group, now_ms: int
+) -> ScheduledTask:
     kind = wish.kind or task.schedule.kind.value
     if wish.value is None and kind != task.schedule.kind:
         raise BadSchedule(f"A change to {kind} needs a value too.")
@@ -139,7 +147,7 @@ def _moved(task: Task, wish: Wish, times: Times, *, group: Group, now_ms: int) -
     )
 
 
-async def pause(tx: Tx, task: Task, *, now_ms: int) -> Task:
+async def pause(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
     """Let a task be due no more until it is resumed; a run that waits does not begin.
 
     Raises `TaskRefused` when it is completed or cancelled.
@@ -150,7 +158,7 @@ async def pause(tx: Tx, task: Task, *, now_ms: int) -> Task:
     return await find(tx, task.id)
 
 
-async def resume(tx: Tx, task: Task, times: Times, *, now_ms: int) -> Task:
+async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
     """Let a paused task be due again, at its next time from now: nothing is caught up.
 
     Raises `TaskRefused` when it is completed or cancelled, or its only time has passed.
@@ -174,7 +182,7 @@ async def resume(tx: Tx, task: Task, times: Times, *, now_ms: int) -> Task:
     )
 
 
-async def cancel(tx: Tx, task: Task, *, now_ms: int) -> Task:
+async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
     """End a task for good. A run that waits does not begin; one that has begun ends by itself."""
     if task.status is not TaskStatus.CANCELLED:
         await _put(
@@ -191,7 +199,7 @@ async def cancel(tx: Tx, task: Task, *, now_ms: int) -> Task:
     return await find(tx, task.id)
 
 
-async def run_now(tx: Tx, task: Task, *, now_ms: int) -> TurnId:
+async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
     """Queue a run besides the schedule, also of a task that is paused or completed.
 
     Raises:
@@ -206,7 +214,7 @@ async def run_now(tx: Tx, task: Task, *, now_ms: int) -> TurnId:
     return await task_turns.queue(tx, task, group, cause=Cause.BY_HAND, due_ms=now_ms, now_ms=now_ms)
 
 
-def _with_choices(task: Task, wish: Wish) -> Task:
+def _with_choices(task: ScheduledTask, wish: TaskRequest) -> ScheduledTask:
     return replace(
         task,
         context_mode=_choice(ContextMode, wish.context_mode, "context_mode", task.context_mode),
@@ -225,17 +233,17 @@ def _choice(kind: type[Choice], text: str | None, name: str, usual: Choice) -> C
         raise BadSchedule(f"{name}: '{text}' is unknown: use {', '.join(kind)}.") from None
 
 
-def _refuse_over(task: Task) -> None:
+def _refuse_over(task: ScheduledTask) -> None:
     if task.is_over:
         raise TaskRefused(f"Task {task.id} is {task.status.value}.")
 
 
-async def _put(tx: Tx, task: Task) -> Task:
+async def _put(tx: Tx, task: ScheduledTask) -> ScheduledTask:
     await tasks.put(tx, task)
     return task
 
 
-async def add(tx: Tx, folder: str, wish: Wish, times: Times, *, now_ms: int) -> Task:
+async def add(tx: Tx, folder: str, wish: TaskRequest, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
     """Make a task that the owner asks for, audited. Raises what `schedule` raises, and `UnknownGroup`."""
     group = await groups.known(tx, folder)
     if not (wish.prompt or "").strip():
@@ -245,7 +253,7 @@ async def add(tx: Tx, folder: str, wish: Wish, times: Times, *, now_ms: int) -> 
     return task
 
 
-async def act(tx: Tx, task_id: str, action: str, times: Times, *, now_ms: int) -> Task:
+async def act(tx: Tx, task_id: str, action: str, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
     """Do what the owner says by a word, audited: `pause`, `resume`, `cancel` or `run`.
 
     Raises:
@@ -257,12 +265,16 @@ async def act(tx: Tx, task_id: str, action: str, times: Times, *, now_ms: int) -
     return task
 
 
-async def _record(tx: Tx, task: Task, action: str, *, now_ms: int) -> None:
-    event = audit.Event(at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id})
+async def _record(tx: Tx, task: ScheduledTask, action: str, *, now_ms: int) -> None:
+    event = audit.AuditEvent(
+        at_ms=now_ms, kind=f"task.{action}", folder=task.folder, detail={"task": task.id}
+    )
     await audit.append(tx, event)
 
 
-async def _act(tx: Tx, task: Task, action: str, times: Times, *, now_ms: int) -> Task:
+async def _act(
+    tx: Tx, task: ScheduledTask, action: str, times: ScheduleReader, *, now_ms: int
+) -> ScheduledTask:
     match action:
         case "pause":
             return await pause(tx, task, now_ms=now_ms)

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.domain.values import (
-    Cause,
-    Group,
-    ScheduleKind,
-    Task,
-    TaskStatus,
-    Turn,
-    TurnId,
-)
+from orchestrator.domain.values import Cause, Group, ScheduledTask, ScheduleKind, TaskStatus, Turn, TurnId
 from orchestrator.store import outbox, task_runs, task_stops, tasks, turns
 from orchestrator.store.database import Tx
 
@@ -19,7 +11,9 @@ MAX_FAILURES = 5
 SHOWN_CHARS = 80
 
 
-async def queue(tx: Tx, task: Task, group: Group, *, cause: Cause, due_ms: int, now_ms: int) -> TurnId:
+async def queue(
+    tx: Tx, task: ScheduledTask, group: Group, *, cause: Cause, due_ms: int, now_ms: int
+) -> TurnId:
     """Queue a turn of the group for one run of its task, recorded as running until the turn ends."""
     turn_id = await turns.add_task(tx, task, chat_jid=group.jid, now_ms=now_ms)
     await task_runs.begin(tx, task, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
@@ -48,12 +42,12 @@ async def note_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
         await pause_failing(tx, task, turn, reason=reason, now_ms=now_ms)
 
 
-def is_failing(task: Task) -> bool:
+def is_failing(task: ScheduledTask) -> bool:
     """Whether a task has failed so often in a row that it is to be paused."""
     return task.status is TaskStatus.ACTIVE and task.failures >= MAX_FAILURES
 
 
-async def pause_failing(tx: Tx, task: Task, turn: Turn, *, reason: str, now_ms: int) -> None:
+async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str, now_ms: int) -> None:
     """Pause a task and tell its group, once."""
     why = f"it failed {task.failures} times in a row, last with: {reason}"
     await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
@@ -61,11 +55,11 @@ async def pause_failing(tx: Tx, task: Task, turn: Turn, *, reason: str, now_ms: 
     await _tell(tx, task, turn, text, key=f"task-paused:{task.id}:{now_ms}", now_ms=now_ms)
 
 
-def shown(task: Task) -> str:
+def shown(task: ScheduledTask) -> str:
     """A task's prompt as a line for people."""
     line = " ".join(task.prompt.split())
     return line if len(line) <= SHOWN_CHARS else f"{line[: SHOWN_CHARS - 1]}…"
 
 
-async def _tell(tx: Tx, task: Task, turn: Turn, text: str, *, key: str, now_ms: int) -> None:
+async def _tell(tx: Tx, task: ScheduledTask, turn: Turn, text: str, *, key: str, now_ms: int) -> None:
     await outbox.add(tx, chat_jid=turn.chat_jid, folder=task.folder, text=text, dedupe_key=key, now_ms=now_ms)

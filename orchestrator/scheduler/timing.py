@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
 from orchestrator.domain.errors import BadSchedule
-from orchestrator.domain.values import Dst, Group, Planned, Schedule, ScheduleKind
+from orchestrator.domain.values import Dst, Group, PlannedTask, Schedule, ScheduleKind
 from orchestrator.scheduler import cron, when
-from orchestrator.scheduler.task_service import ReadTime, Times
+from orchestrator.scheduler.task_service import ReadTime, ScheduleReader
 
 MIN_INTERVAL_MS = 60_000
 MAX_INTERVAL_MS = int(when.FURTHEST.total_seconds() * 1000)
@@ -23,13 +23,13 @@ _FIRST_LOOK_BACK_MS = 3_600_000
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 
-def times_for(zone_of: Callable[[Group], ZoneInfo], *, read_time: ReadTime | None = None) -> Times:
+def times_for(zone_of: Callable[[Group], ZoneInfo], *, read_time: ReadTime | None = None) -> ScheduleReader:
     """Tell the agenda how schedules are read, each in the zone that its group is in.
 
     `read_time` reads the one time of a task that runs once, where more is understood than agents write.
     """
 
-    def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> Planned:
+    def plan_for(group: Group, kind: str, value: str, *, dst: str | None, now_ms: int) -> PlannedTask:
         zone = zone_of(group)
         if kind == ScheduleKind.ONCE and read_time is not None:
             value = local_iso(read_time(value, now_ms=now_ms, zone=zone), zone)
@@ -38,10 +38,10 @@ def times_for(zone_of: Callable[[Group], ZoneInfo], *, read_time: ReadTime | Non
     def following(schedule: Schedule, due_ms: int, after_ms: int) -> int | None:
         return following_ms(schedule, due_ms, after_ms=after_ms)
 
-    return Times(plan=plan_for, following=following)
+    return ScheduleReader(plan=plan_for, following=following)
 
 
-def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> Planned:
+def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
     """Check a schedule as an agent writes it and tell when it is due first.
 
     `kind` is `cron` (five fields), `interval` (milliseconds, or a duration such as `1h30m`) or `once` (an
@@ -56,7 +56,7 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
             expression = cron.checked(value)
             meant = _dst(dst) or cron.usual_dst(expression)
             schedule = Schedule(kind=ScheduleKind.CRON, value=expression, timezone=zone.key, dst=meant)
-            return Planned(
+            return PlannedTask(
                 schedule=schedule, next_ms=cron.next_ms(expression, after_ms=now_ms, zone=zone, dst=meant)
             )
         case ScheduleKind.INTERVAL:
@@ -69,8 +69,8 @@ def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo)
             raise BadSchedule(f"'{kind}' is no type of schedule: use cron, interval or once.")
 
 
-def _planned(kind: ScheduleKind, value: str, zone: ZoneInfo, next_ms: int) -> Planned:
-    return Planned(schedule=Schedule(kind=kind, value=value, timezone=zone.key), next_ms=next_ms)
+def _planned(kind: ScheduleKind, value: str, zone: ZoneInfo, next_ms: int) -> PlannedTask:
+    return PlannedTask(schedule=Schedule(kind=kind, value=value, timezone=zone.key), next_ms=next_ms)
 
 
 def _dst(text: str | None) -> Dst | None:

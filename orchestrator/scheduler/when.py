@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times
-from agent_runner.wire.times import Duration, Instant, Reason, Recurrence, Refusal, Shift
+from agent_runner.wire.times import Duration, Instant, Reason, Recurrence, Shift, TimeRefusal
 from orchestrator.domain.errors import BadTime
 
 FURTHEST = timedelta(days=3660)
-POLICY = times.Policy(days_ahead=FURTHEST.days)
+POLICY = times.TimePolicy(days_ahead=FURTHEST.days)
 FORMS = "give an ISO time such as 2026-11-22T18:30, a duration such as 1h30m, or words such as 'tomorrow 9am'"
 _ANY_DAYS = 400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     read = times.read(text, now=now, zone=zone, policy=POLICY)
     match read:
-        case Refusal(reason=reason, at=at):
+        case TimeRefusal(reason=reason, at=at):
             raise BadTime(_why(text, reason, at, now.astimezone(zone)))
         case Instant(shift=Shift.SKIPPED):
             raise BadTime(f"{text} does not exist in {zone.key}: the clocks skip it that day.")
@@ -43,7 +43,7 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
 
 def duration(text: str) -> timedelta | None:
     """Read `1h30m`, `90s`, `2d`; None when it is no duration."""
-    read = times.read(text, now=_EPOCH, zone=UTC, policy=times.Policy(days_ahead=_ANY_DAYS))
+    read = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_ANY_DAYS))
     return timedelta(days=read.days) + read.elapsed if isinstance(read, Duration) else None
 
 

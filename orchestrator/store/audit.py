@@ -16,7 +16,7 @@ TRIGGERS = frozenset({"audit_is_not_changed", "audit_is_not_deleted"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class AuditEvent:
     """What happened: ids, sizes and reasons, never a body or a text of a chat."""
 
     at_ms: int
@@ -28,7 +28,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ChainVerdict:
     """What a look at the whole chain found. `fault` is None when nothing was changed."""
 
     rows: int
@@ -37,7 +37,7 @@ class Verdict:
     fault: str | None = None
 
 
-async def append(tx: Tx, event: Event) -> None:
+async def append(tx: Tx, event: AuditEvent) -> None:
     """Add one row at the end of the chain. Call in a transaction: two at once would fork it."""
     row = await returned(
         await tx.execute(
@@ -92,16 +92,16 @@ async def newest(
     ]
 
 
-async def verify(tx: Tx) -> Verdict:
+async def verify(tx: Tx) -> ChainVerdict:
     """Follow the chain from its first row: a row changed, left out or cut off at the end is found."""
     head, number = FIRST_HASH, 0
     async with tx.execute("SELECT * FROM audit ORDER BY id") as cursor:
         async for row in cursor:
             fault = _fault(row, number + 1, head)
             if fault is not None:
-                return Verdict(rows=number, head=head, fault=fault)
+                return ChainVerdict(rows=number, head=head, fault=fault)
             head, number = row["hash"], row["id"]
-    return Verdict(rows=number, head=head, fault=await _fault_of_table(tx, number))
+    return ChainVerdict(rows=number, head=head, fault=await _fault_of_table(tx, number))
 
 
 def _fault(row: sqlite3.Row, expected: int, previous: str) -> str | None:

@@ -12,7 +12,7 @@ KEPT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class CheckpointMark:
     """An answered turn, and its last message in the session's transcript; None outside of that session."""
 
     turn: TurnId
@@ -20,7 +20,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class AnsweredSession:
     """What is known of a session in which a turn was answered."""
 
     session_id: str
@@ -67,7 +67,7 @@ async def _add(tx: Tx, turn: Turn, session_id: str | None, uuid: str | None) -> 
     )
 
 
-async def answered(tx: Tx, folder: Folder, session_id: str) -> Answered | None:
+async def answered(tx: Tx, folder: Folder, session_id: str) -> AnsweredSession | None:
     """What is known of a session; None when no turn was answered in it."""
     cursor = await tx.execute(
         """
@@ -80,7 +80,7 @@ async def answered(tx: Tx, folder: Folder, session_id: str) -> Answered | None:
     row = await cursor.fetchone()
     if row is None:
         return None
-    return Answered(
+    return AnsweredSession(
         session_id=row["session_id"],
         at_ms=row["at_ms"],
         model=row["model"],
@@ -89,7 +89,7 @@ async def answered(tx: Tx, folder: Folder, session_id: str) -> Answered | None:
     )
 
 
-async def marks(tx: Tx, folder: Folder, session_id: str) -> list[Mark]:
+async def marks(tx: Tx, folder: Folder, session_id: str) -> list[CheckpointMark]:
     """The turns that were answered since a session began, in the order of their ends."""
     rows = await tx.execute_fetchall(
         """
@@ -100,7 +100,7 @@ async def marks(tx: Tx, folder: Folder, session_id: str) -> list[Mark]:
         """,
         {"folder": folder, "session": session_id},
     )
-    return [Mark(turn=TurnId(row["turn_id"]), uuid=row["uuid"]) for row in rows]
+    return [CheckpointMark(turn=TurnId(row["turn_id"]), uuid=row["uuid"]) for row in rows]
 
 
 async def asked_again(tx: Tx, turn: Turn, after: int) -> list[TurnId]:

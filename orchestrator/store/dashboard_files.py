@@ -99,7 +99,7 @@ Row = TypeVar("Row", TaskRow, QuestionRow, NotificationRow, InsightRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class DashboardRows:
     """All of a dashboard, each list by the second it counts by and then by id."""
 
     revision: int
@@ -115,7 +115,7 @@ class Rows:
     projects: list[str]
 
 
-def read(path: Path, folder: Folder) -> Rows | None:
+def read(path: Path, folder: Folder) -> DashboardRows | None:
     """Read a dashboard as of one moment; None of a group that has none. Blocks, and no lock is held.
 
     Raises:
@@ -140,8 +140,8 @@ class _Look:
         ).fetchone()
         return None if found is None else int(found[0])
 
-    def rows(self, revision: int) -> Rows:
-        return Rows(
+    def rows(self, revision: int) -> DashboardRows:
+        return DashboardRows(
             revision=revision,
             tasks=self._all(TaskRow, "dashboard_tasks", "archived_ms IS NULL", by="created_ms"),
             history=self._all(TaskRow, "dashboard_tasks", "archived_ms IS NOT NULL", by="archived_ms"),

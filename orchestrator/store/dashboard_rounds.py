@@ -12,7 +12,7 @@ _CHANGING = ("dashboard_tasks", "questions", "notifications")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedCycle:
     """A model's cycle whose turn is settled, and which is not written down as ended yet."""
 
     cycle_id: int
@@ -79,7 +79,7 @@ async def open_model_cycle(tx: Tx, folder: Folder) -> int | None:
     return row["turn_id"] if row else None
 
 
-async def ended_model_cycles(tx: Tx) -> list[Ended]:
+async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
     """Those whose turn is settled, the oldest first."""
     rows = await tx.execute_fetchall(
         """
@@ -89,7 +89,7 @@ async def ended_model_cycles(tx: Tx) -> list[Ended]:
         """
     )
     return [
-        Ended(
+        EndedCycle(
             cycle_id=row["id"],
             folder=Folder(row["group_folder"]),
             turn_id=row["turn_id"],

@@ -6,24 +6,24 @@ import json
 import sqlite3
 from typing import Any
 
-from orchestrator.domain.dashboard import Deadline, Priority, Status, Task
+from orchestrator.domain.dashboard import BoardTask, BoardTaskStatus, Deadline, Priority
 from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_rows
 from orchestrator.store.dashboard_rows import read_json
 from orchestrator.store.database import Tx, returned
 
-_STATUSES = {one.value: one for one in Status}
+_STATUSES = {one.value: one for one in BoardTaskStatus}
 _PRIORITIES = {one.value: one for one in Priority}
 _ORDER = "ORDER BY deadline_ms IS NULL, deadline_ms, id"
 """The next deadline first, then those without, by id."""
 
 
-async def put(tx: Tx, task: Task, *, was: int | None) -> bool:
+async def put(tx: Tx, task: BoardTask, *, was: int | None) -> bool:
     """Write a task; `was` is the version that was read, None of a new one. False when it is stale."""
     return await dashboard_rows.put(tx, "dashboard_tasks", _to_row(task), was=was)
 
 
-async def get(tx: Tx, folder: Folder, task_id: str) -> Task | None:
+async def get(tx: Tx, folder: Folder, task_id: str) -> BoardTask | None:
     cursor = await tx.execute(
         "SELECT * FROM dashboard_tasks WHERE group_folder = ? AND id = ?", (folder, task_id)
     )
@@ -31,7 +31,9 @@ async def get(tx: Tx, folder: Folder, task_id: str) -> Task | None:
     return _from_row(row) if row else None
 
 
-async def on_board(tx: Tx, folder: Folder, status: Status | None = None, *, limit: int = -1) -> list[Task]:
+async def on_board(
+    tx: Tx, folder: Folder, status: BoardTaskStatus | None = None, *, limit: int = -1
+) -> list[BoardTask]:
     """Those that are not in the history; the next deadline first; a negative limit is none."""
     rows = await tx.execute_fetchall(
         f"""
@@ -44,7 +46,7 @@ async def on_board(tx: Tx, folder: Folder, status: Status | None = None, *, limi
     return [_from_row(row) for row in rows]
 
 
-async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Task]:
+async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[BoardTask]:
     """Those in the history, the newest first; a negative limit is none."""
     rows = await tx.execute_fetchall(
         """
@@ -56,7 +58,7 @@ async def history(tx: Tx, folder: Folder, *, limit: int = -1) -> list[Task]:
     return [_from_row(row) for row in rows]
 
 
-async def count(tx: Tx, folder: Folder, status: Status | None = None) -> int:
+async def count(tx: Tx, folder: Folder, status: BoardTaskStatus | None = None) -> int:
     """How many are on the board, of one status or all."""
     cursor = await tx.execute(
         """
@@ -102,7 +104,7 @@ async def ids_like(tx: Tx, folder: Folder, prefix: str) -> list[str]:
     return [row["id"] for row in rows]
 
 
-def _to_row(task: Task) -> dict[str, Any]:
+def _to_row(task: BoardTask) -> dict[str, Any]:
     deadline = task.deadline
     return {
         "group_folder": task.folder,
@@ -140,13 +142,13 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _from_row(row: sqlite3.Row) -> Task:
+def _from_row(row: sqlite3.Row) -> BoardTask:
     # A dashboard has thousands of rows: unpacked at once, in the table's order, not looked up by name.
     (folder, task_id, title, raw_input, deadline_date, deadline_ms, deadline_text, estimation, pct,
      progress_note, last_update_ms, blocked_ms, blocker_note, status, priority, context, tags, links,
      recurring, reflection, created_ms, updated_ms, completed_ms, archived_ms, user_set, extra, version,
      changed_turn) = row  # fmt: skip
-    return Task(
+    return BoardTask(
         folder=folder,
         id=task_id,
         title=title,

@@ -14,7 +14,7 @@ KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedEvent:
     """A committed fact: ids and numbers, never what a message says."""
 
     seq: int
@@ -38,13 +38,13 @@ async def last_seq(tx: Tx) -> int:
     return int((await returned(cursor))["seq"])
 
 
-async def after(tx: Tx, seq: int, *, limit: int = 1_000) -> list[Recorded]:
+async def after(tx: Tx, seq: int, *, limit: int = 1_000) -> list[RecordedEvent]:
     """Those that follow `seq`, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit))
     return [_from_row(row) for row in rows]
 
 
-async def newest(tx: Tx, *, group: str | None = None, limit: int) -> list[Recorded]:
+async def newest(tx: Tx, *, group: str | None = None, limit: int) -> list[RecordedEvent]:
     """The newest, oldest of them first."""
     rows = await tx.execute_fetchall(
         """
@@ -60,8 +60,8 @@ async def prune(tx: Tx) -> None:
     await tx.execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?", (KEPT,))
 
 
-def _from_row(row: sqlite3.Row) -> Recorded:
-    return Recorded(
+def _from_row(row: sqlite3.Row) -> RecordedEvent:
+    return RecordedEvent(
         seq=row["seq"],
         at_ms=row["at_ms"],
         group=row["group_folder"],

@@ -14,7 +14,7 @@ MAX_REQUESTS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskingMessage:
     """One message that asked; `sender` is empty where nobody wrote it."""
 
     text: str
@@ -22,14 +22,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class TurnExchange:
     """One turn of a conversation, as far as it has come."""
 
     turn: TurnId
     kind: TurnKind
     state: TurnState
     command: SessionCommand | None
-    asked: tuple[Asked, ...]
+    asked: tuple[AskingMessage, ...]
     asked_ms: int
     """When it was queued."""
     said: tuple[str, ...]
@@ -41,7 +41,7 @@ class Exchange:
         return self.state in (TurnState.ANSWERED, TurnState.FAILED)
 
 
-async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[Exchange]:
+async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[TurnExchange]:
     """The newest `limit` turns after `mark` that an agent was given in the group's own session, oldest first.
 
     Those that clear the conversation are among them; those that were answered without an agent are not.
@@ -60,7 +60,7 @@ async def after(tx: Tx, folder: Folder, mark: int, *, limit: int) -> list[Exchan
     return [await _exchange(tx, row) for row in rows]
 
 
-async def of_turns(tx: Tx, folder: Folder, turns: Iterable[int]) -> list[Exchange]:
+async def of_turns(tx: Tx, folder: Folder, turns: Iterable[int]) -> list[TurnExchange]:
     """Those of some turns of a group that are there, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM turns WHERE group_folder = ? AND id IN (SELECT value FROM json_each(?)) ORDER BY id",
@@ -82,9 +82,9 @@ async def oldest_open(tx: Tx, folder: Folder) -> TurnId | None:
     return row["id"] if row else None
 
 
-async def _exchange(tx: Tx, row: sqlite3.Row) -> Exchange:
+async def _exchange(tx: Tx, row: sqlite3.Row) -> TurnExchange:
     turn = TurnId(row["id"])
-    return Exchange(
+    return TurnExchange(
         turn=turn,
         kind=TurnKind(row["kind"]),
         state=TurnState(row["state"]),
@@ -96,9 +96,9 @@ async def _exchange(tx: Tx, row: sqlite3.Row) -> Exchange:
     )
 
 
-async def _asked(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[Asked, ...]:
+async def _asked(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[AskingMessage, ...]:
     if prompt is not None:
-        return (Asked(text=prompt),)
+        return (AskingMessage(text=prompt),)
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM (
@@ -108,7 +108,7 @@ async def _asked(tx: Tx, turn: TurnId, prompt: str | None) -> tuple[Asked, ...]:
         """,
         (turn, MAX_REQUESTS),
     )
-    return tuple(Asked(text=row["content"], sender=row["sender_name"]) for row in rows)
+    return tuple(AskingMessage(text=row["content"], sender=row["sender_name"]) for row in rows)
 
 
 async def _said(tx: Tx, turn: TurnId) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from agent_runner.wire.notices import Priority, Severity
 from orchestrator.domain.values import Folder, Outgoing
 from orchestrator.store import notices
 from orchestrator.store.database import Tx
-from orchestrator.store.notices import DAY_MS, MAX_HOST_FACTS, Fresh, Maker
+from orchestrator.store.notices import DAY_MS, MAX_HOST_FACTS, NewNotice, NoticeMaker
 
 log = structlog.get_logger(__name__)
 
@@ -134,14 +134,14 @@ async def _note(
     if waiting is not None and waiting.claim_turn is not None:
         await notices.part_from_key(tx, waiting.id)  # it is being told as it is
         waiting = None
-    if waiting is None and await notices.undelivered(tx, folder, Maker.HOST) >= MAX_HOST_FACTS:
+    if waiting is None and await notices.undelivered(tx, folder, NoticeMaker.HOST) >= MAX_HOST_FACTS:
         log.warning("notice.left_out", group=folder, type=event_type, reason="enough facts wait already")
         return
     named = [*(waiting.payload.get("items", []) if waiting else []), item]
     count = waiting.count + 1 if waiting else 1
-    fresh = Fresh(
+    fresh = NewNotice(
         folder=folder,
-        maker=Maker.HOST,
+        maker=NoticeMaker.HOST,
         event_type=event_type,
         source=SOURCE,
         payload={"message": told(lead, named, count), "items": named[-MAX_NAMED:], **more},

@@ -12,7 +12,7 @@ from orchestrator.domain.values import Folder, Group, TurnId
 from orchestrator.store.database import Tx, returned
 
 
-class Status(StrEnum):
+class LoopStatus(StrEnum):
     ON = "on"
     PAUSED = "paused"
     """Only what is asked in the chat is answered."""
@@ -24,7 +24,7 @@ class Loop:
     """The loop of one group, as it stands."""
 
     folder: Folder
-    status: Status
+    status: LoopStatus
     auto_ms: int
     next_wake_ms: int | None
     set_by: str
@@ -85,7 +85,7 @@ async def switch_on(tx: Tx, folder: Folder, *, auto_ms: int, next_wake: NextWake
     )
 
 
-async def change_status(tx: Tx, folder: Folder, status: Status, *, now_ms: int) -> None:
+async def change_status(tx: Tx, folder: Folder, status: LoopStatus, *, now_ms: int) -> None:
     await tx.execute(
         "UPDATE loop_state SET status = ?, changed_ms = ?, held_reason = NULL WHERE group_folder = ?",
         (status, now_ms, folder),
@@ -231,7 +231,7 @@ def _wake_values(next_wake: NextWake) -> dict[str, object]:
 def _from_row(row: sqlite3.Row) -> Loop:
     return Loop(
         folder=Folder(row["group_folder"]),
-        status=Status(row["status"]),
+        status=LoopStatus(row["status"]),
         auto_ms=row["auto_interval_ms"],
         next_wake_ms=row["next_wake_ms"],
         set_by=row["wake_set_by"],

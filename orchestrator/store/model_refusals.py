@@ -13,7 +13,7 @@ OWN_CHOICE = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class ModelRefusal:
     """One state of the model service in which it answers nothing, or not for one model."""
 
     id: int
@@ -57,14 +57,14 @@ async def note_told(tx: Tx, refusal_id: int, *, now_ms: int) -> None:
     await tx.execute("UPDATE model_refusals SET told_ms = ? WHERE id = ?", (now_ms, refusal_id))
 
 
-async def open_ones(tx: Tx) -> list[Refusal]:
+async def open_ones(tx: Tx) -> list[ModelRefusal]:
     """Those that last, the oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM model_refusals WHERE ended_ms IS NULL ORDER BY id")
     return [_from_row(row) for row in rows]
 
 
-def _from_row(row: sqlite3.Row) -> Refusal:
-    return Refusal(
+def _from_row(row: sqlite3.Row) -> ModelRefusal:
+    return ModelRefusal(
         id=row["id"],
         cause=ModelError(row["cause"]),
         model=row["model"],

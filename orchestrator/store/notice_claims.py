@@ -13,7 +13,7 @@ from agent_runner.wire.notices import MAX_NOTICE_CHARS, MAX_TOLD, ToldNotice
 from orchestrator.domain.values import Folder, Turn, TurnKind
 from orchestrator.store import notices
 from orchestrator.store.database import Tx
-from orchestrator.store.notices import IS_OPEN, RANK, Kept
+from orchestrator.store.notices import IS_OPEN, RANK, NoticeRow
 
 MAX_DELIVERIES = 3
 CLAIM_MS = 600_000
@@ -22,7 +22,7 @@ LEFT_SESSION = "its conversation has ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ToldNoticeRow:
     """What people are shown of a notice that a model was told."""
 
     folder: Folder
@@ -37,7 +37,7 @@ class Told:
 # A turn begins
 
 
-async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> list[Kept]:
+async def claim(tx: Tx, turn: Turn, *, session_id: str | None, now_ms: int) -> list[NoticeRow]:
     """Give an attempt what is to be told in it, the most urgent first; asked again, the same and more.
 
     `session_id` is the conversation it goes on with. What was made in a turn that has not ended yet waits
@@ -100,7 +100,7 @@ async def take_now(tx: Tx, turn: Turn, notice_id: int, *, now_ms: int) -> None:
     )
 
 
-async def claimed_by(tx: Tx, turn: Turn) -> list[Kept]:
+async def claimed_by(tx: Tx, turn: Turn) -> list[NoticeRow]:
     """What this attempt at a turn has, the most urgent first."""
     rows = await tx.execute_fetchall(
         f"""
@@ -202,10 +202,12 @@ async def _end_where(tx: Tx, where: str, value: object, *, folder: Folder, now_m
 # For people to see
 
 
-def _for_people(turn: Turn, told: Sequence[ToldNotice], done: Sequence[Kept], *, now_ms: int) -> list[Told]:
+def _for_people(
+    turn: Turn, told: Sequence[ToldNotice], done: Sequence[NoticeRow], *, now_ms: int
+) -> list[ToldNoticeRow]:
     """What was urgent: of kept notices by the host's word, of what went on in the run by the container's."""
     known = {kept.id: kept for kept in done}
-    shown: list[Told] = []
+    shown: list[ToldNoticeRow] = []
     for one in told[:MAX_TOLD]:
         kept = known.pop(one.id, None) if one.id is not None else None
         if one.id is not None and kept is None:
@@ -214,7 +216,7 @@ def _for_people(turn: Turn, told: Sequence[ToldNotice], done: Sequence[Kept], *,
         if priority not in ("high", "critical"):
             continue
         shown.append(
-            Told(
+            ToldNoticeRow(
                 folder=turn.folder,
                 turn_id=turn.id,
                 notice_id=kept.id if kept else None,
@@ -227,7 +229,7 @@ def _for_people(turn: Turn, told: Sequence[ToldNotice], done: Sequence[Kept], *,
     return shown
 
 
-async def _record(tx: Tx, turn: Turn, shown: Iterable[Told]) -> None:
+async def _record(tx: Tx, turn: Turn, shown: Iterable[ToldNoticeRow]) -> None:
     await tx.executemany(
         """
         INSERT INTO told_notices (group_folder, turn_id, notice_id, event_type, priority, text, told_ms)
@@ -240,13 +242,13 @@ async def _record(tx: Tx, turn: Turn, shown: Iterable[Told]) -> None:
     )
 
 
-async def recently_told(tx: Tx, *, since_ms: int, limit: int) -> list[Told]:
+async def recently_told(tx: Tx, *, since_ms: int, limit: int) -> list[ToldNoticeRow]:
     """What of high priority models were told, newest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM told_notices WHERE told_ms >= ? ORDER BY id DESC LIMIT ?", (since_ms, limit)
     )
     return [
-        Told(
+        ToldNoticeRow(
             folder=Folder(row["group_folder"]),
             turn_id=row["turn_id"],
             notice_id=row["notice_id"],

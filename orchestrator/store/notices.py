@@ -24,7 +24,7 @@ MAX_HOST_FACTS = 20
 """So many facts of the host wait for one group at once."""
 
 
-class State(StrEnum):
+class NoticeState(StrEnum):
     PENDING = "pending"
     DELIVERED = "delivered"
     ACKNOWLEDGED = "acknowledged"
@@ -33,34 +33,34 @@ class State(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        return self in (State.PENDING, State.DELIVERED)
+        return self in (NoticeState.PENDING, NoticeState.DELIVERED)
 
 
-class Scope(StrEnum):
+class NoticeScope(StrEnum):
     SESSION = "session"
     """It ends with the conversation in which it was made."""
     CROSS_SESSION = "cross_session"
 
 
-class Maker(StrEnum):
+class NoticeMaker(StrEnum):
     SELF = "self"
     """The group's own agent."""
     HOST = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fresh:
+class NewNotice:
     """A notice that is to be kept."""
 
     folder: Folder
-    maker: Maker
+    maker: NoticeMaker
     event_type: str
     source: str
     payload: Mapping[str, Any]
     severity: Severity = "info"
     priority: Priority = "normal"
     category: str | None = None
-    scope: Scope = Scope.CROSS_SESSION
+    scope: NoticeScope = NoticeScope.CROSS_SESSION
     session_id: str | None = None
     deliver_at: DeliverAt = "next_turn"
     inject_at: InjectAt = "turn_start"
@@ -73,13 +73,13 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class NoticeRow:
     """A notice as it stands."""
 
     id: int
     folder: Folder
-    maker: Maker
-    scope: Scope
+    maker: NoticeMaker
+    scope: NoticeScope
     session_id: str | None
     event_type: str
     source: str
@@ -99,7 +99,7 @@ class Kept:
     made_turn: int | None
     created_ms: int
     expires_ms: int | None
-    state: State
+    state: NoticeState
     reason: str | None
     delivered_ms: int | None
     acknowledged_ms: int | None
@@ -113,7 +113,7 @@ class Kept:
         return str(self.payload.get("message", ""))
 
 
-async def add(tx: Tx, fresh: Fresh, *, now_ms: int) -> Kept:
+async def add(tx: Tx, fresh: NewNotice, *, now_ms: int) -> NoticeRow:
     """Keep a notice; while one with its key is pending, that becomes this one and is counted.
 
     A turn that was given the older one has it no more: what is told now is not what that turn tells.
@@ -162,7 +162,7 @@ async def add(tx: Tx, fresh: Fresh, *, now_ms: int) -> Kept:
     return from_row(await returned(cursor))
 
 
-async def get(tx: Tx, folder: Folder, notice_id: int) -> Kept | None:
+async def get(tx: Tx, folder: Folder, notice_id: int) -> NoticeRow | None:
     """One of a group; another group's is not there."""
     cursor = await tx.execute(
         "SELECT * FROM cross_session_notifications WHERE group_folder = ? AND id = ?", (folder, notice_id)
@@ -171,7 +171,7 @@ async def get(tx: Tx, folder: Folder, notice_id: int) -> Kept | None:
     return from_row(row) if row else None
 
 
-async def pending_by_key(tx: Tx, folder: Folder, key: str) -> Kept | None:
+async def pending_by_key(tx: Tx, folder: Folder, key: str) -> NoticeRow | None:
     cursor = await tx.execute(
         """
         SELECT * FROM cross_session_notifications
@@ -188,7 +188,7 @@ async def part_from_key(tx: Tx, notice_id: int) -> None:
     await tx.execute("UPDATE cross_session_notifications SET dedupe_key = NULL WHERE id = ?", (notice_id,))
 
 
-async def undelivered(tx: Tx, folder: Folder, maker: Maker) -> int:
+async def undelivered(tx: Tx, folder: Folder, maker: NoticeMaker) -> int:
     """How many wait to be told."""
     cursor = await tx.execute(
         f"""
@@ -200,7 +200,7 @@ async def undelivered(tx: Tx, folder: Folder, maker: Maker) -> int:
     return int((await returned(cursor))["n"])
 
 
-async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> list[Kept]:
+async def of_group(tx: Tx, folder: Folder, *, with_over: bool, limit: int) -> list[NoticeRow]:
     """Those that wait or were told and not acknowledged, most urgent first; with the others, newest first."""
     rows = await tx.execute_fetchall(
         f"""
@@ -237,7 +237,7 @@ async def cancel(tx: Tx, folder: Folder, notice_id: int, *, reason: str, now_ms:
     return cursor.rowcount == 1
 
 
-async def expire(tx: Tx, *, now_ms: int) -> list[Kept]:
+async def expire(tx: Tx, *, now_ms: int) -> list[NoticeRow]:
     """End all whose time is over and that no turn has now; gives them."""
     rows = await tx.execute_fetchall(
         """
@@ -281,12 +281,12 @@ RANK = "CASE priority WHEN 'critical' THEN 0 WHEN 'high' THEN 1 WHEN 'normal' TH
 """In SQL: the most urgent first."""
 
 
-def from_row(row: sqlite3.Row) -> Kept:
-    return Kept(
+def from_row(row: sqlite3.Row) -> NoticeRow:
+    return NoticeRow(
         id=row["id"],
         folder=Folder(row["group_folder"]),
-        maker=Maker(row["agent"]),
-        scope=Scope(row["scope"]),
+        maker=NoticeMaker(row["agent"]),
+        scope=NoticeScope(row["scope"]),
         session_id=row["session_id"],
         event_type=row["event_type"],
         source=row["source"],
@@ -305,7 +305,7 @@ def from_row(row: sqlite3.Row) -> Kept:
         made_turn=row["made_turn"],
         created_ms=row["created_ms"],
         expires_ms=row["expires_ms"],
-        state=State(row["state"]),
+        state=NoticeState(row["state"]),
         reason=row["reason"],
         delivered_ms=row["delivered_ms"],
         acknowledged_ms=row["acknowledged_ms"],

@@ -90,24 +90,24 @@ async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
+class OutboxSize:
     """How much lies there."""
 
     count: int
     chars: int
 
 
-async def held(tx: Tx, turn_id: TurnId) -> Amount:
+async def held(tx: Tx, turn_id: TurnId) -> OutboxSize:
     """How much a turn has said that is held back."""
     return await _amount(tx, "turn_id = ? AND state = 'held'", turn_id)
 
 
-async def said_in(tx: Tx, turn_id: TurnId) -> Amount:
+async def said_in(tx: Tx, turn_id: TurnId) -> OutboxSize:
     """How much a turn has said that is not held back."""
     return await _amount(tx, "turn_id = ? AND state <> 'held'", turn_id)
 
 
-async def waiting_of(tx: Tx, folder: Folder) -> Amount:
+async def waiting_of(tx: Tx, folder: Folder) -> OutboxSize:
     """How much of a group's is on its way."""
     return await _amount(tx, "state IN ('pending', 'sending') AND group_folder = ?", folder)
 
@@ -136,13 +136,13 @@ async def kept_files(tx: Tx, *, since_ms: int) -> frozenset[Path]:
     return frozenset(Path(row["file_path"]) for row in rows)
 
 
-async def _amount(tx: Tx, where: str, value: object) -> Amount:
+async def _amount(tx: Tx, where: str, value: object) -> OutboxSize:
     cursor = await tx.execute(
         f"SELECT count(*) AS n, coalesce(sum(length(text)), 0) AS chars FROM outbox WHERE {where}",  # noqa: S608
         (value,),
     )
     row = await returned(cursor)
-    return Amount(count=row["n"], chars=row["chars"])
+    return OutboxSize(count=row["n"], chars=row["chars"])
 
 
 async def drop_held(tx: Tx, turn_id: TurnId) -> None:

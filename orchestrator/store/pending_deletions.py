@@ -10,7 +10,7 @@ from orchestrator.store.database import Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenBack:
+class PendingDeletion:
     """A turn, and its message that was taken back last."""
 
     turn: TurnId
@@ -28,19 +28,19 @@ async def note(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
     )
 
 
-async def waiting(tx: Tx, folder: Folder) -> list[TakenBack]:
+async def waiting(tx: Tx, folder: Folder) -> list[PendingDeletion]:
     """Those that were not looked for yet."""
     prefix = _prefix(folder)
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (prefix, f"{prefix}~")
     )
     return [
-        TakenBack(turn=TurnId(int(row["key"].removeprefix(prefix))), seq=Seq(int(row["value"])))
+        PendingDeletion(turn=TurnId(int(row["key"].removeprefix(prefix))), seq=Seq(int(row["value"])))
         for row in rows
     ]
 
 
-async def done(tx: Tx, folder: Folder, found: Iterable[TakenBack]) -> None:
+async def done(tx: Tx, folder: Folder, found: Iterable[PendingDeletion]) -> None:
     """Nothing has them any more. A turn that lost more words since stays."""
     for one in found:
         await tx.execute(

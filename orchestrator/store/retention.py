@@ -22,7 +22,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class RetentionPolicy:
     """How to tell which rows of a table may go."""
 
     table: str
@@ -55,7 +55,7 @@ _HISTORY = """, (SELECT json_group_array(json_object('at_ms', at_ms, 'what', wha
           AND h.notification_id = notifications.id ORDER BY h.id)) AS history_json"""
 
 POLICIES = (
-    Policy(
+    RetentionPolicy(
         table="notifications",
         time="coalesce(delivered_ms, cancelled_ms, due_ms)",
         # The rules look up what an open task or question was told last, so as not to tell it twice.
@@ -64,7 +64,7 @@ POLICIES = (
         + f" OR {_OPEN_QUESTION}) OR {_LATER_ALIKE})",
         more=_HISTORY,
     ),
-    Policy(
+    RetentionPolicy(
         table="questions",
         time="coalesce(answered_ms, closed_ms)",
         is_over="(answered_ms IS NOT NULL OR closed_ms IS NOT NULL) AND NOT "
@@ -72,30 +72,30 @@ POLICIES = (
         + " AND NOT "
         + _TO_COME_OF.format("questions", "question_id"),
     ),
-    Policy(
+    RetentionPolicy(
         table="dashboard_tasks",
         time="archived_ms",
         is_over="archived_ms IS NOT NULL AND NOT "
         + _TO_COME_OF.format("dashboard_tasks", "task_id")
         + f" AND NOT {_ASKED_OF_TASK}",
     ),
-    Policy(
+    RetentionPolicy(
         table="question_lists",
         time="told_ms",
         is_over="id < (SELECT max(id) FROM question_lists AS l"
         " WHERE l.group_folder = question_lists.group_folder)",
     ),
-    Policy(
+    RetentionPolicy(
         table="cycles",
         time="ended_ms",
         is_over="ended_ms IS NOT NULL"
         " AND id < (SELECT max(id) FROM cycles AS c WHERE c.group_folder = cycles.group_folder)",
     ),
-    Policy(table="reminders", time="due_ms", is_over="state <> 'pending'"),
+    RetentionPolicy(table="reminders", time="due_ms", is_over="state <> 'pending'"),
     # A request is answered once: its answer outlives by far the container that may send it again.
-    Policy(table="commands", time="at_ms", is_over="TRUE"),
-    Policy(table="usage", time="at_ms", is_over="TRUE"),
-    Policy(
+    RetentionPolicy(table="commands", time="at_ms", is_over="TRUE"),
+    RetentionPolicy(table="usage", time="at_ms", is_over="TRUE"),
+    RetentionPolicy(
         table="messages",
         time="received_ms",
         # A prompt reaches back over what was not answered: the newest of a chat stay, however old they are.
@@ -104,14 +104,14 @@ POLICIES = (
         " AND (turn_id IS NULL OR EXISTS (SELECT 1 FROM turns WHERE id = turn_id AND ended_ms IS NOT NULL))",
     ),
     # What failed for good stays: its owner may send it again.
-    Policy(
+    RetentionPolicy(
         table="outbox",
         time="coalesce(sent_ms, created_ms)",
         is_over="state IN ('sent', 'skipped')"
         " AND NOT EXISTS (SELECT 1 FROM outbox AS o WHERE o.part_of = outbox.id)",
     ),
-    Policy(table="task_run_logs", time="run_at", is_over="status <> 'running'"),
-    Policy(
+    RetentionPolicy(table="task_run_logs", time="run_at", is_over="status <> 'running'"),
+    RetentionPolicy(
         table="scheduled_tasks",
         time="status_at",
         is_over="status IN ('completed', 'cancelled')"
@@ -119,7 +119,7 @@ POLICIES = (
         " AND NOT EXISTS (SELECT 1 FROM turns AS t WHERE t.task_id = scheduled_tasks.id"
         " AND t.state IN ('queued', 'running'))",
     ),
-    Policy(
+    RetentionPolicy(
         table="turns",
         time="ended_ms",
         # A message names its turn for as long as it is kept; a command parts what was said from what follows.
@@ -132,7 +132,7 @@ POLICIES = (
         " AND NOT EXISTS (SELECT 1 FROM cycles AS c WHERE c.turn_id = turns.id)",
         removed_with_it=("dashboard_seen", "dashboard_views", "turn_stops", "turn_outages"),
     ),
-    Policy(
+    RetentionPolicy(
         table="runs",
         time="ended_ms",
         is_over="ended_ms IS NOT NULL AND NOT EXISTS (SELECT 1 FROM turns AS t WHERE t.run_id = runs.id)"
@@ -143,7 +143,7 @@ POLICIES = (
 """In the order in which they are looked through: first what refers to others."""
 
 
-def over(database: Path, policy: Policy, *, before_ms: int, limit: int) -> Rows:
+def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int) -> Rows:
     """The rows that were over before then, those made first, each with its rowid and that time. Blocks.
 
     Raises:
@@ -162,7 +162,7 @@ def over(database: Path, policy: Policy, *, before_ms: int, limit: int) -> Rows:
         return [dict(row) for row in found]
 
 
-async def remove(tx: Tx, policy: Policy, rows: Rows) -> int:
+async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
     """Remove those rows that are still as they were read, and still over; tells how many."""
     by_id = {row[ROWID]: row for row in rows}
     found = await tx.execute_fetchall(

@@ -110,7 +110,7 @@ async def live(tx: Tx) -> list[Run]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bearer:
+class TokenHolder:
     """Whose token it is: a live run, the turn that it works on, if any, its group, and all budgets."""
 
     run_id: RunId
@@ -122,7 +122,7 @@ class Bearer:
     budgets: tuple[Budget, ...]
 
 
-async def bearer_of(tx: Tx, token_hash: str) -> Bearer | None:
+async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
     """Find the bearer of the token that has this hash; one statement, for it is asked at each request."""
     rows = await tx.execute_fetchall(
         f"""
@@ -136,7 +136,7 @@ async def bearer_of(tx: Tx, token_hash: str) -> Bearer | None:
         (token_hash,),
     )
     for row in rows:
-        return Bearer(
+        return TokenHolder(
             run_id=RunId(row["run_id"]),
             folder=Folder(row["group_folder"]),
             turn_id=row["turn_id"],

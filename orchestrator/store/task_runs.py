@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from orchestrator.domain.values import Cause, Task, TaskRun, TaskRunStatus, TurnId, TurnState
+from orchestrator.domain.values import Cause, ScheduledTask, TaskRun, TaskRunStatus, TurnId, TurnState
 from orchestrator.store import tasks
 from orchestrator.store.database import Tx
 
@@ -13,19 +13,21 @@ MAX_KEPT = 200
 MAX_RESULT_CHARS = 200
 
 
-async def begin(tx: Tx, task: Task, turn_id: TurnId, *, cause: Cause, due_ms: int, now_ms: int) -> None:
+async def begin(
+    tx: Tx, task: ScheduledTask, turn_id: TurnId, *, cause: Cause, due_ms: int, now_ms: int
+) -> None:
     """Record that a task is asked in a turn; the turn's end closes it."""
     await _add(tx, task, TaskRunStatus.RUNNING, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
 
 
-async def skip(tx: Tx, task: Task, *, reason: str, cause: Cause, due_ms: int, now_ms: int) -> None:
+async def skip(tx: Tx, task: ScheduledTask, *, reason: str, cause: Cause, due_ms: int, now_ms: int) -> None:
     """Record that a due time was left out."""
     await _add(tx, task, TaskRunStatus.SKIPPED, None, cause=cause, due_ms=due_ms, now_ms=now_ms, error=reason)
 
 
 async def _add(
     tx: Tx,
-    task: Task,
+    task: ScheduledTask,
     status: TaskRunStatus,
     turn_id: TurnId | None,
     *,

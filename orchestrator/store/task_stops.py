@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from orchestrator.domain.values import Folder, Task, TaskStatus, Turn, TurnState
+from orchestrator.domain.values import Folder, ScheduledTask, TaskStatus, Turn, TurnState
 from orchestrator.store import task_runs, tasks, turns
 from orchestrator.store.database import Tx
 
 
-async def stop_queued(tx: Tx, task: Task, *, reason: str, now_ms: int) -> None:
+async def stop_queued(tx: Tx, task: ScheduledTask, *, reason: str, now_ms: int) -> None:
     """Let none of a task's runs begin that wait."""
     for turn in await turns.queued_of_task(tx, task.id):
         await cancel(tx, turn, reason=reason, now_ms=now_ms)
@@ -19,7 +19,7 @@ async def cancel(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms)
 
 
-async def stop(tx: Tx, task: Task, *, reason: str, now_ms: int) -> None:
+async def stop(tx: Tx, task: ScheduledTask, *, reason: str, now_ms: int) -> None:
     """Pause a task and whatever of it waits."""
     await tasks.change_status(tx, task.id, TaskStatus.PAUSED, reason=reason, now_ms=now_ms)
     await stop_queued(tx, task, reason="its task was paused.", now_ms=now_ms)

@@ -12,8 +12,8 @@ from orchestrator.domain.values import (
     Folder,
     Overlap,
     Schedule,
+    ScheduledTask,
     ScheduleKind,
-    Task,
     TaskStatus,
 )
 from orchestrator.store.database import Tx, returned
@@ -21,7 +21,7 @@ from orchestrator.store.database import Tx, returned
 _OPEN = "status IN ('active', 'paused')"
 
 
-async def put(tx: Tx, task: Task) -> None:
+async def put(tx: Tx, task: ScheduledTask) -> None:
     """Write a task, new or changed."""
     await tx.execute(
         """
@@ -49,13 +49,13 @@ async def move(tx: Tx, folder: Folder, old: ChatJid, new: ChatJid) -> None:
     )
 
 
-async def get(tx: Tx, task_id: str) -> Task | None:
+async def get(tx: Tx, task_id: str) -> ScheduledTask | None:
     cursor = await tx.execute("SELECT * FROM scheduled_tasks WHERE id = ?", (task_id,))
     row = await cursor.fetchone()
     return _from_row(row) if row else None
 
 
-async def every(tx: Tx, folder: Folder | None = None, *, with_over: bool = False) -> list[Task]:
+async def every(tx: Tx, folder: Folder | None = None, *, with_over: bool = False) -> list[ScheduledTask]:
     """A group's tasks, or all; the next due first. Completed and cancelled ones only on request."""
     rows = await tx.execute_fetchall(
         f"""
@@ -77,7 +77,7 @@ async def count_open(tx: Tx, folder: Folder) -> int:
     return int((await returned(cursor))["n"])
 
 
-async def due(tx: Tx, now_ms: int) -> list[Task]:
+async def due(tx: Tx, now_ms: int) -> list[ScheduledTask]:
     """The active tasks whose time has come, the longest due first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM scheduled_tasks WHERE status = 'active' AND next_run <= ? ORDER BY next_run, id",
@@ -140,7 +140,7 @@ async def complete(tx: Tx, task_id: str, *, result: str, now_ms: int) -> None:
     )
 
 
-def _to_row(task: Task) -> tuple[object, ...]:
+def _to_row(task: ScheduledTask) -> tuple[object, ...]:
     return (
         task.id,
         task.folder,
@@ -165,8 +165,8 @@ def _to_row(task: Task) -> tuple[object, ...]:
     )
 
 
-def _from_row(row: sqlite3.Row) -> Task:
-    return Task(
+def _from_row(row: sqlite3.Row) -> ScheduledTask:
+    return ScheduledTask(
         id=row["id"],
         folder=Folder(row["group_folder"]),
         chat_jid=ChatJid(row["chat_jid"]),

@@ -12,9 +12,9 @@ from orchestrator.domain.values import (
     Folder,
     Group,
     RunId,
+    ScheduledTask,
     Seq,
     SessionCommand,
-    Task,
     Turn,
     TurnId,
     TurnKind,
@@ -79,7 +79,7 @@ async def _last_command(tx: Tx, jid: ChatJid) -> int:
     return (await returned(cursor))["id"] or 0
 
 
-async def add_task(tx: Tx, task: Task, *, chat_jid: ChatJid, now_ms: int) -> TurnId:
+async def add_task(tx: Tx, task: ScheduledTask, *, chat_jid: ChatJid, now_ms: int) -> TurnId:
     """Queue a turn that asks what a task asks, answered in `chat_jid`."""
     cursor = await tx.execute(
         """

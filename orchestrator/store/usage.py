@@ -26,7 +26,7 @@ _SUMS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class UsageEntry:
     """What one answer used. `kind` and `task_id` are those of the turn it was for, if any."""
 
     at_ms: int
@@ -96,7 +96,7 @@ def is_background(kind: TurnKind | None) -> bool:
     return kind is not TurnKind.CHAT
 
 
-def sums_of(entries: Iterable[Entry]) -> Sums:
+def sums_of(entries: Iterable[UsageEntry]) -> Sums:
     """Add up entries that are not stored yet."""
     total = Sums()
     for one in entries:
@@ -113,7 +113,7 @@ def sums_of(entries: Iterable[Entry]) -> Sums:
     return total
 
 
-async def add(tx: Tx, entry: Entry) -> None:
+async def add(tx: Tx, entry: UsageEntry) -> None:
     await tx.execute(
         """
         INSERT INTO usage (at_ms, group_folder, run_id, turn_id, kind, task_id, model, input_tokens,

@@ -18,7 +18,7 @@ KEPT_MS = 30 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wake:
+class WakeRequest:
     """Something that wants a cycle. Contents are elsewhere: `reason` is a few words."""
 
     id: int
@@ -65,7 +65,7 @@ async def add(
     return True
 
 
-async def pending(tx: Tx, folder: Folder) -> list[Wake]:
+async def pending(tx: Tx, folder: Folder) -> list[WakeRequest]:
     """Those that no cycle has taken, oldest first."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM wakes WHERE group_folder = ? AND cycle_id IS NULL ORDER BY id", (folder,)
@@ -73,13 +73,13 @@ async def pending(tx: Tx, folder: Folder) -> list[Wake]:
     return [_from_row(row) for row in rows]
 
 
-async def of_cycle(tx: Tx, cycle_id: int) -> list[Wake]:
+async def of_cycle(tx: Tx, cycle_id: int) -> list[WakeRequest]:
     """Those that a cycle has taken, oldest first."""
     rows = await tx.execute_fetchall("SELECT * FROM wakes WHERE cycle_id = ? ORDER BY id", (cycle_id,))
     return [_from_row(row) for row in rows]
 
 
-async def take(tx: Tx, wakes: Sequence[Wake], cycle_id: int) -> None:
+async def take(tx: Tx, wakes: Sequence[WakeRequest], cycle_id: int) -> None:
     """Let a cycle have them."""
     await tx.executemany(
         "UPDATE wakes SET cycle_id = ? WHERE id = ?", [(cycle_id, wake.id) for wake in wakes]
@@ -91,8 +91,8 @@ async def prune(tx: Tx, *, now_ms: int) -> None:
     await tx.execute("DELETE FROM wakes WHERE cycle_id IS NOT NULL AND created_ms < ?", (now_ms - KEPT_MS,))
 
 
-def _from_row(row: sqlite3.Row) -> Wake:
-    return Wake(
+def _from_row(row: sqlite3.Row) -> WakeRequest:
+    return WakeRequest(
         id=row["id"],
         folder=Folder(row["group_folder"]),
         kind=row["kind"],

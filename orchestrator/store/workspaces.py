@@ -10,7 +10,7 @@ from orchestrator.store.database import Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class WorkspaceSnapshot:
     """All files of a folder at one moment."""
 
     at_ms: int
@@ -18,16 +18,16 @@ class Seen:
     """Of their paths, times and sizes."""
 
 
-async def last_seen(tx: Tx, folder: Folder) -> Seen | None:
+async def last_seen(tx: Tx, folder: Folder) -> WorkspaceSnapshot | None:
     cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_key(folder),))
     row = await cursor.fetchone()
     if row is None:
         return None
     found = json.loads(row["value"])
-    return Seen(at_ms=found["at_ms"], digest=found["digest"])
+    return WorkspaceSnapshot(at_ms=found["at_ms"], digest=found["digest"])
 
 
-async def note_seen(tx: Tx, folder: Folder, seen: Seen) -> None:
+async def note_seen(tx: Tx, folder: Folder, seen: WorkspaceSnapshot) -> None:
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :value)

@@ -1,1 +1,1 @@
-"""The HTTP door on loopback."""
+"""The HTTP API on loopback. Start with `api.py`."""

@@ -13,21 +13,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator import __version__
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.values import Group, Inbound
 from orchestrator.web.bodies import BadBody, read_body
-from orchestrator.web.chat_service import Door
-from orchestrator.web.dashboards import DashboardDesk, dashboard_routes
-from orchestrator.web.groups import GroupDesk, group_routes
-from orchestrator.web.guard import Guard
-from orchestrator.web.loops import LoopDesk, loop_routes
+from orchestrator.web.chat_service import ChatService
+from orchestrator.web.dashboards import DashboardApi, dashboard_routes
+from orchestrator.web.groups import GroupApi, group_routes
+from orchestrator.web.guard import AccessGuard
+from orchestrator.web.loops import LoopApi, loop_routes
 from orchestrator.web.metrics import Metrics, metrics_route
-from orchestrator.web.pairing import PairingDesk, pairing_routes
+from orchestrator.web.pairing import PairingApi, pairing_routes
 from orchestrator.web.refusals import OnRefusal
 from orchestrator.web.reminders import ReminderHandler, reminder_routes
 from orchestrator.web.stream import event_route
-from orchestrator.web.tasks import TaskDesk, task_routes
+from orchestrator.web.tasks import TaskApi, task_routes
 
 MAX_WAIT_SECONDS = 600.0
 
@@ -48,18 +48,18 @@ class ChatRequest(BaseModel):
 
 
 def web_app(
-    door: Door,
+    door: ChatService,
     *,
-    desk: GroupDesk,
-    tasks: TaskDesk,
+    desk: GroupApi,
+    tasks: TaskApi,
     reminders: ReminderHandler,
-    loops: LoopDesk,
-    pairing: PairingDesk,
-    dashboards: DashboardDesk,
+    loops: LoopApi,
+    pairing: PairingApi,
+    dashboards: DashboardApi,
     write: Write,
     status: Callable[[], Awaitable[dict[str, Any]]],
     metrics: Metrics,
-    bus: Bus,
+    bus: EventBus,
     token: str,
     on_refusal: OnRefusal,
 ) -> Starlette:
@@ -102,7 +102,7 @@ def web_app(
             *pairing_routes(pairing),
             *dashboard_routes(dashboards),
         ],
-        middleware=[Middleware(Guard, token=token, on_refusal=on_refusal)],
+        middleware=[Middleware(AccessGuard, token=token, on_refusal=on_refusal)],
         exception_handlers={AndyError: _explain, RecursionError: _refuse_depth},
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Inbound, Message, OutboxState, Turn, TurnId, TurnKind, TurnState
 from orchestrator.store import groups, messages, outbox, turns
@@ -28,7 +28,7 @@ class UnknownMessage(BadRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
+class MessageStatus:
     """Where a message is: `outcome` is a turn's state or `ignored`."""
 
     id: str
@@ -53,7 +53,7 @@ class Whereabouts:
         return {name: value for name, value in told.items() if value is not None}
 
 
-class Door:
+class ChatService:
     """The local way in: durable before it answers."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Door:
         accept: Callable[[Inbound], Awaitable[Any]],
         is_hopeless: Callable[[str], bool],
         clock: Clock,
-        bus: Bus,
+        bus: EventBus,
     ) -> None:
         """`is_hopeless` tells whether a message with this outcome gets no further before the host ends."""
         self._database = database
@@ -74,7 +74,7 @@ class Door:
 
     async def say(
         self, write: Callable[[Group, int], Inbound], folder: str, *, wait_seconds: float
-    ) -> Whereabouts:
+    ) -> MessageStatus:
         """Take a message for a group; if the group is idle, wait for the reply while there may be one.
 
         Raises:
@@ -95,8 +95,8 @@ class Door:
             return await self._until_settled(place, events, wait_seconds)
 
     async def _until_settled(
-        self, place: Whereabouts, events: asyncio.Queue[Event], wait_seconds: float
-    ) -> Whereabouts:
+        self, place: MessageStatus, events: asyncio.Queue[HostEvent], wait_seconds: float
+    ) -> MessageStatus:
         try:
             async with asyncio.timeout(wait_seconds):
                 while not (place.is_settled or self._is_hopeless(place.outcome)):
@@ -106,7 +106,7 @@ class Door:
             return await self.find(place.id)
         return place
 
-    async def find(self, message_id: str) -> Whereabouts:
+    async def find(self, message_id: str) -> MessageStatus:
         """Tell where a message is. Raises `UnknownMessage`."""
         async with self._database.reading() as tx:
             message = await messages.by_id(tx, message_id)
@@ -117,7 +117,7 @@ class Door:
             return await _whereabouts(tx, message, group, turn)
 
 
-async def _news_of(place: Whereabouts, events: asyncio.Queue[Event]) -> None:
+async def _news_of(place: MessageStatus, events: asyncio.Queue[HostEvent]) -> None:
     """Wait until it is worth looking again: everybody who waits hears of everything."""
     while True:
         event = await events.get()
@@ -125,18 +125,18 @@ async def _news_of(place: Whereabouts, events: asyncio.Queue[Event]) -> None:
             return
 
 
-def _not_kept(message: Inbound, group: Group, reason: str | None) -> Whereabouts:
-    return Whereabouts(id=message.id, group=group.folder, outcome="ignored", reason=reason, is_settled=True)
+def _not_kept(message: Inbound, group: Group, reason: str | None) -> MessageStatus:
+    return MessageStatus(id=message.id, group=group.folder, outcome="ignored", reason=reason, is_settled=True)
 
 
-async def _whereabouts(tx: Tx, message: Message, group: Group | None, turn: Turn | None) -> Whereabouts:
+async def _whereabouts(tx: Tx, message: Message, group: Group | None, turn: Turn | None) -> MessageStatus:
     folder = group.folder if group else None
     if turn is None:
-        return Whereabouts(
+        return MessageStatus(
             id=message.id, group=folder, outcome="ignored", reason=message.ignored_reason, is_settled=True
         )
     said = await outbox.of_turn(tx, turn.id)
-    return Whereabouts(
+    return MessageStatus(
         id=message.id,
         group=folder,
         outcome=turn.state.value,

@@ -14,7 +14,7 @@ from orchestrator.web.bodies import parse_object, read_body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DashboardDesk:
+class DashboardApi:
     """What can be done with dashboards from outside; each raises `UnknownGroup`."""
 
     show: Callable[[str], Awaitable[dict[str, Any]]]
@@ -23,7 +23,7 @@ class DashboardDesk:
     ask_worker: Callable[[str], Awaitable[dict[str, Any]]]
 
 
-def dashboard_routes(desk: DashboardDesk) -> list[Route]:
+def dashboard_routes(desk: DashboardApi) -> list[Route]:
     async def show(request: Request) -> Response:
         return JSONResponse(await desk.show(request.path_params["folder"]))
 

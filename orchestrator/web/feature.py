@@ -11,14 +11,14 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.asgi_server import BoundedConfig, Server
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.local import written
 from orchestrator.channels.registry import Channels
-from orchestrator.dashboard.feature import Boards, read_time
+from orchestrator.dashboard.feature import DashboardFeature, read_time
 from orchestrator.domain.values import Group, LiveRun
 from orchestrator.inbound.intake import Intake
-from orchestrator.loop.feature import Waking
+from orchestrator.loop.feature import LoopFeature
 from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.scheduler.timing import times_for
 from orchestrator.store.database import Database
@@ -28,18 +28,18 @@ HEAD_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Front:
+class WebFeature:
     """What its routes show and change. The web libraries are loaded when it is served."""
 
     database: Database
     clock: Clock
-    hints: Hints
-    bus: Bus
+    hints: Wakeups
+    bus: EventBus
     token: str
     intake: Intake
     channels: Channels
-    boards: Boards
-    waking: Waking
+    boards: DashboardFeature
+    waking: LoopFeature
     zone_of: Callable[[Group], ZoneInfo]
     live: Callable[[], Sequence[LiveRun]]
     refusals: Callable[[], Any]
@@ -50,9 +50,9 @@ class Front:
     async def serve(self, listeners: Sequence[socket.socket]) -> None:
         """Serve until cancelled."""
         from orchestrator.web.connections import WebProtocol
-        from orchestrator.web.refusals import Refusals
+        from orchestrator.web.refusals import RefusalAudit
 
-        refused = Refusals(self.database, clock=self.clock)
+        refused = RefusalAudit(self.database, clock=self.clock)
         config = BoundedConfig(self._app(refused.note), http=WebProtocol, head_seconds=HEAD_SECONDS)
         async with asyncio.TaskGroup() as beside:
             noting = beside.create_task(refused.run(), name="web:refusals")
@@ -61,24 +61,24 @@ class Front:
 
     def _app(self, on_refusal: Callable[..., None]) -> Any:
         from orchestrator.web.api import web_app
-        from orchestrator.web.chat_service import Door
-        from orchestrator.web.dashboards import DashboardDesk
-        from orchestrator.web.groups import GroupDesk
-        from orchestrator.web.loops import LoopDesk
+        from orchestrator.web.chat_service import ChatService
+        from orchestrator.web.dashboards import DashboardApi
+        from orchestrator.web.groups import GroupApi
+        from orchestrator.web.loops import LoopApi
         from orchestrator.web.metrics import Metrics
         from orchestrator.web.reminders import ReminderHandler
-        from orchestrator.web.tasks import TaskDesk
+        from orchestrator.web.tasks import TaskApi
 
         return web_app(
-            Door(
+            ChatService(
                 self.database,
                 accept=self.intake.accept,
                 is_hopeless=self.is_hopeless,
                 clock=self.clock,
                 bus=self.bus,
             ),
-            desk=GroupDesk(self.database, clock=self.clock, hints=self.hints, bus=self.bus),
-            tasks=TaskDesk(
+            desk=GroupApi(self.database, clock=self.clock, hints=self.hints, bus=self.bus),
+            tasks=TaskApi(
                 self.database,
                 times=times_for(self.zone_of, read_time=read_time),
                 clock=self.clock,
@@ -92,9 +92,9 @@ class Front:
                 hints=self.hints,
                 bus=self.bus,
             ),
-            loops=LoopDesk(self.database, act=self.waking.act, bus=self.bus),
+            loops=LoopApi(self.database, act=self.waking.act, bus=self.bus),
             pairing=self.channels.whatsapp.pairing,
-            dashboards=DashboardDesk(
+            dashboards=DashboardApi(
                 show=self.boards.show, use=self.boards.use, ask_worker=self.boards.ask_worker
             ),
             write=written,

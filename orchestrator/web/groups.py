@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.groups import registration
 from orchestrator.groups.registration import Registration
 from orchestrator.reports import rows
@@ -22,10 +22,10 @@ from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
 
 
-class GroupDesk:
+class GroupApi:
     """Registers in a transaction, then tells those who have to act on it."""
 
-    def __init__(self, database: Database, *, clock: Clock, hints: Hints, bus: Bus) -> None:
+    def __init__(self, database: Database, *, clock: Clock, hints: Wakeups, bus: EventBus) -> None:
         self._database = database
         self._clock = clock
         self._hints = hints
@@ -79,7 +79,7 @@ class GroupDesk:
             )
             queued = await outbox.by_key(tx, key)
             assert queued is not None
-            event = audit.Event(
+            event = audit.AuditEvent(
                 at_ms=now_ms, kind="message.say", folder=group.folder, detail={"outbox": queued.id}
             )
             await audit.append(tx, event)
@@ -95,7 +95,7 @@ class Speech(BaseModel):
     text: str
 
 
-def group_routes(desk: GroupDesk, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:
+def group_routes(desk: GroupApi, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:
     """`parse` reads a body as a model; it raises `BadRequest` for one that does not fit."""
 
     async def every(_: Request) -> Response:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.web.connections import mark_admitted
-from orchestrator.web.refusals import Knock, OnRefusal
+from orchestrator.web.refusals import OnRefusal, RefusedRequest
 
 OPEN_PATHS = frozenset({"/healthz"})
 OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -21,7 +21,7 @@ MAX_REQUESTS = 256
 """Under way with the token, such as those that wait for a reply or for events."""
 
 
-class Guard:
+class AccessGuard:
     """ASGI middleware: checks Host, Origin and the token before anything is read."""
 
     def __init__(self, app: ASGIApp, *, token: str, on_refusal: OnRefusal) -> None:
@@ -77,9 +77,9 @@ class _Refusal:
     given: str | None = None
 
 
-def _knock(scope: Scope, refusal: _Refusal) -> Knock:
+def _knock(scope: Scope, refusal: _Refusal) -> RefusedRequest:
     client = scope.get("client")
-    return Knock(
+    return RefusedRequest(
         error=refusal.error,
         path=scope["path"],
         method=scope["method"],

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Folder
 from orchestrator.store.database import Database, Tx
 
@@ -17,10 +17,10 @@ Act = Callable[[Tx, str, str, str], Awaitable[Folder]]
 """`(tx, folder, action, reason)`: do it, or raise what `desk.act` raises."""
 
 
-class LoopDesk:
+class LoopApi:
     """Changes a loop in a transaction, then tells those who have to act on it."""
 
-    def __init__(self, database: Database, *, act: Act, bus: Bus) -> None:
+    def __init__(self, database: Database, *, act: Act, bus: EventBus) -> None:
         self._database = database
         self._act = act
         self._bus = bus
@@ -32,7 +32,7 @@ class LoopDesk:
         return {"group": known, "action": action}
 
 
-def loop_routes(desk: LoopDesk) -> list[Route]:
+def loop_routes(desk: LoopApi) -> list[Route]:
     async def act(request: Request) -> Response:
         place = request.path_params
         return JSONResponse(

@@ -31,7 +31,7 @@ DIRECTIONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class MetricFigures:
     """All that is told, at one moment. `refusals` are by status, since the start."""
 
     used: Mapping[usage.Share, usage.Sums]
@@ -60,9 +60,9 @@ class Metrics:
         self._live = live
         self._refusals = refusals
 
-    async def gather(self) -> Figures:
+    async def gather(self) -> MetricFigures:
         async with self._database.reading() as tx:
-            return Figures(
+            return MetricFigures(
                 used=await usage.shares(tx),
                 turns=await turns.counts(tx),
                 outbox=await outbox.counts(tx),
@@ -84,7 +84,7 @@ def metrics_route(metrics: Metrics) -> Route:
     return Route("/metrics", tell)
 
 
-def exposition(figures: Figures) -> bytes:
+def exposition(figures: MetricFigures) -> bytes:
     """Write figures as Prometheus reads them. Blocks for the import, the first time."""
     from prometheus_client import CollectorRegistry, generate_latest
 
@@ -93,7 +93,7 @@ def exposition(figures: Figures) -> bytes:
     return generate_latest(registry)
 
 
-def _families(figures: Figures) -> list[Metric]:
+def _families(figures: MetricFigures) -> list[Metric]:
     ended = {state: figures.turns.get(state, 0) for state in ENDED}
     refused = {cause.value: figures.refused.get(cause.value, 0) for cause in ModelError if cause.is_permanent}
     waiting = {cause.value: figures.outages.get(cause.value, 0) for cause in Outage}
@@ -131,7 +131,7 @@ def _standing(name: str, text: str, numbers: Mapping[str, int], label: str = "st
     return family
 
 
-def _tokens(figures: Figures) -> Metric:
+def _tokens(figures: MetricFigures) -> Metric:
     from prometheus_client.core import CounterMetricFamily
 
     labels = ["group", "kind", "direction"]
@@ -142,7 +142,7 @@ def _tokens(figures: Figures) -> Metric:
     return family
 
 
-def _answers(figures: Figures) -> Metric:
+def _answers(figures: MetricFigures) -> Metric:
     from prometheus_client.core import CounterMetricFamily
 
     family = CounterMetricFamily("andy_model_answers", "Answers of the model.", labels=["group", "kind"])
@@ -151,7 +151,7 @@ def _answers(figures: Figures) -> Metric:
     return family
 
 
-def _cost(figures: Figures) -> Metric:
+def _cost(figures: MetricFigures) -> Metric:
     from prometheus_client.core import CounterMetricFamily
 
     family = CounterMetricFamily("andy_model_cost_usd", "What they cost, about.", labels=["group", "kind"])

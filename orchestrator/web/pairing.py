@@ -26,7 +26,7 @@ Told = dict[str, Any]
 failed."""
 
 
-class PairingDesk(Protocol):
+class PairingApi(Protocol):
     """Who pairs. What they give dumps as `Told`; both raise `AndyError`."""
 
     async def look(self) -> BaseModel: ...
@@ -36,7 +36,7 @@ class PairingDesk(Protocol):
         ...
 
 
-def pairing_routes(desk: PairingDesk) -> list[Route]:
+def pairing_routes(desk: PairingApi) -> list[Route]:
     """`GET` shows the code and asks for the first one; `POST` asks for another."""
 
     async def show(request: Request) -> Response:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.wakeups import Hint
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import StoreError
 from orchestrator.store import audit
 from orchestrator.store.database import Database
@@ -21,7 +21,7 @@ MAX_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knock:
+class RefusedRequest:
     """A request that was refused: what it asked for, and what was wrong with it. Never a token."""
 
     error: str
@@ -32,17 +32,17 @@ class Knock:
     """The host or the origin that it named."""
 
 
-OnRefusal = Callable[[Knock], None]
+OnRefusal = Callable[[RefusedRequest], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    first: Knock
+    first: RefusedRequest
     first_ms: int
     count: int = 1
 
 
-class Refusals:
+class RefusalAudit:
     """Counts at once, and writes a moment later; a first one after a quiet minute without delay."""
 
     def __init__(self, database: Database, *, clock: Clock, period_seconds: float = PERIOD_SECONDS) -> None:
@@ -50,9 +50,9 @@ class Refusals:
         self._clock = clock
         self._period_seconds = period_seconds
         self._counted: dict[str, _Counted] = {}
-        self._hint = Hint()
+        self._hint = Wakeup()
 
-    def note(self, knock: Knock) -> None:
+    def note(self, knock: RefusedRequest) -> None:
         """Count a refusal with those of its kind; the first of them tells what was asked."""
         known = self._counted.get(knock.error)
         if known is None:
@@ -90,7 +90,7 @@ class Refusals:
         }
 
 
-def _event(one: _Counted) -> audit.Event:
+def _event(one: _Counted) -> audit.AuditEvent:
     first = one.first
     detail = {
         "error": first.error,
@@ -100,7 +100,7 @@ def _event(one: _Counted) -> audit.Event:
         "peer": first.peer,
         "given": None if first.given is None else _plain(first.given),
     }
-    return audit.Event(at_ms=one.first_ms, kind="http.refused", detail=detail)
+    return audit.AuditEvent(at_ms=one.first_ms, kind="http.refused", detail=detail)
 
 
 def _plain(text: str) -> str:

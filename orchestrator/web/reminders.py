@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import UnknownReminder
 from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.store.database import Database, Tx
@@ -43,7 +43,7 @@ class ReminderHandler:
     """Changes a reminder in a transaction, then wakes the scheduler."""
 
     def __init__(
-        self, database: Database, *, service: ReminderService, clock: Clock, hints: Hints, bus: Bus
+        self, database: Database, *, service: ReminderService, clock: Clock, hints: Wakeups, bus: EventBus
     ) -> None:
         self._database = database
         self._service = service

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrator.base.event_bus import RING, Bus, Event
+from orchestrator.base.event_bus import RING, EventBus, HostEvent
 from orchestrator.domain.errors import BadRequest
 
 PING_SECONDS = 15
 
 
-class Asked(BaseModel):
+class EventQuery(BaseModel):
     """The query."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -26,7 +26,7 @@ class Asked(BaseModel):
     """How many of the latest are told first."""
     follow: bool = True
 
-    def wants(self, event: Event) -> bool:
+    def wants(self, event: HostEvent) -> bool:
         return self.group is None or event.group in (self.group, None)
 
 
@@ -36,8 +36,8 @@ class BadQuery(BadRequest):
     code = "bad_query"
 
 
-def event_route(bus: Bus) -> Route:
-    """Server-sent events, each with its kind, its number and `Event.to_json_dict`."""
+def event_route(bus: EventBus) -> Route:
+    """Server-sent events, each with its kind, its number and `HostEvent.to_json_dict`."""
 
     async def events(request: Request) -> Response:
         from sse_starlette import EventSourceResponse
@@ -47,15 +47,15 @@ def event_route(bus: Bus) -> Route:
     return Route("/events", events)
 
 
-def _asked(query: Mapping[str, str]) -> Asked:
+def _asked(query: Mapping[str, str]) -> EventQuery:
     try:
-        return Asked.model_validate(dict(query))
+        return EventQuery.model_validate(dict(query))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise BadQuery(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
 
 
-async def _events(bus: Bus, asked: Asked) -> AsyncIterator[dict[str, str]]:
+async def _events(bus: EventBus, asked: EventQuery) -> AsyncIterator[dict[str, str]]:
     with bus.listening() as queue:
         before = [event for event in bus.ring if asked.wants(event)]
         # The first bytes tell the client that it misses nothing from here on.
@@ -68,5 +68,5 @@ async def _events(bus: Bus, asked: Asked) -> AsyncIterator[dict[str, str]]:
                 yield _as_sent(event)
 
 
-def _as_sent(event: Event) -> dict[str, str]:
+def _as_sent(event: HostEvent) -> dict[str, str]:
     return {"event": event.kind, "id": str(event.n), "data": json.dumps(event.to_json_dict())}

@@ -1,4 +1,4 @@
-"""`POST /tasks` makes one, `POST /tasks/{id}/{action}` pauses, resumes, cancels or runs it: see `task_service`."""
+"""The HTTP routes of scheduled tasks: `POST /tasks` adds one, `POST /tasks/{id}/{action}` changes one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
-from orchestrator.domain.values import Task
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
+from orchestrator.domain.values import ScheduledTask
 from orchestrator.scheduler import task_rows, task_service
 from orchestrator.store.database import Database, Tx
 
@@ -31,8 +31,8 @@ class NewTask(BaseModel):
     schedule_value: str = Field(min_length=1, max_length=200)
     context_mode: Literal["group", "isolated"] = "isolated"
 
-    def to_wish(self) -> task_service.Wish:
-        return task_service.Wish(
+    def to_wish(self) -> task_service.TaskRequest:
+        return task_service.TaskRequest(
             prompt=self.prompt,
             kind=self.schedule_type,
             value=self.schedule_value,
@@ -40,11 +40,17 @@ class NewTask(BaseModel):
         )
 
 
-class TaskDesk:
+class TaskApi:
     """Changes a task in a transaction, then tells those who have to act on it."""
 
     def __init__(
-        self, database: Database, *, times: task_service.Times, clock: Clock, hints: Hints, bus: Bus
+        self,
+        database: Database,
+        *,
+        times: task_service.ScheduleReader,
+        clock: Clock,
+        hints: Wakeups,
+        bus: EventBus,
     ) -> None:
         self._database = database
         self._times = times
@@ -64,7 +70,7 @@ class TaskDesk:
             lambda tx, now_ms: task_service.act(tx, task_id, action, self._times, now_ms=now_ms)
         )
 
-    async def _change(self, act: Callable[[Tx, int], Awaitable[Task]]) -> dict[str, Any]:
+    async def _change(self, act: Callable[[Tx, int], Awaitable[ScheduledTask]]) -> dict[str, Any]:
         async with self._database.transaction() as tx:
             task = await act(tx, self._clock.now_ms())
         self._bus.publish("task.changed", group=task.folder, detail=task.id)
@@ -73,7 +79,7 @@ class TaskDesk:
         return task_rows.row(task)
 
 
-def task_routes(desk: TaskDesk, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:
+def task_routes(desk: TaskApi, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:
     async def add(request: Request) -> Response:
         return JSONResponse(await desk.add(await parse(request, NewTask)), status_code=201)
 

@@ -106,10 +106,16 @@ def commands(app: Any, *above: str) -> Iterator[str]:
             yield from commands(app[name], *above, name)
 
 
-def test_every_folder_of_the_code_is_documented():
-    folders = {path.parent for path in SOURCES} - {ROOT / "orchestrator"}
-    folders.add(ROOT / "orchestrator" / "store" / "migrations")
-    assert [relative(folder) for folder in folders if f"`{relative(folder)}/`" not in HAND_WRITTEN] == []
+def test_every_package_says_what_it_is_for_and_where_to_start():
+    folders = [path for path in SOURCES if path.name == "__init__.py"]
+    folders.remove(ROOT / "orchestrator" / "__init__.py")
+    told = {path: re.search(r"Start with `([\w/]+\.py)`", path.read_text()) for path in folders}
+    parents = {path.parent.parent / "__init__.py" for path in folders}
+
+    assert [relative(path) for path, start in told.items() if start is None and path not in parents] == []
+    assert [
+        relative(path) for path, start in told.items() if start and not (path.parent / start[1]).is_file()
+    ] == []
 
 
 def test_every_table_is_documented():

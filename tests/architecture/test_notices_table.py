@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.ans.notices import Notices
+from agent_runner.ans.notices import RunNotices
 from agent_runner.ans.subscriber import parse_subscriber
-from agent_runner.ans.subscriber_store import Shelves
+from agent_runner.ans.subscriber_store import SubscriberStore
 from agent_runner.ans.templating import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ async def test_what_the_page_says_its_subscriber_tells_is_what_it_tells(tmp_path
     own.mkdir()
     (own / "slow_commands.toml").write_text(toml)
     (own / "slow_commands.j2").write_text(template)
-    notices = Notices(tmp_path)
+    notices = RunNotices(tmp_path)
     for duration_ms in (213, 61, 55):
         notices.emit("tool.call.success", "info", {"tool_name": "Bash", "duration_ms": duration_ms})
     notices.begin_turn()
@@ -73,5 +73,5 @@ def test_a_file_that_cannot_be_used_is_told_of_as_the_page_says(tmp_path, caplog
     (own / "broken.toml").write_text(
         '[subscriber]\nid = "x"\nname = "x"\n[events]\ntypes = ["a.b"]\n[output]\n'
     )
-    Shelves(tmp_path).read()
+    SubscriberStore(tmp_path).read()
     assert caplog.messages[0] in " ".join(PAGE.split())

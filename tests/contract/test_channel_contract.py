@@ -12,12 +12,12 @@ from typing import Any, Self
 import pytest
 
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.channels import registry
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local import LocalChannel, written
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
-from orchestrator.channels.whatsapp.send_rate import Pace
+from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId, Seq
@@ -70,7 +70,7 @@ class WhatsAppHarness:
         self.phone = Phone(context.home)
         for name, value in self.phone.environment.items():
             monkeypatch.setenv(name, value)
-        self.channel = WhatsAppChannel(context, pace=Pace(chat_gap_ms=0, burst=1_000, every_ms=0))
+        self.channel = WhatsAppChannel(context, pace=SendRate(chat_gap_ms=0, burst=1_000, every_ms=0))
 
     def __enter__(self) -> Self:
         self.phone.__enter__()
@@ -103,7 +103,7 @@ async def context(tmp_path: Path, database: Database) -> ChannelContext:
         home=tmp_path,
         database=database,
         clock=clock,
-        bus=Bus(clock),
+        bus=EventBus(clock),
         assistant="Andy",
         has_own_number=False,
         attachment_bytes=1_000,

@@ -20,7 +20,7 @@ from orchestrator.containers import firewall as firewall_module
 from orchestrator.containers import runtime_selection
 from orchestrator.containers.docker import network
 from orchestrator.containers.docker import runtime as docker_engine
-from orchestrator.containers.docker.runtime import DockerEngine, container_name
+from orchestrator.containers.docker.runtime import DockerRuntime, container_name
 from orchestrator.containers.firewall import Firewall, FirewallOutOfReach
 from orchestrator.containers.image import build
 from orchestrator.containers.mounts import prepare
@@ -87,8 +87,8 @@ async def closed_network(bench):
     await network.remove_network(bench.install)
 
 
-def on_network(bench: DockerBench, script: str, name: str) -> DockerEngine:
-    return DockerEngine(
+def on_network(bench: DockerBench, script: str, name: str) -> DockerRuntime:
+    return DockerRuntime(
         install=bench.install,
         image=bench.image,
         network=name,
@@ -134,7 +134,7 @@ async def test_an_engine_that_listens_is_given_time_to_answer(monkeypatch, tmp_p
 
 
 async def test_a_missing_image_is_named_as_such_and_leaves_nothing(bench):
-    runtime = DockerEngine(install=bench.install, image="andy-none:0", network=None, user="1000:1000")
+    runtime = DockerRuntime(install=bench.install, image="andy-none:0", network=None, user="1000:1000")
 
     with pytest.raises(ImageMissing, match="andy image build"):
         await runtime.start(a_spec(), "{}")

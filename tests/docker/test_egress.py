@@ -17,11 +17,11 @@ import pytest
 
 from orchestrator.base.asgi_server import listen
 from orchestrator.containers.docker import network
-from orchestrator.containers.docker.runtime import DockerEngine
+from orchestrator.containers.docker.runtime import DockerRuntime
 from orchestrator.domain.network_targets import parse_target
 from orchestrator.domain.values import Folder, RunId
-from orchestrator.proxies.egress.proxy import Caller, EgressProxy
-from orchestrator.store.audit import Event
+from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
+from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock
 from tests.doubles.small_internet import PUBLIC, SmallInternet
 from tests.support.runtimes import DockerBench, a_spec, all_of, running
@@ -76,7 +76,7 @@ def outside(docker_client: docker.APIClient, agent_image: str) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def way_out(gateway: str, *allowed: str) -> AsyncIterator[tuple[str, list[Event]]]:
+async def way_out(gateway: str, *allowed: str) -> AsyncIterator[tuple[str, list[AuditEvent]]]:
     """A proxy on the gateway for the token `t`; the internet answers "hello" to everything."""
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -84,12 +84,12 @@ async def way_out(gateway: str, *allowed: str) -> AsyncIterator[tuple[str, list[
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello")
         writer.close()
 
-    async def identify(token: str) -> Caller | None:
+    async def identify(token: str) -> EgressCaller | None:
         targets = frozenset(parse_target(text) for text in allowed)
-        known = Caller(run_id=RunId("r"), folder=Folder("family"), turn_id=None, allowed=targets)
+        known = EgressCaller(run_id=RunId("r"), folder=Folder("family"), turn_id=None, allowed=targets)
         return known if token == "t" else None
 
-    events: list[Event] = []
+    events: list[AuditEvent] = []
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     names = {"good.example": [[PUBLIC]], "other.example": [[PUBLIC]], "home.example": [["127.0.0.1"]]}
     internet = SmallInternet(port=server.sockets[0].getsockname()[1], names=names)
@@ -116,7 +116,7 @@ async def asked(
     environment: Mapping[str, str] | None = None,
     is_open: bool = False,
 ) -> list[str]:
-    engine = DockerEngine(
+    engine = DockerRuntime(
         install=bench.install,
         image=bench.image,
         network=joined,

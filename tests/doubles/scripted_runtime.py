@@ -12,7 +12,7 @@ from agent_runner.wire.frames import Frame, encode_frame
 from agent_runner.wire.order import RunOrder
 from orchestrator.containers import timeouts
 from orchestrator.containers.logs.run_log import RunLogs
-from orchestrator.containers.pool import RunPool, Ties
+from orchestrator.containers.pool import RunPool, RunPorts
 from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.protocols import ContainerSpec, Exit, Mount
 from orchestrator.domain.values import Folder, Group, RunId
@@ -119,14 +119,14 @@ async def _no_mounts(_: Group) -> tuple[Mount, ...]:
     return ()
 
 
-def told_ties() -> Ties:
+def told_ties() -> RunPorts:
     """Real prompts and settling; no files."""
     numbers = itertools.count(1)
 
     async def compose(tx, turn, group, run_id):  # type: ignore[no-untyped-def]
         return await prompt.compose(tx, turn, group, run_id=run_id, name="Andy", zone=SEOUL, now_ms=0)
 
-    return Ties(
+    return RunPorts(
         compose=compose,
         order=lambda run, group, turn, session: RunOrder(
             run=run.id, group=group.folder, chat_jid=group.jid, turn=turn, session_id=session
@@ -152,13 +152,13 @@ def told_pool(
     tasks: asyncio.TaskGroup,
     home: Path,
     *,
-    ties: Ties | None = None,
+    ties: RunPorts | None = None,
 ) -> RunPool:
     return RunPool(
         household.database,
         runtime,
         ties or told_ties(),
-        limits=timeouts.Limits(idle_ms=30 * MINUTE_MS, age_ms=30 * MINUTE_MS, turn_ms=30 * MINUTE_MS),
+        limits=timeouts.RunTimeouts(idle_ms=30 * MINUTE_MS, age_ms=30 * MINUTE_MS, turn_ms=30 * MINUTE_MS),
         logs=RunLogs(home, clock=household.clock),
         clock=household.clock,
         tasks=tasks,

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.domain.network_targets import Target
-from orchestrator.proxies.egress.names import Internet, Line
+from orchestrator.domain.network_targets import NetworkTarget
+from orchestrator.proxies.egress.names import EgressConnection, Resolver
 
 PUBLIC = "93.184.215.14"
 
 
 @dataclass
-class SmallInternet(Internet):
+class SmallInternet(Resolver):
     """`names` says what each lookup of a host gives, one list a lookup; the last is given again and again."""
 
     names: dict[str, list[Sequence[str]]] = field(default_factory=dict)
@@ -23,16 +23,16 @@ class SmallInternet(Internet):
     dialled: list[tuple[str, int]] = field(default_factory=list)
     dead: set[str] = field(default_factory=set)
 
-    async def resolve(self, target: Target) -> Sequence[str]:
+    async def resolve(self, target: NetworkTarget) -> Sequence[str]:
         self.looked_up.append(target.host)
         answers = self.names.get(target.host)
         if not answers:
             raise OSError("no such name")
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
-    async def dial(self, address: str, port: int) -> Line:
+    async def dial(self, address: str, port: int) -> EgressConnection:
         self.dialled.append((address, port))
         if address in self.dead:
             raise ConnectionRefusedError
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        return Line(address=address, reader=reader, writer=writer)
+        return EgressConnection(address=address, reader=reader, writer=writer)

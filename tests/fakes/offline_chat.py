@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agent_runner.agents.offline import OfflineAgent
-from agent_runner.ans.noticing import Noticing
-from agent_runner.ipc_client import Host
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import Command, Reply
 from agent_runner.wire.order import Request, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
@@ -20,7 +20,7 @@ from tests.support.dashboard_harness import DashboardHouse
 from tests.support.household import Household
 
 
-class Mailbox(Host):
+class Mailbox(HostClient):
     """Hands a command to the reception at once."""
 
     def __init__(self, workspace: Workspace, home: DashboardHouse) -> None:
@@ -72,7 +72,7 @@ def chat_in(workspace: Workspace, home: DashboardHouse) -> Chat:
         order,
         workspace,
         Mailbox(workspace, home),
-        Noticing(order, workspace),
+        LazyNotices(order, workspace),
         now=lambda: datetime.fromtimestamp(home.clock.now_ms() / 1000, UTC),
     )
     return Chat(agent, home, workspace)

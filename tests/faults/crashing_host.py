@@ -20,9 +20,9 @@ from typing import Any
 
 from orchestrator.channels.local import LocalChannel
 from orchestrator.containers import output
-from orchestrator.containers.docker.runtime import DockerEngine
-from orchestrator.containers.process.runtime import LocalProcess
-from orchestrator.context.restore import Restoring
+from orchestrator.containers.docker.runtime import DockerRuntime
+from orchestrator.containers.process.runtime import ProcessRuntime
+from orchestrator.context.restore import SessionRestorer
 from orchestrator.ipc import input_files
 from orchestrator.store.database import Database
 
@@ -77,11 +77,11 @@ async def send(self: LocalChannel, jid: str, text: str, message_id: str, *, atta
 
 Database.transaction = transaction  # type: ignore[method-assign, assignment]
 LocalChannel.send = with_points_around(send)  # type: ignore[method-assign]
-LocalProcess.start = with_points_around(LocalProcess.start)  # type: ignore[method-assign]
-DockerEngine.start = with_points_around(DockerEngine.start)  # type: ignore[method-assign]
-DockerEngine.adopt = with_points_around(DockerEngine.adopt)  # type: ignore[method-assign]
+ProcessRuntime.start = with_points_around(ProcessRuntime.start)  # type: ignore[method-assign]
+DockerRuntime.start = with_points_around(DockerRuntime.start)  # type: ignore[method-assign]
+DockerRuntime.adopt = with_points_around(DockerRuntime.adopt)  # type: ignore[method-assign]
 output.REJOIN_SECONDS = float(os.environ.pop("REJOIN_SECONDS", output.REJOIN_SECONDS))
-Restoring.restore = with_points_around(Restoring.restore)  # type: ignore[method-assign]
+SessionRestorer.restore = with_points_around(SessionRestorer.restore)  # type: ignore[method-assign]
 input_files.write_turn = with_points(input_files.write_turn)
 input_files.write_close = with_points(input_files.write_close)
 input_files.write_reply = with_points(input_files.write_reply)

@@ -15,8 +15,8 @@ from typing import Any
 from orchestrator.base import rate_limits
 from orchestrator.cli.main import main
 from orchestrator.containers import timeouts
-from orchestrator.containers.docker.runtime import DockerEngine
-from orchestrator.containers.process.container import RunningProcess
+from orchestrator.containers.docker.runtime import DockerRuntime
+from orchestrator.containers.process.container import ProcessContainer
 
 SCRIPTS = Path(os.environ["ANDY_HOME"]) / "hostile"
 timeouts.SILENT_MS = 40_000  # the honest runner says that it lives every ten seconds
@@ -25,8 +25,8 @@ timeouts.TURN_GRACE_MS = 1_000
 timeouts.CLOSE_GRACE_MS = 2_000
 rate_limits.PATIENCE_MS = 3_000
 
-_recipe = DockerEngine._recipe
-_begin = RunningProcess.begin
+_recipe = DockerRuntime._recipe
+_begin = ProcessContainer.begin
 
 
 def _script(folder: str) -> str | None:
@@ -35,20 +35,20 @@ def _script(folder: str) -> str | None:
 
 
 @functools.wraps(_recipe)
-def recipe(self: DockerEngine, client: Any, spec: Any) -> dict[str, Any]:
+def recipe(self: DockerRuntime, client: Any, spec: Any) -> dict[str, Any]:
     made = _recipe(self, client, spec)
     script = _script(spec.folder)
     return made if script is None else {**made, "entrypoint": ["python3", "-S", "-c", script]}
 
 
 @functools.wraps(_begin)
-async def begin(self: RunningProcess, command: Sequence[str]) -> None:
+async def begin(self: ProcessContainer, command: Sequence[str]) -> None:
     script = _script(self.folder)
     await _begin(self, command if script is None else [sys.executable, "-S", "-c", script])
 
 
-DockerEngine._recipe = recipe  # type: ignore[method-assign]
-RunningProcess.begin = begin  # type: ignore[method-assign]
+DockerRuntime._recipe = recipe  # type: ignore[method-assign]
+ProcessContainer.begin = begin  # type: ignore[method-assign]
 
 if __name__ == "__main__":
     main()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.dialogue import Spoken
+from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.tokens import EstimatingCounter
 
 NOW = 1_795_339_800_000
@@ -19,7 +19,7 @@ def main(contexts: Path, first: int, turns: int) -> None:
     desk = ContextManager.of(contexts, "family", counter=EstimatingCounter(), lock_seconds=240)
     for turn in range(first, first + turns):
         for who, role in (("u", "user"), ("a", "assistant")):
-            message = Spoken(
+            message = NewMessage(
                 id=f"t{turn}.{who}",
                 role=role,  # type: ignore[arg-type]
                 content=f"Message {who} of turn {turn}. We decided on it. " * 3,

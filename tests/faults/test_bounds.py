@@ -10,11 +10,11 @@ from agent_runner.wire.document import WireError
 from agent_runner.wire.frames import Result, TurnEnd, parse_frame
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS, parse_command
 from orchestrator.base import rate_limits as pacing
-from orchestrator.base.rate_limits import FRAMES_AT_ONCE, PATIENCE_MS, Pace
+from orchestrator.base.rate_limits import FRAMES_AT_ONCE, PATIENCE_MS, TokenBucket
 from orchestrator.containers.frames import MAX_RESULT_CHARS, MAX_RESULTS
 from orchestrator.domain.values import Folder, OutboxState
 from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
-from orchestrator.ipc.handlers import Caller, messages
+from orchestrator.ipc.handlers import CommandCaller, messages
 from orchestrator.queue import plan
 from orchestrator.store import groups, outbox, turns
 from orchestrator.store import messages as stored
@@ -60,7 +60,7 @@ async def test_a_new_attempt_may_say_as_much_again(family):
 
 async def send(family, text, number):
     async with family.database.transaction() as tx:
-        caller = Caller(
+        caller = CommandCaller(
             group=await groups.known(tx, "family"),
             request_id=f"r{number}",
             now_ms=family.clock.now_ms(),
@@ -118,7 +118,7 @@ async def test_who_keeps_talking_too_fast_overruns_the_patience(clock, monkeypat
 
     monkeypatch.setattr(pacing.asyncio, "sleep", let_pass)
     begun = clock.steady_ms()
-    pace = Pace(clock)
+    pace = TokenBucket(clock)
     for _ in range(FRAMES_AT_ONCE):
         await pace.wait()
     assert clock.steady_ms() == begun
@@ -213,7 +213,7 @@ async def test_a_command_waits_for_the_whole_backlog_before_it(family):
     assert cleared.turn_id in [one.id for one in waiting]
     decided = plan.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
     (rest,) = [one.id for one in waiting if one.id != cleared.turn_id]
-    assert decided.actions == (plan.Start(rest),)
+    assert decided.actions == (plan.StartContainer(rest),)
 
 
 async def all_answered(family):

@@ -20,7 +20,7 @@ from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
 from tests.support.until import until
 
 JUMPS = pytest.mark.parametrize("jump_ms", [DAY_MS, -DAY_MS])
-LIMITS = timeouts.Limits(idle_ms=1_800_000, age_ms=1_800_000, turn_ms=1_800_000)
+LIMITS = timeouts.RunTimeouts(idle_ms=1_800_000, age_ms=1_800_000, turn_ms=1_800_000)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_a_turn_put_back_is_tried_again_soon(family, jump_ms):
 
     decided = plan.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
 
-    assert decided.actions == (plan.Start(turn.id),)
+    assert decided.actions == (plan.StartContainer(turn.id),)
 
 
 @JUMPS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.files import Trouble
+from orchestrator.context.files import ContextRepair
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.context.workflow import Workflow
 from orchestrator.domain.errors import ContextBusy
@@ -24,16 +24,16 @@ KILLING = Path(__file__).with_name("killing_context.py")
 
 
 @pytest.fixture
-def troubles() -> list[Trouble]:
+def troubles() -> list[ContextRepair]:
     return []
 
 
 @pytest.fixture
-def desk(tmp_path: Path, troubles: list[Trouble]) -> ContextManager:
+def desk(tmp_path: Path, troubles: list[ContextRepair]) -> ContextManager:
     return manager(tmp_path, troubles)
 
 
-def manager(contexts: Path, troubles: list[Trouble], *, lock_seconds: float = 5.0) -> ContextManager:
+def manager(contexts: Path, troubles: list[ContextRepair], *, lock_seconds: float = 5.0) -> ContextManager:
     return ContextManager.of(
         contexts, "family", counter=EstimatingCounter(), report=troubles.append, lock_seconds=lock_seconds
     )
@@ -96,7 +96,7 @@ def test_kill_9_in_a_thousand_saves_leaves_a_file_that_parses_and_loses_nothing_
     assert killed.returncode == 0, killed.stderr
     told, kills = map(int, killed.stdout.split())
 
-    troubles: list[Trouble] = []
+    troubles: list[ContextRepair] = []
     desk = manager(tmp_path, troubles)
     desk.record_decision("Go on", now_ms=NOW)
     assert told >= 1_000
@@ -106,7 +106,7 @@ def test_kill_9_in_a_thousand_saves_leaves_a_file_that_parses_and_loses_nothing_
     assert all(desk.brain.snapshots.read(one.name) for one in desk.snapshots())
 
 
-def test_a_lock_that_is_held_is_waited_for_and_then_told(tmp_path: Path, troubles: list[Trouble]):
+def test_a_lock_that_is_held_is_waited_for_and_then_told(tmp_path: Path, troubles: list[ContextRepair]):
     desk = manager(tmp_path, troubles, lock_seconds=0.1)
     converse(desk)
     hasty = manager(tmp_path, troubles, lock_seconds=0.1)
@@ -122,7 +122,7 @@ def test_a_lock_that_is_held_is_waited_for_and_then_told(tmp_path: Path, trouble
 def test_a_lock_dies_with_its_holder(tmp_path: Path):
     program = (
         "import sys, os, pathlib, signal\n"
-        "from orchestrator.context.files import Brain\n"
+        "from orchestrator.context.files import ContextFiles\n"
         "brain = Brain.of(pathlib.Path(sys.argv[1]), 'family')\n"
         "with brain.changed(0):\n"
         "    print('held', flush=True)\n"
@@ -153,7 +153,7 @@ SPOILT = {
 
 @pytest.mark.parametrize("kind", SPOILT)
 def test_c_10_a_spoilt_context_is_kept_aside_and_the_newest_valid_snapshot_restored(
-    desk: ContextManager, troubles: list[Trouble], kind: str
+    desk: ContextManager, troubles: list[ContextRepair], kind: str
 ):
     converse(desk)
     desk.create_plan("Trip", now_ms=NOW)
@@ -180,7 +180,7 @@ def test_c_10_a_spoilt_context_is_kept_aside_and_the_newest_valid_snapshot_resto
     assert len(troubles) == 1, "it is told once"
 
 
-def test_c_10_without_a_snapshot_it_begins_anew(desk: ContextManager, troubles: list[Trouble]):
+def test_c_10_without_a_snapshot_it_begins_anew(desk: ContextManager, troubles: list[ContextRepair]):
     converse(desk)
     (desk.brain.path / "context.json").write_text("{")
 
@@ -192,7 +192,7 @@ def test_c_10_without_a_snapshot_it_begins_anew(desk: ContextManager, troubles: 
 
 @pytest.mark.parametrize("version", ["2.0", "10.3", "x"])
 def test_an_unknown_major_version_is_set_aside_and_not_overwritten(
-    desk: ContextManager, troubles: list[Trouble], version: str
+    desk: ContextManager, troubles: list[ContextRepair], version: str
 ):
     converse(desk)
     newer = json.dumps({"version": version, "all": "different"})
@@ -206,7 +206,7 @@ def test_an_unknown_major_version_is_set_aside_and_not_overwritten(
     assert (desk.brain.path / trouble.kept_as).read_text() == newer
 
 
-def test_a_later_minor_version_is_read(desk: ContextManager, troubles: list[Trouble]):
+def test_a_later_minor_version_is_read(desk: ContextManager, troubles: list[ContextRepair]):
     converse(desk)
     path = desk.brain.path / "context.json"
     document = json.loads(path.read_text())
@@ -218,7 +218,7 @@ def test_a_later_minor_version_is_read(desk: ContextManager, troubles: list[Trou
 
 @pytest.mark.parametrize("kind", ["link", "directory", "fifo", "huge"])
 def test_what_is_no_file_of_ours_is_set_aside(
-    desk: ContextManager, troubles: list[Trouble], tmp_path: Path, kind: str
+    desk: ContextManager, troubles: list[ContextRepair], tmp_path: Path, kind: str
 ):
     converse(desk)
     desk.snapshot(now_ms=NOW)
@@ -245,7 +245,7 @@ def test_what_is_no_file_of_ours_is_set_aside(
     assert len(desk.load(now_ms=NOW).context.conversation.recent_window) == 4
 
 
-def test_of_spoilt_files_the_newest_five_are_kept(desk: ContextManager, troubles: list[Trouble]):
+def test_of_spoilt_files_the_newest_five_are_kept(desk: ContextManager, troubles: list[ContextRepair]):
     converse(desk)
     for number in range(8):
         (desk.brain.path / "context.json").write_text(f"{{{number}")
@@ -260,7 +260,7 @@ def test_of_spoilt_files_the_newest_five_are_kept(desk: ContextManager, troubles
     "content", ["{", '{"version": "2.0", "plans": 7}', '{"version": "1.0"}', '{"version": "3.0"}']
 )
 def test_a_spoilt_workflow_is_kept_aside_and_restored_too(
-    desk: ContextManager, troubles: list[Trouble], content: str
+    desk: ContextManager, troubles: list[ContextRepair], content: str
 ):
     desk.create_plan("Trip", now_ms=NOW)
     desk.record_decision("Go", now_ms=NOW)
@@ -276,7 +276,7 @@ def test_a_spoilt_workflow_is_kept_aside_and_restored_too(
 
 
 def test_c_8_a_plan_that_is_gone_is_taken_from_the_hand_and_told(
-    desk: ContextManager, troubles: list[Trouble]
+    desk: ContextManager, troubles: list[ContextRepair]
 ):
     desk.create_plan("Trip", now_ms=NOW)
     (desk.brain.path / "workflow.json").unlink()
@@ -291,7 +291,7 @@ def test_c_8_a_plan_that_is_gone_is_taken_from_the_hand_and_told(
 
 
 def test_c_8_the_workflow_is_written_first_so_a_crash_between_leaves_nothing_dangling(
-    desk: ContextManager, troubles: list[Trouble], monkeypatch: pytest.MonkeyPatch
+    desk: ContextManager, troubles: list[ContextRepair], monkeypatch: pytest.MonkeyPatch
 ):
     converse(desk)
     before = desk.load(now_ms=NOW).context
@@ -310,7 +310,9 @@ def test_c_8_the_workflow_is_written_first_so_a_crash_between_leaves_nothing_dan
     assert troubles == []
 
 
-def test_c_7_a_workflow_of_version_1_is_migrated_once_and_kept(desk: ContextManager, troubles: list[Trouble]):
+def test_c_7_a_workflow_of_version_1_is_migrated_once_and_kept(
+    desk: ContextManager, troubles: list[ContextRepair]
+):
     converse(desk)
     old = {"version": "1.0", "tasks": [{"id": "task_001", "title": "One", "status": "done"}]}
     (desk.brain.path / "workflow.json").write_text(json.dumps(old))
@@ -326,7 +328,7 @@ def test_c_7_a_workflow_of_version_1_is_migrated_once_and_kept(desk: ContextMana
     Workflow.model_validate(json.loads((desk.brain.path / "workflow.json").read_text()))
 
 
-def test_an_outsized_context_comes_down_to_256_kib(desk: ContextManager, troubles: list[Trouble]):
+def test_an_outsized_context_comes_down_to_256_kib(desk: ContextManager, troubles: list[ContextRepair]):
     converse(desk)
     path = desk.brain.path / "context.json"
     document = json.loads(path.read_text())

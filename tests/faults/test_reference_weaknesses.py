@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.inbox import Inbox
+from agent_runner.inbox import TurnInbox
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.frames import Ack, Heartbeat, Result, TurnEnd
 from agent_runner.wire.order import CLOSE_FILE, CloseOrder, TurnOrder
@@ -24,7 +24,7 @@ from tests.support.household import Household, a_group
 from tests.support.queue_harness import a_run, a_turn
 from tests.support.task_harness import HOUR_MS, TaskHouse
 
-LIMITS = timeouts.Limits(idle_ms=60_000, age_ms=1_800_000, turn_ms=1_800_000)
+LIMITS = timeouts.RunTimeouts(idle_ms=60_000, age_ms=1_800_000, turn_ms=1_800_000)
 
 
 @pytest.fixture
@@ -87,14 +87,14 @@ def test_no_turn_is_handed_to_a_container_that_was_asked_to_close():
     closing = a_run("r", state=RunState.CLOSING)
     decided = plan.plan([a_turn(1)], [closing], cap=5, now_ms=0)
 
-    assert not any(isinstance(one, plan.HandOver) for one in decided.actions)
+    assert not any(isinstance(one, plan.HandOverTurn) for one in decided.actions)
 
 
 async def test_a_turn_that_came_before_the_wish_to_close_is_answered_first(tmp_path):
     turn = TurnOrder(run="r", turn=2, kind="chat", prompt="hi")
     write_whole(tmp_path / CLOSE_FILE, CloseOrder(runs=("r",)).to_json())
     write_whole(tmp_path / "1763800000000-abcd.json", turn.to_json())
-    inbox = Inbox(tmp_path, "r", handled={1})
+    inbox = TurnInbox(tmp_path, "r", handled={1})
 
     assert await inbox.next() == turn
     assert await inbox.next() is None
@@ -121,8 +121,8 @@ async def test_what_waits_to_be_sent_is_there_after_a_restart(family, database_p
 
 def test_a_finished_task_does_not_hold_the_chat_until_its_container_is_gone():
     done = a_run("task", state=RunState.IDLE, is_isolated=True)
-    assert plan.plan([a_turn(1)], [done], cap=5, now_ms=0).actions == (plan.Start(1),)
-    assert plan.plan([a_turn(1)], [done], cap=1, now_ms=0).actions == (plan.Close("task"),)
+    assert plan.plan([a_turn(1)], [done], cap=5, now_ms=0).actions == (plan.StartContainer(1),)
+    assert plan.plan([a_turn(1)], [done], cap=1, now_ms=0).actions == (plan.CloseContainer("task"),)
 
 
 def test_a_task_that_said_nothing_closes_as_soon_as_one_that_spoke(clock):

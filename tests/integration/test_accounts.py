@@ -18,7 +18,7 @@ NOON_MS = round(datetime(2026, 11, 22, 12, tzinfo=SEOUL).timestamp() * 1000)
 HOUR_MS = 3_600_000
 
 
-def an_entry(**changes: Any) -> usage.Entry:
+def an_entry(**changes: Any) -> usage.UsageEntry:
     fields: dict[str, Any] = {
         "at_ms": NOON_MS,
         "folder": Folder("family"),
@@ -34,10 +34,10 @@ def an_entry(**changes: Any) -> usage.Entry:
         "cost_nano_usd": 1_000_000,
         "is_whole": True,
     }
-    return usage.Entry(**{**fields, **changes})
+    return usage.UsageEntry(**{**fields, **changes})
 
 
-async def used(household: Household, *entries: usage.Entry) -> None:
+async def used(household: Household, *entries: usage.UsageEntry) -> None:
     await household.add_group("main", is_main=True)
     await household.add_group()
     async with household.database.transaction() as tx:
@@ -150,7 +150,7 @@ async def test_budgets_are_listed_with_what_is_used(household: Household) -> Non
     ],
 )
 def test_amounts_are_read(text: str, unit: Unit, value: int) -> None:
-    assert account_reports.parse_amount(text) == account_reports.Amount(unit=unit, value=value)
+    assert account_reports.parse_amount(text) == account_reports.BudgetAmount(unit=unit, value=value)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.files import unique_name, write_whole
-from agent_runner.wire.order import Limits, Restore, SoFar, TurnOrder
+from agent_runner.wire.order import RestoredConversation, RestoreOrder, TurnLimits, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import (
     Fail,
@@ -106,7 +106,8 @@ def test_a_host_that_does_not_answer_is_a_timeout_and_nothing_else(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     impatient = (
-        "from agent_runner import ipc_client\nhost.Host.__init__.__kwdefaults__['reply_seconds'] = 0.2"
+        "from agent_runner import ipc_client\n"
+        "ipc_client.HostClient.__init__.__kwdefaults__['reply_seconds'] = 0.2"
     )
     api.then(UseTool("list_reminders"), Say("done"))
     with run(workspace, api, more=impatient) as runner:
@@ -120,7 +121,7 @@ def test_a_host_that_does_not_answer_is_a_timeout_and_nothing_else(
 def test_a_turn_that_is_tried_again_counts_once(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     """N-54, N-71: checkpoints and messages count turns, not attempts at them."""
     api.then(Say("one"), Fail(403), Say("two"), Say("three"))
-    order = order_of("go", restore=Restore(mode="rehydrate", so_far=SoFar(turns=7)))
+    order = order_of("go", restore=RestoreOrder(mode="rehydrate", so_far=RestoredConversation(turns=7)))
     with NoticingRunner(workspace, order, api) as runner:
         runner.ended(1)
         runner.ask(2, "more")
@@ -164,7 +165,7 @@ def test_a_token_budget_is_told_when_it_is_nearly_and_when_it_is_used(
 ) -> None:
     long = UseTool("Bash", {"command": f"true {'x' * 2500}"})
     api.then(long, UseTool("Bash", {"command": f"true {'y' * 900}"}), Say("done"))
-    with run(workspace, api, limits=Limits(turn_tokens=1000)) as runner:
+    with run(workspace, api, limits=TurnLimits(turn_tokens=1000)) as runner:
         told = runner.told(1)
         (warning,) = runner.payloads("budget.token.warning")
         (exceeded,) = runner.payloads("budget.token.exceeded")
@@ -179,7 +180,7 @@ def test_a_turn_without_tools_that_was_too_long_is_told_with_the_next_prompt_onc
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     api.then(Say("long " * 600), Say("short"), Say("short"))
-    with run(workspace, api, limits=Limits(turn_tokens=1000)) as runner:
+    with run(workspace, api, limits=TurnLimits(turn_tokens=1000)) as runner:
         assert runner.told(1) == ()
         runner.ask(2, "go on")
         (told,) = runner.told(2)
@@ -196,7 +197,7 @@ def test_an_iteration_budget_is_told_when_it_is_nearly_and_when_it_is_used(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     api.then(*(UseTool("Bash", {"command": f"true {number}"}) for number in range(10)), Say("done"))
-    with run(workspace, api, limits=Limits(iterations=10)) as runner:
+    with run(workspace, api, limits=TurnLimits(iterations=10)) as runner:
         runner.ended(1)
         (warning,) = runner.payloads("budget.iteration.warning")
         (exceeded,) = runner.payloads("budget.iteration.exceeded")
@@ -210,13 +211,13 @@ CLOCK = """
 from agent_runner.ans import rules
 from itertools import count
 ticks = count(0, 50)
-rules.Rules.__init__.__kwdefaults__["clock"] = lambda: float(next(ticks))
+rules.NoticeRules.__init__.__kwdefaults__["clock"] = lambda: float(next(ticks))
 """
 
 
 def test_time_that_runs_out_is_told(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     api.then(UseTool("Bash", {"command": "true"}), Say("done"))
-    with run(workspace, api, more=CLOCK, limits=Limits(turn_seconds=60)) as runner:
+    with run(workspace, api, more=CLOCK, limits=TurnLimits(turn_seconds=60)) as runner:
         runner.ended(1)
         (warning,) = runner.payloads("budget.timeout.warning")
     assert (warning["current"], warning["limit"], warning["remaining"]) == (50, 60, 10)
@@ -285,7 +286,7 @@ def test_turns_and_messages_are_counted_over_containers(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     """N-54, N-71: no container lives for ten turns of a quiet chat."""
-    restore = Restore(mode="rehydrate", so_far=SoFar(turns=9))
+    restore = RestoreOrder(mode="rehydrate", so_far=RestoredConversation(turns=9))
     waiting = a_notice(7, "we talk a lot", condition="message_count_above(19)")
     order = with_notices(order_of("go", restore=restore), [waiting])
     with NoticingRunner(workspace, order, api) as runner:
@@ -307,8 +308,8 @@ def test_a_window_that_is_nearly_full_is_told_with_the_first_prompt_of_a_new_con
     with run(workspace, api, model=HAIKU) as runner:
         session = runner.ended(1).new_session_id
     for tokens, times in ((90_000, 0), (145_000, 1)):
-        so_far = SoFar(turns=1, context_tokens=tokens, context_window=200_000)
-        restore = Restore(mode="resume", so_far=so_far)
+        so_far = RestoredConversation(turns=1, context_tokens=tokens, context_window=200_000)
+        restore = RestoreOrder(mode="resume", so_far=so_far)
         with run(workspace, api, model=HAIKU, session_id=session, restore=restore) as runner:
             runner.ended(1)
             assert len(runner.payloads("context.approaching_limit")) == times
@@ -321,9 +322,9 @@ def test_what_awaits_a_share_of_the_window_is_told_in_a_new_container_too(
     """N-71."""
     with run(workspace, api, model=HAIKU) as runner:
         session = runner.ended(1).new_session_id
-    so_far = SoFar(turns=1, context_tokens=70_000, context_window=200_000)
+    so_far = RestoredConversation(turns=1, context_tokens=70_000, context_window=200_000)
     waiting = a_notice(5, "a third is full", condition="context_above_threshold(0.3)")
-    restore = Restore(mode="resume", so_far=so_far)
+    restore = RestoreOrder(mode="resume", so_far=so_far)
     order = order_of("go", model=HAIKU, session_id=session, restore=restore)
     api.then(UseTool("Bash", {"command": "true"}, tokens=Tokens(input_tokens=70_000)), Say("done"))
     with NoticingRunner(workspace, with_notices(order, [waiting]), api) as runner:
@@ -357,8 +358,10 @@ def test_a_conversation_that_goes_on_says_so_once(
         session = runner.ended(1).new_session_id
         assert not runner.events("session.resumed")
     session = session if mode == "resume" else None
-    so_far = SoFar(turns=34, exchanges_kept=5, messages_kept=9, last_question="which bees?", age_seconds=60)
-    restore = Restore(mode=mode, reason="a new container", so_far=so_far)  # type: ignore[arg-type]
+    so_far = RestoredConversation(
+        turns=34, exchanges_kept=5, messages_kept=9, last_question="which bees?", age_seconds=60
+    )
+    restore = RestoreOrder(mode=mode, reason="a new container", so_far=so_far)  # type: ignore[arg-type]
     with run(workspace, api, session_id=session, restore=restore) as runner:
         runner.ended(1)
         runner.ask(2, "more")

@@ -11,7 +11,7 @@ import pytest
 
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.mailbox import NotifySelf
-from agent_runner.wire.order import Restore, TurnOrder
+from agent_runner.wire.order import RestoreOrder, TurnOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import (
     Fail,
@@ -181,7 +181,7 @@ import_sdk()
 import claude_agent_sdk as sdk
 from agent_runner.agents.claude import restore
 
-begin, put, calls = sdk.HookMatcher.__init__, restore.Restoring._with_prompt, []
+begin, put, calls = sdk.HookMatcher.__init__, restore.RestoreHooks._with_prompt, []
 
 def impatient(self, **given):
     begin(self, **(given | {"timeout": 5.0}))
@@ -194,7 +194,7 @@ async def stuck(self, given, *rest):
     return found
 
 sdk.HookMatcher.__init__ = impatient
-restore.Restoring._with_prompt = stuck
+restore.RestoreHooks._with_prompt = stuck
 """
 """Another hook keeps the CLI waiting until it drops the prompt, after the notices for it were told."""
 
@@ -204,7 +204,7 @@ def test_a_prompt_that_the_cli_dropped_is_asked_again_once(
 ) -> None:
     api.then(Say("here I am"))
     order = with_notices(
-        order_of("go", restore=Restore(mode="rehydrate", text="what was said before")),
+        order_of("go", restore=RestoreOrder(mode="rehydrate", text="what was said before")),
         [a_notice(6, "and I")],
     )
     with NoticingRunner(workspace, order, api, more=DROPPING) as runner:

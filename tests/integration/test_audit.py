@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.groups import registration
-from orchestrator.ipc.mailbox_worker import Post
+from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.store import audit
 from orchestrator.store.database import Database
@@ -23,7 +23,7 @@ from tests.support.household import Household
 async def fill(database: Database, rows: int = 5) -> None:
     for number in range(rows):
         async with database.transaction() as tx:
-            event = audit.Event(
+            event = audit.AuditEvent(
                 at_ms=1000 + number,
                 kind="api.request",
                 folder=Folder("family" if number % 2 else "main"),
@@ -36,11 +36,11 @@ async def fill(database: Database, rows: int = 5) -> None:
 
 async def fail_after_a_row(database: Database) -> None:
     async with database.transaction() as tx:
-        await audit.append(tx, audit.Event(at_ms=1, kind="lost"))
+        await audit.append(tx, audit.AuditEvent(at_ms=1, kind="lost"))
         raise RuntimeError
 
 
-async def verdict(database: Database) -> audit.Verdict:
+async def verdict(database: Database) -> audit.ChainVerdict:
     async with database.reading() as tx:
         return await audit.verify(tx)
 
@@ -63,7 +63,7 @@ def tamper(path: Path, *statements: str) -> None:
 
 
 async def test_an_untouched_chain_is_whole(database: Database) -> None:
-    assert await verdict(database) == audit.Verdict(rows=0, head=audit.FIRST_HASH)
+    assert await verdict(database) == audit.ChainVerdict(rows=0, head=audit.FIRST_HASH)
     await fill(database)
     found = await verdict(database)
     assert (found.rows, found.fault) == (5, None)
@@ -183,7 +183,7 @@ async def test_a_letter_that_is_not_understood_is_written_down_without_what_it_h
     (letters / "1000000000000-aaaa.json").write_text('{"type": "become_main", "note": "a text of the chat"}')
     (letters / "2000000000000-bbbb.json").symlink_to("/etc/passwd")
     watcher = MailboxWatcher(tmp_path)
-    post = Post(
+    post = MailboxWorker(
         tmp_path,
         database=household.database,
         reception=reception_of(household),

@@ -16,7 +16,7 @@ import pytest
 from agent_runner.wire.frames import TurnEnd
 from orchestrator.domain.values import Folder, Run, RunId, Turn, TurnKind, TurnState
 from orchestrator.proxies.model import usage_writer as ledger_module
-from orchestrator.proxies.model.admission import Gate
+from orchestrator.proxies.model.admission import Admission
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.tokens import token_hash
 from orchestrator.store import budgets
@@ -36,7 +36,7 @@ class House:
 
     household: Household
     served: Proxied
-    gate: Gate
+    gate: Admission
     ended: list[RunId] = field(default_factory=list)
 
     async def allow(self, amount: int, folder: str | None = None, **changes: Any) -> None:
@@ -88,7 +88,7 @@ async def a_house(household: Household, home: Path, *, requests_a_turn: int = 20
     async def end(run_id: RunId, _: str) -> None:
         ended.append(run_id)
 
-    gate = Gate(
+    gate = Admission(
         household.database,
         clock=household.clock,
         zone=SEOUL,

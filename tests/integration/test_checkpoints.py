@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent_runner.wire.frames import Ack, TurnEnd, Usage
-from agent_runner.wire.order import Restore
+from agent_runner.wire.order import RestoreOrder
 from orchestrator.containers.ports import Restoration
 from orchestrator.domain.values import OFFLINE, Folder, RunId
 from orchestrator.store import checkpoints, runs, sessions
-from orchestrator.store.checkpoints import Mark
+from orchestrator.store.checkpoints import CheckpointMark
 from orchestrator.store.database import Database, migrations
 from tests.doubles.scripted_runtime import ToldRuntime, told_pool, told_ties
 from tests.support.household import Household
@@ -63,7 +63,7 @@ async def known(family, session="s-1"):
 async def test_a_good_end_says_how_far_its_session_holds_the_conversation(family):
     turn = await answer(family, "hi")
     found, marks = await known(family)
-    assert marks == [Mark(turn=turn, uuid=f"u{turn}")]
+    assert marks == [CheckpointMark(turn=turn, uuid=f"u{turn}")]
     assert (found.model, found.provider, found.context_tokens) == ("opus", "api", 1234)
     assert found.at_ms == family.clock.now_ms()
 
@@ -77,7 +77,7 @@ async def test_an_end_without_a_checkpoint_leaves_the_last_one(family):
     turn = await answer(family, "hi")
     await answer(family, "check", checkpoint=None, note="the check found nothing to do")
     _, marks = await known(family)
-    assert marks == [Mark(turn=turn, uuid=f"u{turn}")]
+    assert marks == [CheckpointMark(turn=turn, uuid=f"u{turn}")]
 
 
 async def test_a_run_apart_from_the_conversation_leaves_no_mark_in_it(family):
@@ -173,7 +173,7 @@ async def test_sessions_from_before_are_taken_to_hold_what_was_answered(tmp_path
         found = await checkpoints.answered(tx, FAMILY, "s-1")
         assert await checkpoints.marks(tx, FAMILY, "s-1") == []
     await database.close()
-    assert found == checkpoints.Answered(session_id="s-1", at_ms=77)
+    assert found == checkpoints.AnsweredSession(session_id="s-1", at_ms=77)
 
 
 # The pool
@@ -201,7 +201,7 @@ async def test_a_container_is_told_what_was_decided_before_its_run_was_recorded(
         async with family.database.transaction() as tx:  # the lock is free
             seen.append((turn.prompt, group.folder, session_id, await runs.live(tx)))
         return Restoration(
-            restore=Restore(mode="rehydrate", reason="it is old", text="KEPT"),
+            restore=RestoreOrder(mode="rehydrate", reason="it is old", text="KEPT"),
             seen=session_id,
             session_id=None,
             model="opus",
@@ -229,7 +229,7 @@ async def test_what_was_decided_for_another_session_is_left(family, tmp_path):
     async def restore(turn, group, session_id):
         async with family.database.transaction() as tx:
             await sessions.keep(tx, FAMILY, "s-2", now_ms=1)
-        return Restoration(restore=Restore(mode="fresh"), seen=session_id, session_id=None)
+        return Restoration(restore=RestoreOrder(mode="fresh"), seen=session_id, session_id=None)
 
     order, row = await started(family, tmp_path, restore)
     assert (order.session_id, order.restore.mode, row["restore_mode"]) == ("s-2", "resume", "resume")
@@ -244,4 +244,4 @@ async def test_a_turn_apart_from_the_conversation_restores_nothing(family, tmp_p
         raise AssertionError("not asked")
 
     order, row = await started(family, tmp_path, restore)
-    assert (order.session_id, order.restore, row["restore_mode"]) == (None, Restore(), None)
+    assert (order.session_id, order.restore, row["restore_mode"]) == (None, RestoreOrder(), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_runner import checks
-from agent_runner.checks import Verdict, run_check
+from agent_runner.checks import CheckResult, run_check
 from agent_runner.wire.order import TurnOrder
 from tests.support.process_checks import is_alive
 from tests.support.until import until
@@ -18,7 +18,7 @@ def turn(check: str) -> TurnOrder:
     return TurnOrder(run="r", turn=1, kind="task", prompt="Look at it.", check=check)
 
 
-def failure(verdict: Verdict) -> str:
+def failure(verdict: CheckResult) -> str:
     assert verdict.turn is None
     assert verdict.outcome is not None
     assert verdict.outcome.code == "check"

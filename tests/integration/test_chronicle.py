@@ -14,10 +14,10 @@ import pytest
 
 from agent_runner.wire.frames import Result, TurnEnd
 from orchestrator.context import recorder
-from orchestrator.context.dialogue import Registered
+from orchestrator.context.dialogue import RegisteredMessages
 from orchestrator.context.message_mapping import TAKEN_BACK
 from orchestrator.context.models import Context
-from orchestrator.context.recorder import MAX_EXCHANGES, SNAPSHOT_MS, Chronicle
+from orchestrator.context.recorder import MAX_EXCHANGES, SNAPSHOT_MS, ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, Group, SessionCommand, TurnState
 from orchestrator.groups import registration
@@ -33,8 +33,8 @@ FAMILY = Folder("family")
 class House:
     household: Household
     home: Path
-    chronicle: Chronicle
-    folds: list[Registered]
+    chronicle: ContextRecorder
+    folds: list[RegisteredMessages]
 
     def again(self) -> None:
         """Another host on the same home: nothing that the first kept in memory is there."""
@@ -68,12 +68,12 @@ class House:
         return turn
 
 
-def _chronicle(household: Household, home: Path, folds: list[Registered]) -> Chronicle:
-    def note(group: Group, registered: Registered) -> None:
+def _chronicle(household: Household, home: Path, folds: list[RegisteredMessages]) -> ContextRecorder:
+    def note(group: Group, registered: RegisteredMessages) -> None:
         assert group.folder == FAMILY
         folds.append(registered)
 
-    return Chronicle(
+    return ContextRecorder(
         household.database,
         contexts=home / "data" / "context",
         env=home / "data" / "env",
@@ -92,7 +92,7 @@ async def house(household: Household, tmp_path: Path) -> House:
         await registration.ensure_main(tx, now_ms=0)
     await household.add_group()
     (tmp_path / "data" / "env" / "family").mkdir(parents=True)
-    folds: list[Registered] = []
+    folds: list[RegisteredMessages] = []
     return House(household, tmp_path, _chronicle(household, tmp_path, folds), folds)
 
 
@@ -215,7 +215,7 @@ async def test_the_copy_of_the_container_follows_also_what_commands_did(house):
 async def test_a_copy_that_cannot_be_made_in_time_keeps_no_container_waiting(house, monkeypatch):
     monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.05)
     released = threading.Event()
-    monkeypatch.setattr(Chronicle, "_show", lambda *_: released.wait())
+    monkeypatch.setattr(ContextRecorder, "_show", lambda *_: released.wait())
     try:
         await house.chronicle.show(FAMILY)
     finally:
@@ -246,7 +246,7 @@ async def _group(house) -> Group:
 async def test_a_tool_is_refused_in_words_when_the_disk_hangs(house, monkeypatch):
     monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.05)
     released = threading.Event()
-    monkeypatch.setattr(Chronicle, "_use", lambda *_: released.wait())
+    monkeypatch.setattr(ContextRecorder, "_use", lambda *_: released.wait())
     try:
         reply = await house.chronicle.use(await _group(house), "record_decision", {"decision": "x"}, "r")
     finally:
@@ -322,7 +322,7 @@ async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_h
     house, monkeypatch
 ):
     monkeypatch.setattr(recorder, "PATIENCE_SECONDS", 0.5)
-    write, released, begun = Chronicle._write, threading.Event(), []
+    write, released, begun = ContextRecorder._write, threading.Event(), []
 
     def hang(self, group, found):
         if group.folder != FAMILY:
@@ -331,7 +331,7 @@ async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_h
         released.wait()
         return []
 
-    monkeypatch.setattr(Chronicle, "_write", hang)
+    monkeypatch.setattr(ContextRecorder, "_write", hang)
     await house.household.add_group("work")
     brain = house.home / "data/context/work/.ai-brain/context.json"
 

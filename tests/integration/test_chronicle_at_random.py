@@ -13,7 +13,7 @@ from orchestrator.context import disk
 from orchestrator.context.files import CONTEXT
 from orchestrator.context.message_mapping import asked_in_words, said_in_words
 from orchestrator.context.models import Context
-from orchestrator.context.recorder import Chronicle
+from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, SessionCommand, TurnState
@@ -34,8 +34,8 @@ class World:
         self.number = 0
         self.chronicle = self._host()
 
-    def _host(self) -> Chronicle:
-        return Chronicle(
+    def _host(self) -> ContextRecorder:
+        return ContextRecorder(
             self.household.database,
             contexts=self.home / "context",
             env=self.home / "env",

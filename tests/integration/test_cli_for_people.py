@@ -56,7 +56,7 @@ async def _fill(root: Path) -> None:
         family = await groups.known(tx, "family")
         await reminders.add(tx, family, text="stretch", due_ms=AT_MS, now_ms=AT_MS)
         await dashboard_cycles.begin(tx, FAMILY, "rules", trigger={}, now_ms=AT_MS)
-        await audit.append(tx, audit.Event(at_ms=AT_MS, kind="model.asked", folder=FAMILY))
+        await audit.append(tx, audit.AuditEvent(at_ms=AT_MS, kind="model.asked", folder=FAMILY))
         await account_reports.set_budget(
             tx,
             account_reports.parse_amount("5usd"),

@@ -8,7 +8,7 @@ import pytest
 from filelock import FileLock
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.dialogue import Spoken
+from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.files import LOCK
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder
@@ -37,9 +37,9 @@ def manager(andy: AndyProcess) -> ContextManager:
 
 
 def speak(manager: ContextManager, turn: int, text: str) -> None:
-    manager.register_message(Spoken(id=f"t{turn}.u", role="user", content=text, at_ms=turn), now_ms=turn)
+    manager.register_message(NewMessage(id=f"t{turn}.u", role="user", content=text, at_ms=turn), now_ms=turn)
     manager.register_message(
-        Spoken(id=f"t{turn}.a", role="assistant", content="Noted.", at_ms=turn), now_ms=turn
+        NewMessage(id=f"t{turn}.a", role="assistant", content="Noted.", at_ms=turn), now_ms=turn
     )
 
 
@@ -62,7 +62,7 @@ def test_where_nothing_is_kept_it_says_so(andy: AndyProcess) -> None:
 
 def test_all_that_is_kept_is_shown(andy: AndyProcess, manager: ContextManager) -> None:
     speak(manager, 1, "Jane: train or bus?")
-    manager.register_message(Spoken(id="t2.u", role="user", content="Jane: and when?", at_ms=2), now_ms=2)
+    manager.register_message(NewMessage(id="t2.u", role="user", content="Jane: and when?", at_ms=2), now_ms=2)
     manager.create_plan("부산 여행", objective="A weekend", tasks=["train", "hotel"], now_ms=3)
     manager.set_active_task("task_001", now_ms=3)
     manager.record_decision("We go by train.", now_ms=3)

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hint
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
 from orchestrator.domain.values import ChatJid, Folder, MessageId, OutboxState
@@ -29,8 +29,8 @@ class Office:
     def __init__(self, database, clock):
         self.database, self.clock = database, clock
         self.channel = ScriptedChannel()
-        self.hint = Hint()
-        self.bus = Bus(clock)
+        self.hint = Wakeup()
+        self.bus = EventBus(clock)
         self.numbers = iter(range(1, 1_000))
 
     async def post(self, text, jid=HOME, *, state=OutboxState.PENDING):

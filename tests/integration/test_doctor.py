@@ -17,12 +17,12 @@ import pytest
 
 from orchestrator.channels.whatsapp import doctor_checks
 from orchestrator.cli import checkup
-from orchestrator.cli.finding import Finding
+from orchestrator.cli.finding import DoctorFinding
 from orchestrator.domain.home import Home
 from orchestrator.store.database import Database, migrations
 
 KEY = "sk-ant-api03-of-a-test"
-LOADS = doctor_checks.Finding(is_problem=False, text="The WhatsApp library loads.")
+LOADS = doctor_checks.WhatsAppFinding(is_problem=False, text="The WhatsApp library loads.")
 NAMES = [
     "settings", "permissions", "store", "disk", "clock", "lists", "engine", "image", "compose",
     "firewall", "port", "credential", "whatsapp",
@@ -50,11 +50,11 @@ def home(request, tmp_path, monkeypatch) -> Home:
     return made
 
 
-async def found(home: Home, *, is_online: bool = False) -> dict[str, Finding]:
+async def found(home: Home, *, is_online: bool = False) -> dict[str, DoctorFinding]:
     return {one.name: one for one in await checkup.examine(home.root, is_online=is_online)}
 
 
-async def wrong(home: Home, *, is_online: bool = False) -> list[Finding]:
+async def wrong(home: Home, *, is_online: bool = False) -> list[DoctorFinding]:
     return [one for one in (await found(home, is_online=is_online)).values() if one.is_bad]
 
 
@@ -160,7 +160,7 @@ async def test_an_engine_that_is_gone_is_named(home, monkeypatch, tmp_path):
 
 
 async def test_a_library_that_does_not_load_is_named(home, monkeypatch):
-    broken = doctor_checks.Finding(
+    broken = doctor_checks.WhatsAppFinding(
         is_problem=True, text="WhatsApp needs libmagic: apt-get install libmagic1."
     )
     monkeypatch.setattr(doctor_checks, "library", lambda: broken)
@@ -233,7 +233,7 @@ async def test_where_the_settings_cannot_be_read_those_of_the_environment_still_
 
     async def look(settings):
         asked.append(settings.andy_image)
-        return Finding(name="image", state="ok", text="")
+        return DoctorFinding(name="image", state="ok", text="")
 
     monkeypatch.setattr("orchestrator.cli.checks_beyond.agent_image", look)
     monkeypatch.delenv("ANDY_PORT")

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.channels.local import written
 from orchestrator.domain.values import Group, Inbound
-from orchestrator.web.chat_service import Door, Whereabouts
+from orchestrator.web.chat_service import ChatService, MessageStatus
 from tests.support.household import Household
 
 WAIT_SECONDS = 60.0
@@ -39,8 +39,8 @@ def looks(household: Household) -> CountedLooks:
 
 
 @pytest.fixture
-def door(household: Household, looks: CountedLooks) -> Door:
-    return Door(
+def door(household: Household, looks: CountedLooks) -> ChatService:
+    return ChatService(
         looks,  # type: ignore[arg-type]
         accept=household.intake.accept,
         is_hopeless=lambda outcome: outcome in looks.hopeless,
@@ -49,7 +49,7 @@ def door(household: Household, looks: CountedLooks) -> Door:
     )
 
 
-async def ask(door: Door, text: str, *, wait_seconds: float = WAIT_SECONDS) -> Whereabouts:
+async def ask(door: ChatService, text: str, *, wait_seconds: float = WAIT_SECONDS) -> MessageStatus:
     def message(group: Group, now_ms: int) -> Inbound:
         return written(group.jid, text, sender="jane", now_ms=now_ms)
 

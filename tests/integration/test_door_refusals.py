@@ -11,8 +11,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.store import audit
-from orchestrator.web.guard import Guard
-from orchestrator.web.refusals import Knock, Refusals
+from orchestrator.web.guard import AccessGuard
+from orchestrator.web.refusals import RefusalAudit, RefusedRequest
 from tests.support.household import Household
 from tests.support.until import until
 
@@ -25,13 +25,13 @@ async def inside(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.fixture
-def refusals(household: Household) -> Refusals:
-    return Refusals(household.database, clock=household.clock)
+def refusals(household: Household) -> RefusalAudit:
+    return RefusalAudit(household.database, clock=household.clock)
 
 
 @pytest.fixture
-async def outside(refusals: Refusals) -> AsyncIterator[httpx.AsyncClient]:
-    guard = Guard(inside, token="secret", on_refusal=refusals.note)
+async def outside(refusals: RefusalAudit) -> AsyncIterator[httpx.AsyncClient]:
+    guard = AccessGuard(inside, token="secret", on_refusal=refusals.note)
     transport = httpx.ASGITransport(guard, client=("10.0.0.7", 5))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
@@ -54,7 +54,7 @@ async def knock(client: httpx.AsyncClient, **headers: str) -> int:
 
 
 async def test_each_kind_of_refusal_is_written_down_with_what_it_named_and_no_token(
-    household: Household, refusals: Refusals, outside: httpx.AsyncClient
+    household: Household, refusals: RefusalAudit, outside: httpx.AsyncClient
 ) -> None:
     assert await knock(outside, Authorization="Bearer guessed") == 401
     assert await knock(outside, Origin=EVIL, **WITH_TOKEN) == 403
@@ -104,7 +104,7 @@ async def test_andys_own_pages_may_come_in(outside: httpx.AsyncClient, page: dic
 
 
 async def test_a_first_refusal_is_written_at_once_and_a_thousand_more_are_one_row(
-    household: Household, refusals: Refusals, outside: httpx.AsyncClient
+    household: Household, refusals: RefusalAudit, outside: httpx.AsyncClient
 ) -> None:
     running = asyncio.create_task(refusals.run(), name="refusals")
     await knock(outside)
@@ -119,10 +119,10 @@ async def test_a_first_refusal_is_written_at_once_and_a_thousand_more_are_one_ro
 async def test_after_a_minute_those_in_between_are_written_though_nobody_knocks_again(
     household: Household,
 ) -> None:
-    refusals = Refusals(household.database, clock=household.clock, period_seconds=0.05)
+    refusals = RefusalAudit(household.database, clock=household.clock, period_seconds=0.05)
     running = asyncio.create_task(refusals.run(), name="refusals")
     for _ in range(5):
-        refusals.note(Knock(error="bad_token", path="/chat", method="POST", peer=None))
+        refusals.note(RefusedRequest(error="bad_token", path="/chat", method="POST", peer=None))
         await asyncio.sleep(0)
 
     async def total() -> bool:
@@ -133,7 +133,7 @@ async def test_after_a_minute_those_in_between_are_written_though_nobody_knocks_
 
 
 async def test_what_cannot_be_written_down_now_is_counted_on(
-    household: Household, refusals: Refusals, outside: httpx.AsyncClient
+    household: Household, refusals: RefusalAudit, outside: httpx.AsyncClient
 ) -> None:
     async def rename(before: str, after: str) -> None:
         async with household.database.transaction() as tx:

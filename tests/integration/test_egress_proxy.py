@@ -13,11 +13,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from orchestrator.base.asgi_server import listen
-from orchestrator.domain.network_targets import Target, parse_target
+from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Folder, RunId, TurnId
-from orchestrator.proxies.egress.names import Internet
-from orchestrator.proxies.egress.proxy import Caller, EgressProxy, Limits
-from orchestrator.store.audit import Event
+from orchestrator.proxies.egress.names import Resolver
+from orchestrator.proxies.egress.proxy import EgressCaller, EgressLimits, EgressProxy
+from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock
 from tests.doubles.small_internet import PUBLIC, SmallInternet
 
@@ -28,15 +28,15 @@ TOKEN = "andy-token"
 class Served:
     port: int
     internet: SmallInternet
-    allowed: set[Target]
-    events: list[Event] = field(default_factory=list)
+    allowed: set[NetworkTarget]
+    events: list[AuditEvent] = field(default_factory=list)
     noted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: AuditEvent) -> None:
         self.events.append(event)
         self.noted.set()
 
-    async def until_noted(self, count: int = 1) -> list[Event]:
+    async def until_noted(self, count: int = 1) -> list[AuditEvent]:
         async with asyncio.timeout(60):
             while len(self.events) < count:
                 self.noted.clear()
@@ -79,7 +79,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @asynccontextmanager
-async def serving(*allowed: str, limits: Limits | None = None, **names: str) -> AsyncIterator[Served]:
+async def serving(*allowed: str, limits: EgressLimits | None = None, **names: str) -> AsyncIterator[Served]:
     """A proxy that lets one run out to `allowed`."""
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     internet = SmallInternet(port=server.sockets[0].getsockname()[1])
@@ -91,10 +91,10 @@ async def serving(*allowed: str, limits: Limits | None = None, **names: str) -> 
         allowed={parse_target(text) for text in allowed or ("good.example:443",)},
     )
 
-    async def identify(token: str) -> Caller | None:
+    async def identify(token: str) -> EgressCaller | None:
         if token != TOKEN:
             return None
-        return Caller(
+        return EgressCaller(
             run_id=RunId("r"), folder=Folder("family"), turn_id=TurnId(1), allowed=frozenset(served.allowed)
         )
 
@@ -192,7 +192,7 @@ async def test_the_real_lookup_of_a_place_at_home_is_refused(target: str) -> Non
     async with serving() as served:
         listed = target.format(port=served.internet.port)
         served.allowed.add(parse_target(listed))
-        served.internet.resolve = Internet().resolve  # type: ignore[method-assign]
+        served.internet.resolve = Resolver().resolve  # type: ignore[method-assign]
         assert await served.status(listed) == 403
     assert served.internet.dialled == []
 
@@ -268,13 +268,13 @@ async def test_what_is_no_proper_request_is_refused(head: bytes, status: int) ->
 
 
 async def test_a_head_that_never_ends_is_cut_off() -> None:
-    async with serving(limits=Limits(head_seconds=0.1)) as served, served.socket() as (reader, writer):
+    async with serving(limits=EgressLimits(head_seconds=0.1)) as served, served.socket() as (reader, writer):
         writer.write(b"CONNECT good.example:443 HTTP/1.1\r\n")
         assert await reader.read() == b""
 
 
 async def test_a_silent_tunnel_is_closed_and_counted() -> None:
-    async with serving(limits=Limits(idle_seconds=0.1)) as served:
+    async with serving(limits=EgressLimits(idle_seconds=0.1)) as served:
         async with served.socket() as (reader, writer):
             writer.write(connect("good.example:443"))
             await reader.readuntil(b"\r\n\r\n")
@@ -285,7 +285,7 @@ async def test_a_silent_tunnel_is_closed_and_counted() -> None:
 
 async def test_a_tunnel_in_use_stays_open() -> None:
     loop = asyncio.get_running_loop()
-    async with serving(limits=Limits(idle_seconds=4.0)) as served, served.socket() as (reader, writer):
+    async with serving(limits=EgressLimits(idle_seconds=4.0)) as served, served.socket() as (reader, writer):
         writer.write(connect("good.example:443"))
         await reader.readuntil(b"\r\n\r\n")
         end = loop.time() + 5
@@ -295,7 +295,7 @@ async def test_a_tunnel_in_use_stays_open() -> None:
 
 
 async def test_a_group_has_a_bounded_number_of_connections() -> None:
-    async with serving(limits=Limits(connections_a_group=1)) as served:
+    async with serving(limits=EgressLimits(connections_a_group=1)) as served:
         async with served.socket() as (reader, writer):
             writer.write(connect("good.example:443"))
             await reader.readuntil(b"\r\n\r\n")
@@ -305,7 +305,7 @@ async def test_a_group_has_a_bounded_number_of_connections() -> None:
 
 
 async def test_all_together_have_a_bounded_number_of_connections() -> None:
-    async with serving(limits=Limits(connections=1)) as served, served.socket() as (reader, writer):
+    async with serving(limits=EgressLimits(connections=1)) as served, served.socket() as (reader, writer):
         writer.write(connect("good.example:443"))
         await reader.readuntil(b"\r\n\r\n")
         async with served.socket() as (second, _):
@@ -326,10 +326,10 @@ async def test_half_sent_requests_of_one_container_leave_room_for_the_others() -
 
 
 async def test_connections_that_are_being_made_count_for_their_group() -> None:
-    async with serving(limits=Limits(connections_a_group=1)) as served, AsyncExitStack() as stack:
+    async with serving(limits=EgressLimits(connections_a_group=1)) as served, AsyncExitStack() as stack:
         asked = asyncio.Event()
 
-        async def never(target: Target) -> list[str]:
+        async def never(target: NetworkTarget) -> list[str]:
             asked.set()
             return await asyncio.get_running_loop().create_future()
 

@@ -13,7 +13,7 @@ from orchestrator.context.message_mapping import (
 )
 from orchestrator.domain.values import SessionCommand, TurnState
 from orchestrator.store import exchanges, groups, outbox, turns
-from orchestrator.store.exchanges import Exchange
+from orchestrator.store.exchanges import TurnExchange
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ async def house(household):
     return household
 
 
-async def told(house, mark: int = 0, limit: int = 100) -> list[Exchange]:
+async def told(house, mark: int = 0, limit: int = 100) -> list[TurnExchange]:
     async with house.database.reading() as tx:
         return await exchanges.after(tx, "family", mark, limit=limit)
 
 
-async def words_of(house, exchange: Exchange) -> str:
+async def words_of(house, exchange: TurnExchange) -> str:
     async with house.database.reading() as tx:
         group = await groups.known(tx, "family")
     return asked_in_words(exchange, group, name="Andy")

@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from orchestrator.compose.self_inspect import Held
+from orchestrator.compose.self_inspect import BindMount
 from orchestrator.compose.socket_filter.checks import Checks
 from orchestrator.compose.socket_filter.engine import Engine
-from orchestrator.compose.socket_filter.inventory import Ground
-from orchestrator.compose.socket_filter.server import Door
+from orchestrator.compose.socket_filter.inventory import EngineInventory
+from orchestrator.compose.socket_filter.server import FilterServer
 from tests.doubles.engine import ANDY, EngineDouble, a_container
 from tests.support.agent_container_request import a_bind, agent_body
 
@@ -63,18 +63,18 @@ async def engine(tmp_path, home) -> AsyncIterator[EngineDouble]:
 
 @pytest.fixture
 async def door(tmp_path, engine, home) -> AsyncIterator[Path]:
-    def held(*, is_writable: bool) -> tuple[Held, ...]:
-        return (Held(source=str(home), destination=str(home), is_writable=is_writable, kind="bind"),)
+    def held(*, is_writable: bool) -> tuple[BindMount, ...]:
+        return (BindMount(source=str(home), destination=str(home), is_writable=is_writable, kind="bind"),)
 
-    async def survey() -> Ground:
-        return Ground(
+    async def survey() -> EngineInventory:
+        return EngineInventory(
             project="p",
             home=PurePosixPath(home),
             ids=frozenset({ANDY}),
             held=(
                 *held(is_writable=True),
-                Held(source="/srv/photos", destination="/srv/photos", is_writable=False, kind="bind"),
-                Held(
+                BindMount(source="/srv/photos", destination="/srv/photos", is_writable=False, kind="bind"),
+                BindMount(
                     source="/var/lib/docker/v/_data", destination="/run/andy", is_writable=True, kind="volume"
                 ),
             ),
@@ -84,7 +84,7 @@ async def door(tmp_path, engine, home) -> AsyncIterator[Path]:
     path = tmp_path / "filter.sock"
     async with Engine(str(engine.socket)) as asked:
         checks = Checks(asked, survey=survey, image="andy-agent:latest")
-        opened = Door(checks, connect=partial(asyncio.open_unix_connection, str(engine.socket)))
+        opened = FilterServer(checks, connect=partial(asyncio.open_unix_connection, str(engine.socket)))
         server = await asyncio.start_unix_server(opened.take, str(path))
         yield path
         server.close()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.context.deletions import Forgetting
+from orchestrator.context.deletions import DeletionSync
 from orchestrator.context.models import Context
-from orchestrator.context.recorder import Chronicle
+from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.retraction import TAKEN_BACK
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, MessageId
@@ -39,7 +39,7 @@ class House:
     def again(self) -> None:
         """Another host on the same home."""
         house = self.household
-        self.chronicle = Chronicle(
+        self.chronicle = ContextRecorder(
             house.database,
             contexts=self.home / "context",
             env=self.home / "env",
@@ -49,7 +49,7 @@ class House:
             name="Andy",
             on_told=house.hints.outbox.give,
         )
-        self.forgetting = Forgetting(
+        self.forgetting = DeletionSync(
             house.database,
             self.chronicle,
             clock=house.clock,
@@ -82,7 +82,7 @@ class House:
     async def take_back(self, message: str) -> None:
         await self.household.intake.receive(a_message("", deletes=MessageId(message)))
 
-    async def waiting(self) -> list[pending_deletions.TakenBack]:
+    async def waiting(self) -> list[pending_deletions.PendingDeletion]:
         async with self.household.database.reading() as tx:
             return await pending_deletions.waiting(tx, FAMILY)
 

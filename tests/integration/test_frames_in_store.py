@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runner.wire.frames import Ack, Failure, Heartbeat, Ready, Result, TurnEnd, Usage
+from agent_runner.wire.frames import Ack, FailureFrame, Heartbeat, Ready, Result, TurnEnd, Usage
 from orchestrator.containers import frames
 from orchestrator.domain.values import Folder, OutboxState, TurnState
 from orchestrator.store import sessions
@@ -268,7 +268,7 @@ async def test_an_acknowledgement_and_what_is_no_answer_leave_the_turn_running(f
 
     acked = await family.take(run, Ack(n=1, turn=turn.id))
     await family.take(run, Usage(n=2, turn=turn.id, input_tokens=5))
-    await family.take(run, Failure(n=3, error="trouble"))
+    await family.take(run, FailureFrame(n=3, error="trouble"))
 
     assert acked.is_acked
     assert (await family.turn(turn.id)).state is TurnState.RUNNING

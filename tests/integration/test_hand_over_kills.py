@@ -20,8 +20,8 @@ from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.order import RunOrder, TurnOrder
 from orchestrator.containers.pool import RunPool
 from orchestrator.containers.ports import AskedAgent
-from orchestrator.context.recorder import Chronicle
-from orchestrator.context.restore import Restoring
+from orchestrator.context.recorder import ContextRecorder
+from orchestrator.context.restore import SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.values import Folder, RunId, RunState, Turn, TurnState
 from orchestrator.ipc import input_files
@@ -47,9 +47,9 @@ class Home:
     frames: dict[RunId, int] = field(default_factory=dict)
 
     @property
-    def chronicle(self) -> Chronicle:
+    def chronicle(self) -> ContextRecorder:
         """One that remembers nothing."""
-        return Chronicle(
+        return ContextRecorder(
             self.household.database,
             contexts=self.root / "context",
             env=self.root / "env",
@@ -82,8 +82,8 @@ class Home:
     @asynccontextmanager
     async def host(self) -> AsyncIterator[Host]:
         """A host, killed when it is left: nothing is recorded of its end."""
-        chronicle, inputs = self.chronicle, input_files.Inputs(self.root / "ipc")
-        restoring = Restoring(
+        chronicle, inputs = self.chronicle, input_files.InputFiles(self.root / "ipc")
+        restoring = SessionRestorer(
             self.household.database,
             chronicle,
             session_files=self.root / "sessions",

@@ -15,15 +15,15 @@ from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.mailbox import (
     Command,
-    Dashboard,
     NotifySelf,
     Reply,
     ScheduleTask,
     SendMessage,
     SetReminder,
+    UseDashboard,
 )
 from orchestrator.domain.values import Run, Turn
-from orchestrator.ipc.mailbox_worker import Post
+from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.scheduler.loop import Scheduler
 from tests.support.dashboard_harness import FOLDER, DashboardHouse
@@ -72,7 +72,7 @@ class Outage:
     @asynccontextmanager
     async def _host_reads(self) -> AsyncIterator[None]:
         async with MailboxWatcher(self.root) as watcher:
-            post = Post(
+            post = MailboxWorker(
                 self.root,
                 database=self.house.database,
                 reception=self.home.reception,
@@ -106,8 +106,8 @@ async def outage(household: Household, tmp_path: Path) -> Outage:
     return Outage(home, tmp_path / "ipc")
 
 
-def a_task() -> Dashboard:
-    return Dashboard(tool="create_task", arguments={"title": "Buy milk"})
+def a_task() -> UseDashboard:
+    return UseDashboard(tool="create_task", arguments={"title": "Buy milk"})
 
 
 async def test_what_a_dead_agent_asked_is_done_once_for_its_turn_that_is_tried_again(outage: Outage) -> None:
@@ -187,7 +187,7 @@ async def test_what_comes_of_it_is_told_once_where_the_turn_is_tried_again(outag
 
 async def test_what_an_agent_only_reads_or_notes_is_not_told(outage: Outage) -> None:
     turn, _ = await outage.asked_in_a_turn()
-    outage.leave(Dashboard(tool="list_notifications"), turn, request_id="r0")
+    outage.leave(UseDashboard(tool="list_notifications"), turn, request_id="r0")
     outage.leave(NotifySelf(message="the shop shuts at six"), turn, request_id="r1")
     outage.home.clock.pass_ms(15 * SECOND_MS)
     assert [(await outage.reply(name)).ok for name in ("r1", "r0")] == [True, True]

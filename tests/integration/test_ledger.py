@@ -15,7 +15,7 @@ import pytest
 from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import TurnId, TurnKind
 from orchestrator.proxies.model.tokens import token_hash
-from orchestrator.proxies.model.usage_writer import Ledger
+from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
@@ -31,12 +31,12 @@ TOKENS = Tokens(
 
 
 @pytest.fixture
-def ledger(database: Database, clock: FakeClock) -> Ledger:
-    return Ledger(database, clock=clock)
+def ledger(database: Database, clock: FakeClock) -> UsageWriter:
+    return UsageWriter(database, clock=clock)
 
 
 @asynccontextmanager
-async def scripted(home: Path, ledger: Ledger, *steps: Step) -> AsyncIterator[Proxied]:
+async def scripted(home: Path, ledger: UsageWriter, *steps: Step) -> AsyncIterator[Proxied]:
     """A proxy before a scripted service; its first run works on turn 7, a task's."""
     with ScriptedMessagesApi(steps, tokens=TOKENS) as api:
         async with proxied(home, ledger=ledger) as served:
@@ -58,7 +58,7 @@ async def ask(served: Proxied, **changes: object) -> httpx.Response:
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_the_ledger_has_the_numbers_of_the_service(
-    tmp_path: Path, ledger: Ledger, household: Household, streams: bool
+    tmp_path: Path, ledger: UsageWriter, household: Household, streams: bool
 ) -> None:
     async with scripted(tmp_path, ledger, Say("hello")) as served:
         await ask(served, streams=streams)
@@ -84,7 +84,7 @@ async def test_the_ledger_has_the_numbers_of_the_service(
 
 
 async def test_a_stream_cut_in_the_middle_leaves_what_was_seen(
-    tmp_path: Path, ledger: Ledger, household: Household
+    tmp_path: Path, ledger: UsageWriter, household: Household
 ) -> None:
     async with scripted(tmp_path, ledger, SayThenCut("half a")) as served:
         with pytest.raises(httpx.RemoteProtocolError):
@@ -96,7 +96,7 @@ async def test_a_stream_cut_in_the_middle_leaves_what_was_seen(
 
 
 async def test_an_answer_without_usage_leaves_an_audit_row_alone(
-    tmp_path: Path, ledger: Ledger, household: Household
+    tmp_path: Path, ledger: UsageWriter, household: Household
 ) -> None:
     async with scripted(tmp_path, ledger, Fail(400)) as served:
         await ask(served)
@@ -114,7 +114,9 @@ async def test_an_answer_without_usage_leaves_an_audit_row_alone(
     assert [json.loads(row["detail"])["status"] for row in rows] == [400, 200, 401]
 
 
-async def test_a_client_that_leaves_is_noted(tmp_path: Path, ledger: Ledger, household: Household) -> None:
+async def test_a_client_that_leaves_is_noted(
+    tmp_path: Path, ledger: UsageWriter, household: Household
+) -> None:
     with ScriptedMessagesApi([Hang()]) as api:
         async with proxied(tmp_path, ledger=ledger) as served:
             served.environment["ANTHROPIC_BASE_URL"] = api.url
@@ -129,7 +131,7 @@ async def test_a_client_that_leaves_is_noted(tmp_path: Path, ledger: Ledger, hou
 
 
 async def test_fifty_streams_at_once_lose_no_token(
-    tmp_path: Path, ledger: Ledger, household: Household
+    tmp_path: Path, ledger: UsageWriter, household: Household
 ) -> None:
     counts = range(1, 51)
     steps = [Say("x" * number, tokens=Tokens(input_tokens=number, output_tokens=2)) for number in counts]
@@ -150,7 +152,7 @@ def _in_fives(numbers: Iterable[int]) -> list[list[int]]:
 
 
 async def test_what_could_not_be_stored_is_stored_later(
-    tmp_path: Path, ledger: Ledger, household: Household
+    tmp_path: Path, ledger: UsageWriter, household: Household
 ) -> None:
     async with scripted(tmp_path, ledger, Say("hello")) as served:
         await ask(served)
@@ -169,10 +171,10 @@ async def test_what_could_not_be_stored_is_stored_later(
 
 
 async def test_a_shutdown_while_rows_are_stored_stores_them_once(
-    ledger: Ledger, household: Household
+    ledger: UsageWriter, household: Household
 ) -> None:
     for steps in range(40):
-        ledger.note(audit.Event(at_ms=steps, kind="noted"))
+        ledger.note(audit.AuditEvent(at_ms=steps, kind="noted"))
         storing = asyncio.create_task(ledger.flush(), name="flush")
         for _ in range(steps):
             await asyncio.sleep(0)

@@ -14,9 +14,9 @@ import pytest
 
 from orchestrator.containers.mounts import prepare
 from orchestrator.containers.process import layout as process_layout
-from orchestrator.containers.process.identity import Identity
-from orchestrator.containers.process.layout import Layout
-from orchestrator.containers.process.runtime import LocalProcess
+from orchestrator.containers.process.identity import ProcessIdentity
+from orchestrator.containers.process.layout import ProcessLayout
+from orchestrator.containers.process.runtime import ProcessRuntime
 from orchestrator.domain.protocols import Mount
 from orchestrator.domain.values import ChatJid, Folder, Group, RunId
 from tests.support.runtimes import ProcessBench, a_spec, all_of, eventually, line_of, running
@@ -46,11 +46,11 @@ MAIN = Group(jid=ChatJid("local:main"), name="Main", folder=Folder("main"), is_m
 
 
 def is_there(pid: int) -> bool:
-    return Identity.of(pid).started != ""
+    return ProcessIdentity.of(pid).started != ""
 
 
 def test_it_says_that_it_is_not_isolated(tmp_path):
-    assert not LocalProcess(home=tmp_path).is_isolated
+    assert not ProcessRuntime(home=tmp_path).is_isolated
 
 
 async def test_no_secret_of_the_host_reaches_a_process(tmp_path, monkeypatch):
@@ -187,10 +187,10 @@ async def test_what_a_killed_host_left_is_ended_and_cleared(tmp_path):
     host = f"""
 import asyncio, os, signal
 from pathlib import Path
-from orchestrator.containers.process.runtime import LocalProcess
+from orchestrator.containers.process.runtime import ProcessRuntime
 from orchestrator.domain.protocols import ContainerSpec
 async def main():
-    runtime = LocalProcess(home=Path({str(tmp_path)!r}), command=[{sys.executable!r}, '-c', {silent!r}])
+    runtime = ProcessRuntime(home=Path({str(tmp_path)!r}), command=[{sys.executable!r}, '-c', {silent!r}])
     process = await runtime.start(ContainerSpec(run_id='r1', folder='family', mounts=()), '{{}}')
     child = Path({str(child_file)!r})
     while not child.exists() or not child.read_text():
@@ -202,12 +202,12 @@ asyncio.run(main())
     ended = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", host], capture_output=True, text=True, check=False
     )
-    left = Identity.parse(ended.stdout)
+    left = ProcessIdentity.parse(ended.stdout)
     assert left.is_alive(), ended.stderr
-    child = Identity.of(int(child_file.read_text()))
+    child = ProcessIdentity.of(int(child_file.read_text()))
     assert child.is_alive()
 
-    assert await LocalProcess(home=tmp_path).adopt() == ()
+    assert await ProcessRuntime(home=tmp_path).adopt() == ()
 
     assert not left.is_alive()
     assert not child.is_alive()
@@ -217,11 +217,11 @@ asyncio.run(main())
 async def test_a_number_that_is_another_process_by_now_is_left_alone(tmp_path):
     async with running(ProcessBench(tmp_path / "other").runtime(SLEEP)) as process:
         pid = process.ref.partition(":")[0]
-        layout = Layout(tmp_path / "data" / "process" / "r1")
+        layout = ProcessLayout(tmp_path / "data" / "process" / "r1")
         layout.make(())
         layout.identity.write_text(f"{pid}:1")
 
-        await LocalProcess(home=tmp_path).adopt()
+        await ProcessRuntime(home=tmp_path).adopt()
 
         assert is_there(int(pid))
     assert not layout.run.exists()
@@ -229,11 +229,11 @@ async def test_a_number_that_is_another_process_by_now_is_left_alone(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "not a number", "12"])
 async def test_a_leftover_without_proof_kills_nothing_and_goes(tmp_path, text):
-    layout = Layout(tmp_path / "data" / "process" / "r1")
+    layout = ProcessLayout(tmp_path / "data" / "process" / "r1")
     layout.make(())
     layout.identity.write_text(text)
 
-    assert await LocalProcess(home=tmp_path).adopt() == ()
+    assert await ProcessRuntime(home=tmp_path).adopt() == ()
 
     assert not layout.run.exists()
 

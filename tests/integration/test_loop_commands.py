@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
-from orchestrator.ipc.command_dispatcher import Reception
-from orchestrator.loop.feature import Waking, seen
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.loop.feature import LoopFeature, seen
 from orchestrator.loop.runtime import stop_nothing
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
@@ -30,13 +30,13 @@ async def due(household) -> LoopHouse:
 
 
 @pytest.fixture
-def waking(due, tmp_path) -> Waking:
+def waking(due, tmp_path) -> LoopFeature:
     house = due.house
 
     async def nothing(tx, turn, group):
         return None
 
-    return Waking(
+    return LoopFeature(
         house.database,
         groups=tmp_path,
         clock=house.clock,
@@ -52,7 +52,7 @@ def waking(due, tmp_path) -> Waking:
 @pytest.fixture
 def ask(due, waking):
     house = due.house
-    reception = Reception(
+    reception = CommandDispatcher(
         house.database,
         clock=house.clock,
         read_time=point_ms,

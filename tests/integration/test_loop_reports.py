@@ -10,7 +10,7 @@ import pytest
 from orchestrator.domain.errors import UnknownGroup
 from orchestrator.loop import service
 from orchestrator.reports import loop
-from orchestrator.web.loops import LoopDesk, loop_routes
+from orchestrator.web.loops import LoopApi, loop_routes
 from tests.support.loop_harness import MINUTE, LoopHouse, at
 
 ZONE = ZoneInfo("Asia/Taipei")
@@ -89,7 +89,7 @@ async def test_a_loop_is_switched_over_http_and_its_host_told(due):
     async def act(tx, folder, action, reason):
         return await service.act(tx, folder, action, reason=reason, now_ms=due.house.clock.now_ms())
 
-    loops = LoopDesk(due.house.database, act=act, bus=due.house.bus)
+    loops = LoopApi(due.house.database, act=act, bus=due.house.bus)
     assert await loops.act("family", "pause", "") == {"group": "family", "action": "pause"}
     assert due.house.bus.ring[-1].kind == "loop.changed"
     assert (await told(due))["status"] == "paused"

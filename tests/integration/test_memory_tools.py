@@ -14,12 +14,12 @@ from agent_runner.wire import context_tools as wire
 from agent_runner.wire.mailbox import Reply
 from orchestrator.context import script, tools
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.dialogue import Spoken
+from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.files import LOCK
-from orchestrator.context.recorder import Chronicle
+from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder
-from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
@@ -29,10 +29,10 @@ Ask = Callable[..., Awaitable[Reply]]
 
 
 @pytest.fixture
-async def chronicle(household: Household, tmp_path: Path) -> Chronicle:
+async def chronicle(household: Household, tmp_path: Path) -> ContextRecorder:
     await household.add_group()
     await household.add_group("work")
-    return Chronicle(
+    return ContextRecorder(
         household.database,
         contexts=tmp_path / "context",
         env=tmp_path / "env",
@@ -45,8 +45,8 @@ async def chronicle(household: Household, tmp_path: Path) -> Chronicle:
 
 
 @pytest.fixture
-def ask(household: Household, chronicle: Chronicle) -> Ask:
-    reception = Reception(
+def ask(household: Household, chronicle: ContextRecorder) -> Ask:
+    reception = CommandDispatcher(
         household.database,
         clock=household.clock,
         read_time=point_ms,
@@ -73,7 +73,7 @@ def ask(household: Household, chronicle: Chronicle) -> Ask:
 
 
 @pytest.fixture
-def family(chronicle: Chronicle) -> ContextManager:
+def family(chronicle: ContextRecorder) -> ContextManager:
     return chronicle.manager(Folder("family"))
 
 
@@ -170,7 +170,7 @@ async def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
     assert (reply.ok, reply.code) == (False, "disk")
 
 
-async def test_each_group_keeps_its_own(ask: Ask, chronicle: Chronicle) -> None:
+async def test_each_group_keeps_its_own(ask: Ask, chronicle: ContextRecorder) -> None:
     await ask("record_decision", by="work", decision="We ship on Friday.")
     assert chronicle.manager(Folder("family")).load(now_ms=0).context.is_empty
     assert not chronicle.manager(Folder("work")).load(now_ms=0).context.is_empty
@@ -206,7 +206,9 @@ async def test_c_18_a_switch_of_plans_begins_the_summary_anew_where_that_is_aske
 async def test_compacting_takes_a_snapshot_and_its_summary_joins_the_running_one(
     ask: Ask, family: ContextManager
 ) -> None:
-    family.register_message(Spoken(id="t1.u", role="user", content="Jane: train or bus?", at_ms=1), now_ms=1)
+    family.register_message(
+        NewMessage(id="t1.u", role="user", content="Jane: train or bus?", at_ms=1), now_ms=1
+    )
     family.record_decision("We go by train, not by car.", now_ms=2)
     compacting = await ask(wire.COMPACTING)
     assert compacting.ok

@@ -17,11 +17,11 @@ from orchestrator.domain.values import Folder, Group, Run, Turn, TurnKind, TurnS
 from orchestrator.proxies.model import health
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.health import ModelHealth
-from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.tokens import token_hash
 from orchestrator.queue.availability import Availability
 from orchestrator.store.database import Tx
-from orchestrator.store.model_refusals import Refusal
+from orchestrator.store.model_refusals import ModelRefusal
 from tests.doubles.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Step
 from tests.support.household import Household
 from tests.support.running_proxy import Proxied, proxied
@@ -98,7 +98,7 @@ def _health(house: House) -> ModelHealth:
     async def probe(model: str | None) -> Answered:
         return await house.served.proxy.probe(model)
 
-    async def recovered(tx: Tx, refusal: Refusal) -> None:
+    async def recovered(tx: Tx, refusal: ModelRefusal) -> None:
         await health.tell_recovery(tx, refusal, now_ms=house.household.clock.now_ms())
 
     return ModelHealth(
@@ -113,7 +113,7 @@ def _health(house: House) -> ModelHealth:
 
 
 def _refusal_of(house: House):  # type: ignore[no-untyped-def]
-    async def refusal(group: Group, kind: TurnKind) -> Refusal | None:
+    async def refusal(group: Group, kind: TurnKind) -> ModelRefusal | None:
         del group, kind
         return await house.health.refusal(house.model)
 
@@ -129,7 +129,7 @@ async def house(household: Household, tmp_path: Path) -> AsyncIterator[House]:
     async def judge(identity: RunIdentity, answered: Answered) -> bool:
         return await house.health.judge(identity, answered)
 
-    limits = Limits(first_byte_seconds=1)
+    limits = ModelProxyLimits(first_byte_seconds=1)
     with ScriptedMessagesApi(default=Say("ok")) as api:
         async with proxied(tmp_path, judge=judge, limits=limits) as served:
             served.environment["ANTHROPIC_BASE_URL"] = api.url

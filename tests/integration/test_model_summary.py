@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from orchestrator.context import script
-from orchestrator.context.models import Message, iso
+from orchestrator.context.models import ContextMessage, iso
 from orchestrator.context.summarizer import (
     MAX_OUTPUT_TOKENS,
     MAX_PARTS,
     PART_TOKENS,
     SYSTEM,
-    ModelSummariser,
+    ModelSummarizer,
     SummaryRefused,
     checked,
 )
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder
-from orchestrator.proxies.feature import Doors
+from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.host_calls import NotAnswered
 from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.store import budgets, groups, usage
@@ -45,19 +45,19 @@ MODEL = "claude-haiku-4-5"
 COUNTER = EstimatingCounter()
 
 
-def said(number: int, content: str, role: str = "user") -> Message:
-    return Message(id=f"t{number}.{role[0]}", role=role, content=content, ts=iso(number * 1000))
+def said(number: int, content: str, role: str = "user") -> ContextMessage:
+    return ContextMessage(id=f"t{number}.{role[0]}", role=role, content=content, ts=iso(number * 1000))
 
 
 @dataclass
 class House:
     household: Household
-    doors: Doors
+    doors: ContainerProxies
     api: ScriptedMessagesApi
     seconds: float = 20.0
 
-    async def fold(self, old: str, *evicted: Message) -> str:
-        return await ModelSummariser(self._ask, COUNTER, seconds=self.seconds).fold(old, evicted)
+    async def fold(self, old: str, *evicted: ContextMessage) -> str:
+        return await ModelSummarizer(self._ask, COUNTER, seconds=self.seconds).fold(old, evicted)
 
     async def _ask(self, system: str, text: str) -> str:
         async with self.household.database.reading() as tx:
@@ -84,7 +84,7 @@ async def make(
             reader = await Database.open_readonly(database_path)
             stack.push_async_callback(reader.close)
             environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-the-key", "ANTHROPIC_BASE_URL": api.url}
-            doors = Doors(
+            doors = ContainerProxies(
                 household.database,
                 reader=reader,
                 clock=household.clock,

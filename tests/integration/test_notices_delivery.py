@@ -12,7 +12,7 @@ from agent_runner.wire.notices import MAX_TOLD
 from orchestrator.domain.values import Folder, TurnKind
 from orchestrator.groups import registration
 from orchestrator.store import notice_claims, notices, turns
-from orchestrator.store.notices import Fresh, Maker
+from orchestrator.store.notices import NewNotice, NoticeMaker
 from tests.support.notice_harness import HOUR, NoticeHouse, told
 
 FAMILY = Folder("family")
@@ -208,9 +208,9 @@ async def test_the_most_urgent_come_first_and_no_turn_is_given_more_than_it_may_
             priority = "critical" if number == MAX_TOLD + 9 else "low" if number < 5 else "normal"
             await notices.add(
                 tx,
-                Fresh(
+                NewNotice(
                     folder=FAMILY,
-                    maker=Maker.HOST,
+                    maker=NoticeMaker.HOST,
                     event_type="host.note",
                     source="host",
                     payload={"message": str(number)},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.containers import allowlist
-from orchestrator.containers.run_orders import Provision
+from orchestrator.containers.run_orders import RunOrders
 from orchestrator.domain import settings
 from orchestrator.domain.dashboard import Actor, NotificationType, Priority
 from orchestrator.domain.errors import ChannelRefused
@@ -17,7 +17,7 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.groups import owner
 from orchestrator.store import host_events, notices, outbox
-from orchestrator.store.notices import MAX_HOST_FACTS, Kept
+from orchestrator.store.notices import MAX_HOST_FACTS, NoticeRow
 from tests.support.dashboards import a_notification, a_task
 from tests.support.notice_harness import NoticeHouse, told
 from tests.support.notification_harness import NotifiedHouse
@@ -32,10 +32,10 @@ async def home(household) -> NoticeHouse:
     return NoticeHouse(household)
 
 
-async def waiting(home: NoticeHouse, folder: str = "family") -> list[Kept]:
+async def waiting(home: NoticeHouse, folder: str = "family") -> list[NoticeRow]:
     async with home.house.database.reading() as tx:
         found = await notices.of_group(tx, Folder(folder), with_over=False, limit=100)
-    return [one for one in found if one.maker is notices.Maker.HOST]
+    return [one for one in found if one.maker is notices.NoticeMaker.HOST]
 
 
 async def no_turn_waits(home: NoticeHouse) -> bool:
@@ -136,7 +136,7 @@ async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_
     home = Home(tmp_path / "home")
     home.make()
     unused: Any = None
-    provision = Provision(
+    provision = RunOrders(
         home,
         settings.load(home.root, {}),
         database=household.database,

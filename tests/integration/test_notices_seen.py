@@ -9,23 +9,23 @@ import pytest
 
 from agent_runner.wire.notices import MAX_TOLD
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
-from orchestrator.notices.keeper import Keeper
+from orchestrator.notices.keeper import NoticeKeeper
 from orchestrator.reports import notices as notice_reports
 from orchestrator.reports import status
 from orchestrator.store import notices
 from orchestrator.store.database import Database
-from orchestrator.store.notices import Fresh, Maker, Scope
+from orchestrator.store.notices import NewNotice, NoticeMaker, NoticeScope
 from orchestrator.web.metrics import Metrics, exposition
 from tests.integration.test_status import gathered
 from tests.processes.andy import AndyProcess
 from tests.support.notice_harness import HOUR, NoticeHouse, told
 
-NOTE = Fresh(
+NOTE = NewNotice(
     folder=Folder("main"),
-    maker=Maker.SELF,
+    maker=NoticeMaker.SELF,
     event_type="agent.self.notify",
     source="agent",
     payload={"message": "look at\nthe oven"},
@@ -50,10 +50,12 @@ async def andy(tmp_path: Path) -> AndyProcess:
         await notices.add(tx, replace(NOTE, deliver_at="after_n_turns", turns=3), now_ms=now_ms)
         await notices.add(
             tx,
-            replace(NOTE, priority="critical", deliver_at="after_tool", tool_name="", scope=Scope.SESSION),
+            replace(
+                NOTE, priority="critical", deliver_at="after_tool", tool_name="", scope=NoticeScope.SESSION
+            ),
             now_ms=now_ms,
         )
-        over = await notices.add(tx, replace(NOTE, maker=Maker.HOST), now_ms=now_ms)
+        over = await notices.add(tx, replace(NOTE, maker=NoticeMaker.HOST), now_ms=now_ms)
         await notices.acknowledge(tx, Folder("main"), over.id, now_ms=now_ms)
     await database.close()
     return AndyProcess(root, environment={"TZ": "Asia/Seoul"})
@@ -171,8 +173,8 @@ async def test_notices_are_counted_by_their_state(home):
 async def test_what_expires_is_told_to_those_who_watch(home):
     number = await home.note()
     home.house.clock.pass_ms(24 * HOUR)
-    bus = Bus(home.house.clock)
-    await Keeper(home.house.database, clock=home.house.clock, bus=bus).sweep()
+    bus = EventBus(home.house.clock)
+    await NoticeKeeper(home.house.database, clock=home.house.clock, bus=bus).sweep()
     assert [(one.kind, one.detail, one.group) for one in bus.ring] == [
         ("notice.expired", str(number), "family")
     ]

@@ -15,10 +15,10 @@ from blockbuster import blockbuster_ctx
 
 from agent_runner.agents.offline import OfflineAgent
 from agent_runner.agents.offline.intents import ECHO
-from agent_runner.ans.event import Event
-from agent_runner.ans.noticing import Noticing
-from agent_runner.interfaces import Agent, Outcome
-from agent_runner.ipc_client import Host
+from agent_runner.ans.event import NoticeEvent
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.interfaces import Agent, TurnOutcome
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import (
     CancelReminder,
@@ -112,7 +112,7 @@ class Chat:
 
     agent: OfflineAgent
     desk: Desk
-    noticing: Noticing
+    noticing: LazyNotices
     turns: int = 0
 
     async def say(self, *texts: str, sender: str = "Min", kind: TurnKind = "chat", prompt: str = "") -> str:
@@ -128,7 +128,7 @@ class Chat:
         async def say(text: str) -> None:
             said.append(text)
 
-        assert await self.agent.answer(turn, say) == Outcome()
+        assert await self.agent.answer(turn, say) == TurnOutcome()
         assert len(said) <= 1
         return said[0] if said else ""
 
@@ -148,9 +148,9 @@ def open_chat(tmp_path: Path) -> Open:
         order = RunOrder(
             run="r1", group="fam", chat_jid="local:fam", is_main=is_main, timezone="Asia/Seoul", turn=turn
         )
-        desk, host = Desk(workspace), Host(workspace, reply_seconds=60)
+        desk, host = Desk(workspace), HostClient(workspace, reply_seconds=60)
         serving = asyncio.create_task(desk.serve(), name="desk")
-        noticing = Noticing(order, workspace)
+        noticing = LazyNotices(order, workspace)
         agent = OfflineAgent(order, workspace, host, noticing, now=lambda: now)
         await agent.start()
         try:
@@ -374,8 +374,8 @@ async def test_nothing_it_does_by_itself_blocks_the_loop(tmp_path: Path) -> None
     turn = TurnOrder(run="r1", turn=1, kind="chat", prompt="", requests=requests)
     order = RunOrder(run="r1", group="fam", chat_jid="local:fam", timezone="America/New_York", turn=turn)
     with blockbuster_ctx("agent_runner"):
-        noticing = Noticing(order, workspace)
-        agent = OfflineAgent(order, workspace, Host(workspace), noticing)
+        noticing = LazyNotices(order, workspace)
+        agent = OfflineAgent(order, workspace, HostClient(workspace), noticing)
         await agent.start()
         assert "There is no such day" in await Chat(agent, Desk(workspace), noticing).take(turn)
 
@@ -501,7 +501,7 @@ async def test_a_turn_that_nobody_asked_for_tells_no_note(open_chat: Open) -> No
 
 async def test_what_it_asks_of_the_host_is_a_call_and_a_refusal_a_failure(open_chat: Open) -> None:
     async with open_chat() as chat:
-        events: list[Event] = []
+        events: list[NoticeEvent] = []
         (await chat.noticing.load()).notices.bus.subscribe_all(events.append)
         await chat.say("list reminders")
         chat.desk.refusal = "The host is full."

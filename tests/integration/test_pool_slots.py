@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from orchestrator.groups import registration
-from orchestrator.groups.reconciler import Upkeep
+from orchestrator.groups.reconciler import GroupReconciler
 from tests.doubles.scripted_runtime import ToldRuntime, told_pool
 from tests.support.household import Household
 from tests.support.until import until
@@ -47,7 +47,7 @@ async def test_a_container_that_began_after_its_group_was_configured_is_kept(
         await household.hear("@Andy hi")
         await pool.start((await household.queued())[0])
         await until(lambda: runtime.started, "the container is started")
-        upkeep = Upkeep(
+        upkeep = GroupReconciler(
             household.database,
             lay=lambda group: laid.append(group.folder),
             clear=lambda group: None,

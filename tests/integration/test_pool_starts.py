@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from agent_runner.wire.order import Restore
+from agent_runner.wire.order import RestoreOrder
 from orchestrator.containers import start as launching
 from orchestrator.containers.pool import RunPool
 from orchestrator.containers.ports import AskedAgent, Restoration
-from orchestrator.context.recorder import Chronicle
-from orchestrator.context.restore import Restoring
+from orchestrator.context.recorder import ContextRecorder
+from orchestrator.context.restore import SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.errors import StoreError
 from orchestrator.domain.protocols import Mount
@@ -72,7 +72,7 @@ class Gate:
             if self.error is not None:
                 raise self.error
         return Restoration(
-            restore=Restore(mode="rehydrate", reason="it was so decided", text="KEPT"),
+            restore=RestoreOrder(mode="rehydrate", reason="it was so decided", text="KEPT"),
             seen=session_id,
             session_id=None,
             model="opus",
@@ -178,7 +178,7 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
     groups_of_two: Household, tmp_path: Path
 ) -> None:
     household = groups_of_two
-    chronicle = Chronicle(
+    chronicle = ContextRecorder(
         household.database,
         contexts=tmp_path / "context",
         env=tmp_path / "env",
@@ -188,7 +188,7 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
         name="Andy",
         on_told=lambda: None,
     )
-    restoring = Restoring(
+    restoring = SessionRestorer(
         household.database,
         chronicle,
         session_files=tmp_path / "sessions",

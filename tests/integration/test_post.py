@@ -15,8 +15,8 @@ import pytest
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import Reply
 from orchestrator.domain.values import Group
-from orchestrator.ipc.command_dispatcher import Reception
-from orchestrator.ipc.mailbox_worker import Post
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from tests.support.command_dispatchers import reception_of
 from tests.support.household import Household
@@ -27,7 +27,7 @@ from tests.support.until import until
 class SlowReception:
     """The real one, which takes its time for some groups: as for a file to be copied from a slow disk."""
 
-    real: Reception
+    real: CommandDispatcher
     slow: frozenset[str]
     may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Mail:
 
 
 @asynccontextmanager
-async def round_of(post: Post, watcher: MailboxWatcher) -> AsyncIterator[None]:
+async def round_of(post: MailboxWorker, watcher: MailboxWatcher) -> AsyncIterator[None]:
     async with watcher:
         task = asyncio.create_task(post.run(), name="post")
         yield
@@ -77,7 +77,7 @@ async def mail(household: Household, tmp_path: Path) -> AsyncIterator[Mail]:
         for name in ("messages", "tasks", "input", "replies"):
             (root / folder / name).mkdir(parents=True)
         await watcher.watch(group.folder)
-    post = Post(
+    post = MailboxWorker(
         root,
         database=household.database,
         reception=reception,  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.proxies.model.exchange import Ending
-from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.exchange import ExchangeEnd
+from orchestrator.proxies.model.limits import ModelProxyLimits
 from tests.doubles.faulty_upstream import Behave, OddUpstream, Received, answer, hang, reset, say
 from tests.support.running_proxy import REAL_KEY, proxied
 
@@ -32,12 +32,12 @@ CUT_SIZED = b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"
 async def test_a_service_that_does_not_answer_becomes_an_error_clients_try_again(
     tmp_path: Path, behave: Behave, status: int, kind: str
 ) -> None:
-    async with proxied(tmp_path, limits=Limits(first_byte_seconds=2)) as served:
+    async with proxied(tmp_path, limits=ModelProxyLimits(first_byte_seconds=2)) as served:
         served.upstream.behave = behave
         response = await served.call()
         assert (response.status_code, response.json()["error"]["type"]) == (status, kind)
         assert REAL_KEY not in response.text
-        assert (await served.recorded())[0].ending is Ending.REFUSED
+        assert (await served.recorded())[0].ending is ExchangeEnd.REFUSED
         served.upstream.behave = answer(200, b"{}")
         assert (await served.call(token=served.other_token)).status_code == 200
 
@@ -82,7 +82,7 @@ async def test_an_answer_that_is_cut_stays_cut(tmp_path: Path, cut: bytes) -> No
     async with proxied(tmp_path) as served:
         served.upstream.behave = say(cut)
         raw = await served.say(served.head("content-length: 0"))
-        assert (await served.recorded())[0].ending is Ending.CUT
+        assert (await served.recorded())[0].ending is ExchangeEnd.CUT
     assert b"hello" in raw
     assert not raw.endswith(b"0\r\n\r\n")
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.proxies.model.exchange import Ending
+from orchestrator.proxies.model.exchange import ExchangeEnd
 from tests.doubles.faulty_upstream import OddUpstream, Received, answer, hang
 from tests.support.running_proxy import BODY, REAL_KEY, proxied
 
@@ -83,7 +83,7 @@ async def test_a_chunk_arrives_before_the_upstream_has_finished(tmp_path: Path) 
             served.upstream.more.set()
             rest = b"".join([chunk async for chunk in chunks])
         assert rest == EVENTS[1] + EVENTS[2]
-        assert (await served.recorded())[0].ending is Ending.WHOLE
+        assert (await served.recorded())[0].ending is ExchangeEnd.WHOLE
 
 
 async def test_a_compressed_answer_passes_byte_for_byte(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_a_client_that_leaves_ends_the_upstream_request(tmp_path: Path, be
                 await served.upstream.until_received()
         async with asyncio.timeout(60):
             await served.upstream.hung_up.wait()
-        assert (await served.recorded())[0].ending is Ending.GONE
+        assert (await served.recorded())[0].ending is ExchangeEnd.GONE
         served.upstream.behave = answer(200, b"{}")
         assert (await served.call()).status_code == 200
 

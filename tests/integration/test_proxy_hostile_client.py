@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.limits import ModelProxyLimits
 from tests.doubles.faulty_upstream import answer, hang
 from tests.support.running_proxy import BODY, Proxied, proxied
 
@@ -114,7 +114,7 @@ async def test_another_path_or_method_is_refused(
     ],
 )
 async def test_a_head_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    async with proxied(tmp_path, limits=Limits(linger_seconds=0.05)) as served:
+    async with proxied(tmp_path, limits=ModelProxyLimits(linger_seconds=0.05)) as served:
         assert refusal(await served.say(served.head(*lines) + b"{}")) == (400, "invalid_request_error")
         await other_run_is_served(served)
     assert len(served.upstream.received) == 1
@@ -158,7 +158,7 @@ async def send_all(writer: asyncio.StreamWriter, chunk: bytes, times: int) -> No
 
 
 async def test_a_refused_body_is_not_read_for_ever(tmp_path: Path) -> None:
-    limits = Limits(body_bytes=1000, linger_seconds=0.05)
+    limits = ModelProxyLimits(body_bytes=1000, linger_seconds=0.05)
     async with proxied(tmp_path, limits=limits) as served, served.socket() as (reader, writer):
         writer.write(served.head("transfer-encoding: chunked") + b"fff\r\n")
         writer.write(b"a" * 2000)
@@ -167,7 +167,7 @@ async def test_a_refused_body_is_not_read_for_ever(tmp_path: Path) -> None:
 
 
 async def test_a_head_that_never_ends_is_cut(tmp_path: Path) -> None:
-    async with proxied(tmp_path, limits=Limits(head_seconds=1)) as served:
+    async with proxied(tmp_path, limits=ModelProxyLimits(head_seconds=1)) as served:
         async with served.socket() as (reader, writer), served.socket() as (silent, _):
             writer.write(b"POST /v1/messages HTTP/1.1\r\nhost: p\r\n")
             assert await closed(reader)
@@ -177,7 +177,7 @@ async def test_a_head_that_never_ends_is_cut(tmp_path: Path) -> None:
 
 async def test_a_second_head_that_never_ends_is_cut(tmp_path: Path) -> None:
     async with (
-        proxied(tmp_path, limits=Limits(head_seconds=1)) as served,
+        proxied(tmp_path, limits=ModelProxyLimits(head_seconds=1)) as served,
         served.socket() as (reader, writer),
     ):
         writer.write(served.head("content-length: 2") + b"{}")
@@ -194,7 +194,7 @@ async def closed(reader: asyncio.StreamReader) -> bool:
 
 
 async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
-    async with proxied(tmp_path, limits=Limits(body_seconds=1, linger_seconds=0.05)) as served:
+    async with proxied(tmp_path, limits=ModelProxyLimits(body_seconds=1, linger_seconds=0.05)) as served:
         async with served.socket() as (reader, writer):
             writer.write(served.head("content-length: 10") + b"{")
             assert refusal(await reader.read()) == (408, "timeout_error")
@@ -202,7 +202,7 @@ async def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_does_not_read_is_cut(tmp_path: Path) -> None:
-    async with proxied(tmp_path, limits=Limits(stall_seconds=1)) as served:
+    async with proxied(tmp_path, limits=ModelProxyLimits(stall_seconds=1)) as served:
         served.upstream.behave = answer(200, b"a" * (30 * MIB))
         async with served.socket() as (_, writer):
             writer.transport.pause_reading()
@@ -213,7 +213,7 @@ async def test_a_client_that_does_not_read_is_cut(tmp_path: Path) -> None:
 
 
 async def test_one_group_has_a_bounded_number_of_requests_under_way(tmp_path: Path) -> None:
-    async with proxied(tmp_path, limits=Limits(requests_a_group=2)) as served:
+    async with proxied(tmp_path, limits=ModelProxyLimits(requests_a_group=2)) as served:
         served.upstream.behave = hang
         async with served.socket() as (_, first), served.socket() as (_, second):
             for number, writer in enumerate((first, second), start=1):
@@ -230,7 +230,7 @@ async def test_one_group_has_a_bounded_number_of_requests_under_way(tmp_path: Pa
 
 async def test_one_peer_has_a_bounded_number_of_connections(tmp_path: Path) -> None:
     async with (
-        proxied(tmp_path, limits=Limits(connections_a_peer=1)) as served,
+        proxied(tmp_path, limits=ModelProxyLimits(connections_a_peer=1)) as served,
         served.socket() as (first, to_first),
         served.socket() as (second, _),
     ):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.proxies.model.answer import Answer, Order
-from orchestrator.proxies.model.limits import Limits
-from orchestrator.proxies.model.refusals import Refused
-from orchestrator.proxies.model.straight import Straight
+from orchestrator.proxies.model.answer import UpstreamRequest, UpstreamResponse
+from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.refusals import ProxyRefused
+from orchestrator.proxies.model.straight import DirectUpstream
 from tests.doubles.faulty_upstream import OddUpstream, Received, answer, say
 from tests.support.running_proxy import BODY, REAL_KEY, proxied
 
@@ -97,7 +97,7 @@ async def test_a_service_with_a_trusted_certificate_is_asked(
 
 
 async def test_a_service_with_any_other_certificate_hears_nothing(certificate: Path) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ProxyRefused) as refused:
         await _asked_over_tls(certificate)
     assert refused.value.refusal.status == 502
     assert "CERTIFICATE_VERIFY_FAILED" in (refused.value.cause or "")
@@ -126,10 +126,10 @@ async def _asked_over_tls(certificate: Path) -> bytes:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     server = await asyncio.start_server(serve, "localhost", 0, ssl=context)
-    straight = await asyncio.to_thread(Straight, Limits())
+    straight = await asyncio.to_thread(DirectUpstream, ModelProxyLimits())
     url = f"https://localhost:{server.sockets[0].getsockname()[1]}/v1/models"
     try:
-        async with straight.send(Order(method="GET", url=url, headers=(), body=None)) as found:
+        async with straight.send(UpstreamRequest(method="GET", url=url, headers=(), body=None)) as found:
             return await _whole(found)
     finally:
         await straight.close()
@@ -137,5 +137,5 @@ async def _asked_over_tls(certificate: Path) -> bytes:
         await server.wait_closed()
 
 
-async def _whole(found: Answer) -> bytes:
+async def _whole(found: UpstreamResponse) -> bytes:
     return b"".join([chunk async for chunk in found.chunks])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.errors import AndyError
-from orchestrator.proxies.model.exchange import Ending
+from orchestrator.proxies.model.exchange import ExchangeEnd
 from orchestrator.proxies.model.server import ProxyServer, bind
 from tests.doubles.faulty_upstream import hang
 from tests.support.running_proxy import BODY, proxied
@@ -70,7 +70,7 @@ async def test_closing_ends_requests_that_are_under_way(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             await reader.read()
     writer.close()
-    assert served.exchanges[0].ending is Ending.STOPPED
+    assert served.exchanges[0].ending is ExchangeEnd.STOPPED
     assert served.upstream.hung_up.is_set()
 
 

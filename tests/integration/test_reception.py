@@ -8,8 +8,8 @@ import json
 import pytest
 
 from agent_runner.wire.document import WireError
-from orchestrator.base.event_bus import Bus
-from orchestrator.ipc.command_dispatcher import HANDLERS, Reception
+from orchestrator.base.event_bus import EventBus
+from orchestrator.ipc.command_dispatcher import HANDLERS, CommandDispatcher
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
@@ -23,8 +23,8 @@ class Desk:
 
     def __init__(self, household: Household):
         self.house = household
-        self.bus = Bus(household.clock)
-        self.reception = Reception(
+        self.bus = EventBus(household.clock)
+        self.reception = CommandDispatcher(
             household.database,
             clock=household.clock,
             read_time=point_ms,

@@ -11,7 +11,7 @@ from agent_runner.wire.mailbox import RegisterGroup
 from orchestrator.domain.errors import BadRequest, UnknownGroup
 from orchestrator.domain.values import LiveRun, RunId, RunState, TurnState
 from orchestrator.groups import memory_templates, registration
-from orchestrator.groups.reconciler import Upkeep
+from orchestrator.groups.reconciler import GroupReconciler
 from orchestrator.groups.registration import AlreadyRegistered, FolderRefused, Registration
 from orchestrator.store import groups, reminders, sessions
 from tests.support.household import a_group
@@ -253,7 +253,7 @@ def a_run(folder, *, begun_ms):
 
 @asynccontextmanager
 async def running_upkeep(household, pool):
-    upkeep = Upkeep(
+    upkeep = GroupReconciler(
         household.database,
         lay=lambda group: pool.laid.append(group.folder),
         clear=lambda group: None,

@@ -18,8 +18,8 @@ from orchestrator.containers.ports import AskedAgent, Restoration
 from orchestrator.context import restore as restoring
 from orchestrator.context import transcript
 from orchestrator.context.planner import DAY_MS
-from orchestrator.context.recorder import Chronicle
-from orchestrator.context.restore import UNREAD, Restoring
+from orchestrator.context.recorder import ContextRecorder
+from orchestrator.context.restore import UNREAD, SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.values import OFFLINE, Folder, RunId, SessionCommand, Turn, TurnState
@@ -43,7 +43,7 @@ class House:
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
-        self.chronicle = Chronicle(
+        self.chronicle = ContextRecorder(
             self.household.database,
             contexts=self.home / "context",
             env=self.home / "env",
@@ -53,7 +53,7 @@ class House:
             name="Andy",
             on_told=lambda: None,
         )
-        self.restoring = Restoring(
+        self.restoring = SessionRestorer(
             self.household.database,
             self.chronicle,
             session_files=self.home / "sessions",

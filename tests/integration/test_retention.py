@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.mailbox import Reply
-from orchestrator.backup.retention import BATCH, Archive, Retention
-from orchestrator.domain.dashboard import Deadline, NotificationStatus, Status
+from orchestrator.backup.retention import BATCH, Retention, YearArchive
+from orchestrator.domain.dashboard import BoardTaskStatus, Deadline, NotificationStatus
 from orchestrator.domain.settings import RETENTION_DAYS
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.store import audit, commands, outbox, reminders, retention
@@ -55,7 +55,12 @@ async def ids(house: Household, table: str) -> list[Any]:
 
 async def furnish(home: DashboardHouse) -> None:
     """A dashboard on which some is over and some is not."""
-    over = {"status": Status.COMPLETED, "pct": 100, "completed_ms": FEB_9_0830, "archived_ms": FEB_9_0830}
+    over = {
+        "status": BoardTaskStatus.COMPLETED,
+        "pct": 100,
+        "completed_ms": FEB_9_0830,
+        "archived_ms": FEB_9_0830,
+    }
     told = {"status": NotificationStatus.DELIVERED}
     await home.put(
         blog(deadline=Deadline(at_ms=at("2030-01-01T09:00"))),
@@ -128,15 +133,15 @@ async def test_a_row_that_was_taken_up_again_meanwhile_stays(
 ) -> None:
     await furnish(home)
     home.clock.pass_ms(YEAR * DAY_MS)
-    add, path = Archive.add, await home.house.database.path()
+    add, path = YearArchive.add, await home.house.database.path()
 
-    def add_slowly(archive: Archive, table: str, rows: retention.Rows) -> None:
+    def add_slowly(archive: YearArchive, table: str, rows: retention.Rows) -> None:
         add(archive, table, rows)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             if table == "dashboard_tasks":
                 other.execute("UPDATE dashboard_tasks SET reflection = 'why' WHERE id = 'task_over'")
 
-    monkeypatch.setattr(Archive, "add", add_slowly)
+    monkeypatch.setattr(YearArchive, "add", add_slowly)
     await keeping(home.house, directory).sweep()
     assert "task_over" in await ids(home.house, "dashboard_tasks")
 
@@ -189,7 +194,7 @@ async def lived(household: Household) -> TaskHouse:
         )
         reply = Reply(request_id="request-1", ok=True, code="OK", text="done", data={})
         await commands.record(tx, folder, "remind", reply, now_ms=now_ms)
-        await audit.append(tx, audit.Event(at_ms=now_ms, kind="test"))
+        await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="test"))
     return home
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.containers.logs import files
 from orchestrator.containers.logs.files import MAX_AGE_MS, MAX_FILES
 from orchestrator.containers.logs.flow import BURST_BYTES
@@ -49,12 +49,12 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def bus(clock: FakeClock) -> Bus:
-    return Bus(clock)
+def bus(clock: FakeClock) -> EventBus:
+    return EventBus(clock)
 
 
 @asynccontextmanager
-async def logging_to(root: Path, bus: Bus, clock: FakeClock) -> AsyncIterator[RunLogs]:
+async def logging_to(root: Path, bus: EventBus, clock: FakeClock) -> AsyncIterator[RunLogs]:
     """A writer that runs; closed at the end, so that all is in the files then."""
     logs = RunLogs(root, clock=clock)
     bus.taps.append(logs.take_event)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from agent_runner.wire.mailbox import SendMessage
-from agent_runner.wire.order import Limits
+from agent_runner.wire.order import TurnLimits
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import (
     Fail,
@@ -206,7 +206,7 @@ def test_an_error_after_words_is_still_an_error(workspace: Workspace, api: Scrip
 
 def test_a_turn_ends_at_its_cap_of_model_calls(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     api.then(*[UseTool("Bash", {"command": "true", "description": "x"}) for _ in range(4)])
-    with run(workspace, api, "hi", limits=Limits(model_turns=2)) as runner:
+    with run(workspace, api, "hi", limits=TurnLimits(model_turns=2)) as runner:
         end = runner.wait_for("turn_end")
     assert end.status == "success", "what it did until then is done, and not to be done again"
     assert len(api.turns) <= 3
@@ -286,7 +286,7 @@ def test_a_turn_that_takes_too_long_is_stopped_and_ends_the_run(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     api.then(Hang())
-    with run(workspace, api, "hi", limits=Limits(turn_seconds=4)) as runner:
+    with run(workspace, api, "hi", limits=TurnLimits(turn_seconds=4)) as runner:
         end = runner.wait_for("turn_end")
         assert runner.exit_code() == 0
     assert end.status == "error"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import Command, ListReminders, Reply, SendMessage, parse_command
 from agent_runner.workspace import Workspace
 
@@ -40,7 +40,7 @@ def answer(workspace: Workspace, request_id: str, text: str) -> None:
 async def test_a_message_lies_in_messages_and_its_reply_comes_back(workspace: Workspace) -> None:
     before_ms = time.time_ns() // 1_000_000
     asked = asyncio.create_task(
-        Host(workspace, reply_seconds=60).ask(SendMessage(text="안녕 ---")), name="ask"
+        HostClient(workspace, reply_seconds=60).ask(SendMessage(text="안녕 ---")), name="ask"
     )
     request = await request_in(workspace.messages)
     assert isinstance(request, SendMessage)
@@ -54,7 +54,7 @@ async def test_a_message_lies_in_messages_and_its_reply_comes_back(workspace: Wo
 
 
 async def test_any_other_command_lies_in_tasks(workspace: Workspace) -> None:
-    asked = asyncio.create_task(Host(workspace, reply_seconds=60).ask(ListReminders()), name="ask")
+    asked = asyncio.create_task(HostClient(workspace, reply_seconds=60).ask(ListReminders()), name="ask")
     request = await request_in(workspace.tasks)
     assert request.request_id
     answer(workspace, request.request_id, "None.")
@@ -62,7 +62,7 @@ async def test_any_other_command_lies_in_tasks(workspace: Workspace) -> None:
 
 
 async def test_two_requests_at_once_get_their_own_replies(workspace: Workspace) -> None:
-    host = Host(workspace, reply_seconds=60)
+    host = HostClient(workspace, reply_seconds=60)
     first = asyncio.create_task(host.ask(SendMessage(text="one")), name="first")
     second = asyncio.create_task(host.ask(ListReminders()), name="second")
     one, two = await request_in(workspace.messages), await request_in(workspace.tasks)
@@ -73,13 +73,13 @@ async def test_two_requests_at_once_get_their_own_replies(workspace: Workspace) 
 
 
 async def test_a_silent_host_is_reported_as_such(workspace: Workspace) -> None:
-    reply = await Host(workspace, reply_seconds=0.1).ask(ListReminders())
+    reply = await HostClient(workspace, reply_seconds=0.1).ask(ListReminders())
     assert (reply.ok, reply.code) == (False, "no_answer")
     assert reply.text.startswith("The host did not answer in 0.1 s")
 
 
 async def test_an_unreadable_answer_is_reported_as_such(workspace: Workspace) -> None:
-    asked = asyncio.create_task(Host(workspace, reply_seconds=60).ask(ListReminders()), name="ask")
+    asked = asyncio.create_task(HostClient(workspace, reply_seconds=60).ask(ListReminders()), name="ask")
     request = await request_in(workspace.tasks)
     (workspace.replies / f"{request.request_id}.json").write_text("[1")
     assert (await asked).code == "bad_reply"
@@ -87,11 +87,11 @@ async def test_an_unreadable_answer_is_reported_as_such(workspace: Workspace) ->
 
 async def test_a_request_that_cannot_be_written_is_reported_as_such(workspace: Workspace) -> None:
     workspace.tasks.rmdir()
-    reply = await Host(workspace).ask(ListReminders())
+    reply = await HostClient(workspace).ask(ListReminders())
     assert (reply.ok, reply.code) == (False, "not_written")
 
 
 async def test_a_missing_replies_directory_ends_in_no_answer(workspace: Workspace) -> None:
     workspace.replies.rmdir()
-    reply = await Host(workspace, reply_seconds=0.1).ask(ListReminders())
+    reply = await HostClient(workspace, reply_seconds=0.1).ask(ListReminders())
     assert reply.code == "no_answer"

@@ -10,7 +10,7 @@ import pytest
 
 from agent_runner.wire.frames import Frame
 from agent_runner.wire.mailbox import Remember
-from agent_runner.wire.order import Restore
+from agent_runner.wire.order import RestoreOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Fail, Hang, Say, ScriptedMessagesApi, Tokens, UseTool, all_text
 from tests.processes.runner import RunnerProcess, make_workspace, order_of
@@ -55,7 +55,7 @@ def transcript(workspace: Workspace, session: str) -> Path:
 def test_what_is_restored_is_put_before_the_model_once(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
-    restore = Restore(mode="rehydrate", text="KEPT: the bees are blue", fallback="not this")
+    restore = RestoreOrder(mode="rehydrate", text="KEPT: the bees are blue", fallback="not this")
     with run(workspace, api, "hi", restore=restore) as runner:
         runner.wait_for("turn_end", turn=1)
         runner.ask(2, "and now?")
@@ -67,7 +67,7 @@ def test_what_is_restored_is_put_before_the_model_once(
 
 
 def test_a_fresh_conversation_is_told_nothing(workspace: Workspace, api: ScriptedMessagesApi) -> None:
-    ack, _ = answered(workspace, api, "hi", restore=Restore(meta="PLAN: none"))
+    ack, _ = answered(workspace, api, "hi", restore=RestoreOrder(meta="PLAN: none"))
     assert ack.restored == "fresh"
     assert "PLAN: none" not in all_text(api.turns[0])
 
@@ -78,7 +78,7 @@ def test_a_fresh_conversation_is_told_nothing(workspace: Workspace, api: Scripte
 def test_what_was_kept_goes_with_the_prompt_when_the_session_is_gone(
     workspace: Workspace, api: ScriptedMessagesApi, fallback: str | None, mode: str
 ) -> None:
-    restore = Restore(mode="resume_plus_delta", text="DELTA", fallback=fallback, resume_at=GONE)
+    restore = RestoreOrder(mode="resume_plus_delta", text="DELTA", fallback=fallback, resume_at=GONE)
     ack, end = answered(workspace, api, "what colour?", session_id=GONE, restore=restore)
     assert (ack.restored, end.restored) == (mode, mode)
     assert end.new_session_id != GONE
@@ -100,13 +100,13 @@ def test_a_session_goes_on_after_its_checkpoint_as_if_no_more_had_been_said(
         api.wait_for_turns(3)
     api.release()
     api.then(Say("Blue."), Say("As I said."))
-    restore = Restore(mode="resume", resume_at=end.checkpoint)
+    restore = RestoreOrder(mode="resume", resume_at=end.checkpoint)
     _, again = answered(workspace, api, "what is it?", turn=2, session_id=session, restore=restore)
     assert again.new_session_id == session
     asked = all_text(api.turns[3])
     assert [asked.count(text) for text in ("blue is my colour", "what is it?")] == [1, 1]
     assert "looking" not in json.dumps(api.turns[3].body["messages"])
-    answered(workspace, api, "sure?", turn=3, session_id=session, restore=Restore(mode="resume"))
+    answered(workspace, api, "sure?", turn=3, session_id=session, restore=RestoreOrder(mode="resume"))
     asked = all_text(api.turns[4])
     assert [asked.count(text) for text in ("blue is my colour", "what is it?", "sure?")] == [1, 1, 1]
 
@@ -115,7 +115,7 @@ def test_a_checkpoint_that_is_not_in_the_session_costs_no_answer(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     _, end = answered(workspace, api, "blue is my colour")
-    restore = Restore(mode="resume", fallback="KEPT: blue", resume_at=GONE)
+    restore = RestoreOrder(mode="resume", fallback="KEPT: blue", resume_at=GONE)
     session = end.new_session_id
     ack, again = answered(workspace, api, "what is it?", session_id=session, restore=restore)
     assert ack.restored == "rehydrate"
@@ -148,7 +148,7 @@ def test_what_a_conversation_stands_on_is_put_back_when_it_is_compacted(
 ) -> None:
     full = Tokens(input_tokens=990_000)
     api.then(Say("The bees are fine.", tokens=full), Say("Still fine."), Say("Yes."))
-    restore = Restore(meta="PLAN: the old one")
+    restore = RestoreOrder(meta="PLAN: the old one")
     with run(workspace, api, "How are the bees?", restore=restore) as runner:
         first = runner.wait_for("turn_end", turn=1)
         runner.ask(2, "And now?")
@@ -167,7 +167,7 @@ def test_what_a_conversation_stands_on_is_put_back_when_it_is_compacted(
     assert all_text(api.turns[1]).count("PLAN: save the bees") == 1
     assert "the old one" not in all_text(api.turns[1])
     assert second.checkpoint != first.checkpoint
-    answered(workspace, api, "sure?", turn=3, session_id=session, restore=Restore(mode="resume"))
+    answered(workspace, api, "sure?", turn=3, session_id=session, restore=RestoreOrder(mode="resume"))
     assert all_text(api.turns[2]).count("PLAN: save the bees") == 1
 
 
@@ -175,7 +175,7 @@ def test_a_silent_host_keeps_no_conversation_from_being_compacted(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     api.then(Say("Fine.", tokens=Tokens(input_tokens=990_000)), Say("Still fine."))
-    with run(workspace, api, "How are the bees?", restore=Restore(meta="PLAN: save them")) as runner:
+    with run(workspace, api, "How are the bees?", restore=RestoreOrder(meta="PLAN: save them")) as runner:
         runner.wait_for("turn_end", turn=1)
         runner.ask(2, "And now?")
         runner.wait_for("turn_end", turn=2)

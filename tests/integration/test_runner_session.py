@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from agent_runner.ans.noticing import Noticing
-from agent_runner.frame_writer import Outlet
-from agent_runner.inbox import Inbox
-from agent_runner.interfaces import Outcome, Say, TokenUsage
-from agent_runner.session import AGENT_BROKE, TURN_CUT_OFF, Session
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.frame_writer import FrameWriter
+from agent_runner.inbox import TurnInbox
+from agent_runner.interfaces import Say, TokenUsage, TurnOutcome
+from agent_runner.session import AGENT_BROKE, TURN_CUT_OFF, RunnerSession
 from agent_runner.wire.frames import Frame, FrameDecoder, FrameLine, Heartbeat, Ready, parse_frame
 from agent_runner.wire.mailbox import MAX_TEXT_CHARS
-from agent_runner.wire.order import Limits, RestoreMode, RunOrder, TurnOrder
+from agent_runner.wire.order import RestoreMode, RunOrder, TurnLimits, TurnOrder
 from agent_runner.workspace import Workspace
 from orchestrator.domain.values import TurnState
 from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of
 from tests.support.household import Household
 
-Answer = Callable[[TurnOrder, Say], Awaitable[Outcome]]
+Answer = Callable[[TurnOrder, Say], Awaitable[TurnOutcome]]
 
 
 @dataclass
@@ -43,7 +43,7 @@ class PlannedAgent:
     async def start(self) -> None:
         pass
 
-    async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
+    async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         await asyncio.to_thread(self.close_file.write_text, f'{{"runs": ["{RUN}"]}}')
         return await self.plan(turn, say)
 
@@ -56,7 +56,7 @@ class Reading:
 
     def __init__(self) -> None:
         self.read, self._write = os.pipe()
-        self.outlet = Outlet(self._write)
+        self.outlet = FrameWriter(self._write)
         self._got = b""
 
     def wait_for(self, count: int) -> None:
@@ -83,16 +83,16 @@ async def live(
 ) -> tuple[int, list[Frame], PlannedAgent]:
     reading = Reading()
     agent = PlannedAgent(plan, workspace.input / "_close")
-    inbox = Inbox(workspace.input, RUN, handled={1})
+    inbox = TurnInbox(workspace.input, RUN, handled={1})
     order = order or order_of("hi")
-    noticing = Noticing(order, workspace)
-    code = await Session(order, agent, inbox, reading.outlet, noticing).run()
+    noticing = LazyNotices(order, workspace)
+    code = await RunnerSession(order, agent, inbox, reading.outlet, noticing).run()
     return code, reading.frames(), agent
 
 
 async def test_an_error_outcome_is_told_and_the_run_goes_on_to_its_close(workspace: Workspace) -> None:
-    async def fails(turn: TurnOrder, say: Say) -> Outcome:
-        return Outcome(error="no model is configured", usage=TokenUsage(input_tokens=3))
+    async def fails(turn: TurnOrder, say: Say) -> TurnOutcome:
+        return TurnOutcome(error="no model is configured", usage=TokenUsage(input_tokens=3))
 
     code, frames, agent = await live(workspace, fails)
     assert code == 0
@@ -110,7 +110,7 @@ async def test_an_agent_that_raises_is_told_in_one_line_and_ends_the_run(
 ) -> None:
     quoted = "two lines of\nsecret talk"
 
-    async def breaks(turn: TurnOrder, say: Say) -> Outcome:
+    async def breaks(turn: TurnOrder, say: Say) -> TurnOutcome:
         raise ValueError(quoted)
 
     code, frames, agent = await live(workspace, breaks)
@@ -121,7 +121,7 @@ async def test_an_agent_that_raises_is_told_in_one_line_and_ends_the_run(
 
 
 async def test_a_timeout_of_the_agents_own_is_not_the_turns(workspace: Workspace) -> None:
-    async def times_out(turn: TurnOrder, say: Say) -> Outcome:
+    async def times_out(turn: TurnOrder, say: Say) -> TurnOutcome:
         raise TimeoutError("its own")
 
     code, frames, _ = await live(workspace, times_out)
@@ -129,11 +129,13 @@ async def test_a_timeout_of_the_agents_own_is_not_the_turns(workspace: Workspace
 
 
 async def test_a_turn_is_cut_off_at_its_limit(workspace: Workspace) -> None:
-    async def thinks(turn: TurnOrder, say: Say) -> Outcome:
+    async def thinks(turn: TurnOrder, say: Say) -> TurnOutcome:
         await asyncio.Event().wait()
         raise AssertionError
 
-    code, frames, _ = await live(workspace, thinks, order=order_of("hi", limits=Limits(turn_seconds=0.05)))
+    code, frames, _ = await live(
+        workspace, thinks, order=order_of("hi", limits=TurnLimits(turn_seconds=0.05))
+    )
     assert code == TURN_CUT_OFF
     assert frames[-1].error == "it took longer than 0.05 seconds."
 
@@ -146,12 +148,12 @@ async def test_a_turn_over_its_time_limit_is_not_tried_again_and_told_once(
     turn, run, _ = await household.start_next()
     tools_used = []
 
-    async def uses_a_tool_and_hangs(turn: TurnOrder, say: Say) -> Outcome:
+    async def uses_a_tool_and_hangs(turn: TurnOrder, say: Say) -> TurnOutcome:
         tools_used.append(turn.turn)
         await asyncio.Event().wait()
         raise AssertionError
 
-    limits = Limits(turn_seconds=0.05)
+    limits = TurnLimits(turn_seconds=0.05)
     _, said, _ = await live(workspace, uses_a_tool_and_hangs, order=order_of("hi", limits=limits))
     for frame in said:
         await household.take(run, frame)
@@ -166,11 +168,11 @@ async def test_a_turn_over_its_time_limit_is_not_tried_again_and_told_once(
 
 
 async def test_text_that_no_frame_can_hold_is_made_to_fit(workspace: Workspace) -> None:
-    async def says(turn: TurnOrder, say: Say) -> Outcome:
+    async def says(turn: TurnOrder, say: Say) -> TurnOutcome:
         await say("broken \ud83d half")
         await say("  \n")
         await say("x" * (MAX_TEXT_CHARS + 1))
-        return Outcome()
+        return TurnOutcome()
 
     _, frames, _ = await live(workspace, says)
     results = [frame.result or "" for frame in frames if frame.kind == "result"]
@@ -182,9 +184,11 @@ async def test_text_that_no_frame_can_hold_is_made_to_fit(workspace: Workspace) 
 
 async def test_the_heart_beats_while_the_agent_thinks(workspace: Workspace) -> None:
     reading = Reading()
-    agent = PlannedAgent(lambda *_: asyncio.sleep(0, Outcome()), workspace.input / "_close", session_id="s")
-    order, inbox = order_of("hi"), Inbox(workspace.input, RUN, handled=set())
-    session = Session(order, agent, inbox, reading.outlet, Noticing(order, workspace))
+    agent = PlannedAgent(
+        lambda *_: asyncio.sleep(0, TurnOutcome()), workspace.input / "_close", session_id="s"
+    )
+    order, inbox = order_of("hi"), TurnInbox(workspace.input, RUN, handled=set())
+    session = RunnerSession(order, agent, inbox, reading.outlet, LazyNotices(order, workspace))
     beating = asyncio.create_task(session.beat(0.01), name="beat")
     await asyncio.to_thread(reading.wait_for, 3)
     beating.cancel()
@@ -238,7 +242,7 @@ def test_a_bad_order_is_refused_in_a_frame(workspace: Workspace, order: str, rea
 MISBEHAVING = """
 import asyncio, os, subprocess, sys, time
 from agent_runner import __main__, runner
-from agent_runner.interfaces import Outcome
+from agent_runner.interfaces import TurnOutcome
 
 class Agent:
     session_id = restored = None

@@ -13,7 +13,7 @@ import pytest
 
 from agent_runner.agents.claude.cli_command import CliSettings, start_early
 from agent_runner.agents.claude.sdk_import import import_sdk
-from agent_runner.wire.order import Limits, Restore, RunOrder
+from agent_runner.wire.order import RestoreOrder, RunOrder, TurnLimits
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens, all_text, system_text
 from tests.processes.runner import RunnerProcess, make_workspace, order_of
@@ -44,11 +44,15 @@ def reporter(directory: Path) -> tuple[Path, Path]:
         {},
         {"session_id": "0b9d1f3e-1111-4222-8333-444444444444"},
         {"session_id": "--version", "model": "claude-haiku-4-5"},
-        {"session_id": "0b9d1f3e-1111-4222-8333-444444444444", "restore": Restore(resume_at="5a1d")},
-        {"restore": Restore(resume_at="of a session that is not resumed")},
-        {"limits": Limits(model_turns=7), "is_main": True},
+        {"session_id": "0b9d1f3e-1111-4222-8333-444444444444", "restore": RestoreOrder(resume_at="5a1d")},
+        {"restore": RestoreOrder(resume_at="of a session that is not resumed")},
+        {"limits": TurnLimits(model_turns=7), "is_main": True},
         {"assistant_name": "Ada", "timezone": "Asia/Seoul"},
-        {"limits": Limits(model_turns=10), "model": "claude-haiku-4-5", "instructions": "- Keep order 정리"},
+        {
+            "limits": TurnLimits(model_turns=10),
+            "model": "claude-haiku-4-5",
+            "instructions": "- Keep order 정리",
+        },
     ],
 )
 async def test_the_cli_is_started_just_as_the_sdk_would(
@@ -84,7 +88,9 @@ async def test_the_cli_is_started_just_as_the_sdk_would(
     assert {**started["environment"], "LC_CTYPE": ""} == {**ours, "LC_CTYPE": ""}
 
 
-@pytest.mark.parametrize("more", [{}, {"session_id": "x", "limits": Limits(model_turns=3), "is_main": True}])
+@pytest.mark.parametrize(
+    "more", [{}, {"session_id": "x", "limits": TurnLimits(model_turns=3), "is_main": True}]
+)
 def test_the_order_as_it_was_read_starts_the_cli_that_the_agent_wants(
     workspace: Workspace, more: dict[str, Any]
 ) -> None:

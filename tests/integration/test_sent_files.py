@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import OutboxState
-from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.handlers import files as file_handlers
-from orchestrator.ipc.mailbox_worker import Post
+from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.outgoing_files import OutgoingFiles
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.outbound.delivery import Delivery
@@ -32,9 +32,9 @@ class Desk:
 
     def __init__(self, household: Household, home: Path, *, limit: int = LIMIT) -> None:
         self.house, self.home = household, home
-        self.bus = Bus(household.clock)
+        self.bus = EventBus(household.clock)
         self.files = OutgoingFiles(home, limit=limit)
-        self.reception = Reception(
+        self.reception = CommandDispatcher(
             household.database,
             clock=household.clock,
             read_time=point_ms,
@@ -173,7 +173,7 @@ async def test_copies_that_no_message_has_are_swept_and_the_others_stay(desk, tm
     await desk.send("out/plan.pdf")
     (kept,) = desk.copies
     (desk.home / "data" / "outgoing" / "out-lost").write_bytes(b"of a crash")
-    post = Post(
+    post = MailboxWorker(
         tmp_path / "ipc",
         database=desk.house.database,
         reception=desk.reception,

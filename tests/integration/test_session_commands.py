@@ -167,7 +167,7 @@ async def test_a_command_that_comes_again_is_one_turn(family):
 def test_a_clearing_turn_takes_no_slot_and_no_container():
     clear = a_turn(1, command=SessionCommand.CLEAR)
     busy = [a_run(f"other{n}", f"other{n}", state=RunState.BUSY) for n in range(5)]
-    assert lanes.plan([clear], busy, cap=5, now_ms=0).actions == (lanes.Forget(1),)
+    assert lanes.plan([clear], busy, cap=5, now_ms=0).actions == (lanes.ForgetWaiting(1),)
 
 
 @pytest.mark.parametrize("state", [RunState.IDLE, RunState.CLOSING])
@@ -175,12 +175,12 @@ def test_a_clearing_turn_waits_for_the_containers_of_its_session(state):
     clear = a_turn(1, command=SessionCommand.CLEAR)
     runs = [a_run("mine", state=state), a_run("idle", "work")]
     actions = lanes.plan([clear], runs, cap=2, now_ms=0).actions
-    assert actions == ((lanes.Close("mine"),) if state is RunState.IDLE else ())
+    assert actions == ((lanes.CloseContainer("mine"),) if state is RunState.IDLE else ())
 
 
 def test_a_compacting_turn_goes_to_the_container_that_remembers():
     compact = a_turn(1, command=SessionCommand.COMPACT)
-    assert lanes.plan([compact], [a_run("mine")], cap=5, now_ms=0).actions == (lanes.HandOver(1, "mine"),)
+    assert lanes.plan([compact], [a_run("mine")], cap=5, now_ms=0).actions == (lanes.HandOverTurn(1, "mine"),)
 
 
 def test_a_chat_keeps_its_order_while_its_first_question_waits_to_be_tried_again():
@@ -189,4 +189,4 @@ def test_a_chat_keeps_its_order_while_its_first_question_waits_to_be_tried_again
     later = a_turn(3, after_command=2)
     plan = lanes.plan([waiting, clear, later], [], cap=5, now_ms=0)
     assert (plan.actions, plan.look_again_ms) == ((), 5_000)
-    assert lanes.plan([waiting, clear, later], [], cap=5, now_ms=5_000).actions == (lanes.Start(1),)
+    assert lanes.plan([waiting, clear, later], [], cap=5, now_ms=5_000).actions == (lanes.StartContainer(1),)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orchestrator.containers import set_id
 from orchestrator.domain.values import LiveRun, RunId, RunState
-from orchestrator.groups.reconciler import Upkeep
+from orchestrator.groups.reconciler import GroupReconciler
 from tests.support.until import until
 
 SETUID, SETGID = stat.S_ISUID | 0o755, stat.S_ISGID | 0o755
@@ -100,7 +100,7 @@ async def test_all_groups_are_looked_through_at_the_start_and_live_ones_from_the
         set_id.clear_group(group, home=tmp_path)
         looks.append(group.folder)
 
-    upkeep = Upkeep(
+    upkeep = GroupReconciler(
         household.database,
         lay=lambda _: None,
         clear=clear,

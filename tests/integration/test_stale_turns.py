@@ -38,7 +38,7 @@ class Hosts:
     @asynccontextmanager
     async def host(self) -> AsyncIterator[RunPool]:
         """A host, killed when it is left: nothing is recorded of its end."""
-        inputs = input_files.Inputs(self.home / "ipc")
+        inputs = input_files.InputFiles(self.home / "ipc")
         ties = replace(
             told_ties(),
             deposit_turn=inputs.write_turn,

@@ -13,14 +13,14 @@ from orchestrator.domain.failures import ModelError
 from orchestrator.domain.values import Folder, LiveRun, RunId, RunState
 from orchestrator.proxies.model.credential_status import CredentialStatus
 from orchestrator.reports import status
-from orchestrator.reports.status import Host
+from orchestrator.reports.status import HostFacts
 from orchestrator.store import runs
-from orchestrator.store.model_refusals import Refusal
+from orchestrator.store.model_refusals import ModelRefusal
 from tests.doubles.clock import FakeClock
 from tests.support.household import Household
 
 
-def a_host(clock: FakeClock, **changes: Any) -> Host:
+def a_host(clock: FakeClock, **changes: Any) -> HostFacts:
     fields: dict[str, Any] = {
         "version": "1.2.3",
         "home": "/home/andy",
@@ -37,7 +37,7 @@ def a_host(clock: FakeClock, **changes: Any) -> Host:
         "steady_ms": clock.steady_ms(),
         "disk_free_bytes": 5 * 2**30,
     }
-    return Host(**{**fields, **changes})
+    return HostFacts(**{**fields, **changes})
 
 
 async def gathered(household: Household, **changes: Any) -> dict[str, Any]:
@@ -216,7 +216,7 @@ async def test_an_engine_that_is_away_or_hangs_is_no_engine(tmp_path, monkeypatc
 
 
 async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_taken(household, clock):
-    refusal = Refusal(
+    refusal = ModelRefusal(
         id=1,
         cause=ModelError.KEY_REFUSED,
         model=None,

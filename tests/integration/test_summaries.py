@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.dialogue import Spoken
-from orchestrator.context.summarizer import ModelSummariser, SummaryRefused
-from orchestrator.context.summarizer_job import Summaries
+from orchestrator.context.dialogue import NewMessage
+from orchestrator.context.summarizer import ModelSummarizer, SummaryRefused
+from orchestrator.context.summarizer_job import SummarizerJob
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, Group
 from orchestrator.store import groups
@@ -33,12 +33,12 @@ class House:
     opened: int = 0
     """How often a summary was about to be put."""
     answer: Callable[[], str] = lambda: "They go by train."
-    summaries: Summaries = field(init=False)
+    summaries: SummarizerJob = field(init=False)
 
     def __post_init__(self) -> None:
-        self.summaries = Summaries(
+        self.summaries = SummarizerJob(
             self.household.database,
-            summariser=lambda _: ModelSummariser(self._ask, EstimatingCounter()),
+            summariser=lambda _: ModelSummarizer(self._ask, EstimatingCounter()),
             manager=self._opened,
             clock=self.household.clock,
             bus=self.household.bus,
@@ -55,7 +55,8 @@ class House:
     def speak(self, number: int) -> None:
         """Register what pushes the rest out of the window."""
         done = self.manager.register_message(
-            Spoken(id=f"t{number}.u", role="user", content=f"{number} {LONG}", at_ms=number), now_ms=number
+            NewMessage(id=f"t{number}.u", role="user", content=f"{number} {LONG}", at_ms=number),
+            now_ms=number,
         )
         if done.evicted:
             self.summaries.note(self.group, done)

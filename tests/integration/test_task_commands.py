@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from orchestrator.domain.values import TaskStatus
-from orchestrator.ipc.snapshots import Snapshots
+from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.scheduler.task_service import MAX_OPEN
 from orchestrator.store import commands
 from tests.support.household import Household
@@ -245,7 +245,7 @@ class Shelf:
         for folder in ("main", "family"):
             (root / folder).mkdir()
         house = home.house
-        self.snapshots = Snapshots(
+        self.snapshots = SnapshotWriter(
             root, house.database, clock=house.clock, bus=house.bus, zone_of=lambda _: ZoneInfo("Asia/Seoul")
         )
 

@@ -208,16 +208,16 @@ async def overloaded(home: TaskHouse) -> None:
 async def without_an_engine(home: TaskHouse) -> None:
     """The engine is away for as long as a turn waits for it."""
     _, run = await home.begin()
-    await home.house.lose(run, fault=failures.Fault.ENGINE)
+    await home.house.lose(run, fault=failures.FailureOwner.ENGINE)
     home.house.clock.pass_ms(failures.MAX_OUTAGE_MS)
     _, run = await home.begin()
-    await home.house.lose(run, fault=failures.Fault.ENGINE)
+    await home.house.lose(run, fault=failures.FailureOwner.ENGINE)
 
 
 async def without_an_image(home: TaskHouse) -> None:
     """The container cannot be made."""
     _, run = await home.begin()
-    await home.house.lose(run, is_retryable=False, fault=failures.Fault.HOST)
+    await home.house.lose(run, is_retryable=False, fault=failures.FailureOwner.HOST)
 
 
 async def refused_by_the_model(home: TaskHouse) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.context.token_calibration import TokenLessons
+from orchestrator.context.token_calibration import TokenCalibration
 from orchestrator.context.tokens import START_FACTOR, EstimatingCounter, TokenFactors
 from orchestrator.domain.values import Folder, RunId, TurnKind
 from orchestrator.store import usage
@@ -31,8 +31,8 @@ def factors(tmp_path: Path) -> TokenFactors:
 
 
 @pytest.fixture
-def lessons(house: Household, factors: TokenFactors) -> TokenLessons:
-    return TokenLessons(
+def lessons(house: Household, factors: TokenFactors) -> TokenCalibration:
+    return TokenCalibration(
         house.database, factors=factors, counter=EstimatingCounter(), clock=house.clock, bus=house.bus
     )
 
@@ -59,10 +59,12 @@ async def answered(house: Household, *outputs: int, model: str | None = "opus", 
                 "cost_nano_usd": None,
                 "is_whole": True,
             }
-            await usage.add(tx, usage.Entry(**{**fields, **changes}))
+            await usage.add(tx, usage.UsageEntry(**{**fields, **changes}))
 
 
-async def test_an_answer_of_text_teaches_once(house: Household, lessons: TokenLessons, factors: TokenFactors):
+async def test_an_answer_of_text_teaches_once(
+    house: Household, lessons: TokenCalibration, factors: TokenFactors
+):
     await answered(house, 1_400)
     await lessons.learn()
     assert factors.of("opus") == START_FACTOR, "the ledger may not have all of it yet"
@@ -88,7 +90,7 @@ async def test_an_answer_of_text_teaches_once(house: Household, lessons: TokenLe
 )
 async def test_what_is_not_the_text_alone_teaches_nothing(
     house: Household,
-    lessons: TokenLessons,
+    lessons: TokenCalibration,
     factors: TokenFactors,
     outputs: tuple[int, ...],
     changes: dict[str, Any],
@@ -102,7 +104,7 @@ async def test_what_is_not_the_text_alone_teaches_nothing(
 
 
 async def test_each_answered_turn_has_it_look_at_those_before(
-    house: Household, lessons: TokenLessons, factors: TokenFactors
+    house: Household, lessons: TokenCalibration, factors: TokenFactors
 ):
     await answered(house, 1_400)
     house.clock.wall_ms += 10_000

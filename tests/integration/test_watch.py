@@ -13,7 +13,7 @@ from watchdog.observers import Observer
 from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 
 from agent_runner import watch as watch_module
-from agent_runner.watch import Watch
+from agent_runner.watch import DirectoryWatch
 from agent_runner.wire.files import write_whole
 
 NEVER_SECONDS = 3600.0
@@ -40,7 +40,7 @@ async def test_a_new_file_is_signalled_without_a_sweep(
     if is_link:
         watched = tmp_path / "link"
         watched.symlink_to(directory)
-    watch = Watch(watched)
+    watch = DirectoryWatch(watched)
     watch.start()
     try:
         looks = watch.looks(NEVER_SECONDS)
@@ -53,7 +53,7 @@ async def test_a_new_file_is_signalled_without_a_sweep(
 
 async def test_a_hint_is_followed_by_looks_for_as_long_as_a_rename_may_be_held_back(directory: Path) -> None:
     held_back_seconds = InotifyMoveEventGrouper.delay
-    watch = Watch(directory)  # not started: only this test hints
+    watch = DirectoryWatch(directory)  # not started: only this test hints
     looks = watch.looks(NEVER_SECONDS)
     for _ in range(2):
         for _ in (0.0, *watch_module.SETTLE_SECONDS):
@@ -73,7 +73,7 @@ async def test_nobody_waits_for_a_watch_to_end(directory: Path, monkeypatch: pyt
             has_ended.set()
 
     monkeypatch.setattr(watch_module, "Observer", Asleep)
-    watch = Watch(directory)
+    watch = DirectoryWatch(directory)
     watch.start()
     watch.stop()
     assert not has_ended.is_set()
@@ -82,7 +82,7 @@ async def test_nobody_waits_for_a_watch_to_end(directory: Path, monkeypatch: pyt
 
 
 async def test_a_missing_directory_leaves_the_sweep(tmp_path: Path) -> None:
-    watch = Watch(tmp_path / "missing")
+    watch = DirectoryWatch(tmp_path / "missing")
     watch.start()
     try:
         looks = watch.looks(0.01)
@@ -101,7 +101,7 @@ async def test_where_nothing_more_can_be_watched_the_sweep_is_left(
         raise OSError(24, "inotify instance limit reached")
 
     monkeypatch.setattr(watch_module, "Observer", none_left)
-    watch = Watch(directory)
+    watch = DirectoryWatch(directory)
     watch.start()
     try:
         looks = watch.looks(0.01)

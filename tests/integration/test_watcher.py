@@ -145,7 +145,7 @@ async def test_a_group_no_longer_watched_is_looked_at_one_last_time(
 
 
 async def test_the_sweep_finds_what_no_event_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching.Signalling, "dispatch", lambda *_: None)
+    monkeypatch.setattr(watching.WatchHandler, "dispatch", lambda *_: None)
     async with MailboxWatcher(root, sweep_seconds=0.05) as watcher:
         await _watched(watcher, FAMILY, WORK)
         for _ in range(3):

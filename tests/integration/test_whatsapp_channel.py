@@ -20,13 +20,13 @@ from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.whatsapp import channel as channel_module
 from orchestrator.channels.whatsapp import incoming, reconnect_policy, status
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
-from orchestrator.channels.whatsapp.send_rate import Pace
+from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, MessageId
 from orchestrator.inbound.intake import Intake
@@ -40,7 +40,7 @@ from tests.support.household import a_group
 from tests.support.until import until
 
 FAMILY = ChatJid(f"{wa.FAMILY}@g.us")
-FAST = Pace(chat_gap_ms=0, burst=1_000, every_ms=0)
+FAST = SendRate(chat_gap_ms=0, burst=1_000, every_ms=0)
 
 
 class House:
@@ -49,7 +49,7 @@ class House:
     def __init__(self, home: Path, database: Database, *, has_own_number: bool, **more: Any) -> None:
         clock = SystemClock()
         self.home, self.database = home, database
-        self.bus, self.hints = Bus(clock), Hints()
+        self.bus, self.hints = EventBus(clock), Wakeups()
         self.intake = Intake(database, clock=clock, name="Andy", hints=self.hints, bus=self.bus)
         context = ChannelContext(
             home=home,
@@ -535,7 +535,7 @@ async def test_on_a_number_of_his_own_who_writes_sees_that_it_was_read(phone, bu
 async def test_signs_take_no_message_its_turn(phone, build):
     phone.pair()
     async with living(build()) as house:
-        house.channel._pacing = channel_module.Pacing(Pace(burst=4, every_ms=60_000))
+        house.channel._pacing = channel_module.SendRateLimiter(SendRate(burst=4, every_ms=60_000))
         await house.until_state("connected")
         await house.channel.send(FAMILY, "one", MessageId("3EB0A1"))
         await house.intake.receive(a_whole("3A1", file="f"))
@@ -559,7 +559,7 @@ async def test_typing_is_shown_and_hidden(house, phone):
 async def test_too_many_messages_at_once_wait_instead_of_risking_a_ban(phone, build):
     phone.pair()
     async with living(build()) as house:
-        house.channel._pacing = channel_module.Pacing(Pace(burst=1, every_ms=60_000))
+        house.channel._pacing = channel_module.SendRateLimiter(SendRate(burst=1, every_ms=60_000))
         await house.until_state("connected")
         await house.channel.send(FAMILY, "one", MessageId("3EB0AA"))
         with pytest.raises(ChannelDown, match="bans"):

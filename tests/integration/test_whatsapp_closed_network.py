@@ -17,11 +17,11 @@ import pytest
 pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
 
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.whatsapp import bridge_process, reconnect_policy, status
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
-from orchestrator.channels.whatsapp.neonize_database import Ledger
+from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 from orchestrator.channels.whatsapp.pairing import Pairing
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.values import ChatJid, MessageId
@@ -104,7 +104,7 @@ async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_w
         home=tmp_path,
         database=database,
         clock=SystemClock(),
-        bus=Bus(SystemClock()),
+        bus=EventBus(SystemClock()),
         assistant="Andy",
         has_own_number=False,
         attachment_bytes=0,
@@ -137,7 +137,7 @@ async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_w
     assert told["account"] == f"+{ANDY}"
     assert told.get("connected_since_ms") is None
     # The login is still there and still the owner's alone; no process of it is.
-    account = Ledger(store).account()
+    account = NeonizeDatabase(store).account()
     assert account is not None
     assert account.device == f"{ANDY}:9@s.whatsapp.net"
     assert mode_of(store) & 0o077 == 0

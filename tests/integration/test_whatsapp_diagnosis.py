@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.channels.whatsapp import doctor_checks, status
-from orchestrator.channels.whatsapp.status import Condition
+from orchestrator.channels.whatsapp.status import ChannelStatus
 from tests.doubles import whatsapp_store
 from tests.support.whatsapp_names import ANDY
 
@@ -90,19 +90,19 @@ def test_a_damaged_login_is_a_problem(tmp_path, store):
 @pytest.mark.parametrize("state", ["banned", "replaced", "outdated", "unusable"])
 def test_what_only_the_owner_can_mend_is_a_problem_and_a_broken_line_is_none(tmp_path, store, state):
     file = tmp_path / "data" / "whatsapp" / "condition.json"
-    status.write(file, Condition(state=state, advice="Do this."))
+    status.write(file, ChannelStatus(state=state, advice="Do this."))
     assert (doctor_checks.login(tmp_path).is_problem, doctor_checks.login(tmp_path).text) == (
         True,
         "Do this.",
     )
 
-    status.write(file, Condition(state="disconnected", advice="WhatsApp is not connected: x"))
+    status.write(file, ChannelStatus(state="disconnected", advice="WhatsApp is not connected: x"))
     assert not doctor_checks.login(tmp_path).is_problem
 
 
 def test_who_was_logged_out_is_told_to_pair_again(tmp_path):
     file = tmp_path / "data" / "whatsapp" / "condition.json"
-    status.write(file, Condition(state="logged_out", advice="WhatsApp logged this device out (x)."))
+    status.write(file, ChannelStatus(state="logged_out", advice="WhatsApp logged this device out (x)."))
 
     found = doctor_checks.login(tmp_path)
     assert (found.is_problem, found.text.endswith("'andy whatsapp pair'.")) == (True, True)
@@ -110,6 +110,6 @@ def test_who_was_logged_out_is_told_to_pair_again(tmp_path):
 
 def test_who_has_paired_again_since_is_well(tmp_path, store):
     file = tmp_path / "data" / "whatsapp" / "condition.json"
-    status.write(file, Condition(state="logged_out", advice="WhatsApp logged this device out (x)."))
+    status.write(file, ChannelStatus(state="logged_out", advice="WhatsApp logged this device out (x)."))
 
     assert not doctor_checks.login(tmp_path).is_problem

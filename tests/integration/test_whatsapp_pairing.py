@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.channels.whatsapp import bridge_process, library, pairing
-from orchestrator.channels.whatsapp.bridge_process import Bridge
-from orchestrator.channels.whatsapp.pairing import Pairing, PairingRefused, Told
+from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
+from orchestrator.channels.whatsapp.pairing import Pairing, PairingProgress, PairingRefused
 from orchestrator.channels.whatsapp.protocol import PairingCode
 from orchestrator.cli import pairing as screen
 from orchestrator.domain.errors import ChannelDown
@@ -117,7 +117,7 @@ async def test_a_login_in_use_is_told_and_left_alone(phone, attempt):
     from filelock import FileLock
 
     heard: list[Any] = []
-    host = Bridge(bridge_process.command(phone.store, "--own", "49@s.whatsapp.net"), heard.append)
+    host = BridgeProcess(bridge_process.command(phone.store, "--own", "49@s.whatsapp.net"), heard.append)
     with FileLock(phone.store.with_suffix(".lock")):
         await attempt.ask()
         told, _ = await asyncio.gather(attempt.run(), host.run())
@@ -169,7 +169,7 @@ def test_a_library_that_does_not_load_names_its_mend_in_one_line(error, words):
 
 def a_code(**given: Any) -> dict[str, Any]:
     text = pairing.words_of(PairingCode(seconds=20, qr=given.get("qr", ""), letters=given.get("letters", "")))
-    return Told(state="showing", until_ms=1_780_000_000_000, text=text, **given).model_dump()
+    return PairingProgress(state="showing", until_ms=1_780_000_000_000, text=text, **given).model_dump()
 
 
 def test_a_code_at_a_terminal_takes_the_place_of_the_one_before():
@@ -202,15 +202,15 @@ def test_a_code_in_a_file_has_no_marks_of_a_terminal():
 class Desk:
     """Pairs nobody; keeps what it is asked."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: PairingProgress) -> None:
         self.told, self.asked = told, []
 
-    async def look(self) -> Told:
+    async def look(self) -> PairingProgress:
         return self.told
 
-    async def ask(self, phone: str = "") -> Told:
+    async def ask(self, phone: str = "") -> PairingProgress:
         self.asked.append(phone)
-        self.told = Told(state="starting")
+        self.told = PairingProgress(state="starting")
         return self.told
 
 
@@ -225,7 +225,7 @@ PROGRAM = {"Authorization": "Bearer secret"}
 
 
 def test_the_code_is_an_svg_that_refreshes():
-    answer = browser(Desk(Told(**a_code(qr="2@one"))), **PROGRAM).get("/whatsapp/pair")
+    answer = browser(Desk(PairingProgress(**a_code(qr="2@one"))), **PROGRAM).get("/whatsapp/pair")
 
     assert answer.headers["content-type"] == "image/svg+xml"
     assert answer.headers["refresh"] == "3"
@@ -234,7 +234,7 @@ def test_the_code_is_an_svg_that_refreshes():
 
 
 def test_a_first_look_asks_for_a_code_and_a_later_one_does_not():
-    desk = Desk(Told())
+    desk = Desk(PairingProgress())
     client = browser(desk, **PROGRAM)
     client.get("/whatsapp/pair")
     client.get("/whatsapp/pair")
@@ -243,7 +243,7 @@ def test_a_first_look_asks_for_a_code_and_a_later_one_does_not():
 
 
 def test_a_page_asks_for_a_new_code_only_when_its_button_is_pressed():
-    desk = Desk(Told(state="expired", text="The code has <expired>."))
+    desk = Desk(PairingProgress(state="expired", text="The code has <expired>."))
     client = browser(desk, **PROGRAM, Accept="text/html,*/*")
 
     page = client.get("/whatsapp/pair")
@@ -267,7 +267,7 @@ def test_a_number_that_is_none_is_said_on_the_page_with_the_form_again(tmp_path)
 
 
 def test_a_program_asks_and_looks_in_json():
-    desk = Desk(Told(state="failed", text="no"))
+    desk = Desk(PairingProgress(state="failed", text="no"))
     client = browser(desk, **PROGRAM, Accept="application/json")
 
     assert client.get("/whatsapp/pair").json()["text"] == "no"
@@ -277,7 +277,7 @@ def test_a_program_asks_and_looks_in_json():
 
 
 def test_what_is_no_number_of_a_phone_is_read_no_further_and_refused():
-    desk = Desk(Told())
+    desk = Desk(PairingProgress())
     taken = []
 
     def endless():
@@ -297,13 +297,13 @@ def test_what_is_no_number_of_a_phone_is_read_no_further_and_refused():
 
 @pytest.mark.parametrize("path", ["/dashboards/family/tools/task_create", "/chat"])
 def test_a_deeply_nested_body_is_refused(path):
-    answer = browser(Desk(Told()), **PROGRAM).post(path, content=b'{"phone": ' + b"[" * 100_000)
+    answer = browser(Desk(PairingProgress()), **PROGRAM).post(path, content=b'{"phone": ' + b"[" * 100_000)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_body")
 
 
 def test_the_letters_and_the_sentences_are_readable_in_the_svg_too():
-    told = Told(
+    told = PairingProgress(
         state="failed", text="WhatsApp & <co> cannot be reached from this machine, as far as it knows."
     )
     shown = browser(Desk(told), **PROGRAM).get("/whatsapp/pair").text
@@ -311,12 +311,12 @@ def test_the_letters_and_the_sentences_are_readable_in_the_svg_too():
     assert "WhatsApp &amp; &lt;co&gt;" in shown
     assert (
         "ABCD-EFGH"
-        in browser(Desk(Told(**a_code(letters="ABCD-EFGH"))), **PROGRAM).get("/whatsapp/pair").text
+        in browser(Desk(PairingProgress(**a_code(letters="ABCD-EFGH"))), **PROGRAM).get("/whatsapp/pair").text
     )
 
 
 def test_nobody_without_the_token_sees_a_code_and_a_browser_is_asked_for_it():
-    desk = Desk(Told(**a_code(qr="2@one")))
+    desk = Desk(PairingProgress(**a_code(qr="2@one")))
     refused = browser(desk, Accept="text/html").get("/whatsapp/pair")
     program = browser(desk).get("/whatsapp/pair")
     wrong = browser(desk, Authorization="Basic " + b64encode(b"me:wrong").decode()).get("/whatsapp/pair")
@@ -329,7 +329,7 @@ def test_nobody_without_the_token_sees_a_code_and_a_browser_is_asked_for_it():
 
 
 def test_a_link_or_a_form_of_another_page_may_not_come_in():
-    desk = Desk(Told())
+    desk = Desk(PairingProgress())
     linked = browser(desk, **PROGRAM, **{"Sec-Fetch-Site": "cross-site"}).get("/whatsapp/pair")
     posted = browser(desk, **PROGRAM, Origin="https://evil.example").post("/whatsapp/pair")
 

@@ -28,23 +28,23 @@ from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 from orchestrator.channels.whatsapp import message_text, neonize_session, sending, sent_marker
 from orchestrator.channels.whatsapp.addresses import Address
-from orchestrator.channels.whatsapp.neonize_session import Session
+from orchestrator.channels.whatsapp.neonize_session import NeonizeSession
 from orchestrator.channels.whatsapp.pairing_session import PairingSession
 from orchestrator.channels.whatsapp.protocol import (
-    Answer,
+    BridgeResponse,
     Delivered,
-    Download,
-    GroupsTold,
+    DownloadRequest,
+    GroupsReport,
+    MessageAcknowledged,
     PairingCode,
     PairingEnd,
-    Quoted,
+    QuotedMessage,
     React,
     Read,
     Receipt,
-    Send,
-    StateTold,
-    Taken,
-    Typing,
+    SendRequest,
+    StateReport,
+    TypingRequest,
 )
 from orchestrator.channels.whatsapp.spool import Spool
 from tests.doubles import whatsapp_events as wa
@@ -62,7 +62,7 @@ class Bridge:
         self.whatsapp = whatsapp
         self.said: list[Any] = []
         self.spool = Spool(spool)
-        self.session = Session(whatsapp.client, self.spool, self.said.append, own=OWN, name=name)
+        self.session = NeonizeSession(whatsapp.client, self.spool, self.said.append, own=OWN, name=name)
 
     def heard(self, kind: type) -> list[Any]:
         return [one for one in self.said if isinstance(one, kind)]
@@ -70,19 +70,19 @@ class Bridge:
     def texts(self) -> list[str]:
         return [one.message.text for one in self.heard(Delivered)]
 
-    async def ask(self, ask: Any) -> Answer:
+    async def ask(self, ask: Any) -> BridgeResponse:
         await self.session.handle(ask)
-        return next(one for one in self.heard(Answer) if one.id == ask.id)
+        return next(one for one in self.heard(BridgeResponse) if one.id == ask.id)
 
     async def until_connected(self) -> None:
         await self.whatsapp.connect_as()
-        await until(lambda: [one for one in self.heard(StateTold) if one.state == "connected"], "connected")
+        await until(lambda: [one for one in self.heard(StateReport) if one.state == "connected"], "connected")
 
 
 @asynccontextmanager
 async def running(bridge: Bridge) -> AsyncIterator[Bridge]:
     task = asyncio.create_task(bridge.session.run())
-    await until(lambda: bridge.heard(StateTold), "started")
+    await until(lambda: bridge.heard(StateReport), "started")
     try:
         yield bridge
     finally:
@@ -103,8 +103,8 @@ async def bridge(whatsapp: FakeWhatsApp, tmp_path: Path) -> AsyncIterator[Bridge
         yield opened
 
 
-def a_send(text: str = "hello", *, number: int = 1, mark: str = "3EB0AA", **more: Any) -> Send:
-    return Send(id=number, chat=FAMILY, text=text, mark=mark, **more)
+def a_send(text: str = "hello", *, number: int = 1, mark: str = "3EB0AA", **more: Any) -> SendRequest:
+    return SendRequest(id=number, chat=FAMILY, text=text, mark=mark, **more)
 
 
 # Coming in
@@ -181,7 +181,7 @@ async def test_a_message_that_could_be_read_at_the_second_try_is_told_as_it_is(b
 
 async def test_a_line_that_goes_silent_is_a_broken_one_until_it_answers_again(bridge, whatsapp):
     def states() -> list[str]:
-        return [one.state for one in bridge.heard(StateTold)]
+        return [one.state for one in bridge.heard(StateReport)]
 
     await whatsapp.tell(events.KeepAliveTimeoutEv(ErrorCount=1, LastSuccess=1))
     await until(lambda: states()[-1] == "disconnected", "told")
@@ -226,7 +226,7 @@ async def test_what_the_host_has_not_taken_comes_again_first_and_once_taken_neve
         for text in ("one", "two"):
             await whatsapp.tell(wa.heard(text, message_id=text))
         await until(lambda: len(first.texts()) == 2, "both")
-        await first.session.handle(Taken(n=first.heard(Delivered)[0].n))
+        await first.session.handle(MessageAcknowledged(n=first.heard(Delivered)[0].n))
 
     again = FakeWhatsApp()
     async with running(Bridge(again, tmp_path / "s.db")) as second:
@@ -366,15 +366,15 @@ async def test_a_file_that_is_gone_is_refused_for_good(bridge):
 async def test_before_it_is_connected_the_library_is_not_called(whatsapp, tmp_path):
     async with running(Bridge(whatsapp, tmp_path / "s.db")) as bridge:
         answer = await bridge.ask(a_send())
-        typing = await bridge.ask(Typing(id=2, chat=FAMILY, is_typing=True))
+        typing = await bridge.ask(TypingRequest(id=2, chat=FAMILY, is_typing=True))
 
     assert (answer.ok, answer.code, typing.code) == (False, "down", "down")
     whatsapp.client.send_message.assert_not_called()
 
 
 async def test_the_typing_sign_is_shown_and_hidden(bridge, whatsapp):
-    await bridge.ask(Typing(id=1, chat=FAMILY, is_typing=True))
-    await bridge.ask(Typing(id=2, chat=FAMILY, is_typing=False))
+    await bridge.ask(TypingRequest(id=1, chat=FAMILY, is_typing=True))
+    await bridge.ask(TypingRequest(id=2, chat=FAMILY, is_typing=False))
 
     assert whatsapp.signs == [(FAMILY, True), (FAMILY, False)]
 
@@ -383,7 +383,7 @@ async def test_the_typing_sign_is_shown_and_hidden(bridge, whatsapp):
 
 
 async def test_an_answer_quotes_and_a_reminder_mentions_as_the_library_sends_it(bridge, whatsapp):
-    quote = Quoted(id="3AAA", author=f"{wa.JANE}@s.whatsapp.net", text="where?")
+    quote = QuotedMessage(id="3AAA", author=f"{wa.JANE}@s.whatsapp.net", text="where?")
     await bridge.ask(a_send("here", number=1, mark="A", quote=quote))
     await bridge.ask(a_send(f"@{wa.JANE} the bread", number=2, mark="B", mention=f"{wa.JANE}@s.whatsapp.net"))
 
@@ -402,10 +402,12 @@ async def test_where_members_are_known_by_lid_people_are_named_by_it(bridge, wha
     await until(bridge.texts, "the message")
     person = f"{wa.JANE}@s.whatsapp.net"
 
-    quote = Quoted(id="3AAA", author=person, text="hi")
+    quote = QuotedMessage(id="3AAA", author=person, text="hi")
     await bridge.ask(a_send(f"@{wa.JANE} the bread", mention=person, quote=quote))
     await bridge.ask(React(id=2, chat=FAMILY, message="3AAA", author=person, sign="👀"))
-    await bridge.session.handle(Taken(n=1, read=Read(chat=FAMILY, message="3AAA", author=person)))
+    await bridge.session.handle(
+        MessageAcknowledged(n=1, read=Read(chat=FAMILY, message="3AAA", author=person))
+    )
     await until(lambda: whatsapp.read, "marked as read")
 
     sent = whatsapp.shown[0][2].extendedTextMessage
@@ -442,12 +444,12 @@ async def test_where_messages_disappear_andys_do_too_also_in_another_life(whatsa
     again = FakeWhatsApp()
     async with running(Bridge(again, tmp_path / "s.db")) as later:
         await later.until_connected()
-        await later.ask(Send(id=2, chat=direct, text="hi", mark="B"))
+        await later.ask(SendRequest(id=2, chat=direct, text="hi", mark="B"))
         setting = e2e.ProtocolMessage(type=e2e.ProtocolMessage.EPHEMERAL_SETTING, ephemeralExpiration=0)
         await again.tell(wa.heard(Message(protocolMessage=setting), chat=wa.jid(wa.JANE)))
         await again.tell(wa.heard("after it"))
         await until(later.texts, "what came after it")
-        await later.ask(Send(id=3, chat=direct, text="hi", mark="C"))
+        await later.ask(SendRequest(id=3, chat=direct, text="hi", mark="C"))
 
     sent = [message for _, _, message in (*whatsapp.shown, *again.shown)]
     assert [one.extendedTextMessage.contextInfo.expiration for one in sent] == [86_400, 604_800, 0]
@@ -464,7 +466,9 @@ async def test_a_file_is_fetched_to_where_the_host_says(bridge, whatsapp, tmp_pa
     await until(lambda: bridge.heard(Delivered), "the message")
     media = bridge.heard(Delivered)[0].message.media
 
-    answer = await bridge.ask(Download(id=1, ref=media.ref, to=str(tmp_path / "f"), limit=10, seconds=60))
+    answer = await bridge.ask(
+        DownloadRequest(id=1, ref=media.ref, to=str(tmp_path / "f"), limit=10, seconds=60)
+    )
 
     assert answer.ok
     assert (tmp_path / "f").read_bytes() == b"picture"
@@ -475,7 +479,7 @@ async def test_a_file_larger_than_it_said_is_not_kept(bridge, whatsapp, tmp_path
     whatsapp.files[b"k"] = b"x" * 100
     ref = message_text.media_of(Message(imageMessage=e2e.ImageMessage(mediaKey=b"k", directPath="/v"))).ref
 
-    answer = await bridge.ask(Download(id=1, ref=ref, to=str(tmp_path / "f"), limit=10, seconds=60))
+    answer = await bridge.ask(DownloadRequest(id=1, ref=ref, to=str(tmp_path / "f"), limit=10, seconds=60))
 
     assert (answer.ok, answer.code) == (False, "refused")
     assert not (tmp_path / "f").exists()
@@ -484,7 +488,7 @@ async def test_a_file_larger_than_it_said_is_not_kept(bridge, whatsapp, tmp_path
 async def test_a_file_that_is_gone_from_whatsapp_is_an_answer(bridge, tmp_path):
     ref = message_text.media_of(Message(imageMessage=e2e.ImageMessage(mediaKey=b"?", directPath="/v"))).ref
 
-    answer = await bridge.ask(Download(id=1, ref=ref, to=str(tmp_path / "f"), limit=10, seconds=60))
+    answer = await bridge.ask(DownloadRequest(id=1, ref=ref, to=str(tmp_path / "f"), limit=10, seconds=60))
 
     assert not answer.ok
     assert "404" in answer.text
@@ -520,16 +524,16 @@ def named(event: Any, field: str, name: str) -> int:
 async def test_the_end_of_a_connection_is_a_state_with_its_reason(bridge, whatsapp, event, state, words):
     await whatsapp.tell(event)
 
-    await until(lambda: bridge.heard(StateTold)[-1].state == state, state)
-    assert words in bridge.heard(StateTold)[-1].reason
+    await until(lambda: bridge.heard(StateReport)[-1].state == state, state)
+    assert words in bridge.heard(StateReport)[-1].reason
     assert (await bridge.ask(a_send())).code == "down"
 
 
 async def test_a_connection_that_comes_back_goes_on_in_the_same_session(bridge, whatsapp):
     await whatsapp.tell(events.DisconnectedEv(status=True))
-    await until(lambda: bridge.heard(StateTold)[-1].state == "disconnected", "disconnected")
+    await until(lambda: bridge.heard(StateReport)[-1].state == "disconnected", "disconnected")
     await bridge.until_connected()
-    await until(lambda: bridge.heard(StateTold)[-1].state == "connected", "connected")
+    await until(lambda: bridge.heard(StateReport)[-1].state == "connected", "connected")
     await whatsapp.tell(wa.heard("once"))
     await until(lambda: bridge.texts(), "the message")
 
@@ -582,9 +586,9 @@ async def test_on_connecting_all_groups_are_told_with_their_members_by_number(wh
     whatsapp.groups = [a_group()]
     async with running(Bridge(whatsapp, tmp_path / "s.db")) as bridge:
         await bridge.until_connected()
-        await until(lambda: bridge.heard(GroupsTold), "groups")
+        await until(lambda: bridge.heard(GroupsReport), "groups")
 
-    (told,) = bridge.heard(GroupsTold)
+    (told,) = bridge.heard(GroupsReport)
     (group,) = told.groups
     assert told.is_all
     assert (group.jid, group.name) == (FAMILY, "Family")
@@ -597,9 +601,9 @@ async def test_on_connecting_all_groups_are_told_with_their_members_by_number(wh
 async def test_a_change_of_a_group_is_told_and_its_members_numbers_are_learned(bridge, whatsapp):
     whatsapp.groups = [a_group("New name")]
     await whatsapp.tell(events.GroupInfoEv(JID=wa.group(), Name=GroupName(Name="New name")))
-    await until(lambda: [one for one in bridge.heard(GroupsTold) if not one.is_all], "the change")
+    await until(lambda: [one for one in bridge.heard(GroupsReport) if not one.is_all], "the change")
 
-    assert bridge.heard(GroupsTold)[-1].groups[0].name == "New name"
+    assert bridge.heard(GroupsReport)[-1].groups[0].name == "New name"
     await whatsapp.tell(wa.heard("hi", sender=wa.lid(wa.JANE_LID)))
     await until(lambda: bridge.texts(), "the message")
     assert bridge.heard(Delivered)[0].message.sender == "4999@s.whatsapp.net"
@@ -608,8 +612,8 @@ async def test_a_change_of_a_group_is_told_and_its_members_numbers_are_learned(b
 async def test_a_group_that_one_is_taken_into_is_told_before_anyone_writes(bridge, whatsapp):
     await whatsapp.tell(events.JoinedGroupEv(GroupInfo=a_group("Fresh")))
 
-    await until(lambda: [one for one in bridge.heard(GroupsTold) if not one.is_all], "the new group")
-    assert bridge.heard(GroupsTold)[-1].groups[0].name == "Fresh"
+    await until(lambda: [one for one in bridge.heard(GroupsReport) if not one.is_all], "the new group")
+    assert bridge.heard(GroupsReport)[-1].groups[0].name == "Fresh"
 
 
 async def test_a_look_at_groups_that_fails_stops_no_later_one(bridge, whatsapp):
@@ -617,7 +621,7 @@ async def test_a_look_at_groups_that_fails_stops_no_later_one(bridge, whatsapp):
     whatsapp.groups = [a_group()]
     await whatsapp.tell(events.GroupInfoEv(JID=wa.group()))
 
-    await until(lambda: [one for one in bridge.heard(GroupsTold) if not one.is_all], "the second look")
+    await until(lambda: [one for one in bridge.heard(GroupsReport) if not one.is_all], "the second look")
 
 
 # Pairing

@@ -20,5 +20,5 @@ def small_internet() -> SmallInternet:
 
 
 if __name__ == "__main__":
-    proxy.Internet = small_internet  # type: ignore[assignment,misc]
+    proxy.Resolver = small_internet  # type: ignore[assignment,misc]
     main()

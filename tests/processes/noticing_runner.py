@@ -35,7 +35,7 @@ def recording(order, workspace):
     rules.notices.bus.subscribe_all(lambda event: events.write(json.dumps(event.to_dict()) + "\\n"))
     return rules
 
-noticing.Noticing.__init__.__kwdefaults__["make"] = recording
+noticing.LazyNotices.__init__.__kwdefaults__["make"] = recording
 {more}
 sys.exit(__main__.main())
 """
@@ -43,7 +43,7 @@ sys.exit(__main__.main())
 STUCK = """
 import asyncio
 from agent_runner.ans import rules
-drain, calls = rules.Rules.drain, []
+drain, calls = rules.NoticeRules.drain, []
 
 async def stuck(self, point, **more):
     calls.append(point)
@@ -51,7 +51,7 @@ async def stuck(self, point, **more):
         await asyncio.Event().wait()
     return await drain(self, point, **more)
 
-rules.Rules.drain = stuck
+rules.NoticeRules.drain = stuck
 sdk_hooks.ANSWER_SECONDS = bound
 """
 """The first point at which notices are told never ends."""

@@ -9,21 +9,21 @@ from pathlib import Path
 
 from orchestrator.backup import make as backup
 from orchestrator.backup import restore
-from orchestrator.backup.make import Made
-from orchestrator.backup.restore import Restored
+from orchestrator.backup.make import BackupResult
+from orchestrator.backup.restore import RestoreResult
 from orchestrator.domain.home import Home
 from tests.doubles.clock import FakeClock
 
 KEY = "sk-ant-api03-never-in-a-backup"
 
 
-def make(home: Home, target: Path, *, with_env: bool = False, replaces: bool = False) -> Made:
+def make(home: Home, target: Path, *, with_env: bool = False, replaces: bool = False) -> BackupResult:
     return backup.back_up(
         home, target, with_env=with_env, replaces=replaces, clock=FakeClock(), say=lambda _: None
     )
 
 
-def put_back(home: Home, source: Path, *, force: bool = False) -> Restored:
+def put_back(home: Home, source: Path, *, force: bool = False) -> RestoreResult:
     return restore.restore(home, source, force=force, clock=FakeClock(), say=lambda _: None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo
 
-from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from tests.support.household import Household
@@ -12,8 +12,8 @@ from tests.support.household import Household
 ZONE = ZoneInfo("Asia/Seoul")
 
 
-def reception_of(household: Household) -> Reception:
-    return Reception(
+def reception_of(household: Household) -> CommandDispatcher:
+    return CommandDispatcher(
         household.database,
         clock=household.clock,
         read_time=point_ms,

@@ -10,23 +10,23 @@ from dataclasses import replace
 from typing import Any
 
 from agent_runner.wire.mailbox import Reply
-from orchestrator.dashboard.results import Result
-from orchestrator.dashboard.service import Desk
-from orchestrator.dashboard.services.work import Limits, Work
+from orchestrator.dashboard.results import ToolResult
+from orchestrator.dashboard.service import DashboardService
+from orchestrator.dashboard.services.work import BoardLimits, ServiceContext
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import (
+    ActingHand,
     Actor,
+    BoardTask,
     Deadline,
-    Hand,
     Notification,
     NotificationType,
     Priority,
     Question,
-    Task,
 )
 from orchestrator.domain.values import ChatJid, Folder, Group, TurnId, TurnKind, TurnState
-from orchestrator.ipc.command_dispatcher import Reception
-from orchestrator.notices.service import Desk as Notices
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.notices.service import NoticeService as Notices
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import (
@@ -60,14 +60,14 @@ def at(text: str) -> int:
 class DashboardHouse:
     """One group with a dashboard, at Monday 2026-02-09 08:30 in Seoul."""
 
-    def __init__(self, household: Household, *, limits: Limits | None = None) -> None:
+    def __init__(self, household: Household, *, limits: BoardLimits | None = None) -> None:
         self.house = household
         self.clock = household.clock
         self.clock.wall_ms = FEB_9_0830
         self.can_deliver = True
         self.zone = SEOUL
         self.desk = self.desk_with(limits)
-        self.reception = Reception(
+        self.reception = CommandDispatcher(
             household.database,
             clock=household.clock,
             read_time=point_ms,
@@ -79,8 +79,8 @@ class DashboardHouse:
             notices=Notices(clock=self.clock),
         )
 
-    def desk_with(self, limits: Limits | None) -> Desk:
-        return Desk(
+    def desk_with(self, limits: BoardLimits | None) -> DashboardService:
+        return DashboardService(
             self.house.database,
             clock=self.clock,
             bus=self.house.bus,
@@ -92,14 +92,14 @@ class DashboardHouse:
 
     # What is on the board before
 
-    async def put(self, *rows: Task | Question | Notification) -> None:
+    async def put(self, *rows: BoardTask | Question | Notification) -> None:
         """Write rows as they are, as if they had been there before."""
         async with self.house.database.transaction() as tx:
             for row in rows:
                 await dashboards.ensure(tx, row.folder, now_ms=self.clock.now_ms())
                 row = replace(row, version=await dashboards.advance(tx, row.folder))
                 match row:
-                    case Task():
+                    case BoardTask():
                         await dashboard_tasks.put(tx, row, was=None)
                     case Question():
                         await dashboard_questions.put(tx, row, was=None)
@@ -108,7 +108,7 @@ class DashboardHouse:
 
     # Who acts
 
-    async def use(self, tool: str, /, **arguments: Any) -> Result:
+    async def use(self, tool: str, /, **arguments: Any) -> ToolResult:
         """A person at a terminal."""
         return await self.desk.use(FOLDER, tool, arguments)
 
@@ -173,11 +173,11 @@ class DashboardHouse:
             )
 
     @asynccontextmanager
-    async def working(self, actor: Actor = Actor.WORKER) -> AsyncIterator[Work]:
+    async def working(self, actor: Actor = Actor.WORKER) -> AsyncIterator[ServiceContext]:
         """What services act with, in a transaction."""
         async with self.house.database.transaction() as tx:
             group = await groups.known(tx, FOLDER)
-            yield self.desk.work(tx, group, Hand(actor=actor, now_ms=self.clock.now_ms()))
+            yield self.desk.work(tx, group, ActingHand(actor=actor, now_ms=self.clock.now_ms()))
 
     # What is on the board now
 
@@ -185,7 +185,7 @@ class DashboardHouse:
         async with self.house.database.reading() as tx:
             return await groups.known(tx, FOLDER)
 
-    async def task(self, task_id: str) -> Task:
+    async def task(self, task_id: str) -> BoardTask:
         async with self.house.database.reading() as tx:
             found = await dashboard_tasks.get(tx, FOLDER, task_id)
         assert found is not None
@@ -213,7 +213,7 @@ class DashboardHouse:
             return await dashboard_notifications.listed(tx, FOLDER)
 
 
-def blog(**changes: Any) -> Task:
+def blog(**changes: Any) -> BoardTask:
     """The document's task_001: the blog, until 2026-02-10."""
     given: dict[str, Any] = {
         "folder": FOLDER,
@@ -225,7 +225,7 @@ def blog(**changes: Any) -> Task:
         "created_ms": FEB_9_0830 - 5 * DAY_MS,
         "updated_ms": FEB_9_0830 - HOUR_MS,
     }
-    return Task(**{**given, **changes})
+    return BoardTask(**{**given, **changes})
 
 
 def alert(**changes: Any) -> Notification:

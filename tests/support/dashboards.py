@@ -7,11 +7,13 @@ from datetime import date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.rules.plan import Board, plan
+from orchestrator.dashboard.rules.plan import BoardState, plan
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.dashboard.rules.steps import Past, Plan
+from orchestrator.dashboard.rules.steps import AlertHistory, RulePlan
 from orchestrator.domain.dashboard import (
     Actor,
+    BoardSnapshot,
+    BoardTask,
     Dashboard,
     Deadline,
     Notification,
@@ -20,8 +22,6 @@ from orchestrator.domain.dashboard import (
     Priority,
     Question,
     QuestionType,
-    Snapshot,
-    Task,
 )
 from orchestrator.domain.values import Folder
 
@@ -42,7 +42,7 @@ def a_deadline(text: str) -> Deadline:
     return Deadline(at_ms=at(f"{text} 00:00"), date=str(date.fromisoformat(text)), text=text)
 
 
-def a_task(id_: str = "task_001", *, deadline: str | None = None, **changes: Any) -> Task:
+def a_task(id_: str = "task_001", *, deadline: str | None = None, **changes: Any) -> BoardTask:
     """Made on 1 February, its progress told on the 8th at noon."""
     fields = {
         "folder": FOLDER,
@@ -53,7 +53,7 @@ def a_task(id_: str = "task_001", *, deadline: str | None = None, **changes: Any
         "updated_ms": at("2026-02-08 12:00"),
         "last_update_ms": at("2026-02-08 12:00"),
     }
-    return Task(**{**fields, **changes})
+    return BoardTask(**{**fields, **changes})
 
 
 def a_question(id_: str = "q_001", **changes: Any) -> Question:
@@ -91,15 +91,15 @@ def delivered(text: str, id_: str = "n_000", **changes: Any) -> Notification:
 def planned(
     now: str,
     *,
-    tasks: Sequence[Task] = (),
+    tasks: Sequence[BoardTask] = (),
     questions: Sequence[Question] = (),
     answered: Sequence[Question] = (),
     notifications: Sequence[Notification] = (),
-    past: Past | None = None,
+    past: AlertHistory | None = None,
     hours: Hours | None = None,
-) -> Plan:
+) -> RulePlan:
     """What the rules want at a moment."""
-    snapshot = Snapshot(
+    snapshot = BoardSnapshot(
         dashboard=Dashboard(folder=FOLDER, revision=1, created_ms=0),
         tasks=tuple(tasks),
         questions=tuple(questions),
@@ -107,4 +107,4 @@ def planned(
         notifications=tuple(notifications),
     )
     hours = hours or Hours(zone=SEOUL)
-    return plan(Board(snapshot=snapshot, past=past or Past(), hours=hours, now_ms=at(now)))
+    return plan(BoardState(snapshot=snapshot, past=past or AlertHistory(), hours=hours, now_ms=at(now)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.dialogue import Spoken
+from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.tokens import EncodingCounter
 from tests.support.dialogues import MINUTE, NOW
 
@@ -25,11 +25,11 @@ SECRETS = (
 def converse(desk: ContextManager, turns: int, text: str = FIFTY, *, since: int = 1) -> None:
     for turn in range(since, since + turns):
         desk.register_message(
-            Spoken(id=f"t{turn}.u", role="user", content=f"{turn}? {text}", at_ms=NOW + turn * MINUTE),
+            NewMessage(id=f"t{turn}.u", role="user", content=f"{turn}? {text}", at_ms=NOW + turn * MINUTE),
             now_ms=NOW + turn * MINUTE,
         )
         desk.register_message(
-            Spoken(
+            NewMessage(
                 id=f"t{turn}.a", role="assistant", content=f"{turn}! {text}", at_ms=NOW + turn * MINUTE + 1
             ),
             now_ms=NOW + turn * MINUTE + 1,

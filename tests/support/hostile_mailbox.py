@@ -16,7 +16,7 @@ import pytest
 
 from agent_runner.wire.mailbox import MAX_FILE_BYTES
 from orchestrator.ipc import mailbox
-from orchestrator.ipc.mailbox import Batch, Mailbox
+from orchestrator.ipc.mailbox import Mailbox, RequestBatch
 
 GOOD = "1763800000000-abcd.json"
 SECRET = b"the owner's secret"
@@ -57,7 +57,7 @@ class Post:
         path.write_bytes(body)
         return path
 
-    def take(self, limit: int = 200) -> Batch:
+    def take(self, limit: int = 200) -> RequestBatch:
         with deadline(10):
             return self.box.take(limit)
 

@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire.frames import Ack, Frame, Result, TurnEnd
 from agent_runner.wire.order import TurnOrder
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import frames
-from orchestrator.domain.failures import Fault
+from orchestrator.domain.failures import FailureOwner
 from orchestrator.domain.values import (
     ChatJid,
     Folder,
@@ -63,11 +63,11 @@ class Household:
 
     database: Database
     clock: FakeClock
-    hints: Hints = field(default_factory=Hints)
+    hints: Wakeups = field(default_factory=Wakeups)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
-        self.bus = Bus(self.clock)
+        self.bus = EventBus(self.clock)
         self.intake = Intake(self.database, clock=self.clock, name="Andy", hints=self.hints, bus=self.bus)
 
     async def add_group(self, folder: str = "family", **changes: Any) -> Group:
@@ -116,7 +116,7 @@ class Household:
         run = await self.begin_run(folder)
         return turn, run, await self.give(turn, run)
 
-    async def take(self, run: Run, frame: Frame) -> frames.Taken | None:
+    async def take(self, run: Run, frame: Frame) -> frames.FrameEffect | None:
         async with self.database.transaction() as tx:
             return await frames.take(tx, run, frame, give_back=give_back, now_ms=self.clock.now_ms())
 
@@ -128,7 +128,9 @@ class Household:
             await self.take(run, frame)
         return turn
 
-    async def lose(self, run: Run, *, is_retryable: bool = True, fault: Fault = Fault.TURN) -> None:
+    async def lose(
+        self, run: Run, *, is_retryable: bool = True, fault: FailureOwner = FailureOwner.TURN
+    ) -> None:
         """The container is gone; what was in it goes back."""
         now_ms = self.clock.now_ms()
         async with self.database.transaction() as tx:

@@ -14,7 +14,7 @@ from orchestrator.containers import frames
 from orchestrator.domain.values import Folder, Run, Turn, TurnKind, TurnState
 from orchestrator.inbound import prompt
 from orchestrator.loop import service
-from orchestrator.loop.cycle_recorder import CycleBook
+from orchestrator.loop.cycle_recorder import CycleRecorder
 from orchestrator.loop.runtime import GroupLoops
 from orchestrator.outbound.format import for_people
 from orchestrator.queue import plan as lanes
@@ -50,7 +50,7 @@ class LoopHouse:
         self.numbers = itertools.count(1)
         self.spent: str | None = None
         self.stopped: list[tuple[str, str]] = []
-        self.book = CycleBook(
+        self.book = CycleRecorder(
             clock=self.house.clock,
             zone_of=lambda _: TAIPEI,
             for_people=for_people,
@@ -163,7 +163,7 @@ class LoopHouse:
             unsettled = await turns.unsettled(tx)
         mine = [turn for turn in unsettled if folder in (None, turn.folder)]
         plan = lanes.plan(mine, [], cap=5, now_ms=self.house.clock.now_ms())
-        ids = [action.turn_id for action in plan.actions if isinstance(action, lanes.Start)]
+        ids = [action.turn_id for action in plan.actions if isinstance(action, lanes.StartContainer)]
         if not ids:
             return None
         turn = next(turn for turn in unsettled if turn.id == ids[0])

@@ -15,12 +15,12 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator.containers import frames
 from orchestrator.domain.values import Folder, Run, Turn, TurnKind
 from orchestrator.inbound import prompt
-from orchestrator.ipc.command_dispatcher import Reception
-from orchestrator.notices.feature import Noticing
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.notices.feature import NoticeFeature
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, loops, notices, sessions, turns
-from orchestrator.store.notices import Kept
+from orchestrator.store.notices import NoticeRow
 from tests.support.household import SEOUL, Household
 
 HOUR = 3_600_000
@@ -39,8 +39,8 @@ class NoticeHouse:
     def __init__(self, house: Household) -> None:
         self.house = house
         self.frame = itertools.count(1)
-        self.noticing = Noticing(house.database, clock=house.clock, bus=house.bus)
-        self.reception = Reception(
+        self.noticing = NoticeFeature(house.database, clock=house.clock, bus=house.bus)
+        self.reception = CommandDispatcher(
             house.database,
             clock=house.clock,
             read_time=point_ms,
@@ -115,7 +115,7 @@ class NoticeHouse:
 
     async def end(
         self, turn: Turn, run: Run, *said: ToldNotice, session: str | None = "s1", **fields: Any
-    ) -> frames.Taken | None:
+    ) -> frames.FrameEffect | None:
         """End a turn, well unless `status` says otherwise."""
         end = TurnEnd(n=next(self.frame), turn=turn.id, told=said, new_session_id=session, **fields)
         return await self.house.take(run, end)
@@ -136,7 +136,7 @@ class NoticeHouse:
 
     # What the store holds
 
-    async def kept(self, number: int, folder: str = "family") -> Kept:
+    async def kept(self, number: int, folder: str = "family") -> NoticeRow:
         async with self.house.database.reading() as tx:
             found = await notices.get(tx, Folder(folder), number)
         assert found is not None

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.dashboard.delivery.dispatch import NotificationDispatcher
-from orchestrator.dashboard.delivery.outcomes import Ledger
+from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.domain.dashboard import Notification, Question, Task
-from orchestrator.outbound.delivery import Delivery, Origin
+from orchestrator.domain.dashboard import BoardTask, Notification, Question
+from orchestrator.outbound.delivery import Delivery, DeliveryHooks
 from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
@@ -49,9 +49,9 @@ class NotifiedHouse:
             daily_limit=self.daily_limit,
         )
 
-    def origin(self) -> Origin:
-        ledger = Ledger(bus=self.house.bus, hint=self.house.hints.notifications)
-        return Origin(
+    def origin(self) -> DeliveryHooks:
+        ledger = DeliveryOutcomes(bus=self.house.bus, hint=self.house.hints.notifications)
+        return DeliveryHooks(
             why_not=ledger.why_not,
             note_sent=ledger.note_sent,
             note_failed=ledger.note_failed,
@@ -89,13 +89,13 @@ class NotifiedHouse:
             self.is_now(text)
         return await self.dispatcher.send_due()
 
-    async def put(self, *rows: Task | Question | Notification) -> None:
+    async def put(self, *rows: BoardTask | Question | Notification) -> None:
         """Write rows as they are."""
         async with self.house.database.transaction() as tx:
             await dashboards.ensure(tx, FOLDER, now_ms=0)
             for row in rows:
                 match row:
-                    case Task():
+                    case BoardTask():
                         await dashboard_tasks.put(tx, row, was=None)
                     case Question():
                         await dashboard_questions.put(tx, row, was=None)

@@ -80,20 +80,20 @@ class House:
         self.turns[turn.id] = turn
         return turn.id
 
-    def step(self) -> plan.Plan:
+    def step(self) -> plan.QueuePlan:
         """Decide once and do it, as the dispatcher does."""
         decided = plan.plan(
             list(self.turns.values()), list(self.runs.values()), cap=self.cap, now_ms=self.now_ms
         )
         for action in decided.actions:
             match action:
-                case plan.Start(turn_id):
+                case plan.StartContainer(turn_id):
                     self._start(turn_id)
-                case plan.HandOver(turn_id, run_id):
+                case plan.HandOverTurn(turn_id, run_id):
                     self._hand_over(turn_id, run_id)
-                case plan.Close(run_id):
+                case plan.CloseContainer(run_id):
                     self._close(run_id)
-                case plan.TellPlace(turn_id, _):
+                case plan.NotifyPlace(turn_id, _):
                     assert turn_id not in self.told, "told its place twice"
                     self.told.append(turn_id)
                     self.turns[turn_id] = replace(self.turns[turn_id], was_told_place=True)

@@ -11,13 +11,13 @@ from pathlib import Path
 import httpx
 
 from orchestrator.domain.values import Folder, RunId
-from orchestrator.proxies.model.exchange import Admit, Exchange, Judge, RunIdentity
-from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.exchange import Admit, Judge, ProxyExchange, RunIdentity
+from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.proxy import CredentialProxy
 from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.model.tokens import new_token, token_hash
-from orchestrator.proxies.model.usage_writer import Ledger
+from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.store.budgets import Budget
 from tests.doubles.faulty_upstream import OddUpstream
 
@@ -36,10 +36,10 @@ class Proxied:
     environment: dict[str, str]
     proxy: CredentialProxy = field(init=False)
     source: CredentialSource
-    ledger: Ledger | None = None
+    ledger: UsageWriter | None = None
     fault: Exception | None = None
     """Raised when a token is looked up."""
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[ProxyExchange] = field(default_factory=list)
     _noted: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -79,14 +79,14 @@ class Proxied:
             with suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def recorded(self, count: int = 1) -> list[Exchange]:
+    async def recorded(self, count: int = 1) -> list[ProxyExchange]:
         async with asyncio.timeout(60):
             while len(self.exchanges) < count:
                 self._noted.clear()
                 await self._noted.wait()
         return self.exchanges
 
-    def note(self, identity: RunIdentity, exchange: Exchange) -> None:
+    def note(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
         if self.ledger is not None:
             self.ledger.exchanged(identity, exchange)
         self.exchanges.append(exchange)
@@ -97,9 +97,9 @@ class Proxied:
 async def proxied(
     home: Path,
     *,
-    limits: Limits | None = None,
+    limits: ModelProxyLimits | None = None,
     settings: Iterable[str] = (f"ANTHROPIC_API_KEY={REAL_KEY}",),
-    ledger: Ledger | None = None,
+    ledger: UsageWriter | None = None,
     admit: Admit | None = None,
     judge: Judge | None = None,
     budgets: Callable[[], Awaitable[tuple[Budget, ...]]] | None = None,

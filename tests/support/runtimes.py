@@ -14,8 +14,8 @@ from typing import Protocol
 
 import docker
 
-from orchestrator.containers.docker.runtime import INSTALL_LABEL, DockerEngine
-from orchestrator.containers.process.runtime import LocalProcess
+from orchestrator.containers.docker.runtime import INSTALL_LABEL, DockerRuntime
+from orchestrator.containers.process.runtime import ProcessRuntime
 from orchestrator.domain.protocols import ContainerRuntime, ContainerSpec, RunningContainer
 from orchestrator.domain.values import Folder, RunId
 from tests.support.engine_cleanup import clear_engine
@@ -43,8 +43,8 @@ class DockerBench:
 
     def runtime(
         self, script: str, *, command: list[str] | None = None, image: str | None = None
-    ) -> DockerEngine:
-        return DockerEngine(
+    ) -> DockerRuntime:
+        return DockerRuntime(
             install=self.install,
             image=image or self.image,
             network=None,
@@ -64,8 +64,8 @@ class DockerBench:
 class ProcessBench:
     home: Path
 
-    def runtime(self, script: str, *, command: list[str] | None = None) -> LocalProcess:
-        return LocalProcess(home=self.home, command=command or [sys.executable, "-S", "-c", script])
+    def runtime(self, script: str, *, command: list[str] | None = None) -> ProcessRuntime:
+        return ProcessRuntime(home=self.home, command=command or [sys.executable, "-S", "-c", script])
 
     def left(self) -> list[str]:
         runs = self.home / "data" / "process"

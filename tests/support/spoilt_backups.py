@@ -35,7 +35,7 @@ def planted(tar: tarfile.TarFile, name: str, *, kind: bytes = tarfile.REGTYPE, l
 
 def added(tar: tarfile.TarFile, text: bytes, *evils: dict[str, object]) -> None:
     """The table of contents with what was planted in it, as one who knows the form would write it."""
-    contents = archive.Contents.model_validate_json(text)
+    contents = archive.BackupContents.model_validate_json(text)
     for evil in evils:
         is_link = evil.get("kind") == tarfile.SYMTYPE
         contents = contents.with_link() if is_link else contents.with_file(4)

@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.mailbox import Reply
-from orchestrator.domain.values import Cause, Group, Run, Task, TaskRun, Turn
+from orchestrator.domain.values import Cause, Group, Run, ScheduledTask, TaskRun, Turn
 from orchestrator.groups import settings
-from orchestrator.ipc.command_dispatcher import Reception
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.scheduler.loop import Scheduler
 from orchestrator.scheduler.timing import times_for
 from orchestrator.scheduler.when import point_ms
@@ -35,7 +35,7 @@ class TaskHouse:
         self.scheduler = Scheduler(
             house.database, clock=house.clock, hints=house.hints, bus=house.bus, zone_of=self._zone_of
         )
-        self.reception = Reception(
+        self.reception = CommandDispatcher(
             house.database,
             clock=house.clock,
             read_time=point_ms,
@@ -93,7 +93,7 @@ class TaskHouse:
 
     # What the store holds
 
-    async def task(self, task_id: str) -> Task:
+    async def task(self, task_id: str) -> ScheduledTask:
         async with self.house.database.reading() as tx:
             found = await tasks.get(tx, task_id)
         assert found is not None

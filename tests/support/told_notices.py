@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_runner.ans.notices import Notices
+from agent_runner.ans.notices import RunNotices
 from agent_runner.ans.renderer import CLOSE, OPEN
 from agent_runner.wire.notices import Notice
 
@@ -14,12 +14,12 @@ def kept(number: int, message: str = "call Bo", **more: Any) -> Notice:
     return Notice(id=number, **{**fields, **more})
 
 
-def fail(notices: Notices, tool: str = "Read", message: str = "no such file") -> None:
+def fail(notices: RunNotices, tool: str = "Read", message: str = "no such file") -> None:
     payload = {"tool_name": tool, "error_type": "execution_error", "error_message": message}
     notices.emit("tool.call.failure", "error", payload)
 
 
-def note(notices: Notices, message: str, **payload: Any) -> None:
+def note(notices: RunNotices, message: str, **payload: Any) -> None:
     notices.emit("agent.self.notify", "info", {"message": message, "category": "context", **payload})
 
 

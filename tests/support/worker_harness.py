@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from orchestrator.dashboard.results import Result as Told
-from orchestrator.dashboard.service import Desk, used
+from orchestrator.dashboard.results import ToolResult as Told
+from orchestrator.dashboard.service import DashboardService, used
 from orchestrator.dashboard.worker import prompt
-from orchestrator.dashboard.worker.loop import Rounds, Ties
-from orchestrator.dashboard.worker.mode import Mode, mode_of
-from orchestrator.domain.dashboard import Actor, Hand
+from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts
+from orchestrator.dashboard.worker.mode import WorkerMode, mode_of
+from orchestrator.domain.dashboard import ActingHand, Actor
 from orchestrator.domain.values import Run, Turn
 from orchestrator.store import dashboard_rounds, groups
 from tests.support.dashboards import FOLDER
@@ -32,7 +32,7 @@ class UpkeptHouse(NotifiedHouse):
     def __post_init__(self) -> None:
         super().__post_init__()
         house = self.house
-        self.desk = Desk(
+        self.desk = DashboardService(
             house.database,
             clock=house.clock,
             bus=house.bus,
@@ -40,7 +40,7 @@ class UpkeptHouse(NotifiedHouse):
             zone_of=lambda _: self.hours.zone,
             can_deliver=lambda _: True,
         )
-        ties = Ties(
+        ties = WorkerPorts(
             mode=self.mode,
             beat_ms=BEAT_SECONDS * 1000,
             hours_of=lambda _: self.hours,
@@ -48,10 +48,10 @@ class UpkeptHouse(NotifiedHouse):
             has_model=lambda _: self.has_model,
             queue=dashboard_rounds.add_turn,
         )
-        self.rounds = Rounds(house.database, ties, clock=house.clock, hints=house.hints, bus=house.bus)
+        self.rounds = WorkerLoop(house.database, ties, clock=house.clock, hints=house.hints, bus=house.bus)
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> WorkerMode:
         return mode_of(enabled=self.enabled, use_llm=self.use_llm, fallback_to_rules=self.fallback_to_rules)
 
     async def cycle(self, text: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class UpkeptHouse(NotifiedHouse):
         """Use a tool of the dashboard, by default as a person."""
         async with self.house.database.transaction() as tx:
             group = await groups.known(tx, FOLDER)
-            hand = Hand(
+            hand = ActingHand(
                 actor=actor,
                 now_ms=self.house.clock.now_ms(),
                 turn_id=turn.id if turn else None,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.containers.allowlist import Allowlist, Asker, MountRules, decide
+from orchestrator.containers.allowlist import MountAllowlist, MountRequester, MountRules, decide
 from orchestrator.groups.owner import OwnerFile
-from orchestrator.groups.settings import MountWish
+from orchestrator.groups.settings import MountRequest
 from tests.support.household import a_group
 
 OWN_HOME = Path("/home/me")
-ASKER = Asker(
+ASKER = MountRequester(
     is_main=False, own_home=OWN_HOME, protected=(Path("/home/me/andy/data"), Path("/home/me/.config/andy"))
 )
 
@@ -38,7 +38,7 @@ def granted(*wishes, asker=ASKER, given=None, links=None, missing=()):
     def resolve(path):
         return None if str(path) in missing else Path((links or {}).get(str(path), path))
 
-    return decide([MountWish(**wish) for wish in wishes], given or rules(), asker, resolve=resolve)
+    return decide([MountRequest(**wish) for wish in wishes], given or rules(), asker, resolve=resolve)
 
 
 def shown(extra):
@@ -116,7 +116,7 @@ def test_a_name_is_given_once_also_in_another_case():
     ],
 )
 def test_writing_takes_the_wish_the_root_and_main(path, is_main, non_main_read_only, is_writable):
-    asker = Asker(is_main=is_main, own_home=OWN_HOME, protected=())
+    asker = MountRequester(is_main=is_main, own_home=OWN_HOME, protected=())
     given = rules(nonMainReadOnly=non_main_read_only)
     extra = granted(
         {"path": path, "writable": True}, {"path": path, "name": "again"}, asker=asker, given=given
@@ -138,7 +138,7 @@ def place(tmp_path):
 
 def allowlist(place):
     file = OwnerFile(place / ".config/andy/mount-allowlist.json", MountRules)
-    return Allowlist(file, home=place / "andy", own_home=place)
+    return MountAllowlist(file, home=place / "andy", own_home=place)
 
 
 def write(place, fields):
@@ -205,7 +205,7 @@ def test_what_is_andys_own_is_never_shown_even_when_it_is_allowed(place, path):
 
 
 def test_a_folder_that_containers_cannot_be_given_is_refused_with_the_line_to_add():
-    asker = Asker(
+    asker = MountRequester(
         is_main=True,
         own_home=OWN_HOME,
         protected=(),

@@ -25,7 +25,7 @@ def kept(home: Path, name: str = "cat.jpg") -> str:
     return attachments.keep(home, "family", name, home / "in.bin")
 
 
-def taken(home: Path, path: str, *, limit: int = 100) -> attachments.Taken:
+def taken(home: Path, path: str, *, limit: int = 100) -> attachments.StagedFile:
     return attachments.take(home, "family", path, home / "data" / "outgoing" / "1", limit=limit)
 
 

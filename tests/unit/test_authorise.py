@@ -31,7 +31,7 @@ OF_A_GROUP = (
     mailbox.CancelTask(task_id="t1"),
     mailbox.RunTask(task_id="t1"),
     mailbox.ListTasks(),
-    mailbox.Dashboard(tool="create_task", arguments={"title": "x"}),
+    mailbox.UseDashboard(tool="create_task", arguments={"title": "x"}),
     mailbox.ShowDashboard(),
     mailbox.SetNextWake(next="30m"),
     mailbox.Remember(tool="record_decision", arguments={"decision": "tea"}),

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.model.budgets import (
-    Asker,
-    Span,
-    Standing,
+    BudgetAccount,
+    BudgetPeriod,
+    BudgetStanding,
     amount_in_words,
     concerns,
     notice_of,
@@ -39,13 +39,13 @@ def budget(folder: str | None = None, **changes: object) -> Budget:
     return Budget(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def asker(folder: str, *, is_background: bool = False) -> Asker:
-    return Asker(folder=Folder(folder), is_main=folder == "main", is_background=is_background)
+def asker(folder: str, *, is_background: bool = False) -> BudgetAccount:
+    return BudgetAccount(folder=Folder(folder), is_main=folder == "main", is_background=is_background)
 
 
-def standing(used: int, **changes: object) -> Standing:
+def standing(used: int, **changes: object) -> BudgetStanding:
     day = span_of(Period.DAY, ms("2026-11-22T12:00", SEOUL), SEOUL)
-    return Standing(budget=budget(**changes), span=day, used=used, unpriced=0)  # type: ignore[arg-type]
+    return BudgetStanding(budget=budget(**changes), span=day, used=used, unpriced=0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,9 @@ def standing(used: int, **changes: object) -> Standing:
 def test_a_period_is_the_owners_day_or_month(
     period: Period, now: str, zone: ZoneInfo, start: str, end: str
 ) -> None:
-    assert span_of(period, ms(now, zone), zone) == Span(start_ms=ms(start, zone), end_ms=ms(end, zone))
+    assert span_of(period, ms(now, zone), zone) == BudgetPeriod(
+        start_ms=ms(start, zone), end_ms=ms(end, zone)
+    )
 
 
 @given(st.integers(0, 4_000_000_000_000), st.sampled_from(Period), st.sampled_from([SEOUL, BERLIN]))
@@ -90,7 +92,7 @@ def test_every_moment_lies_in_its_period_and_periods_join(
     ],
 )
 def test_who_is_counted_and_who_is_stopped(
-    budget: Budget, asker: Asker, is_counted: bool, is_stopped: bool
+    budget: Budget, asker: BudgetAccount, is_counted: bool, is_stopped: bool
 ) -> None:
     assert (concerns(budget, asker), stops(budget, asker)) == (is_counted, is_stopped)
 

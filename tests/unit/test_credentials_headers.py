@@ -15,7 +15,7 @@ from orchestrator.proxies.model.headers import (
     response_headers,
     run_token,
 )
-from orchestrator.proxies.model.leak_check import SecretGuard
+from orchestrator.proxies.model.leak_check import LeakCheck
 from orchestrator.proxies.model.secrets import Credential, CredentialKind
 
 SECRET = "sk-the-real-one"
@@ -171,11 +171,11 @@ def test_a_secret_is_noticed_however_it_is_cut(before: bytes, after: bytes, cuts
     text = before + SECRET.encode() + after
     edges = [0, *sorted({min(cut, len(text)) for cut in cuts}), len(text)]
     chunks = [text[start:end] for start, end in pairwise(edges)]
-    guard = SecretGuard(SECRET)
+    guard = LeakCheck(SECRET)
     assert any(guard.quotes_secret(chunk) for chunk in chunks)
 
 
 @given(st.lists(st.binary(max_size=20), max_size=6))
 def test_a_stream_without_the_secret_passes(chunks: list[bytes]) -> None:
-    guard = SecretGuard(SECRET)
+    guard = LeakCheck(SECRET)
     assert not any(guard.quotes_secret(chunk) for chunk in chunks)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.network_targets import Target, parse_target
+from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.groups.settings import ConfigRefused, GroupConfig, checked
 from orchestrator.proxies.egress.addresses import is_public
 
@@ -14,15 +14,15 @@ from orchestrator.proxies.egress.addresses import is_public
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("example.com:443", Target("example.com", 443)),
-        ("EXAMPLE.com.:443", Target("example.com", 443)),
-        ("xn--bcher-kva.example:8443", Target("xn--bcher-kva.example", 8443)),
-        ("93.184.215.14:80", Target("93.184.215.14", 80)),
-        ("[2606:2800:0220::0001]:443", Target("2606:2800:220::1", 443)),
-        ("localhost:1", Target("localhost", 1)),
+        ("example.com:443", NetworkTarget("example.com", 443)),
+        ("EXAMPLE.com.:443", NetworkTarget("example.com", 443)),
+        ("xn--bcher-kva.example:8443", NetworkTarget("xn--bcher-kva.example", 8443)),
+        ("93.184.215.14:80", NetworkTarget("93.184.215.14", 80)),
+        ("[2606:2800:0220::0001]:443", NetworkTarget("2606:2800:220::1", 443)),
+        ("localhost:1", NetworkTarget("localhost", 1)),
     ],
 )
-def test_a_place_has_one_form(text: str, target: Target) -> None:
+def test_a_place_has_one_form(text: str, target: NetworkTarget) -> None:
     assert parse_target(text) == target
     assert parse_target(str(target)) == target
 
@@ -123,7 +123,7 @@ def test_no_own_address_of_version_6_is_public(address: ipaddress.IPv6Address) -
 def test_a_list_is_kept_in_one_form() -> None:
     config = checked({"egress": {"allowlist": ["Example.com:443", "[2606:2800:0220::1]:8443"]}})
     assert config.to_fields() == {"egress": {"allowlist": ["example.com:443", "[2606:2800:220::1]:8443"]}}
-    assert config.targets == {Target("example.com", 443), Target("2606:2800:220::1", 8443)}
+    assert config.targets == {NetworkTarget("example.com", 443), NetworkTarget("2606:2800:220::1", 8443)}
 
 
 def test_nothing_is_reached_by_default() -> None:

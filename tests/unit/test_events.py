@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from orchestrator.base.event_bus import QUEUE, RING, Bus
+from orchestrator.base.event_bus import QUEUE, RING, EventBus
 from tests.doubles.clock import START_MS, FakeClock
 
 
 def test_an_event_reaches_all_who_listen_now():
-    bus = Bus(FakeClock())
+    bus = EventBus(FakeClock())
     with bus.listening() as one, bus.listening() as other:
         bus.publish("turn.started", group="family", turn=3)
 
@@ -17,7 +17,7 @@ def test_an_event_reaches_all_who_listen_now():
 
 
 def test_who_wants_some_kinds_hears_those_alone():
-    bus = Bus(FakeClock())
+    bus = EventBus(FakeClock())
     with bus.listening("trigger:*", "turn.failed") as heard:
         for kind in ("trigger:chat", "turn.started", "trigger:whatever", "turn.failed", "xtrigger:chat"):
             bus.publish(kind)
@@ -30,7 +30,7 @@ def test_who_wants_some_kinds_hears_those_alone():
 
 
 def test_an_event_tells_what_it_has():
-    bus = Bus(FakeClock())
+    bus = EventBus(FakeClock())
     bus.publish("turn.started", group="family", turn=3)
 
     assert bus.ring[0].to_json_dict() == {
@@ -43,7 +43,7 @@ def test_an_event_tells_what_it_has():
 
 
 def test_the_last_thousand_are_kept():
-    bus = Bus(FakeClock())
+    bus = EventBus(FakeClock())
     for _ in range(RING + 5):
         bus.publish("tick")
 
@@ -51,7 +51,7 @@ def test_the_last_thousand_are_kept():
 
 
 def test_who_falls_behind_loses_the_oldest_and_holds_nobody():
-    bus = Bus(FakeClock())
+    bus = EventBus(FakeClock())
     with bus.listening() as slow:
         for _ in range(QUEUE + 5):
             bus.publish("tick")
@@ -61,7 +61,7 @@ def test_who_falls_behind_loses_the_oldest_and_holds_nobody():
 
 
 def test_a_listener_that_leaves_is_forgotten_even_when_it_fails():
-    bus = Bus(FakeClock())
+    bus = EventBus(FakeClock())
     with suppress(LookupError), bus.listening() as queue:
         raise LookupError
     bus.publish("tick")

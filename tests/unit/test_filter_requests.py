@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.compose.socket_filter.requests import Deed, Refused, read
+from orchestrator.compose.socket_filter.requests import RequestForbidden, RequestKind, read
 from tests.support.agent_container_request import a_bind, agent_body
 
 OURS = {"andy.install": "x", "andy.group": "g", "andy.run": "r"}
@@ -29,20 +29,24 @@ def asked(method: str, target: str, document: Any = None) -> Any:
 @pytest.mark.parametrize(
     ("method", "target", "deed"),
     [
-        ("GET", "/version", Deed.ASK),
-        ("GET", "/v1.41/_ping", Deed.ASK),
-        ("GET", "/v1.41/images/andy-agent:latest/json", Deed.INSPECT_IMAGE),
-        ("GET", "/v1.41/containers/json?limit=-1&all=1&size=0&trunc_cmd=0&filters={}", Deed.LIST_CONTAINERS),
-        ("GET", "/v1.41/containers/abc/json", Deed.INSPECT_CONTAINER),
-        ("POST", "/v1.41/containers/abc/start", Deed.START_CONTAINER),
-        ("POST", "/v1.41/containers/abc/stop?t=2", Deed.USE_CONTAINER),
-        ("POST", "/v1.41/containers/abc/wait", Deed.USE_CONTAINER),
-        ("POST", "/v1.41/containers/abc/attach?stdin=1&stdout=1&stderr=1&stream=1", Deed.ATTACH),
-        ("GET", "/v1.41/containers/abc/logs?follow=1&stdout=1&stderr=1", Deed.USE_CONTAINER),
-        ("DELETE", "/v1.41/containers/abc?v=True&link=False&force=True", Deed.USE_CONTAINER),
-        ("GET", "/v1.41/networks?filters=%7B%7D", Deed.LIST_NETWORKS),
-        ("GET", "/v1.41/networks/andy-0123456789ab.family", Deed.INSPECT_NETWORK),
-        ("DELETE", "/v1.41/networks/abc", Deed.REMOVE_NETWORK),
+        ("GET", "/version", RequestKind.ASK),
+        ("GET", "/v1.41/_ping", RequestKind.ASK),
+        ("GET", "/v1.41/images/andy-agent:latest/json", RequestKind.INSPECT_IMAGE),
+        (
+            "GET",
+            "/v1.41/containers/json?limit=-1&all=1&size=0&trunc_cmd=0&filters={}",
+            RequestKind.LIST_CONTAINERS,
+        ),
+        ("GET", "/v1.41/containers/abc/json", RequestKind.INSPECT_CONTAINER),
+        ("POST", "/v1.41/containers/abc/start", RequestKind.START_CONTAINER),
+        ("POST", "/v1.41/containers/abc/stop?t=2", RequestKind.USE_CONTAINER),
+        ("POST", "/v1.41/containers/abc/wait", RequestKind.USE_CONTAINER),
+        ("POST", "/v1.41/containers/abc/attach?stdin=1&stdout=1&stderr=1&stream=1", RequestKind.ATTACH),
+        ("GET", "/v1.41/containers/abc/logs?follow=1&stdout=1&stderr=1", RequestKind.USE_CONTAINER),
+        ("DELETE", "/v1.41/containers/abc?v=True&link=False&force=True", RequestKind.USE_CONTAINER),
+        ("GET", "/v1.41/networks?filters=%7B%7D", RequestKind.LIST_NETWORKS),
+        ("GET", "/v1.41/networks/andy-0123456789ab.family", RequestKind.INSPECT_NETWORK),
+        ("DELETE", "/v1.41/networks/abc", RequestKind.REMOVE_NETWORK),
     ],
 )
 def test_what_andy_uses_is_allowed(method, target, deed):
@@ -52,7 +56,7 @@ def test_what_andy_uses_is_allowed(method, target, deed):
 def test_a_container_of_the_template_is_written_anew_with_all_its_fields():
     made = asked("POST", CREATE, agent_body())
 
-    assert made.deed is Deed.CREATE_CONTAINER
+    assert made.deed is RequestKind.CREATE_CONTAINER
     assert made.target == CREATE
     assert json.loads(json.dumps(made.body)) == agent_body()
 
@@ -98,7 +102,7 @@ def test_a_network_of_the_template_is_written_anew_with_all_its_fields():
     ],
 )
 def test_what_andy_does_not_use_is_refused(method, target):
-    with pytest.raises(Refused, match="nothing that Andy needs"):
+    with pytest.raises(RequestForbidden, match="nothing that Andy needs"):
         asked(method, target)
 
 
@@ -122,7 +126,7 @@ def test_what_andy_does_not_use_is_refused(method, target):
     ],
 )
 def test_a_smuggled_path_is_refused(target):
-    with pytest.raises(Refused):
+    with pytest.raises(RequestForbidden):
         asked("POST", target)
 
 
@@ -142,7 +146,7 @@ def test_a_smuggled_path_is_refused(target):
     ],
 )
 def test_a_parameter_that_is_not_in_the_table_is_refused(method, target):
-    with pytest.raises(Refused):
+    with pytest.raises(RequestForbidden):
         asked(method, target, agent_body() if "create" in target else None)
 
 
@@ -213,7 +217,7 @@ def test_a_parameter_that_is_not_in_the_table_is_refused(method, target):
     ],
 )
 def test_a_container_outside_of_the_template_is_refused(changes, named):
-    with pytest.raises(Refused, match=named):
+    with pytest.raises(RequestForbidden, match=named):
         asked("POST", CREATE, agent_body(**changes))
 
 
@@ -235,7 +239,7 @@ def test_a_container_outside_of_the_template_is_refused(changes, named):
     ],
 )
 def test_a_network_outside_of_the_template_is_refused(changes):
-    with pytest.raises(Refused):
+    with pytest.raises(RequestForbidden):
         asked("POST", "/v1.41/networks/create", NETWORK | changes)
 
 
@@ -254,12 +258,12 @@ def test_a_network_outside_of_the_template_is_refused(changes):
     ],
 )
 def test_a_body_that_is_not_one_plain_document_is_refused(body):
-    with pytest.raises(Refused):
+    with pytest.raises(RequestForbidden):
         read("POST", CREATE, body)
 
 
 def test_a_body_where_none_belongs_is_refused():
-    with pytest.raises(Refused, match="not expected"):
+    with pytest.raises(RequestForbidden, match="not expected"):
         asked("POST", "/v1.41/containers/abc/start", {"HostConfig": {"Privileged": True}})
 
 
@@ -270,5 +274,5 @@ def test_who_joins_a_network_has_no_address_of_its_choice():
     assert asked("POST", "/v1.41/networks/n/connect", plain).body == plain
 
     for extra in ({"IPAMConfig": {"IPv4Address": "10.0.0.1"}}, {"Links": ["x"]}, {"MacAddress": "x"}):
-        with pytest.raises(Refused):
+        with pytest.raises(RequestForbidden):
             asked("POST", "/v1.41/networks/n/connect", {**join, "EndpointConfig": extra})

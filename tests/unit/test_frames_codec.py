@@ -13,7 +13,7 @@ from agent_runner.wire.frames import (
     END,
     START,
     Ack,
-    Failure,
+    FailureFrame,
     FrameDecoder,
     FrameLine,
     Heartbeat,
@@ -35,7 +35,7 @@ EVERY_KIND = [
     TurnEnd(n=5, turn=7, status="error", error="no", code="session_gone"),
     TurnEnd(n=5, turn=7, checkpoint="5a1d", restored="fresh"),
     Heartbeat(n=6),
-    Failure(n=7, error="gone"),
+    FailureFrame(n=7, error="gone"),
 ]
 
 

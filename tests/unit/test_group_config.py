@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.groups import settings
-from orchestrator.groups.settings import ConfigRefused, GroupConfig, MountWish
+from orchestrator.groups.settings import ConfigRefused, GroupConfig, MountRequest
 from tests.support.household import a_group
 
 
@@ -51,4 +51,4 @@ def test_a_stored_configuration_that_cannot_be_read_gives_the_group_nothing():
     group = a_group(container_config={"mounts": [{"path": "/"}], "old_key": 1})
     assert settings.of(group) == GroupConfig()
     readable = a_group(container_config={"mounts": [{"path": "/a", "writable": True}]})
-    assert settings.of(readable).mounts == (MountWish(path="/a", writable=True),)
+    assert settings.of(readable).mounts == (MountRequest(path="/a", writable=True),)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from orchestrator.base.wakeups import Hint, Hints
+from orchestrator.base.wakeups import Wakeup, Wakeups
 
 DEADLINE = 10
 
@@ -15,14 +15,14 @@ async def wait(hint, *, at_most=None):
 
 
 async def test_a_hint_given_before_the_wait_wakes_at_once():
-    hint = Hint()
+    hint = Wakeup()
     hint.give()
 
     await wait(hint)
 
 
 async def test_a_hint_wakes_who_waits():
-    hint = Hint()
+    hint = Wakeup()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(wait(hint))
         await asyncio.sleep(0)
@@ -30,7 +30,7 @@ async def test_a_hint_wakes_who_waits():
 
 
 async def test_many_hints_wake_once():
-    hint = Hint()
+    hint = Wakeup()
     for _ in range(3):
         hint.give()
     await wait(hint)
@@ -41,12 +41,12 @@ async def test_many_hints_wake_once():
 
 
 async def test_without_a_hint_the_wait_ends_by_itself():
-    await wait(Hint(), at_most=0)
-    await wait(Hint(), at_most=0.001)
+    await wait(Wakeup(), at_most=0)
+    await wait(Wakeup(), at_most=0.001)
 
 
 async def test_a_cancelled_wait_is_cancelled():
-    waiting = asyncio.create_task(Hint().wait(at_most_seconds=60))
+    waiting = asyncio.create_task(Wakeup().wait(at_most_seconds=60))
     await asyncio.sleep(0)
     waiting.cancel()
 
@@ -55,6 +55,6 @@ async def test_a_cancelled_wait_is_cancelled():
 
 
 def test_each_loop_has_a_hint_of_its_own():
-    hints = Hints()
+    hints = Wakeups()
 
     assert len({id(each) for each in (hints.lanes, hints.outbox, hints.scheduler, hints.reaper)}) == 4

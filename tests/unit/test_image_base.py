@@ -18,8 +18,8 @@ import pytest
 
 from orchestrator.containers.image import base as image_base
 from orchestrator.containers.image import build
-from orchestrator.containers.image.base import Base, find_debootstrap, pack_root, provide_base
-from orchestrator.containers.image.progress import Progress
+from orchestrator.containers.image.base import BaseImage, find_debootstrap, pack_root, provide_base
+from orchestrator.containers.image.progress import BuildProgress
 from orchestrator.domain.errors import EngineGone, ImageNotBuilt, NoBaseImage
 
 PROJECT = Path(__file__).parents[2]
@@ -92,20 +92,22 @@ def no_debootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_base, "find_debootstrap", missing)
 
 
-def provide(client: docker.APIClient, base: Base) -> str:
-    return provide_base(client, base, Progress(print))
+def provide(client: docker.APIClient, base: BaseImage) -> str:
+    return provide_base(client, base, BuildProgress(print))
 
 
-@pytest.mark.parametrize("base", [Base.AUTO, Base.PULL])
-def test_a_base_that_is_here_is_not_asked_for(client: docker.APIClient, engine: Engine, base: Base) -> None:
+@pytest.mark.parametrize("base", [BaseImage.AUTO, BaseImage.PULL])
+def test_a_base_that_is_here_is_not_asked_for(
+    client: docker.APIClient, engine: Engine, base: BaseImage
+) -> None:
     engine.images[image_base.PYTHON_IMAGE] = {}
     assert provide(client, base) == image_base.PYTHON_IMAGE
     assert "pull" not in engine.asked
 
 
-@pytest.mark.parametrize("base", [Base.AUTO, Base.DEBIAN])
+@pytest.mark.parametrize("base", [BaseImage.AUTO, BaseImage.DEBIAN])
 def test_a_debian_base_that_was_made_before_is_used_again(
-    client: docker.APIClient, engine: Engine, base: Base
+    client: docker.APIClient, engine: Engine, base: BaseImage
 ) -> None:
     engine.images[image_base.DEBIAN_IMAGE] = {image_base.DEBIAN_LABEL: image_base.DEBIAN_RECIPE}
     assert provide(client, base) == image_base.DEBIAN_IMAGE
@@ -116,11 +118,11 @@ def test_a_debian_base_that_was_made_before_is_used_again(
 def test_a_debian_base_of_another_recipe_is_made_anew(client: docker.APIClient, engine: Engine) -> None:
     engine.images[image_base.DEBIAN_IMAGE] = {image_base.DEBIAN_LABEL: "an older one"}
     with pytest.raises(NoBaseImage, match="debootstrap"):
-        provide(client, Base.DEBIAN)
+        provide(client, BaseImage.DEBIAN)
 
 
 def test_without_any_base_the_registry_is_asked(client: docker.APIClient, engine: Engine) -> None:
-    assert provide(client, Base.AUTO) == image_base.PYTHON_IMAGE
+    assert provide(client, BaseImage.AUTO) == image_base.PYTHON_IMAGE
     assert engine.asked[-1] == "pull"
 
 
@@ -136,14 +138,14 @@ def test_a_refused_pull_names_the_reason_and_the_mend(
 ) -> None:
     engine.pull = refusal
     with pytest.raises(NoBaseImage, match=r"no such host.*--base debian"):
-        provide(client, Base.PULL)
+        provide(client, BaseImage.PULL)
 
 
 @pytest.mark.usefixtures("no_debootstrap")
 def test_auto_turns_to_debian_when_the_pull_is_refused(client: docker.APIClient, engine: Engine) -> None:
     engine.pull = REFUSALS[0]
     with pytest.raises(NoBaseImage, match="debootstrap is missing"):
-        provide(client, Base.AUTO)
+        provide(client, BaseImage.AUTO)
 
 
 def test_a_silent_registry_is_not_waited_for_without_end(
@@ -152,7 +154,7 @@ def test_a_silent_registry_is_not_waited_for_without_end(
     monkeypatch.setattr(image_base, "PULL_SILENCE_SECONDS", 0.1)
     engine.pull = None
     with pytest.raises(NoBaseImage, match="no word from it"):
-        provide(client, Base.PULL)
+        provide(client, BaseImage.PULL)
 
 
 def test_debian_without_debootstrap_names_the_package(
@@ -176,7 +178,7 @@ def test_the_packed_base_has_its_folders_but_not_what_no_container_reads(tmp_pat
         path = tmp_path / "root" / name
         path.parent.mkdir(parents=True)
         path.touch()
-    packed = pack_root(tmp_path / "root", tmp_path / "root.tar", Progress(print))
+    packed = pack_root(tmp_path / "root", tmp_path / "root.tar", BuildProgress(print))
     with tarfile.open(packed) as tar:
         names = set(tar.getnames())
     assert {"./usr/bin/python3", "./usr/share/doc", "./var/lib/apt/lists", "./dev"} <= names
@@ -185,7 +187,7 @@ def test_the_packed_base_has_its_folders_but_not_what_no_container_reads(tmp_pat
 
 def test_a_failing_program_is_told_with_its_words(tmp_path: Path) -> None:
     with pytest.raises(NoBaseImage, match=r"(?s)tar ended with code 2.*absent: Cannot open"):
-        pack_root(tmp_path / "absent", tmp_path / "root.tar", Progress(print))
+        pack_root(tmp_path / "absent", tmp_path / "root.tar", BuildProgress(print))
 
 
 def test_an_engine_that_is_gone_is_told_as_that(client: docker.APIClient) -> None:

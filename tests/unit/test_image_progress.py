@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from orchestrator.containers.image.progress import PHASES, Progress, follow_build
+from orchestrator.containers.image.progress import PHASES, BuildProgress, follow_build
 from orchestrator.domain.errors import ImageNotBuilt
 
 
@@ -16,7 +16,7 @@ def said() -> list[str]:
 
 
 def follow(said: list[str], *events: dict[str, str]) -> list[str]:
-    follow_build(events, Progress(said.append))
+    follow_build(events, BuildProgress(said.append))
     return [re.sub(r" \(\d+ s\)$", "", line) for line in said]
 
 

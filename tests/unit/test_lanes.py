@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.values import RunState, TurnKind, TurnState
 from orchestrator.queue import plan
-from orchestrator.queue.plan import AGEING_MS, TELL_PLACE_AFTER_MS, Close, HandOver, Start, TellPlace
+from orchestrator.queue.plan import (
+    AGEING_MS,
+    TELL_PLACE_AFTER_MS,
+    CloseContainer,
+    HandOverTurn,
+    NotifyPlace,
+    StartContainer,
+)
 from tests.support.queue_harness import House, a_run, a_turn
 
 NOW = 1_000_000
@@ -17,11 +24,11 @@ def decide(turns, runs=(), *, cap=5, now_ms=NOW):
 
 
 def test_a_turn_without_a_container_starts_one():
-    assert decide([a_turn(1)]).actions == (Start(1),)
+    assert decide([a_turn(1)]).actions == (StartContainer(1),)
 
 
 def test_a_live_container_of_the_group_gets_the_turn():
-    assert decide([a_turn(1)], [a_run("r")]).actions == (HandOver(1, "r"),)
+    assert decide([a_turn(1)], [a_run("r")]).actions == (HandOverTurn(1, "r"),)
 
 
 def test_a_group_whose_turn_runs_waits_with_the_next():
@@ -40,22 +47,22 @@ def test_a_turn_for_which_a_container_is_being_made_is_started_once_and_holds_it
 
     assert decide([a_turn(1)], [making]).actions == ()
     assert decide([a_turn(1), other], [making], cap=1).actions == ()
-    assert decide([a_turn(1), other], [making], cap=2).actions == (Start(2),)
+    assert decide([a_turn(1), other], [making], cap=2).actions == (StartContainer(2),)
 
 
 def test_a_chat_turn_waits_for_no_upkeep_that_is_only_being_made():
     worker = a_turn(1, kind=TurnKind.WORKER, is_isolated=True)
     making = a_run("r", state=RunState.STARTING, is_isolated=True, turn_id=1)
 
-    assert decide([worker, a_turn(2)], [making]).actions == (Start(2),)
+    assert decide([worker, a_turn(2)], [making]).actions == (StartContainer(2),)
 
 
 def test_at_32_a_chat_turn_waits_for_no_upkeep_of_its_group():
     worker = a_turn(1, kind=TurnKind.WORKER, state=TurnState.RUNNING, run_id="r", is_isolated=True)
     busy = a_run("r", state=RunState.BUSY, is_isolated=True)
 
-    assert decide([worker, a_turn(2)], [busy]).actions == (Start(2),)
-    assert decide([worker, a_turn(2)], [busy, a_run("chat")]).actions == (HandOver(2, "chat"),)
+    assert decide([worker, a_turn(2)], [busy]).actions == (StartContainer(2),)
+    assert decide([worker, a_turn(2)], [busy, a_run("chat")]).actions == (HandOverTurn(2, "chat"),)
 
 
 def test_nothing_else_runs_beside_an_upkeep_and_no_upkeep_beside_a_chat():
@@ -70,13 +77,13 @@ def test_nothing_else_runs_beside_an_upkeep_and_no_upkeep_beside_a_chat():
 
 
 def test_what_was_given_up_holds_no_slot_and_its_turn_is_tried():
-    assert decide([a_turn(1)], [a_run("r", state=RunState.LEFT)], cap=1).actions == (Start(1),)
+    assert decide([a_turn(1)], [a_run("r", state=RunState.LEFT)], cap=1).actions == (StartContainer(1),)
 
 
 def test_a_turn_before_its_time_waits_and_tells_when_to_look_again():
     decided = decide([a_turn(1, not_before_ms=NOW + 5_000)])
 
-    assert decided == plan.Plan(actions=(), look_again_ms=NOW + 5_000)
+    assert decided == plan.QueuePlan(actions=(), look_again_ms=NOW + 5_000)
 
 
 def test_closing_containers_hold_their_slots_until_they_are_gone():
@@ -89,49 +96,54 @@ def test_chat_goes_before_task_before_worker_before_auto():
     kinds = [TurnKind.AUTO, TurnKind.WORKER, TurnKind.TASK, TurnKind.CHAT]
     turns = [a_turn(n, f"g{n}", kind=kind, queued_ms=NOW - 100 + n) for n, kind in enumerate(kinds)]
 
-    assert decide(turns).actions == (Start(3), Start(2), Start(1), Start(0))
+    assert decide(turns).actions == (
+        StartContainer(3),
+        StartContainer(2),
+        StartContainer(1),
+        StartContainer(0),
+    )
 
 
 def test_within_a_kind_the_first_to_come_goes_first():
     turns = [a_turn(1, "late", queued_ms=NOW - 1), a_turn(2, "early", queued_ms=NOW - 9)]
 
-    assert decide(turns, cap=1).actions[0] == Start(2)
+    assert decide(turns, cap=1).actions[0] == StartContainer(2)
 
 
 def test_who_waited_five_minutes_goes_to_the_front():
     old = a_turn(1, "loop", kind=TurnKind.AUTO, queued_ms=NOW - AGEING_MS)
     fresh = a_turn(2, "chat", queued_ms=NOW - 1)
 
-    assert decide([fresh, old], cap=1).actions[0] == Start(1)
-    assert decide([fresh, old], cap=1, now_ms=NOW - 1).actions[0] == Start(2)
+    assert decide([fresh, old], cap=1).actions[0] == StartContainer(1)
+    assert decide([fresh, old], cap=1, now_ms=NOW - 1).actions[0] == StartContainer(2)
 
 
 def test_an_isolated_turn_gets_a_container_of_its_own():
     task = a_turn(1, kind=TurnKind.TASK, is_isolated=True)
 
-    assert decide([task], [a_run("chat")]).actions == (Start(1),)
-    assert decide([a_turn(2)], [a_run("task", is_isolated=True)]).actions == (Start(2),)
+    assert decide([task], [a_run("chat")]).actions == (StartContainer(1),)
+    assert decide([a_turn(2)], [a_run("task", is_isolated=True)]).actions == (StartContainer(2),)
 
 
 def test_a_worn_container_ends_before_its_group_starts_another():
     worn = a_run("r", is_worn=True)
 
-    assert decide([a_turn(1)], [worn]).actions == (Close("r"),)
+    assert decide([a_turn(1)], [worn]).actions == (CloseContainer("r"),)
     assert decide([a_turn(1)], [a_run("r", state=RunState.CLOSING)]).actions == ()
-    assert decide([a_turn(1)]).actions == (Start(1),)
+    assert decide([a_turn(1)]).actions == (StartContainer(1),)
 
 
 def test_a_waiting_group_takes_the_slot_of_the_longest_idle():
     idle = [a_run("young", "a", idle_since_ms=900), a_run("old", "b", idle_since_ms=100)]
 
-    assert decide([a_turn(1, "c", queued_ms=NOW)], idle, cap=2).actions == (Close("old"),)
+    assert decide([a_turn(1, "c", queued_ms=NOW)], idle, cap=2).actions == (CloseContainer("old"),)
 
 
 def test_only_as_many_idle_containers_close_as_turns_wait():
     runs = [a_run(f"r{n}", f"g{n}", idle_since_ms=n) for n in range(4)]
     turns = [a_turn(1, "x", queued_ms=NOW), a_turn(2, "y", queued_ms=NOW)]
 
-    assert decide(turns, runs, cap=4).actions == (Close("r0"), Close("r1"))
+    assert decide(turns, runs, cap=4).actions == (CloseContainer("r0"), CloseContainer("r1"))
 
 
 def test_a_slot_that_is_coming_is_counted_on():
@@ -144,32 +156,35 @@ def test_a_worn_container_that_closes_for_its_own_group_is_not_the_slot_of_anoth
     runs = [a_run("worn", "a", is_worn=True), a_run("idle", "b", idle_since_ms=5)]
     turns = [a_turn(1, "a", queued_ms=NOW - 2), a_turn(2, "c", queued_ms=NOW - 1)]
 
-    assert decide(turns, runs, cap=2).actions == (Close("worn"), Close("idle"))
+    assert decide(turns, runs, cap=2).actions == (CloseContainer("worn"), CloseContainer("idle"))
 
 
 def test_a_busy_group_gives_its_slot_to_who_came_before_its_next_turn():
     turns = [a_turn(1, "quiet", queued_ms=NOW - 2), a_turn(2, "busy", queued_ms=NOW - 1)]
 
-    assert decide(turns, [a_run("r", "busy")], cap=1).actions == (Close("r"),)
+    assert decide(turns, [a_run("r", "busy")], cap=1).actions == (CloseContainer("r"),)
 
 
 def test_a_turn_that_came_first_keeps_its_groups_container():
     turns = [a_turn(1, "busy", queued_ms=NOW - 2), a_turn(2, "quiet", queued_ms=NOW - 1)]
 
-    assert decide(turns, [a_run("r", "busy")], cap=1).actions == (HandOver(1, "r"),)
+    assert decide(turns, [a_run("r", "busy")], cap=1).actions == (HandOverTurn(1, "r"),)
 
 
 def test_a_container_nobody_wants_goes_before_one_that_is_wanted():
     runs = [a_run("wanted", "busy", idle_since_ms=1), a_run("unwanted", "gone", idle_since_ms=9)]
     turns = [a_turn(1, "quiet", queued_ms=NOW - 2), a_turn(2, "busy", queued_ms=NOW - 1)]
 
-    assert set(decide(turns, runs, cap=2).actions) == {Close("unwanted"), HandOver(2, "wanted")}
+    assert set(decide(turns, runs, cap=2).actions) == {CloseContainer("unwanted"), HandOverTurn(2, "wanted")}
 
 
 def test_more_containers_than_may_live_are_closed_until_one_can_start():
     runs = [a_run(f"r{n}", f"g{n}", idle_since_ms=n) for n in range(3)]
 
-    assert decide([a_turn(1, "x", queued_ms=NOW)], runs, cap=2).actions == (Close("r0"), Close("r1"))
+    assert decide([a_turn(1, "x", queued_ms=NOW)], runs, cap=2).actions == (
+        CloseContainer("r0"),
+        CloseContainer("r1"),
+    )
 
 
 def test_a_place_is_told_after_ten_seconds_and_once():
@@ -177,7 +192,7 @@ def test_a_place_is_told_after_ten_seconds_and_once():
     turn = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS)
     told = a_turn(1, queued_ms=NOW - TELL_PLACE_AFTER_MS, was_told_place=True)
 
-    assert decide([turn], busy, cap=1).actions == (TellPlace(1, 1),)
+    assert decide([turn], busy, cap=1).actions == (NotifyPlace(1, 1),)
     assert decide([told], busy, cap=1).actions == ()
 
 
@@ -186,7 +201,7 @@ def test_before_ten_seconds_nobody_is_told_but_the_lanes_look_again_then():
 
     decided = decide([a_turn(1, queued_ms=NOW - 1)], busy, cap=1)
 
-    assert decided == plan.Plan(actions=(), look_again_ms=NOW - 1 + TELL_PLACE_AFTER_MS)
+    assert decided == plan.QueuePlan(actions=(), look_again_ms=NOW - 1 + TELL_PLACE_AFTER_MS)
 
 
 def test_places_count_all_who_wait_and_only_chats_are_told():
@@ -197,7 +212,7 @@ def test_places_count_all_who_wait_and_only_chats_are_told():
         a_turn(3, "c", queued_ms=NOW - 40_000, kind=TurnKind.TASK),
     ]
 
-    assert decide(turns, busy, cap=1).actions == (TellPlace(2, 2),)
+    assert decide(turns, busy, cap=1).actions == (NotifyPlace(2, 2),)
 
 
 def test_who_waits_for_its_own_container_to_end_is_not_told_that_hands_are_busy():
@@ -279,7 +294,7 @@ def test_no_idle_container_closes_while_nobody_waits(script, cap):
         play(house, event)
         wearing = {run.folder for run in house.runs.values() if run.is_worn}
         for action in house.step().actions:
-            if isinstance(action, Close) and house.runs[action.run_id].folder not in wearing:
+            if isinstance(action, CloseContainer) and house.runs[action.run_id].folder not in wearing:
                 assert len(house.runs) == cap
 
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.loop.intervals import Asked
+from orchestrator.loop.intervals import RequestedInterval
 from orchestrator.loop.policy import (
     RULES,
-    Decision,
-    Outcome,
-    Pull,
+    CycleOutcome,
+    CycleState,
     SetBy,
-    State,
-    Wish,
+    SleepRequest,
+    WakeDecision,
+    WakeSignal,
     clamp,
     decide_wake,
     start_ms,
@@ -37,12 +37,12 @@ def at(clock: str) -> int:
 NOW = at("10:02:00")
 
 
-def wish(ms: int = 0, *, reason: str = "", is_soonest: bool = False) -> Wish:
-    return Wish(asked=Asked(ms=ms, is_soonest=is_soonest), raw=f"{ms} ms", reason=reason)
+def wish(ms: int = 0, *, reason: str = "", is_soonest: bool = False) -> SleepRequest:
+    return SleepRequest(asked=RequestedInterval(ms=ms, is_soonest=is_soonest), raw=f"{ms} ms", reason=reason)
 
 
-def ended(outcome: Outcome = Outcome.NOOP, auto_ms: int = BASE, **changes: object) -> State:
-    return State(outcome=outcome, auto_ms=auto_ms, **changes)  # type: ignore[arg-type]
+def ended(outcome: CycleOutcome = CycleOutcome.NOOP, auto_ms: int = BASE, **changes: object) -> CycleState:
+    return CycleState(outcome=outcome, auto_ms=auto_ms, **changes)  # type: ignore[arg-type]
 
 
 def test_bt_05_a_tag_sets_the_next_wake_from_the_end_of_the_cycle():
@@ -74,7 +74,7 @@ def test_bt_06_what_lies_outside_the_bounds_is_brought_inside_and_said_so(asked,
     assert any("bounded" in line for line in decided.trace) == is_bounded
 
 
-def autos(*states: State) -> list[int]:
+def autos(*states: CycleState) -> list[int]:
     """The pauses in minutes, each cycle beginning with the back-off of the one before."""
     auto_ms, found = BASE, []
     for state in states:
@@ -85,28 +85,28 @@ def autos(*states: State) -> list[int]:
 
 
 def test_bt_08_nothing_to_do_stretches_the_pause_and_an_action_resets_it():
-    idle, action = ended(Outcome.NOOP), ended(Outcome.ACTION)
+    idle, action = ended(CycleOutcome.NOOP), ended(CycleOutcome.ACTION)
 
     assert autos(idle, idle, idle, action, idle) == [10, 20, 20, 5, 10]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.ERROR, Outcome.BUSY, Outcome.SKIPPED])
+@pytest.mark.parametrize("outcome", [CycleOutcome.ERROR, CycleOutcome.BUSY, CycleOutcome.SKIPPED])
 def test_bt_08_what_was_no_cycle_changes_nothing(outcome):
-    assert autos(ended(Outcome.NOOP), ended(outcome), ended(Outcome.NOOP)) == [10, 10, 20]
+    assert autos(ended(CycleOutcome.NOOP), ended(outcome), ended(CycleOutcome.NOOP)) == [10, 10, 20]
 
 
 @pytest.mark.parametrize("slept", [2 * MINUTE, 4 * HOUR])
 def test_bt_09_a_tag_counts_once_and_leaves_the_back_off_alone(slept):
-    assert autos(ended(Outcome.ACTION, wish=wish(slept)), ended())[1] == 10
-    assert autos(ended(), ended(Outcome.NOOP, wish=wish(slept)), ended()) == [10, slept // MINUTE, 20]
+    assert autos(ended(CycleOutcome.ACTION, wish=wish(slept)), ended())[1] == 10
+    assert autos(ended(), ended(CycleOutcome.NOOP, wish=wish(slept)), ended()) == [10, slept // MINUTE, 20]
 
 
 def test_bt_10_a_skipped_cycle_does_not_keep_the_old_wish():
-    assert autos(ended(wish=wish(4 * HOUR)), ended(Outcome.SKIPPED)) == [240, 5]
+    assert autos(ended(wish=wish(4 * HOUR)), ended(CycleOutcome.SKIPPED)) == [240, 5]
 
 
 def test_bt_15_a_message_left_unanswered_caps_the_sleep_twice():
-    asked = ended(Outcome.NOOP, wish=wish(4 * HOUR))
+    asked = ended(CycleOutcome.NOOP, wish=wish(4 * HOUR))
     first, second, third = (decide_wake(replace(asked, caps=caps), NOW) for caps in (0, 1, 2))
 
     for capped in (first, second):
@@ -152,8 +152,8 @@ def test_bt_22_a_message_left_unanswered_is_exempt_from_the_hour():
 # When a cycle may start
 
 
-def pull(clock: str, *, is_direct: bool = False) -> Pull:
-    return Pull(at_ms=at(clock), is_direct=is_direct)
+def pull(clock: str, *, is_direct: bool = False) -> WakeSignal:
+    return WakeSignal(at_ms=at(clock), is_direct=is_direct)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_bt_03_04_triggers_are_delayed_and_never_dropped(pulls, wake, last, now,
 
 MS = st.integers(0, 10 * HOUR)
 STATES = st.builds(
-    State,
-    outcome=st.sampled_from(Outcome),
+    CycleState,
+    outcome=st.sampled_from(CycleOutcome),
     auto_ms=st.integers(BASE, BASE * RULES.max_factor),
     wish=st.none() | st.builds(lambda ms, soonest: wish(ms, is_soonest=soonest), MS, st.booleans()),
     soonest_streak=st.integers(0, 20),
@@ -238,8 +238,8 @@ def test_every_next_wake_lies_within_the_bounds(state):
 
 @given(STATES)
 @example(
-    State(
-        outcome=Outcome.ACTION,
+    CycleState(
+        outcome=CycleOutcome.ACTION,
         auto_ms=BASE,
         wish=wish(0),
         soonest_streak=0,
@@ -254,17 +254,17 @@ def test_a_message_that_waits_is_looked_at_within_its_cap(state):
 
 @given(STATES)
 def test_without_a_wish_the_pause_is_the_back_off(state):
-    decided: Decision = decide_wake(replace(state, wish=None, caps=None), NOW)
+    decided: WakeDecision = decide_wake(replace(state, wish=None, caps=None), NOW)
     assert (decided.next_ms - NOW, decided.set_by) == (decided.auto_ms, SetBy.AUTO)
 
 
 @given(MS)
 def test_a_clamped_wish_is_as_near_as_may_be(ms):
-    assert clamp(Asked(ms=ms)) == sorted((RULES.min_ms, ms, RULES.max_ms))[1]
+    assert clamp(RequestedInterval(ms=ms)) == sorted((RULES.min_ms, ms, RULES.max_ms))[1]
 
 
 PULLS = st.lists(
-    st.builds(Pull, at_ms=st.integers(NOW - HOUR, NOW + HOUR), is_direct=st.booleans()), max_size=6
+    st.builds(WakeSignal, at_ms=st.integers(NOW - HOUR, NOW + HOUR), is_direct=st.booleans()), max_size=6
 )
 
 

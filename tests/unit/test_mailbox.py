@@ -89,7 +89,7 @@ def test_a_hand_written_file_is_taken_once_it_is_at_rest(post: Post) -> None:
 def test_a_partial_file_has_an_hour(post: Post) -> None:
     path = post.put(".1763800000000-abcd.json.12ab.partial")
     post.clock.ahead_ms = mailbox.UNFINISHED_MS - 60_000
-    assert post.box.take() == mailbox.Batch()
+    assert post.box.take() == mailbox.RequestBatch()
     assert path.exists()
     post.clock.ahead_ms = mailbox.UNFINISHED_MS
     assert [refusal.name for refusal in post.box.take().refusals] == [path.name]
@@ -163,5 +163,5 @@ def test_a_missing_mailbox_is_empty(post: Post) -> None:
     (letter,) = (post.put(files.unique_name()), *post.box.take().letters)[1:]
     post.box.done(letter)
     post.directory.rmdir()
-    assert post.box.take() == mailbox.Batch()
+    assert post.box.take() == mailbox.RequestBatch()
     post.box.done(letter)

@@ -52,7 +52,7 @@ def test_what_runs_that_are_over_left_is_cleared_but_not_what_a_living_one_has_t
     os.mkfifo(tmp_path / "fifo.json")
     assert (tmp_path / stale).exists()
     left = input_files.clear_stale(tmp_path, lambda run: run != ORDER.run)
-    assert left == [input_files.Left(name=kept, runs=(ORDER.run,), turn=ORDER.turn)]
+    assert left == [input_files.LeftInput(name=kept, runs=(ORDER.run,), turn=ORDER.turn)]
     assert [path.name for path in tmp_path.iterdir()] == [kept]
 
 
@@ -75,7 +75,7 @@ def test_a_directory_that_cannot_be_cleared_is_told_and_the_others_are_cleared(t
         input_files.write_turn(tmp_path / folder / "input", ORDER)
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "input").symlink_to(tmp_path / "family" / "input")
-    inputs = input_files.Inputs(tmp_path)
+    inputs = input_files.InputFiles(tmp_path)
     with structlog.testing.capture_logs() as told:
         inputs.forget_all_but(())
     assert [one["group"] for one in told if one["event"] == "input.not_cleared"] == ["odd"]
@@ -84,7 +84,7 @@ def test_a_directory_that_cannot_be_cleared_is_told_and_the_others_are_cleared(t
 
 def test_a_run_that_is_over_takes_its_turns_along_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "family" / "input").mkdir(parents=True)
-    inputs = input_files.Inputs(tmp_path)
+    inputs = input_files.InputFiles(tmp_path)
     inputs.write_turn(Folder("family"), ORDER)
     inputs.write_turn(Folder("family"), ORDER.model_copy(update={"run": "run-0", "turn": 99}))
     inputs.forget_run(Folder("family"), RunId("run-0"))

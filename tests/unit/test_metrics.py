@@ -4,10 +4,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.domain.values import Folder
 from orchestrator.store.usage import Share, Sums
-from orchestrator.web.metrics import Figures, exposition
+from orchestrator.web.metrics import MetricFigures, exposition
 
 
-def samples(figures: Figures) -> dict[frozenset[str], float]:
+def samples(figures: MetricFigures) -> dict[frozenset[str], float]:
     """Every sample as the library itself reads it: name and label values → number."""
     return {
         frozenset({sample.name, *sample.labels.values()}): sample.value
@@ -26,7 +26,7 @@ def test_what_is_counted_is_told_as_prometheus_reads_it() -> None:
         cost_nano_usd=1_500_000_000,
     )
     told = samples(
-        Figures(
+        MetricFigures(
             used={Share(Folder("family"), "chat"): sums, Share(Folder("main"), None): Sums(requests=1)},
             turns={"answered": 5, "running": 1},
             outbox={"sent": 7, "dead": 1},
@@ -53,5 +53,5 @@ def test_what_is_counted_is_told_as_prometheus_reads_it() -> None:
 
 
 def test_nothing_yet_is_no_error() -> None:
-    told = samples(Figures(used={}, turns={}, outbox={}, containers={}, refusals={}))
+    told = samples(MetricFigures(used={}, turns={}, outbox={}, containers={}, refusals={}))
     assert told[frozenset({"andy_turns_total", "answered"})] == 0

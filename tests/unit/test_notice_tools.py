@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent_runner.ans.event import Event
-from agent_runner.ans.noticing import Noticing
-from agent_runner.ipc_client import Host
+from agent_runner.ans.event import NoticeEvent
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ipc_client import HostClient
 from agent_runner.tools import notices as notice_tools
 from agent_runner.tools.tool import Tool
 from agent_runner.wire.mailbox import (
@@ -28,7 +28,7 @@ from agent_runner.workspace import Workspace
 from tests.processes.runner import order_of
 
 
-class Keeping(Host):
+class Keeping(HostClient):
     """Keeps every notice as number 7, or says what it is told to say."""
 
     def __init__(self, reply: Reply | None = None) -> None:
@@ -42,7 +42,7 @@ class Keeping(Host):
         return Reply(request_id="r", ok=True, code="ok", text="Kept.", data={"id": 7})
 
 
-class Mute(Host):
+class Mute(HostClient):
     """Never answers."""
 
     def __init__(self) -> None:
@@ -54,16 +54,16 @@ class Mute(Host):
 
 
 @pytest.fixture
-def noticing(tmp_path: Path) -> Noticing:
-    return Noticing(order_of("hi"), Workspace(tmp_path))
+def noticing(tmp_path: Path) -> LazyNotices:
+    return LazyNotices(order_of("hi"), Workspace(tmp_path))
 
 
-def tool(noticing: Noticing, name: str = "notify_self") -> Tool[Any]:
+def tool(noticing: LazyNotices, name: str = "notify_self") -> Tool[Any]:
     return next(tool for tool in notice_tools.notice_tools(noticing) if tool.name == name)
 
 
-async def heard(noticing: Noticing) -> list[Event]:
-    events: list[Event] = []
+async def heard(noticing: LazyNotices) -> list[NoticeEvent]:
+    events: list[NoticeEvent] = []
     (await noticing.load()).notices.bus.subscribe_all(events.append)
     return events
 
@@ -73,7 +73,7 @@ async def heard(noticing: Noticing) -> list[Event]:
     [("context", "agent.self.notify"), ("warning", "agent.self.notify"), ("reminder", "agent.self.remind")],
 )
 async def test_what_is_for_now_is_an_event_and_asks_nobody(
-    noticing: Noticing, category: str, event_type: str
+    noticing: LazyNotices, category: str, event_type: str
 ) -> None:
     host, events = Keeping(), await heard(noticing)
     given = {"message": " look ", "deliver_at": "immediate", "category": category, "priority": "critical"}
@@ -96,7 +96,7 @@ async def test_what_is_for_now_is_an_event_and_asks_nobody(
     assert "look" in await (await noticing.load()).notices.drain("after_tool")
 
 
-async def test_what_is_for_later_is_kept_by_the_host_word_for_word(noticing: Noticing) -> None:
+async def test_what_is_for_later_is_kept_by_the_host_word_for_word(noticing: LazyNotices) -> None:
     host, events = Keeping(), await heard(noticing)
     given = {
         "message": "water the plants",
@@ -116,7 +116,7 @@ async def test_what_is_for_later_is_kept_by_the_host_word_for_word(noticing: Not
     assert not (await noticing.load()).notices.pending, "the next turns are given it by the host"
 
 
-async def test_what_is_for_this_turn_and_to_outlive_it_is_both(noticing: Noticing) -> None:
+async def test_what_is_for_this_turn_and_to_outlive_it_is_both(noticing: LazyNotices) -> None:
     given = {"message": "now and later", "deliver_at": "immediate", "persist_cross_session": True}
     reply = await tool(noticing).call(given, Keeping())
     assert reply.data["persistence_id"] == 7
@@ -129,7 +129,7 @@ async def test_what_is_for_this_turn_and_to_outlive_it_is_both(noticing: Noticin
     ("category", "event_type"), [("discovery", "discovery.notable"), ("checkpoint", "task.checkpoint")]
 )
 async def test_a_discovery_and_a_checkpoint_are_events_besides(
-    noticing: Noticing, category: str, event_type: str
+    noticing: LazyNotices, category: str, event_type: str
 ) -> None:
     events = await heard(noticing)
     await tool(noticing).call({"message": "found", "category": category}, Keeping())
@@ -151,7 +151,7 @@ async def test_a_discovery_and_a_checkpoint_are_events_besides(
     ],
 )
 async def test_what_does_not_fit_is_refused_and_asks_nobody(
-    noticing: Noticing, arguments: dict[str, Any], code: str
+    noticing: LazyNotices, arguments: dict[str, Any], code: str
 ) -> None:
     host = Keeping()
     reply = await tool(noticing).call(arguments, host)
@@ -163,14 +163,14 @@ async def test_what_does_not_fit_is_refused_and_asks_nobody(
     ("said", "code"),
     [("limit_reached", "limit_reached"), ("not_written", "persist_failed"), ("no_answer", "persist_failed")],
 )
-async def test_that_a_note_was_not_kept_is_said(noticing: Noticing, said: str, code: str) -> None:
+async def test_that_a_note_was_not_kept_is_said(noticing: LazyNotices, said: str, code: str) -> None:
     refusal = Reply(request_id="r", ok=False, code=said, text="Not kept, because.")
     reply = await tool(noticing).call({"message": "m"}, Keeping(refusal))
     assert (reply.ok, reply.code, reply.text) == (False, code, "Not kept, because.")
 
 
 async def test_a_host_that_does_not_answer_is_not_waited_for(
-    noticing: Noticing, monkeypatch: pytest.MonkeyPatch
+    noticing: LazyNotices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert notice_tools.ANSWER_SECONDS == 5.0
     monkeypatch.setattr(notice_tools, "ANSWER_SECONDS", 0.01)
@@ -179,7 +179,7 @@ async def test_a_host_that_does_not_answer_is_not_waited_for(
     assert "list_notices" in reply.text
 
 
-async def test_the_other_tools_ask_the_host(noticing: Noticing) -> None:
+async def test_the_other_tools_ask_the_host(noticing: LazyNotices) -> None:
     host = Keeping()
     for name in ("acknowledge_notification", "cancel_notice"):
         assert (await tool(noticing, name).call({"notice_id": 3}, host)).ok
@@ -190,13 +190,13 @@ async def test_the_other_tools_ask_the_host(noticing: Noticing) -> None:
 @pytest.mark.parametrize(
     "given", [{"notice_id": 0}, {}, {"dedupe_key": ""}, {"notice_id": 3, "dedupe_key": "rent"}]
 )
-async def test_what_names_no_notice_is_refused(noticing: Noticing, given: dict[str, Any]) -> None:
+async def test_what_names_no_notice_is_refused(noticing: LazyNotices, given: dict[str, Any]) -> None:
     host = Keeping()
     assert not (await tool(noticing, "cancel_notice").call(given, host)).ok
     assert host.asked == []
 
 
-async def test_what_is_acknowledged_before_it_is_told_is_told_no_more(noticing: Noticing) -> None:
+async def test_what_is_acknowledged_before_it_is_told_is_told_no_more(noticing: LazyNotices) -> None:
     """N-63: it waits for a tool, and the agent has read it in its list."""
     waiting = Notice(id=7, event_type="agent.self.notify", source="agent", tool_name="Bash")
     notices = (await noticing.load()).notices
@@ -207,7 +207,7 @@ async def test_what_is_acknowledged_before_it_is_told_is_told_no_more(noticing: 
     assert await notices.drain("after_tool") == ""
 
 
-async def test_a_notice_is_dropped_by_its_key(noticing: Noticing) -> None:
+async def test_a_notice_is_dropped_by_its_key(noticing: LazyNotices) -> None:
     """N-63."""
     waiting = Notice(id=7, event_type="agent.self.notify", source="agent", payload={"message": "the rent"})
     notices = (await noticing.load()).notices
@@ -218,7 +218,7 @@ async def test_a_notice_is_dropped_by_its_key(noticing: Noticing) -> None:
     assert await notices.drain("turn_start") == "", "the host has said which one that is"
 
 
-def test_the_model_is_shown_all_values_and_bounds(noticing: Noticing) -> None:
+def test_the_model_is_shown_all_values_and_bounds(noticing: LazyNotices) -> None:
     schemas = {tool.name: tool.schema() for tool in notice_tools.notice_tools(noticing)}
     properties = schemas["notify_self"]["properties"]
     assert schemas["notify_self"]["required"] == ["message"]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from agent_runner.agents.offline.checklists import (
     MAX_FILE_BYTES,
     MAX_ITEM_CHARS,
+    ChecklistFault,
     Checklists,
-    Fault,
     ListFault,
     file_stem,
 )
@@ -30,7 +30,7 @@ def checklists(group: Path) -> Checklists:
     return Checklists(group)
 
 
-def fault_of(error: pytest.ExceptionInfo[ListFault]) -> Fault:
+def fault_of(error: pytest.ExceptionInfo[ListFault]) -> ChecklistFault:
     return error.value.fault
 
 
@@ -76,11 +76,11 @@ def test_a_part_of_a_text_is_enough_when_one_entry_fits(checklists: Checklists) 
     assert checklists.finish(TODO, "stamps").text == "buy stamps"
     with pytest.raises(ListFault) as fault:
         checklists.finish(TODO, "y")
-    assert fault_of(fault) is Fault.NO_ITEM
+    assert fault_of(fault) is ChecklistFault.NO_ITEM
     checklists.add(TODO, ["buy milk"])
     with pytest.raises(ListFault) as fault:
         checklists.finish(TODO, "buy")
-    assert fault_of(fault) is Fault.MANY_ITEMS
+    assert fault_of(fault) is ChecklistFault.MANY_ITEMS
 
 
 def test_what_a_person_wrote_into_the_file_is_kept(checklists: Checklists, group: Path) -> None:
@@ -111,7 +111,7 @@ def test_an_entry_is_one_line(checklists: Checklists) -> None:
 def test_an_entry_has_an_end(checklists: Checklists) -> None:
     with pytest.raises(ListFault) as fault:
         checklists.add(TODO, ["x" * (MAX_ITEM_CHARS + 1)])
-    assert fault_of(fault) is Fault.ITEM_TOO_LONG
+    assert fault_of(fault) is ChecklistFault.ITEM_TOO_LONG
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_an_entry_has_an_end(checklists: Checklists) -> None:
 def test_a_name_that_could_leave_the_directory_is_refused(checklists: Checklists, name: str) -> None:
     with pytest.raises(ListFault) as fault:
         checklists.add(name, ["x"])
-    assert fault_of(fault) is Fault.BAD_NAME
+    assert fault_of(fault) is ChecklistFault.BAD_NAME
 
 
 @given(st.text(max_size=50))
@@ -137,7 +137,7 @@ def test_a_name_that_is_taken_is_a_plain_file_name(name: str) -> None:
 def test_a_list_that_is_not_there_is_said_so(checklists: Checklists) -> None:
     with pytest.raises(ListFault) as fault:
         checklists.items("shopping")
-    assert fault_of(fault) is Fault.NO_LIST
+    assert fault_of(fault) is ChecklistFault.NO_LIST
 
 
 def test_a_link_out_of_the_directory_is_neither_read_nor_written(checklists: Checklists, group: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_link_out_of_the_directory_is_neither_read_nor_written(checklists: Che
     ):
         with pytest.raises(ListFault) as fault:
             attempt()
-        assert fault_of(fault) is Fault.NOT_OURS
+        assert fault_of(fault) is ChecklistFault.NOT_OURS
     assert outside.read_text() == "- [ ] secret\n"
     assert not (group.parent / "new.md").exists()
 
@@ -171,7 +171,7 @@ def test_links_in_a_ring_are_refused(checklists: Checklists, group: Path) -> Non
     (group / "todo.md").symlink_to("todo.md")
     with pytest.raises(ListFault) as fault:
         checklists.items(TODO)
-    assert fault_of(fault) is Fault.NOT_OURS
+    assert fault_of(fault) is ChecklistFault.NOT_OURS
 
 
 def test_what_is_no_plain_text_file_is_left_alone(checklists: Checklists, group: Path) -> None:
@@ -183,7 +183,7 @@ def test_what_is_no_plain_text_file_is_left_alone(checklists: Checklists, group:
     for name in ("pipe", "folder", "binary", "huge"):
         with pytest.raises(ListFault) as fault:
             checklists.add(name, ["x"])
-        assert fault_of(fault) is Fault.NOT_OURS, name
+        assert fault_of(fault) is ChecklistFault.NOT_OURS, name
 
 
 def test_lists_are_named_in_order(checklists: Checklists) -> None:

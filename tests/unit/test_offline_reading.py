@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runner.agents.offline import reading, texts
-from agent_runner.agents.offline.checklists import Fault
+from agent_runner.agents.offline.checklists import ChecklistFault
 from agent_runner.agents.offline.intents import ROWS, Wish
 from agent_runner.agents.offline.reading import MAX_CHARS, read
 from agent_runner.wire.times import Language, Reason, Shift
@@ -307,7 +307,7 @@ def test_both_languages_have_every_sentence_with_the_same_blanks() -> None:
 def test_every_refusal_has_a_sentence() -> None:
     known = set(texts.phrases())
     assert {f"time.{reason}" for reason in Reason} <= known
-    assert {f"faults.{fault}" for fault in Fault} <= known
+    assert {f"faults.{fault}" for fault in ChecklistFault} <= known
     assert {f"shifts.{shift}" for shift in Shift} <= known
     assert {row.said for row in ROWS if row.said} <= known
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.containers.exit_classification import Kind, classify
+from orchestrator.containers.exit_classification import RunEndKind, classify
 from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
 from orchestrator.domain.protocols import Exit
 
@@ -10,17 +10,17 @@ from orchestrator.domain.protocols import Exit
 @pytest.mark.parametrize(
     ("end", "kind", "is_retryable"),
     [
-        (Exit(code=0), Kind.CLOSED, True),
-        (Exit(code=1), Kind.CRASHED, True),
-        (Exit(code=137), Kind.CRASHED, True),
-        (Exit(code=143), Kind.STOPPED, True),
-        (Exit(code=137, was_oom_killed=True), Kind.OOM_KILLED, True),
-        (Exit(code=1, was_oom_killed=True), Kind.OOM_KILLED, True),
-        (Exit(code=None), Kind.LOST, True),
-        (ImageMissing(), Kind.IMAGE_MISSING, False),
-        (EngineGone(), Kind.ENGINE_GONE, True),
-        (ContainerError("no"), Kind.REFUSED, True),
-        (PermissionError(13, "Permission denied"), Kind.REFUSED, True),
+        (Exit(code=0), RunEndKind.CLOSED, True),
+        (Exit(code=1), RunEndKind.CRASHED, True),
+        (Exit(code=137), RunEndKind.CRASHED, True),
+        (Exit(code=143), RunEndKind.STOPPED, True),
+        (Exit(code=137, was_oom_killed=True), RunEndKind.OOM_KILLED, True),
+        (Exit(code=1, was_oom_killed=True), RunEndKind.OOM_KILLED, True),
+        (Exit(code=None), RunEndKind.LOST, True),
+        (ImageMissing(), RunEndKind.IMAGE_MISSING, False),
+        (EngineGone(), RunEndKind.ENGINE_GONE, True),
+        (ContainerError("no"), RunEndKind.REFUSED, True),
+        (PermissionError(13, "Permission denied"), RunEndKind.REFUSED, True),
     ],
 )
 def test_every_end_has_its_kind(end, kind, is_retryable):
@@ -33,7 +33,7 @@ def test_every_end_has_its_kind(end, kind, is_retryable):
 def test_what_the_runner_said_goes_before_the_exit_code():
     outcome = classify(Exit(code=1), failure="the order is of another version.")
 
-    assert outcome.kind is Kind.CRASHED
+    assert outcome.kind is RunEndKind.CRASHED
     assert outcome.reason == "the order is of another version."
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.compose.self_inspect import Held, held_by, own_id
-from orchestrator.containers.docker.host_paths import Siblings
+from orchestrator.compose.self_inspect import BindMount, held_by, own_id
+from orchestrator.containers.docker.host_paths import HostPaths
 from orchestrator.domain.errors import ContainerError
 
 ID = "0123456789abcdef" * 4
@@ -18,8 +18,8 @@ TABLE = f"""\
 """
 
 
-def held(source: str, destination: str, *, is_writable: bool = True, kind: str = "bind") -> Held:
-    return Held(source=source, destination=destination, is_writable=is_writable, kind=kind)
+def held(source: str, destination: str, *, is_writable: bool = True, kind: str = "bind") -> BindMount:
+    return BindMount(source=source, destination=destination, is_writable=is_writable, kind=kind)
 
 
 MOUNTS = (
@@ -30,7 +30,7 @@ MOUNTS = (
     held("/home/me/photos", "/home/me/photos", is_writable=False),
     held("/var/lib/docker/volumes/engine/_data", "/run/andy", kind="volume"),
 )
-SIBLINGS = Siblings(own_id=ID, held=MOUNTS, address="172.18.0.2")
+SIBLINGS = HostPaths(own_id=ID, held=MOUNTS, address="172.18.0.2")
 
 
 def test_a_container_knows_its_id_by_the_hostname_that_the_engine_mounts(tmp_path):
@@ -70,7 +70,7 @@ def test_a_home_whose_folders_are_all_mounted_for_writing_is_taken():
 @pytest.mark.parametrize("missing", ["groups", "data", "store"])
 def test_a_home_with_a_folder_that_is_not_mounted_is_refused_with_the_line_to_add(missing):
     fewer = tuple(one for one in MOUNTS if one.destination != f"/andy/{missing}")
-    lone = Siblings(own_id=ID, held=fewer, address=None)
+    lone = HostPaths(own_id=ID, held=fewer, address=None)
 
     with pytest.raises(ContainerError, match=f"Add '- ./{missing}:/andy/{missing}'"):
         lone.check_home(Path("/andy"))

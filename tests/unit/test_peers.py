@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from orchestrator.domain.values import RunId
-from orchestrator.proxies.token_binding import MAX_REMEMBERED, Peers
+from orchestrator.proxies.token_binding import MAX_REMEMBERED, TokenBinding
 
 
 def test_the_first_address_has_the_token_for_good():
-    peers = Peers()
+    peers = TokenBinding()
     assert peers.owns(RunId("a"), "10.0.0.2")
     assert not peers.owns(RunId("a"), "10.0.0.3")
     assert peers.owns(RunId("b"), "10.0.0.3")
@@ -13,7 +13,7 @@ def test_the_first_address_has_the_token_for_good():
 
 
 def test_runs_that_asked_long_ago_are_forgotten_and_no_others():
-    peers = Peers()
+    peers = TokenBinding()
     for number in range(MAX_REMEMBERED + 1):
         peers.owns(RunId(str(number)), "10.0.0.2")
         peers.owns(RunId("busy"), "10.0.0.2")

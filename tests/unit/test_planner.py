@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.context.planner import DAY_MS, Decision, Known, plan_restore
-from orchestrator.context.transcript import State, Transcript
+from orchestrator.context.planner import DAY_MS, RestoreDecision, RestoreFacts, plan_restore
+from orchestrator.context.transcript import Transcript, TranscriptState
 from orchestrator.domain.values import TurnId
-from orchestrator.store.checkpoints import Answered, Mark
+from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark
 
 NOW = 1_790_000_000_000
 SESSION = "0b9d1f3e-1111-4222-8333-444444444444"
-ANSWERED = Answered(
+ANSWERED = AnsweredSession(
     session_id=SESSION,
     at_ms=NOW - 60_000,
     model="opus",
@@ -25,21 +25,21 @@ ANSWERED = Answered(
 
 
 def marks(*turns):
-    return tuple(Mark(turn=TurnId(turn), uuid=f"a{turn}") for turn in turns)
+    return tuple(CheckpointMark(turn=TurnId(turn), uuid=f"a{turn}") for turn in turns)
 
 
 def talk(*turns, tail=(), **more):
     """A transcript in which turns are answered; `tail` is what stands after them."""
     chain = [uuid for turn in turns for uuid in (f"q{turn}", f"x{turn}", f"a{turn}")] + list(tail)
     return Transcript(
-        State.WHOLE,
+        TranscriptState.WHOLE,
         chain=tuple(chain),
         prompts=frozenset(one for one in chain if one.startswith("q")),
         **more,
     )
 
 
-HEALTHY = Known(
+HEALTHY = RestoreFacts(
     session_id=SESSION,
     answered=ANSWERED,
     marks=marks(1, 2, 3),
@@ -58,7 +58,7 @@ def known(**changes):
 
 
 def test_a_session_that_holds_everything_is_resumed():
-    assert plan_restore(HEALTHY) == Decision(
+    assert plan_restore(HEALTHY) == RestoreDecision(
         mode="resume", reason="its session holds all of it", session_id=SESSION
     )
 
@@ -66,10 +66,10 @@ def test_a_session_that_holds_everything_is_resumed():
 NEW_SESSION = {
     "no session": ({"session_id": None}, "no session to resume"),
     "a question that was never answered": ({"answered": None, "marks": ()}, "nothing was answered"),
-    "deleted": ({"transcript": Transcript(State.MISSING)}, "is gone"),
-    "emptied": ({"transcript": Transcript(State.EMPTY)}, "is empty"),
-    "a pipe": ({"transcript": Transcript(State.REFUSED, "it is a pipe")}, "it is a pipe"),
-    "head lost": ({"transcript": replace(talk(2, 3), state=State.HEADLESS)}, "lost its beginning"),
+    "deleted": ({"transcript": Transcript(TranscriptState.MISSING)}, "is gone"),
+    "emptied": ({"transcript": Transcript(TranscriptState.EMPTY)}, "is empty"),
+    "a pipe": ({"transcript": Transcript(TranscriptState.REFUSED, "it is a pipe")}, "it is a pipe"),
+    "head lost": ({"transcript": replace(talk(2, 3), state=TranscriptState.HEADLESS)}, "lost its beginning"),
     "another conversation": ({"transcript": talk(8, 9)}, "none of the answered turns"),
     "more missing than kept": ({"transcript": talk(1), "window": (3,)}, "lacks 2 turns, more than"),
     "missing and nothing word for word": ({"transcript": talk(1), "window": ()}, "lacks 2 turns"),
@@ -108,7 +108,7 @@ RESUMED = {
     "the same model, nearly full": {"answered": replace(ANSWERED, context_tokens=190_000)},
     "idle for 29 days": {"answered": replace(ANSWERED, at_ms=NOW - 29 * DAY_MS)},
     "from before anything of this was known": {
-        "answered": Answered(session_id=SESSION, at_ms=NOW),
+        "answered": AnsweredSession(session_id=SESSION, at_ms=NOW),
         "marks": (),
         "model": "haiku",
         "provider": "gateway.example",
@@ -139,13 +139,13 @@ def test_a_turn_that_lost_its_answer_alone_is_told_and_not_there_twice():
 
 
 def test_what_another_agent_answered_is_told():
-    outside = Mark(turn=TurnId(4), uuid=None)
+    outside = CheckpointMark(turn=TurnId(4), uuid=None)
     decision = plan_restore(known(marks=(*marks(1, 2, 3), outside), window=(3, 4), again=(TurnId(5),)))
     assert (decision.mode, decision.missing, decision.session_id) == ("resume_plus_delta", (4,), SESSION)
 
 
 def test_what_another_agent_answered_before_the_last_turn_of_the_session_was_told_then():
-    outside = Mark(turn=TurnId(2), uuid=None)
+    outside = CheckpointMark(turn=TurnId(2), uuid=None)
     one, three = marks(1, 3)
     decision = plan_restore(known(marks=(one, outside, three), transcript=talk(1, 3)))
     assert decision.mode == "resume"
@@ -174,7 +174,7 @@ def test_a_turn_that_is_asked_again_is_not_told_as_well():
 turn_ids = st.lists(st.integers(1, 12), unique=True, max_size=8)
 transcripts = st.one_of(
     st.none(),
-    st.sampled_from([Transcript(state) for state in State if state is not State.WHOLE]),
+    st.sampled_from([Transcript(state) for state in TranscriptState if state is not TranscriptState.WHOLE]),
     st.builds(
         lambda turns, tail: talk(*turns, tail=tail),
         turn_ids,
@@ -182,9 +182,9 @@ transcripts = st.one_of(
     ),
 )
 anything = st.builds(
-    Known,
+    RestoreFacts,
     session_id=st.none() | st.just(SESSION),
-    answered=st.none() | st.just(ANSWERED) | st.just(Answered(session_id=SESSION, at_ms=0)),
+    answered=st.none() | st.just(ANSWERED) | st.just(AnsweredSession(session_id=SESSION, at_ms=0)),
     marks=turn_ids.map(lambda turns: marks(*turns)),
     transcript=transcripts,
     is_kept=st.booleans(),

@@ -8,14 +8,14 @@ from orchestrator.containers.timeouts import (
     SILENT_MS,
     TASK_IDLE_MS,
     TURN_GRACE_MS,
-    Limits,
+    RunTimeouts,
     Vitals,
     is_worn,
     judge,
 )
 from orchestrator.domain.values import RunState
 
-LIMITS = Limits(idle_ms=1_800_000, age_ms=1_800_000, turn_ms=1_800_000)
+LIMITS = RunTimeouts(idle_ms=1_800_000, age_ms=1_800_000, turn_ms=1_800_000)
 NOW = 100_000_000
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.domain.values import ChatJid
-from orchestrator.groups.owner import Found
-from orchestrator.inbound.senders import SenderRules, Verdict, judge
+from orchestrator.groups.owner import OwnerRules
+from orchestrator.inbound.senders import SenderRules, SenderVerdict, judge
 from tests.support.household import a_message
 
 ANN, BOB = "1@s", "2@s"
@@ -23,28 +23,28 @@ FILE = {
 @pytest.mark.parametrize(
     ("chat", "sender", "verdict"),
     [
-        ("other@g.us", ANN, Verdict.ALLOWED),
-        ("other@g.us", BOB, Verdict.NO_TRIGGER),
-        ("other@g.us", "11@s", Verdict.NO_TRIGGER),
-        ("x@g.us", BOB, Verdict.ALLOWED),
-        ("x@g.us", ANN, Verdict.DROPPED),
-        ("open@g.us", BOB, Verdict.ALLOWED),
-        ("shut@g.us", ANN, Verdict.NO_TRIGGER),
+        ("other@g.us", ANN, SenderVerdict.ALLOWED),
+        ("other@g.us", BOB, SenderVerdict.NO_TRIGGER),
+        ("other@g.us", "11@s", SenderVerdict.NO_TRIGGER),
+        ("x@g.us", BOB, SenderVerdict.ALLOWED),
+        ("x@g.us", ANN, SenderVerdict.DROPPED),
+        ("open@g.us", BOB, SenderVerdict.ALLOWED),
+        ("shut@g.us", ANN, SenderVerdict.NO_TRIGGER),
     ],
 )
 def test_a_sender_is_judged_by_the_rule_of_the_chat(chat, sender, verdict):
-    found = Found(rules=SenderRules.model_validate(FILE))
+    found = OwnerRules(rules=SenderRules.model_validate(FILE))
     message = a_message("hi", chat_jid=ChatJid(chat), sender=sender)
     assert judge(message, found) is verdict
     own = a_message("hi", chat_jid=ChatJid(chat), sender=sender, is_from_me=True)
-    assert judge(own, found) is Verdict.ALLOWED
+    assert judge(own, found) is SenderVerdict.ALLOWED
 
 
 def test_without_a_file_everybody_may_and_with_a_broken_one_only_the_owner():
-    assert judge(a_message("hi"), Found()) is Verdict.ALLOWED
-    broken = Found(trouble="no JSON")
-    assert judge(a_message("hi"), broken) is Verdict.NO_TRIGGER
-    assert judge(a_message("hi", is_from_me=True), broken) is Verdict.ALLOWED
+    assert judge(a_message("hi"), OwnerRules()) is SenderVerdict.ALLOWED
+    broken = OwnerRules(trouble="no JSON")
+    assert judge(a_message("hi"), broken) is SenderVerdict.NO_TRIGGER
+    assert judge(a_message("hi", is_from_me=True), broken) is SenderVerdict.ALLOWED
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from orchestrator.base.asgi_server import MAX_OPEN_FILES
-from orchestrator.base.log_throttle import MAX_KEYS, Throttle, ThrottledLogger
+from orchestrator.base.log_throttle import MAX_KEYS, LogThrottle, ThrottledLogger
 
 RAISE = """
 import resource
@@ -31,7 +31,7 @@ def test_a_low_limit_of_open_files_is_raised():
 def test_a_line_that_repeats_is_logged_now_and_then_with_how_many_were_left_out(caplog):
     now = 0.0
     logger = logging.getLogger("throttled-in-a-test")
-    throttled = ThrottledLogger(Throttle(seconds=10, monotonic=lambda: now))
+    throttled = ThrottledLogger(LogThrottle(seconds=10, monotonic=lambda: now))
     logger.addFilter(throttled)
     try:
         for number in range(100):
@@ -51,7 +51,7 @@ def test_a_line_that_repeats_is_logged_now_and_then_with_how_many_were_left_out(
 
 def test_keys_that_others_choose_do_not_pile_up():
     now = 0.0
-    throttle = Throttle(seconds=10, monotonic=lambda: now)
+    throttle = LogThrottle(seconds=10, monotonic=lambda: now)
     for number in range(10 * MAX_KEYS):
         now = number / 10
         assert throttle.passes(number)

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from agent_runner.ans.noticing import Noticing
-from agent_runner.ipc_client import Host
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.ipc_client import HostClient
 from agent_runner.tools.mcp_server import METHOD_NOT_FOUND, ToolServer
 from agent_runner.tools.table import tools_for
-from agent_runner.wire.mailbox import Command, Dashboard, Reply, SendMessage
+from agent_runner.wire.mailbox import Command, Reply, SendMessage, UseDashboard
 from agent_runner.workspace import Workspace
 from tests.processes.runner import order_of
 
 
-class Answering(Host):
+class Answering(HostClient):
     """Says yes to everything, or breaks."""
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -29,9 +29,9 @@ class Answering(Host):
         return Reply(request_id="r", ok=True, code="done", text="Sent.")
 
 
-def server(host: Host | None = None, *, is_main: bool = False) -> ToolServer:
+def server(host: HostClient | None = None, *, is_main: bool = False) -> ToolServer:
     order = order_of("hi", is_main=is_main)
-    return ToolServer(order, host or Answering(), Noticing(order, Workspace(Path("/nowhere"))))
+    return ToolServer(order, host or Answering(), LazyNotices(order, Workspace(Path("/nowhere"))))
 
 
 async def ask(tools: ToolServer, method: str, **parameters: Any) -> Any:
@@ -120,7 +120,7 @@ async def test_the_dashboards_tools_are_a_server_of_their_own() -> None:
     call = {"name": "update_task", "arguments": {"task_id": "task_1", "progress": 80}}
     await tools.answer({**listing, "method": "tools/call", "params": call}, server="dashboard")
     assert host.asked == [
-        Dashboard(tool="update_task", arguments={"task_id": "task_1", "progress": 80}, turn=9)
+        UseDashboard(tool="update_task", arguments={"task_id": "task_1", "progress": 80}, turn=9)
     ]
 
 

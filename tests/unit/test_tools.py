@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.tools.table import TABLE, Tool, tools_for, words_of
 from agent_runner.wire.mailbox import Command, Reply, ScheduleTask, parse_command
 
@@ -36,7 +36,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
-class Listening(Host):
+class Listening(HostClient):
     """Keeps what it is asked instead of writing it."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.context.transcript import Limits, State, look
+from orchestrator.context.transcript import TranscriptLimits, TranscriptState, look
 from tests.support.transcripts import SESSION, Writing, place
 
 
@@ -19,7 +19,7 @@ def sessions(tmp_path):
 
 
 def found(sessions, **limits):
-    return look(sessions, "family", SESSION, limits=Limits(**limits))
+    return look(sessions, "family", SESSION, limits=TranscriptLimits(**limits))
 
 
 def a_talk():
@@ -40,7 +40,7 @@ def test_a_whole_conversation_leads_back_to_its_beginning(sessions):
     talk = a_talk()
     place(sessions).write_text(talk.text())
     transcript = found(sessions)
-    assert transcript.state is State.WHOLE
+    assert transcript.state is TranscriptState.WHOLE
     assert transcript.chain == tuple(f"u{number:03d}" for number in range(1, 8))
     assert transcript.prompts == {"u001", "u004"}
     assert transcript.has(talk.last)
@@ -66,25 +66,25 @@ def test_the_newest_branch_is_the_one_that_counts(sessions):
     place(sessions).write_text(talk.text())
     transcript = found(sessions)
     assert (transcript.has(lost), transcript.has(again)) == (False, True)
-    assert transcript.state is State.WHOLE
+    assert transcript.state is TranscriptState.WHOLE
 
 
 def test_a_lost_beginning_is_seen(sessions):
     place(sessions).write_text(a_talk().text(slice(4, None)))
-    assert found(sessions).state is State.HEADLESS
+    assert found(sessions).state is TranscriptState.HEADLESS
 
 
 def test_a_line_lost_in_the_middle_is_a_lost_beginning(sessions):
     talk = a_talk()
     del talk.lines[3]
     place(sessions).write_text(talk.text())
-    assert found(sessions).state is State.HEADLESS
+    assert found(sessions).state is TranscriptState.HEADLESS
 
 
 def test_a_lost_end_is_a_shorter_conversation(sessions):
     place(sessions).write_text(a_talk().text(slice(0, 4)) + '{"type": "assistant", "uuid": "u00')
     transcript = found(sessions)
-    assert (transcript.state, transcript.chain) == (State.WHOLE, ("u001", "u002", "u003"))
+    assert (transcript.state, transcript.chain) == (TranscriptState.WHOLE, ("u001", "u002", "u003"))
 
 
 def test_a_compaction_is_a_beginning_and_what_it_summed_up_is_held(sessions):
@@ -94,7 +94,7 @@ def test_a_compaction_is_a_beginning_and_what_it_summed_up_is_held(sessions):
     after = talk.answers("Compacted.")
     place(sessions).write_text(talk.text())
     transcript = found(sessions)
-    assert transcript.state is State.WHOLE
+    assert transcript.state is TranscriptState.WHOLE
     assert transcript.has("u003")
     assert transcript.chain[transcript.since] == boundary
     assert transcript.asked_after("u007") is None, "what the CLI says on its own is nobody's question"
@@ -105,7 +105,7 @@ def test_what_a_compaction_summed_up_may_be_gone(sessions):
     talk = a_talk()
     talk.compacts()
     place(sessions).write_text(talk.text(slice(9, None)))
-    assert found(sessions).state is State.WHOLE
+    assert found(sessions).state is TranscriptState.WHOLE
 
 
 def test_messages_that_lead_in_a_circle_are_no_conversation(sessions):
@@ -113,7 +113,7 @@ def test_messages_that_lead_in_a_circle_are_no_conversation(sessions):
     first = talk.asks("one", after="u001")
     talk.asks("two", after=first)
     place(sessions).write_text(talk.text())
-    assert found(sessions).state is State.HEADLESS
+    assert found(sessions).state is TranscriptState.HEADLESS
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_messages_that_lead_in_a_circle_are_no_conversation(sessions):
 )
 def test_what_holds_no_conversation_is_empty(sessions, content):
     place(sessions).write_bytes(content)
-    assert found(sessions).state is State.EMPTY
+    assert found(sessions).state is TranscriptState.EMPTY
 
 
 def test_what_is_no_conversation_around_one_changes_nothing(sessions):
     noise = b'\xff\xfe garbage {\n{"uuid": "a", "parentUuid": ' + b"[" * 100_000 + b"\n"
     place(sessions).write_bytes(noise + a_talk().text().encode() + noise)
-    assert found(sessions).state is State.WHOLE
+    assert found(sessions).state is TranscriptState.WHOLE
     assert len(found(sessions).chain) == 7
 
 
@@ -150,12 +150,12 @@ def test_what_is_not_there_is_missing(sessions, missing):
         place(sessions)
     else:
         (sessions / missing).parent.mkdir(parents=True, exist_ok=True)
-    assert found(sessions).state is State.MISSING
+    assert found(sessions).state is TranscriptState.MISSING
 
 
 @pytest.mark.parametrize("session_id", ["", "../../x", "no-uuid", f"{SESSION}\n", "--version", "x" * 200])
 def test_only_an_id_that_the_cli_takes_names_a_file(sessions, session_id):
-    assert look(sessions, "family", session_id).state is State.REFUSED
+    assert look(sessions, "family", session_id).state is TranscriptState.REFUSED
 
 
 @pytest.mark.parametrize("where", ["family", ".claude", "projects", "-workspace-group", "file", "hard"])
@@ -174,8 +174,10 @@ def test_no_link_is_followed(sessions, tmp_path, where):
                         child.rmdir()
                     one.rmdir()
                 one.symlink_to(other)
-    assert look(elsewhere, "family", SESSION).state is (State.REFUSED if where == "hard" else State.WHOLE)
-    assert found(sessions).state in (State.REFUSED, State.MISSING)
+    assert look(elsewhere, "family", SESSION).state is (
+        TranscriptState.REFUSED if where == "hard" else TranscriptState.WHOLE
+    )
+    assert found(sessions).state in (TranscriptState.REFUSED, TranscriptState.MISSING)
     assert found(sessions).chain == ()
 
 
@@ -190,7 +192,7 @@ def test_what_is_no_file_is_refused_and_waited_for_by_nobody(sessions, kind):
         case "socket":
             os.mknod(path, 0o140600)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    assert found(sessions).state is State.REFUSED
+    assert found(sessions).state is TranscriptState.REFUSED
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -198,7 +200,7 @@ def test_a_pipe_where_a_directory_should_be_is_passed_by(sessions):
     path = place(sessions)
     os.mkfifo(path.parent.with_name("-a-pipe"))
     path.write_text(a_talk().text())
-    assert found(sessions).state is State.WHOLE
+    assert found(sessions).state is TranscriptState.WHOLE
 
 
 def test_a_file_that_is_too_large_is_not_read(sessions):
@@ -206,7 +208,10 @@ def test_a_file_that_is_too_large_is_not_read(sessions):
     with path.open("wb") as file:
         file.truncate(1024**3)
     transcript = found(sessions)
-    assert (transcript.state, transcript.why) == (State.REFUSED, "its transcript has more than 64 MiB")
+    assert (transcript.state, transcript.why) == (
+        TranscriptState.REFUSED,
+        "its transcript has more than 64 MiB",
+    )
 
 
 def test_a_line_that_is_too_long_is_left_out(sessions):
@@ -214,9 +219,9 @@ def test_a_line_that_is_too_long_is_left_out(sessions):
     long = '{"uuid": "long", "parentUuid": null, "message": "' + "x" * 3000 + '"}\n'
     place(sessions).write_text(long + talk.text())
     transcript = found(sessions, line_bytes=1000)
-    assert (transcript.state, len(transcript.chain)) == (State.WHOLE, 7)
+    assert (transcript.state, len(transcript.chain)) == (TranscriptState.WHOLE, 7)
     place(sessions).write_bytes(b"x" * (64 * 1024**2))
-    assert found(sessions).state is State.EMPTY
+    assert found(sessions).state is TranscriptState.EMPTY
 
 
 def test_of_a_large_message_the_ids_are_found(sessions):
@@ -233,7 +238,7 @@ def test_half_a_character_is_no_harm(sessions):
     talk = a_talk()
     talk.lines[4] = talk.lines[4].replace("What is", "\\ud83d What is \\\\ud83d\\ude00")
     place(sessions).write_text(talk.text())
-    assert (found(sessions).state, len(found(sessions).chain)) == (State.WHOLE, 7)
+    assert (found(sessions).state, len(found(sessions).chain)) == (TranscriptState.WHOLE, 7)
 
 
 def test_a_file_that_takes_long_is_left(sessions):
@@ -246,19 +251,19 @@ def test_a_line_of_just_the_most_is_read(sessions):
     talk = a_talk()
     longest = max(map(len, talk.text().encode().splitlines(keepends=True)))
     place(sessions).write_text(talk.text())
-    assert found(sessions, line_bytes=longest).state is State.WHOLE
+    assert found(sessions, line_bytes=longest).state is TranscriptState.WHOLE
 
 
 def test_a_file_of_too_many_lines_is_refused(sessions):
     place(sessions).write_text("\n" * 1001)
-    assert found(sessions, lines=1000).state is State.REFUSED
+    assert found(sessions, lines=1000).state is TranscriptState.REFUSED
 
 
 def test_the_file_is_found_whatever_the_container_calls_its_place(sessions):
     for number in range(5):
         place(sessions, project=f"-other-{number}")
     place(sessions, project="-srv-andy-home").write_text(a_talk().text())
-    assert found(sessions).state is State.WHOLE
+    assert found(sessions).state is TranscriptState.WHOLE
 
 
 def test_of_two_files_the_longer_counts(sessions):

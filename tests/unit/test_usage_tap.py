@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.proxies.model.prices import Prices, per_million
-from orchestrator.proxies.model.usage_parser import MAX_LINE_BYTES, Seen, UsageTap
+from orchestrator.proxies.model.usage_parser import MAX_LINE_BYTES, ParsedUsage, UsageParser
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 JSON = [(b"Content-Type", b"application/json")]
@@ -44,8 +44,10 @@ STOP = {"type": "message_stop"}
 WHOLE = sse(start(), delta('"usage": {"input_tokens": 9} 안녕'), end(output_tokens=50), STOP)
 
 
-def tapped(*chunks: bytes, headers: list[tuple[bytes, bytes]] = STREAM, status: int = 200) -> Seen | None:
-    tap = UsageTap()
+def tapped(
+    *chunks: bytes, headers: list[tuple[bytes, bytes]] = STREAM, status: int = 200
+) -> ParsedUsage | None:
+    tap = UsageParser()
     tap.begin(status, headers)
     for chunk in chunks:
         tap.feed(chunk)

@@ -19,23 +19,23 @@ from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
 from orchestrator.channels.whatsapp import addresses, convert, message_text, protocol
 from orchestrator.channels.whatsapp.addresses import Directory
-from orchestrator.channels.whatsapp.convert import Dropped, Me
-from orchestrator.channels.whatsapp.protocol import Delivered, Heard, from_bridge, line_of
+from orchestrator.channels.whatsapp.convert import IgnoredEvent, OwnAccount
+from orchestrator.channels.whatsapp.protocol import BridgeMessage, Delivered, from_bridge, line_of
 from tests.doubles import whatsapp_events as wa
 
-ME = Me(phone=wa.ANDY, lid=wa.ANDY_LID)
+ME = OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID)
 PEOPLE = Directory(phones={wa.JANE_LID: wa.JANE, wa.ANDY_LID: wa.ANDY}, names={wa.JANE: "Jane"})
 
 
-def made(event: MessageEvent, *, people: Directory = PEOPLE, me: Me = ME) -> Heard:
+def made(event: MessageEvent, *, people: Directory = PEOPLE, me: OwnAccount = ME) -> BridgeMessage:
     found = convert.convert(event, people=people, me=me)
-    assert isinstance(found, Heard), found
+    assert isinstance(found, BridgeMessage), found
     return found
 
 
 def dropped(event: MessageEvent) -> str:
     found = convert.convert(event, people=PEOPLE, me=ME)
-    assert isinstance(found, Dropped), found
+    assert isinstance(found, IgnoredEvent), found
     return found.reason
 
 
@@ -197,7 +197,7 @@ def test_who_mentions_the_assistants_own_number_calls_it():
     message = wa.text(f"@{wa.ANDY_LID} what's on?", mentionedJID=[f"{wa.ANDY_LID}@lid"])
 
     assert (
-        made(wa.heard(message), me=Me(phone=wa.ANDY, lid=wa.ANDY_LID, called="Andy")).text
+        made(wa.heard(message), me=OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, called="Andy")).text
         == "@Andy what's on?"
     )
     # On a shared number the owner is meant.
@@ -215,7 +215,7 @@ def test_who_mentions_the_assistants_own_number_calls_it():
 )
 def test_a_mention_of_the_account_calls_the_assistant_whose_own_it_is(mentioned, name, calls):
     message = wa.text("what do you think?", mentionedJID=[mentioned])
-    me = Me(phone=wa.ANDY, lid=wa.ANDY_LID, called=name)
+    me = OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, called=name)
 
     found = made(wa.heard(message), people=Directory(), me=me)
 
@@ -274,7 +274,7 @@ def a_vote(poll: str = "3BBB") -> MessageEvent:
 def test_a_vote_is_told_with_its_poll(vote, text, quoted):
     found = convert.convert(a_vote(), people=PEOPLE, me=ME, vote=vote)
 
-    assert isinstance(found, Heard)
+    assert isinstance(found, BridgeMessage)
     assert (found.text, found.ignored) == (text, "poll vote")
     assert (found.quote.id, found.quote.text) == ("3BBB", quoted)
 
@@ -424,9 +424,11 @@ def test_whatever_comes_in_is_a_message_or_a_reason_and_passes_to_the_host_as_it
     convert.pairs_of(event)
     convert.people_in(event)
 
-    found = convert.convert(event, people=PEOPLE, me=Me(phone=wa.ANDY, lid=wa.ANDY_LID, called="Andy"))
+    found = convert.convert(
+        event, people=PEOPLE, me=OwnAccount(phone=wa.ANDY, lid=wa.ANDY_LID, called="Andy")
+    )
 
-    if isinstance(found, Heard):
+    if isinstance(found, BridgeMessage):
         told = Delivered(n=1, message=found)
         assert from_bridge(line_of(told)) == told
         assert line_of(told).count(b"\n") == 1

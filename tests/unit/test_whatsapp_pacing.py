@@ -7,13 +7,13 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.channels.whatsapp.send_rate import MAX_CHATS, Pace, Pacing
+from orchestrator.channels.whatsapp.send_rate import MAX_CHATS, SendRate, SendRateLimiter
 
-PACE = Pace(chat_gap_ms=1_000, burst=3, every_ms=2_000, jitter=0.0)
+PACE = SendRate(chat_gap_ms=1_000, burst=3, every_ms=2_000, jitter=0.0)
 
 
 def test_the_first_message_leaves_at_once_and_the_next_in_its_chat_waits():
-    pacing = Pacing(PACE)
+    pacing = SendRateLimiter(PACE)
 
     assert pacing.book("a", now_ms=0, chance=0) == 0
     assert pacing.book("a", now_ms=100, chance=0) == 900
@@ -21,13 +21,13 @@ def test_the_first_message_leaves_at_once_and_the_next_in_its_chat_waits():
 
 
 def test_all_chats_together_get_a_burst_and_then_keep_step():
-    pacing = Pacing(PACE)
+    pacing = SendRateLimiter(PACE)
 
     assert [pacing.book(chat, now_ms=0, chance=0) for chat in "abcde"] == [0, 0, 0, 2_000, 4_000]
 
 
 def test_a_quiet_while_gives_the_burst_back():
-    pacing = Pacing(PACE)
+    pacing = SendRateLimiter(PACE)
     for chat in "abc":
         pacing.book(chat, now_ms=0, chance=0)
 
@@ -35,20 +35,20 @@ def test_a_quiet_while_gives_the_burst_back():
 
 
 def test_looking_books_nothing():
-    pacing = Pacing(PACE)
+    pacing = SendRateLimiter(PACE)
     for _ in range(10):
         assert pacing.wait_ms("a", now_ms=0) == 0
 
 
 def test_a_wait_gets_longer_by_chance_and_never_shorter():
-    pacing = Pacing(Pace(chat_gap_ms=1_000, jitter=0.5))
+    pacing = SendRateLimiter(SendRate(chat_gap_ms=1_000, jitter=0.5))
     pacing.book("a", now_ms=0, chance=0)
 
     assert pacing.book("a", now_ms=0, chance=0.9) == 1_450
 
 
 def test_chats_of_long_ago_are_forgotten():
-    pacing = Pacing(PACE)
+    pacing = SendRateLimiter(PACE)
     for number in range(MAX_CHATS * 3):
         pacing.book(str(number), now_ms=number * 10_000, chance=0)
 
@@ -59,8 +59,8 @@ def test_chats_of_long_ago_are_forgotten():
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3_000), st.floats(0, 0.99)), max_size=60),
 )
 def test_no_window_has_more_than_the_burst_and_its_share(steps):
-    pace = Pace(chat_gap_ms=1_000, burst=3, every_ms=2_000, jitter=0.5)
-    pacing, now_ms, sent = Pacing(pace), 0, []
+    pace = SendRate(chat_gap_ms=1_000, burst=3, every_ms=2_000, jitter=0.5)
+    pacing, now_ms, sent = SendRateLimiter(pace), 0, []
     for chat, gap_ms, chance in steps:
         now_ms += gap_ms
         sent.append((now_ms + pacing.book(chat, now_ms=now_ms, chance=chance), chat))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from agent_runner.agents.claude.cli_command import CliSettings, StartedCli, start_cli
 from agent_runner.agents.claude.cli_transport import CliProcess
-from agent_runner.agents.claude.restore import Restoring
+from agent_runner.agents.claude.restore import RestoreHooks
 from agent_runner.agents.claude.sdk_import import import_sdk
-from agent_runner.ans.noticing import Noticing
-from agent_runner.interfaces import Outcome, Say
-from agent_runner.ipc_client import Host
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.interfaces import Say, TurnOutcome
+from agent_runner.ipc_client import HostClient
 from agent_runner.tools.mcp_server import ToolServer
 from agent_runner.wire.order import RestoreMode, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
@@ -40,8 +40,8 @@ class ClaudeAgent:
         self,
         order: RunOrder,
         workspace: Workspace,
-        host: Host,
-        noticing: Noticing,
+        host: HostClient,
+        noticing: LazyNotices,
         *,
         started: StartedCli | None = None,
     ) -> None:
@@ -51,7 +51,7 @@ class ClaudeAgent:
         self._workspace = workspace
         self._noticing = noticing
         self._tools = ToolServer(order, host, noticing)
-        self._restoring = Restoring(order.restore, host)
+        self._restoring = RestoreHooks(order.restore, host)
         self._resumed: str | None = None
         self._cli = CliProcess(started, self._tools) if started else None
         self._client: claude_agent_sdk.ClaudeSDKClient | None = None
@@ -72,7 +72,7 @@ class ClaudeAgent:
                 raise
             await self._start_afresh()
 
-    async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
+    async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         self._tools.turn = turn.turn
         self._hooks.begin_turn()
         try:
@@ -113,7 +113,7 @@ class ClaudeAgent:
     def _join_notices(self) -> None:
         if self._stream is None:
             so_far = self._order.restore.so_far if self._resumed else None
-            self._stream = self._sdk.Stream(self._noticing, so_far=so_far)
+            self._stream = self._sdk.SdkStreamEvents(self._noticing, so_far=so_far)
             self._hooks = self._sdk.NoticeHooks(
                 self._noticing, stream=self._stream, on_first_prompt=self._tell_resumed
             )
@@ -152,27 +152,27 @@ class ClaudeAgent:
             and isinstance(error, self._sdk.ProcessError)
         )
 
-    async def _do(self, turn: TurnOrder, say: Say) -> Outcome:
+    async def _do(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         return await (self._compact(say) if turn.command == "compact" else self._ask(turn.prompt, say))
 
-    async def _compact(self, say: Say) -> Outcome:
+    async def _compact(self, say: Say) -> TurnOutcome:
         if self._resumed is None and self.session_id is None:
             await say(NOTHING_TO_COMPACT)
-            return Outcome()
+            return TurnOutcome()
         compacted = await self._sdk.compact(self._client, self._cli, self._know_session, self._stream)
-        outcome: Outcome = self._sdk.outcome_of(compacted)
+        outcome: TurnOutcome = self._sdk.outcome_of(compacted)
         if outcome.error is None:
             reason = " ".join((compacted.result.result or "no reason given").split())
             await say(COMPACTED if compacted.has_boundary else f"I could not compact this: {reason}")
         return outcome
 
-    async def _ask(self, prompt: str, say: Say) -> Outcome:
+    async def _ask(self, prompt: str, say: Say) -> TurnOutcome:
         answered = await self._sdk.ask(self._client, prompt, self._know_session, self._stream)
         if answered.is_dropped:
             logger.warning("the CLI dropped a prompt whose hooks took too long; it is asked again")
             self._restoring.again()
             answered = await self._sdk.ask(self._client, prompt, self._know_session, self._stream)
-        outcome: Outcome = self._sdk.outcome_of(answered)
+        outcome: TurnOutcome = self._sdk.outcome_of(answered)
         if outcome.error is None:
             for text in _spoken(self._hooks.answered_already, answered.result.result):
                 await say(text)

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire.context_tools import COMPACTED, COMPACTING, MAX_SUMMARY_CHARS
 from agent_runner.wire.mailbox import Remember, Reply
-from agent_runner.wire.order import MAX_RESTORE_CHARS, Restore, RestoreMode
+from agent_runner.wire.order import MAX_RESTORE_CHARS, RestoreMode, RestoreOrder
 
 TELL_SECONDS = 3.0
 HookEvent = Literal["UserPromptSubmit", "PreCompact", "PostCompact", "SessionStart"]
@@ -22,10 +22,10 @@ Hook = Callable[[Any, str | None, Any], Awaitable[Any]]
 Hooks = Mapping[HookEvent, Sequence[Hook]]
 
 
-class Restoring:
+class RestoreHooks:
     """One for an agent, over all its connections."""
 
-    def __init__(self, restore: Restore, host: Host) -> None:
+    def __init__(self, restore: RestoreOrder, host: HostClient) -> None:
         self.mode: RestoreMode = restore.mode
         """How the conversation really goes on."""
         self._host = host

@@ -20,9 +20,9 @@ from agent_runner.agents.claude.cli_command import SERVERS, CliSettings, additio
 from agent_runner.agents.claude.cli_transport import CliProcess
 from agent_runner.agents.claude.restore import Hooks
 from agent_runner.ans.sdk_hooks import NoticeHooks
-from agent_runner.ans.sdk_stream import Stream
+from agent_runner.ans.sdk_stream import SdkStreamEvents
 from agent_runner.error_log import log_fault
-from agent_runner.interfaces import Outcome, TokenUsage
+from agent_runner.interfaces import TokenUsage, TurnOutcome
 from agent_runner.pre_compact_archiver import archive
 from agent_runner.wire.order import RunOrder
 
@@ -120,7 +120,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 @dataclass(slots=True)
-class Answered:
+class PromptOutcome:
     """What came of a prompt. Without a `result` the CLI ended before it had one."""
 
     result: sdk.ResultMessage | None = None
@@ -153,8 +153,8 @@ class Answered:
 
 
 async def ask(
-    client: sdk.ClaudeSDKClient, prompt: str, on_session: Callable[[str], None], stream: Stream
-) -> Answered:
+    client: sdk.ClaudeSDKClient, prompt: str, on_session: Callable[[str], None], stream: SdkStreamEvents
+) -> PromptOutcome:
     """Ask once and return what came of it.
 
     `on_session` hears of the session's id with the first message that tells it.
@@ -165,8 +165,8 @@ async def ask(
 
 
 async def compact(
-    client: sdk.ClaudeSDKClient, cli: CliProcess, on_session: Callable[[str], None], stream: Stream
-) -> Answered:
+    client: sdk.ClaudeSDKClient, cli: CliProcess, on_session: Callable[[str], None], stream: SdkStreamEvents
+) -> PromptOutcome:
     """Have the CLI summarise the conversation.
 
     Written past the client, which marks every message as text of a person, so that it is no command.
@@ -178,9 +178,9 @@ async def compact(
 
 
 async def _answered(
-    client: sdk.ClaudeSDKClient, prompt_id: str, on_session: Callable[[str], None], stream: Stream
-) -> Answered:
-    answered = Answered()
+    client: sdk.ClaudeSDKClient, prompt_id: str, on_session: Callable[[str], None], stream: SdkStreamEvents
+) -> PromptOutcome:
+    answered = PromptOutcome()
     async for message in client.receive_messages():
         stream.hear(message)
         if isinstance(message, sdk.SystemMessage) and message.subtype == "init":
@@ -205,7 +205,7 @@ async def _one_message(prompt: str, prompt_id: str) -> AsyncIterator[dict[str, A
     yield {"type": "user", "uuid": prompt_id, "message": content, "parent_tool_use_id": None}
 
 
-def outcome_of(answered: Answered) -> Outcome:
+def outcome_of(answered: PromptOutcome) -> TurnOutcome:
     """Judge a result: an error result is an error, whatever was said before.
 
     Raises:
@@ -215,18 +215,18 @@ def outcome_of(answered: Answered) -> Outcome:
     if result is None:
         raise RuntimeError("The Claude CLI ended without a result")
     if answered.is_dropped:
-        return Outcome(error=DROPPED, code="agent")
+        return TurnOutcome(error=DROPPED, code="agent")
     if not result.is_error and result.subtype == "success":
-        return Outcome(usage=usage, checkpoint=answered.checkpoint)
+        return TurnOutcome(usage=usage, checkpoint=answered.checkpoint)
     if result.subtype == AT_THE_CAP:
         note = "it has asked the model as often as it may"
-        return Outcome(note=note, usage=usage, checkpoint=answered.checkpoint)
+        return TurnOutcome(note=note, usage=usage, checkpoint=answered.checkpoint)
     reasons = result.errors or [result.result or "", result.subtype]
     reason = next((" ".join(reason.split()) for reason in reasons if reason.strip()), "no reason given")
-    return Outcome(error=reason[:500], code="agent", usage=usage)
+    return TurnOutcome(error=reason[:500], code="agent", usage=usage)
 
 
-def _usage(answered: Answered) -> TokenUsage | None:
+def _usage(answered: PromptOutcome) -> TokenUsage | None:
     used = answered.result.usage if answered.result else None
     if answered.result is None or not used:
         return None

@@ -2,6 +2,8 @@
 
 A request is read (`reading`: pure, English and Korean), its time is resolved (`dates`: pure), and what
 it wishes is done through the group's files (`checklists`) or the host (`reminders`, `groups`).
+
+Start with `agent.py`.
 """
 
 from __future__ import annotations

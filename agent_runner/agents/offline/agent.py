@@ -19,7 +19,7 @@ from agent_runner.agents.offline.conversation import (
     Asked,
     Conversation,
     Known,
-    Question,
+    OpenQuestion,
 )
 from agent_runner.agents.offline.groups import Groups
 from agent_runner.agents.offline.intents import ROWS, Wish
@@ -27,9 +27,9 @@ from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
 from agent_runner.agents.offline.texts import long_day, say
-from agent_runner.ans.noticing import Noticing
-from agent_runner.interfaces import Outcome, Say
-from agent_runner.ipc_client import Host
+from agent_runner.ans.noticing import LazyNotices
+from agent_runner.interfaces import Say, TurnOutcome
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire import mailbox
 from agent_runner.wire.order import Request, RestoreMode, RunOrder, TurnOrder
 from agent_runner.wire.times import Language
@@ -61,8 +61,8 @@ class OfflineAgent:
         self,
         order: RunOrder,
         workspace: Workspace,
-        host: Host,
-        noticing: Noticing,
+        host: HostClient,
+        noticing: LazyNotices,
         *,
         now: Now = _utc_now,
     ) -> None:
@@ -84,14 +84,14 @@ class OfflineAgent:
         """Load the group's time zone. Raises `ZoneInfoNotFoundError` for one that does not exist."""
         self._zone = await asyncio.to_thread(ZoneInfo, self._order.timezone)
 
-    async def answer(self, turn: TurnOrder, say: Say) -> Outcome:
+    async def answer(self, turn: TurnOrder, say: Say) -> TurnOutcome:
         """Answer every request of the turn in one text. Turns that nobody asked for end in silence."""
         if turn.command == "compact":
             await say(NOTHING_TO_COMPACT)
-            return Outcome()
+            return TurnOutcome()
         requests = _requests(turn, name=self._order.assistant_name)
         if not requests:
-            return Outcome()
+            return TurnOutcome()
         self._host.turn = turn.turn
         await points.turn_start(self._noticing, turn)
         before = await asyncio.to_thread(self._conversation.before, turn.turn)
@@ -103,7 +103,7 @@ class OfflineAgent:
         await points.turn_end(self._noticing)
         noted = points.told(self._noticing, turn, reading.language_of(requests[0].text))
         await say("\n\n".join(filter(None, (noted, *said))))
-        return Outcome()
+        return TurnOutcome()
 
     async def close(self) -> None:
         """There is nothing to let go of."""
@@ -130,7 +130,7 @@ class OfflineAgent:
         questions = (*asked.new_questions, *asked.known.questions)[:MAX_QUESTIONS]
         return replace(asked.known, questions=questions), "\n".join(filter(None, said))
 
-    def _recent(self, known: Known) -> tuple[Question, ...]:
+    def _recent(self, known: Known) -> tuple[OpenQuestion, ...]:
         oldest = self._now().timestamp() - MAX_AGE_SECONDS
         return tuple(one for one in known.questions if one.at >= oldest)
 

@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
-from agent_runner.agents.offline.conversation import Question
+from agent_runner.agents.offline.conversation import OpenQuestion
 from agent_runner.agents.offline.intents import TODO, Wish
 from agent_runner.agents.offline.reading import one
 from agent_runner.agents.offline.wording import reminders
 from agent_runner.wire import times
-from agent_runner.wire.times import Reason, Refusal
+from agent_runner.wire.times import Reason, TimeRefusal
 
 _POLITE = re.compile(
     r"^(?:(?:in|at|on)\s+the\s+|the\s+|on\s+(?=the\s)|make\s+it\s+|let's\s+say\s+)|[\s,]*(?:please|thanks|thank\s+you)?[\s.!?~]*$"
@@ -40,7 +40,7 @@ class Answer:
     is_no: bool = False
 
 
-def take(question: Question, text: str, *, now: datetime, zone: tzinfo) -> Answer | None:
+def take(question: OpenQuestion, text: str, *, now: datetime, zone: tzinfo) -> Answer | None:
     """Return what `text` answers, None where it is no answer to this question."""
     said = one(text)
     if said is not None and said.intent == "never_mind":
@@ -59,7 +59,7 @@ def take(question: Question, text: str, *, now: datetime, zone: tzinfo) -> Answe
             return _sure(question, said)
 
 
-def _what(question: Question, text: str) -> Answer:
+def _what(question: OpenQuestion, text: str) -> Answer:
     """Take the words as what is to be done, and a time among them too where none was said."""
     wish = question.wish.having(trouble="")
     (read, *others) = reminders(text.strip(), wish.language)
@@ -69,24 +69,26 @@ def _what(question: Question, text: str) -> Answer:
     return Answer((wish.having(what=text.strip()),))
 
 
-def _sure(question: Question, said: Wish | None) -> Answer | None:
+def _sure(question: OpenQuestion, said: Wish | None) -> Answer | None:
     if said is None or said.intent not in ("yes", "no"):
         return None
     return Answer(is_no=True) if said.intent == "no" else Answer((question.wish.having(sure="yes"),))
 
 
-def _when(question: Question, text: str, *, now: datetime, zone: tzinfo) -> Answer | None:
+def _when(question: OpenQuestion, text: str, *, now: datetime, zone: tzinfo) -> Answer | None:
     """Join the answer to what was known of the time, or take it in its place."""
     wish, said = question.wish, _POLITE.sub("", _POLITE.sub("", text.strip())).strip()
     before = wish.slot("when")
     said = f"at {said}" if re.fullmatch(r"\d{1,2}", said) else said
     joined = [_with_half(before, said), *_joined(before, said), said] if before else [said]
     tried = [(form, times.read(form, now=now, zone=zone)) for form in dict.fromkeys(filter(None, joined))]
-    if all(isinstance(result, Refusal) and result.reason is Reason.NO_TIME for _, result in tried):
+    if all(isinstance(result, TimeRefusal) and result.reason is Reason.NO_TIME for _, result in tried):
         return None
-    moments = [form for form, result in tried if not isinstance(result, Refusal | times.DateOnly)]
+    moments = [form for form, result in tried if not isinstance(result, TimeRefusal | times.DateOnly)]
     halves = [
-        form for form, result in tried if isinstance(result, Refusal) and result.reason is Reason.WHICH_HALF
+        form
+        for form, result in tried
+        if isinstance(result, TimeRefusal) and result.reason is Reason.WHICH_HALF
     ]
     days = [form for form, result in tried if isinstance(result, times.DateOnly)]
     best = (moments or halves or days or [said])[0]
@@ -111,7 +113,7 @@ def _with_half(before: str, said: str) -> str:
     return ""
 
 
-def _list(question: Question, text: str, said: Wish | None) -> Answer | None:
+def _list(question: OpenQuestion, text: str, said: Wish | None) -> Answer | None:
     if said is not None and said.intent == "show_list":
         return Answer((question.wish.having(list=said.slot("list") or TODO),))
     name = _POLITE.sub("", re.sub(r"^(?:to|on|the)\s+|에$", "", text.strip())).strip()
@@ -119,7 +121,7 @@ def _list(question: Question, text: str, said: Wish | None) -> Answer | None:
     return Answer((question.wish.having(list=name),)) if is_name else None
 
 
-def _which(question: Question, text: str) -> Answer | None:
+def _which(question: OpenQuestion, text: str) -> Answer | None:
     """By number, by place, by a part of its words, or all of them."""
     said = _POLITE.sub("", text.strip()).strip(" .").casefold()
     options = question.options

@@ -14,10 +14,10 @@ from agent_runner.agents.offline.conversation import Asked, Option, Ref
 from agent_runner.agents.offline.intents import TODO, Wish
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.texts import long_day
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire import times
-from agent_runner.wire.mailbox import Dashboard, Reply, ShowDashboard
-from agent_runner.wire.times import DateOnly, Recurrence, Refusal
+from agent_runner.wire.mailbox import Reply, ShowDashboard, UseDashboard
+from agent_runner.wire.times import DateOnly, Recurrence, TimeRefusal
 
 MAX_SHOWN = 50
 SOON_DAYS = 7
@@ -61,7 +61,7 @@ class OpenTask:
 class Board:
     """Changes tasks by the host's tools. A refusal of the host is told in its own words."""
 
-    def __init__(self, host: Host, checklists: Checklists, reminders_: reminders.Reminders) -> None:
+    def __init__(self, host: HostClient, checklists: Checklists, reminders_: reminders.Reminders) -> None:
         self._host = host
         self._checklists = checklists
         self._lists = Lists(checklists)
@@ -76,8 +76,10 @@ class Board:
             return asked.ask(wish, "what", asked.say("task_what"))
         if wish.slot("when"):
             read = times.read(wish.slot("when"), now=asked.now, zone=asked.zone)
-            if isinstance(read, Refusal | Recurrence):
-                refusal = read if isinstance(read, Refusal) else Refusal(reason=times.Reason.NO_SUCH_DAY)
+            if isinstance(read, TimeRefusal | Recurrence):
+                refusal = (
+                    read if isinstance(read, TimeRefusal) else TimeRefusal(reason=times.Reason.NO_SUCH_DAY)
+                )
                 why = reminders.unclear(refusal, asked)
                 return asked.ask(wish, "when", asked.say("deadline_wrong", title=title, why=why))
             deadline = (
@@ -290,9 +292,9 @@ class Board:
         if not wish.slot("day"):
             return None
         read = times.read(
-            wish.slot("day"), now=asked.now, zone=asked.zone, policy=times.Policy(takes_past=True)
+            wish.slot("day"), now=asked.now, zone=asked.zone, policy=times.TimePolicy(takes_past=True)
         )
-        if isinstance(read, Refusal):
+        if isinstance(read, TimeRefusal):
             return asked.say(f"time.{read.reason.value}", moment="—", on="")
         return (
             read.day
@@ -346,7 +348,7 @@ class Board:
             return []
 
     async def _use(self, asked: Asked, tool: str, arguments: dict[str, Any]) -> Reply:
-        return await self._host.ask(Dashboard(request_id=asked.next_id(), tool=tool, arguments=arguments))
+        return await self._host.ask(UseDashboard(request_id=asked.next_id(), tool=tool, arguments=arguments))
 
 
 def find(tasks: Sequence[OpenTask], which: str) -> list[OpenTask]:

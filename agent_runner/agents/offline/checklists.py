@@ -27,7 +27,7 @@ _ITEM = re.compile(
 )
 
 
-class Fault(StrEnum):
+class ChecklistFault(StrEnum):
     """Why a list cannot be used as asked."""
 
     BAD_NAME = "bad_name"
@@ -42,7 +42,7 @@ class Fault(StrEnum):
 class ListFault(Exception):
     """A list cannot be used as asked."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: ChecklistFault) -> None:
         super().__init__(fault.value)
         self.fault = fault
 
@@ -137,7 +137,7 @@ class Checklists:
     def _read_existing(self, name: str) -> list[str]:
         lines = self._read(name)
         if lines is None:
-            raise ListFault(Fault.NO_LIST)
+            raise ListFault(ChecklistFault.NO_LIST)
         return lines
 
     def _read(self, name: str) -> list[str] | None:
@@ -146,7 +146,7 @@ class Checklists:
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
-            raise ListFault(Fault.NOT_OURS) from error
+            raise ListFault(ChecklistFault.NOT_OURS) from error
 
     def _write(self, name: str, lines: Sequence[str]) -> None:
         path = self._path(name)
@@ -164,9 +164,9 @@ class Checklists:
         try:
             real = path.resolve()
         except (OSError, RuntimeError) as error:
-            raise ListFault(Fault.NOT_OURS) from error
+            raise ListFault(ChecklistFault.NOT_OURS) from error
         if not real.is_relative_to(self._group.resolve()):
-            raise ListFault(Fault.NOT_OURS)
+            raise ListFault(ChecklistFault.NOT_OURS)
         return real
 
 
@@ -179,7 +179,7 @@ def file_stem(name: str) -> str:
     stem = "-".join(unicodedata.normalize("NFC", name).casefold().split())
     is_plain = all(unicodedata.category(letter)[0] in "LMN" or letter in "-_" for letter in stem)
     if not stem or not is_plain or not stem[0].isalnum() or len(stem) > MAX_NAME_CHARS:
-        raise ListFault(Fault.BAD_NAME)
+        raise ListFault(ChecklistFault.BAD_NAME)
     return stem
 
 
@@ -190,7 +190,7 @@ def read_plain(path: Path) -> str:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
-            raise ListFault(Fault.NOT_OURS)
+            raise ListFault(ChecklistFault.NOT_OURS)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_FILE_BYTES).decode()
     finally:
@@ -214,9 +214,9 @@ def _find(lines: Sequence[_Line], which: str) -> _Line:
         sorted(same, key=lambda line: line.item.is_done)[:1] or numbered or (alike if len(which) > 1 else [])
     )
     if len(found) > 1:
-        raise ListFault(Fault.MANY_ITEMS)
+        raise ListFault(ChecklistFault.MANY_ITEMS)
     if not found:
-        raise ListFault(Fault.NO_ITEM)
+        raise ListFault(ChecklistFault.NO_ITEM)
     return found[0]
 
 
@@ -240,7 +240,7 @@ def _checked(line: str) -> str:
 def _clean(text: str) -> str:
     text = " ".join(text.split())
     if len(text) > MAX_ITEM_CHARS:
-        raise ListFault(Fault.ITEM_TOO_LONG)
+        raise ListFault(ChecklistFault.ITEM_TOO_LONG)
     return text
 
 

@@ -45,7 +45,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class OpenQuestion:
     """What was asked: the wish that waits, and which slot of it the answer fills."""
 
     wish: Wish
@@ -61,7 +61,7 @@ class Question:
 class Known:
     """What is known at one moment."""
 
-    questions: tuple[Question, ...] = ()
+    questions: tuple[OpenQuestion, ...] = ()
     """The one that is asked first; the others wait for it."""
     shown: Mapping[str, Ref] = field(default_factory=dict)
     list: str = ""
@@ -130,7 +130,7 @@ class Asked:
     request_id: str
     known: Known
     calls: int = 0
-    new_questions: list[Question] = field(default_factory=list)
+    new_questions: list[OpenQuestion] = field(default_factory=list)
 
     def next_id(self) -> str:
         """Return the id of the next thing that is asked of the host."""
@@ -146,7 +146,7 @@ class Asked:
     def ask(self, wish: Wish, slot: str, text: str, options: tuple[Option, ...] = ()) -> str:
         """Ask for what is missing; a second question of one message waits for the first."""
         lines = [text, *(f"{number}. {one.label}" for number, one in enumerate(options, 1))]
-        question = Question(
+        question = OpenQuestion(
             wish=wish,
             slot=slot,
             text="\n".join(lines),

@@ -6,14 +6,14 @@ from pydantic import ValidationError
 
 from agent_runner.agents.offline.conversation import Asked
 from agent_runner.agents.offline.intents import Wish
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import RefreshGroups, RegisterGroup, Reply, UnregisterGroup
 
 
 class Groups:
     """Asks the host, which decides by itself who may."""
 
-    def __init__(self, host: Host, *, is_main: bool) -> None:
+    def __init__(self, host: HostClient, *, is_main: bool) -> None:
         self._host = host
         self._is_main = is_main
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from agent_runner.agents.offline.checklists import Checklists, Fault, Item, ListFault
+from agent_runner.agents.offline.checklists import ChecklistFault, Checklists, Item, ListFault
 from agent_runner.agents.offline.conversation import Asked, Option, Ref
 from agent_runner.agents.offline.intents import TODO, Wish
 from agent_runner.agents.offline.wording import entries, wish_of
@@ -66,7 +66,7 @@ class Lists:
         try:
             items = await asyncio.to_thread(self._files.items, TODO)
         except ListFault as error:
-            if error.fault is Fault.NO_LIST:
+            if error.fault is ChecklistFault.NO_LIST:
                 return []
             raise
         return [item for item in items if not item.is_done]
@@ -158,7 +158,7 @@ def _named(name: str, asked: Asked) -> str:
     return asked.say("todo_name") if name == TODO else asked.say("list_name", name=" ".join(name.split()))
 
 
-def _fault(fault: Fault, wish: Wish, name: str, asked: Asked) -> str:
+def _fault(fault: ChecklistFault, wish: Wish, name: str, asked: Asked) -> str:
     said = asked.say(
         f"faults.{fault.value}",
         list=_named(name, asked),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agent_runner.agents.offline.conversation import Asked
 from agent_runner.agents.offline.texts import say
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import NotifySelf
 from agent_runner.wire.notices import Notice
 from agent_runner.wire.notify_self import refusal_of
@@ -21,7 +21,7 @@ READ_ALREADY = (
 """Facts that stood in the chat as they happened: a model has to be told of them, who reads along has not."""
 
 
-async def keep(host: Host, text: str, asked: Asked) -> str:
+async def keep(host: HostClient, text: str, asked: Asked) -> str:
     """Have the host keep a note until it was said; a refusal is told in its own words."""
     note = NotifySelf(
         request_id=asked.next_id(),

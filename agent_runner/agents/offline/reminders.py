@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_runner.agents.offline.conversation import Asked, Option, Ref
 from agent_runner.agents.offline.intents import ECHO, Wish
-from agent_runner.ipc_client import Host
+from agent_runner.ipc_client import HostClient
 from agent_runner.wire import times
 from agent_runner.wire.mailbox import (
     CancelReminder,
@@ -20,7 +20,7 @@ from agent_runner.wire.mailbox import (
     ScheduleTask,
     SetReminder,
 )
-from agent_runner.wire.times import DateOnly, Reading, Reason, Recurrence, Refusal
+from agent_runner.wire.times import DateOnly, Reading, Reason, Recurrence, TimeRefusal
 
 SECONDS_SHOWN_WITHIN = 120
 MAX_SENDER_CHARS = 60
@@ -46,7 +46,7 @@ class Due:
 class Reminders:
     """Sets, tells and cancels. A refusal of the host is told in its own words."""
 
-    def __init__(self, host: Host, folder: str) -> None:
+    def __init__(self, host: HostClient, folder: str) -> None:
         self._host = host
         self._folder = folder
 
@@ -55,10 +55,10 @@ class Reminders:
         if question := _missing(wish, asked):
             return question
         read = times.read(wish.slot("when"), now=asked.now, zone=asked.zone)
-        if isinstance(read, Refusal) and read.reason is Reason.WHICH_HALF and wish.slot("half"):
+        if isinstance(read, TimeRefusal) and read.reason is Reason.WHICH_HALF and wish.slot("half"):
             wish = wish.having(when=f"{wish.slot('when')} {wish.slot('half')}")
             read = times.read(wish.slot("when"), now=asked.now, zone=asked.zone)
-        if isinstance(read, Refusal | DateOnly):
+        if isinstance(read, TimeRefusal | DateOnly):
             why = unclear(read, asked)
             if wish.slot("offered"):
                 return asked.ask(wish, "when", asked.say("sure_when", what=wish.slot("what"), why=why))
@@ -196,7 +196,7 @@ class Reminders:
         return is_open and row.get("groupFolder") == self._folder and row["prompt"].startswith(ECHO)
 
 
-def unclear(read: Refusal | DateOnly, asked: Asked) -> str:
+def unclear(read: TimeRefusal | DateOnly, asked: Asked) -> str:
     """Say why a time cannot be taken, as a question."""
     if isinstance(read, DateOnly):
         day = times.say_day(read.day, asked.language)
@@ -282,7 +282,7 @@ def _at_on(due: Due, day: date) -> time | None:
 
 def _rhythm(row: dict[str, Any], first: datetime) -> Reading:
     """Read a schedule of this agent's own again: one of the forms that `Recurrence.cron` writes."""
-    nothing = Refusal(reason=Reason.NO_TIME)
+    nothing = TimeRefusal(reason=Reason.NO_TIME)
     try:
         if row["schedule_type"] == "interval":
             return Recurrence(first=first, interval=timedelta(milliseconds=int(row["schedule_value"])))

@@ -2,7 +2,7 @@
 
 `read` turns a whole text into a named result; `leading` and `trailing` find a time at an edge of a longer
 text; `say` prints a result so that `read` gives the same one back. What is accepted is the table in `forms`;
-everything else is refused with a reason, never guessed.
+everything else is refused with a reason, never guessed. Start with `reader.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from agent_runner.wire.times.model import (
     DateOnly,
     Duration,
     Instant,
-    Policy,
     Reading,
     Reason,
     Recurrence,
-    Refusal,
     Shift,
+    TimePolicy,
+    TimeRefusal,
 )
 from agent_runner.wire.times.reader import MAX_CHARS, Found, is_time, leading, read, trailing
 from agent_runner.wire.times.saying import Language, say, say_day, say_moment
@@ -30,12 +30,12 @@ __all__ = [
     "Found",
     "Instant",
     "Language",
-    "Policy",
     "Reading",
     "Reason",
     "Recurrence",
-    "Refusal",
     "Shift",
+    "TimePolicy",
+    "TimeRefusal",
     "is_time",
     "leading",
     "read",

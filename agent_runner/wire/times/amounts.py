@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from itertools import pairwise
 
-from agent_runner.wire.times.model import Span
+from agent_runner.wire.times.model import TimeSpan
 
 FLAGS = re.IGNORECASE | re.ASCII
 """ASCII beside Hangul: no foreign digits, no letters that look alike."""
@@ -77,7 +77,7 @@ def _sino(word: str) -> int:
     return _SINO.index(word) + 1 if word else 0
 
 
-def _added(pieces: list[tuple[float, str]]) -> Span | None:
+def _added(pieces: list[tuple[float, str]]) -> TimeSpan | None:
     """Add up amounts with their units; None unless each unit is smaller than the one before."""
     sizes = [_SECONDS[unit] if unit in _SECONDS else _DAYS[unit] * 86_400 for _, unit in pieces]
     if any(size <= smaller for size, smaller in pairwise(sizes)):
@@ -88,26 +88,26 @@ def _added(pieces: list[tuple[float, str]]) -> Span | None:
             days += min(int(amount) * _DAYS[unit], _MAX_DAYS)
         else:
             seconds += amount * (_SECONDS[unit] if unit in _SECONDS else _DAYS[unit] * 86_400)
-    return Span(days=days, elapsed=timedelta(seconds=min(seconds, _MAX_DAYS * 86_400)))
+    return TimeSpan(days=days, elapsed=timedelta(seconds=min(seconds, _MAX_DAYS * 86_400)))
 
 
-def span_en(words: str) -> Span | None:
+def span_en(words: str) -> TimeSpan | None:
     """Read `1h30m`, `1h30`, `two hours and 30 minutes`; None where it says a unit twice."""
     words = " ".join(words.lower().split())
     words = words.removeprefix("a ") if words.startswith("a quarter") else words
     if words in _FIXED_EN:
-        return Span(elapsed=timedelta(minutes=_FIXED_EN[words]))
+        return TimeSpan(elapsed=timedelta(minutes=_FIXED_EN[words]))
     if short := re.fullmatch(r"(\d{1,3})h(\d\d)", words):
-        return Span(elapsed=timedelta(hours=int(short[1]), minutes=int(short[2])))
+        return TimeSpan(elapsed=timedelta(hours=int(short[1]), minutes=int(short[2])))
     found = re.finditer(_PIECE_EN, words, FLAGS)
     return _added([(float(number(piece["number"])), piece["unit"][0].lower()) for piece in found])
 
 
-def span_ko(words: str) -> Span | None:
+def span_ko(words: str) -> TimeSpan | None:
     """Read `1시간 30분`, `한 시간 반`, `사흘`; None where it says a unit twice."""
     words = "".join(words.split())
     if words == "반시간":
-        return Span(elapsed=timedelta(minutes=30))
+        return TimeSpan(elapsed=timedelta(minutes=30))
     pieces = [
         (float(_DAYS_KO[piece["days"]]), "일")
         if piece["days"]

@@ -29,12 +29,12 @@ from agent_runner.wire.times.model import (
     Parts,
     Repeat,
     Shape,
-    Span,
+    TimeSpan,
     Weekday,
 )
 
 
-def _spanned(read: Callable[[str], Span | None]) -> Make:
+def _spanned(read: Callable[[str], TimeSpan | None]) -> Make:
     def make(match: re.Match[str]) -> Parts | None:
         span = read(match["span"])
         return None if span is None else Parts(span=span)
@@ -42,7 +42,7 @@ def _spanned(read: Callable[[str], Span | None]) -> Make:
     return make
 
 
-def _every_span(read: Callable[[str], Span | None]) -> Make:
+def _every_span(read: Callable[[str], TimeSpan | None]) -> Make:
     def make(match: re.Match[str]) -> Parts | None:
         span = read(match["span"])
         if span is None or (span.days and not span.elapsed):

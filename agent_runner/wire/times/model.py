@@ -71,7 +71,7 @@ _USUAL_PARTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class TimePolicy:
     """What a caller decides about times that leave something open."""
 
     default_clock: time = time(9)
@@ -143,14 +143,14 @@ class Recurrence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class TimeRefusal:
     """No time. `at` is the moment that the text would mean, where it means one that cannot be."""
 
     reason: Reason
     at: datetime | None = None
 
 
-Reading = Instant | DateOnly | Duration | Recurrence | Refusal
+Reading = Instant | DateOnly | Duration | Recurrence | TimeRefusal
 
 
 # What was written, before a clock has been looked at.
@@ -194,7 +194,7 @@ class Weekday:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TimeSpan:
     """So long from now."""
 
     days: int = 0
@@ -215,7 +215,7 @@ class Repeat:
 class Parts:
     """The parts of a time that were written. Nothing here has been checked yet."""
 
-    span: Span | None = None
+    span: TimeSpan | None = None
     day: DaysAhead | CalendarDay | None = None
     weekday: Weekday | None = None
     clock: ClockTime | None = None

@@ -19,13 +19,13 @@ from agent_runner.wire.times.model import (
     Half,
     Instant,
     Parts,
-    Policy,
     Reading,
     Reason,
     Recurrence,
-    Refusal,
     Repeat,
     Shift,
+    TimePolicy,
+    TimeRefusal,
     Weekday,
 )
 
@@ -58,12 +58,12 @@ class Found:
     end: int
 
 
-def read(text: str, *, now: datetime, zone: tzinfo, policy: Policy | None = None) -> Reading:
+def read(text: str, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
     """Read a whole text as a time, seen from `now` (aware) in `zone`. Never raises: it refuses."""
     said = unicodedata.normalize("NFC", text).translate(_SAME).strip()
     parts = _whole(said) or _whole(said.rstrip(".!")) if len(said) <= MAX_CHARS else None
     if parts is None:
-        return Refusal(reason=Reason.NO_TIME)
+        return TimeRefusal(reason=Reason.NO_TIME)
     return resolve(parts, now=now, zone=zone, policy=policy)
 
 
@@ -87,18 +87,18 @@ def trailing(text: str) -> Found | None:
     return None
 
 
-def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: Policy | None = None) -> Reading:
+def resolve(parts: Parts, *, now: datetime, zone: tzinfo, policy: TimePolicy | None = None) -> Reading:
     """Work out what the parts of a time name."""
-    policy = policy or Policy()
+    policy = policy or TimePolicy()
     now = now.astimezone(zone)
     try:
         result = _result(parts, now, policy)
         at = result.first if isinstance(result, Recurrence) else result.at
         _check_bounds(result, at, now, policy)
     except _Refused as refused:
-        return Refusal(reason=refused.reason, at=refused.at)
+        return TimeRefusal(reason=refused.reason, at=refused.at)
     except (OverflowError, OSError):
-        return Refusal(reason=Reason.TOO_FAR)
+        return TimeRefusal(reason=Reason.TOO_FAR)
     return result
 
 
@@ -140,7 +140,7 @@ def _next_form(text: str, place: int, so_far: Parts, forms: tuple[Form, ...]) ->
 # Working out
 
 
-def _check_bounds(result: Reading, at: datetime, now: datetime, policy: Policy) -> None:
+def _check_bounds(result: Reading, at: datetime, now: datetime, policy: TimePolicy) -> None:
     is_past = result.day < now.date() if isinstance(result, DateOnly) else at.timestamp() <= now.timestamp()
     if is_past and not policy.takes_past:
         raise _Refused(Reason.PAST, at)
@@ -148,7 +148,7 @@ def _check_bounds(result: Reading, at: datetime, now: datetime, policy: Policy) 
         raise _Refused(Reason.TOO_FAR)
 
 
-def _result(parts: Parts, now: datetime, policy: Policy) -> Instant | DateOnly | Duration | Recurrence:
+def _result(parts: Parts, now: datetime, policy: TimePolicy) -> Instant | DateOnly | Duration | Recurrence:
     if parts.repeat is not None:
         return _recurrence(parts, parts.repeat, now, policy)
     if parts.span is not None and not (parts.clock or parts.half):
@@ -176,7 +176,7 @@ def _duration(parts: Parts, now: datetime) -> Duration:
     return Duration(days=parts.span.days, elapsed=parts.span.elapsed, at=whole.astimezone(now.tzinfo))
 
 
-def _day_alone(parts: Parts, now: datetime, policy: Policy) -> DateOnly:
+def _day_alone(parts: Parts, now: datetime, policy: TimePolicy) -> DateOnly:
     if parts.half is not None or not parts.written():
         raise _Refused(Reason.NEEDS_CLOCK)
     day = None
@@ -191,7 +191,7 @@ def _day_alone(parts: Parts, now: datetime, policy: Policy) -> DateOnly:
     return DateOnly(day=day, at=at)
 
 
-def _first_ahead(parts: Parts, clock: time, now: datetime, policy: Policy) -> Instant:
+def _first_ahead(parts: Parts, clock: time, now: datetime, policy: TimePolicy) -> Instant:
     found = None
     for day in _days(parts, now.date(), policy):
         found = _in_zone(datetime.combine(day, clock), now)
@@ -218,7 +218,7 @@ def _in_zone(naive: datetime, now: datetime) -> Instant:
 # Days
 
 
-def _days(parts: Parts, today: date, policy: Policy) -> Iterator[date]:
+def _days(parts: Parts, today: date, policy: TimePolicy) -> Iterator[date]:
     """Return the days that are meant, nearest first."""
     match parts.day:
         case DaysAhead(days=days):
@@ -246,7 +246,7 @@ def _calendar_days(day: CalendarDay, today: date) -> Iterator[date]:
             continue
 
 
-def _weekdays(weekday: Weekday, today: date, policy: Policy) -> Iterator[date]:
+def _weekdays(weekday: Weekday, today: date, policy: TimePolicy) -> Iterator[date]:
     weeks = weekday.weeks_ahead
     if weekday.is_next:
         if not policy.is_next_weekday_next_week:
@@ -274,7 +274,7 @@ _HOURS: dict[Half, dict[int, int]] = {
 }
 
 
-def _clock(parts: Parts, policy: Policy) -> time | None:
+def _clock(parts: Parts, policy: TimePolicy) -> time | None:
     """Return the time of day; None where none was written."""
     if parts.clock is None:
         return policy.parts_of_day.get(parts.half) if parts.half else None
@@ -291,7 +291,7 @@ def _clock(parts: Parts, policy: Policy) -> time | None:
         raise _Refused(Reason.NO_SUCH_TIME) from error
 
 
-def _is_working_morning(parts: Parts, policy: Policy) -> bool:
+def _is_working_morning(parts: Parts, policy: TimePolicy) -> bool:
     assert parts.clock is not None
     has_day = any((parts.weekday, parts.repeat, parts.span, parts.day)) and parts.day != DaysAhead(days=0)
     is_morning = 7 <= parts.clock.hour < _NOON
@@ -310,7 +310,7 @@ def _hour_in(half: Half, hour: int) -> int:
 # Again and again
 
 
-def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: Policy) -> Recurrence:
+def _recurrence(parts: Parts, repeat: Repeat, now: datetime, policy: TimePolicy) -> Recurrence:
     if repeat.interval is not None:
         first = (now.astimezone(UTC) + repeat.interval).astimezone(now.tzinfo)
         return Recurrence(first=first.replace(microsecond=0), interval=repeat.interval)

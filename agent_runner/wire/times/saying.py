@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime, time, timedelta
 from enum import StrEnum
 
-from agent_runner.wire.times.model import DateOnly, Duration, Instant, Reading, Recurrence, Refusal
+from agent_runner.wire.times.model import DateOnly, Duration, Instant, Reading, Recurrence, TimeRefusal
 
 
 class Language(StrEnum):
@@ -32,7 +32,7 @@ def say(reading: Reading, language: Language) -> str:
             return f"{amount} 뒤" if language is Language.KOREAN else f"in {amount}"
         case Recurrence():
             return _recurrence(reading, language)
-        case Refusal():
+        case TimeRefusal():
             return ""
 
 

@@ -23,9 +23,9 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from orchestrator.channels.whatsapp import addresses, library, protocol
-from orchestrator.channels.whatsapp.neonize_session import Session
+from orchestrator.channels.whatsapp.neonize_session import NeonizeSession
 from orchestrator.channels.whatsapp.pairing_session import PairingSession
-from orchestrator.channels.whatsapp.protocol import FromBridge, StateTold
+from orchestrator.channels.whatsapp.protocol import FromBridge, StateReport
 from orchestrator.channels.whatsapp.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 async def _main(told: argparse.Namespace, out: int) -> int:
-    outlet = Outlet(out)
+    outlet = HostLines(out)
     if told.check:
         return await _check(outlet)
     try:
@@ -78,27 +78,27 @@ async def _main(told: argparse.Namespace, out: int) -> int:
             code = await _serve(told, outlet)
     except Timeout:
         # The host lets one process at a time be a host: it is somebody who pairs, and soon done.
-        outlet.say(StateTold(state="disconnected", reason=BUSY))
+        outlet.say(StateReport(state="disconnected", reason=BUSY))
         code = TAKEN_BY_OTHER
     except library.LibraryMissing as error:
-        outlet.say(StateTold(state="unusable", reason=str(error)))
+        outlet.say(StateReport(state="unusable", reason=str(error)))
         code = NO_LIBRARY
     await outlet.close()
     return code
 
 
-async def _check(outlet: Outlet) -> int:
+async def _check(outlet: HostLines) -> int:
     code = 0
     try:
         library.load()
     except library.LibraryMissing as error:
-        outlet.say(StateTold(state="unusable", reason=str(error)))
+        outlet.say(StateReport(state="unusable", reason=str(error)))
         code = NO_LIBRARY
     await outlet.close()
     return code
 
 
-async def _serve(told: argparse.Namespace, outlet: Outlet) -> int:
+async def _serve(told: argparse.Namespace, outlet: HostLines) -> int:
     make_client = library.load()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "whatsapp"))
     _protect(told.store)
@@ -108,10 +108,10 @@ async def _serve(told: argparse.Namespace, outlet: Outlet) -> int:
         return await _until_either(pairing.run, lambda: _drain(_no_line))
     own = addresses.parse(told.own)
     if own is None:
-        outlet.say(StateTold(state="disconnected", reason=f"'{told.own}' is no account"))
+        outlet.say(StateReport(state="disconnected", reason=f"'{told.own}' is no account"))
         return 2
     spool = Spool(told.spool)
-    session = Session(client, spool, outlet.say, own=own, name=told.name)
+    session = NeonizeSession(client, spool, outlet.say, own=own, name=told.name)
     try:
         async with asyncio.TaskGroup() as tasks:
             asked: set[asyncio.Task[None]] = set()
@@ -139,14 +139,14 @@ def _protect(store: Path) -> None:
             path.chmod(0o600)
 
 
-async def _login(session: Session, outlet: Outlet) -> int:
+async def _login(session: NeonizeSession, outlet: HostLines) -> int:
     try:
         await session.run()
     except Exception as error:  # noqa: BLE001 - of the library; the host tries again, later each time
         reason = " ".join(str(_first(error)).split())[:300]
-        outlet.say(StateTold(state="disconnected", reason=reason or type(error).__name__))
+        outlet.say(StateReport(state="disconnected", reason=reason or type(error).__name__))
         return ENDED
-    outlet.say(StateTold(state="disconnected", reason="the login ended"))
+    outlet.say(StateReport(state="disconnected", reason="the login ended"))
     return ENDED
 
 
@@ -177,7 +177,7 @@ async def _drain(take: Callable[[bytes], Awaitable[None]]) -> int:
     while line := await reader.readline():
         try:
             await take(line)
-        except protocol.BadLine as error:
+        except protocol.BadBridgeLine as error:
             log.warning("the host said what means nothing: %s", error)
     return 0
 
@@ -186,7 +186,7 @@ async def _no_line(_: bytes) -> None:
     """Pairing is asked nothing: only the end of stdin counts."""
 
 
-class Outlet:
+class HostLines:
     """Lines to the host, in the order they were said; nobody waits for the host to read them."""
 
     def __init__(self, descriptor: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from orchestrator.channels.whatsapp import protocol
-from orchestrator.channels.whatsapp.protocol import Answer, FromBridge, FromHost, StateTold
+from orchestrator.channels.whatsapp.protocol import BridgeResponse, FromBridge, FromHost, StateReport
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ def environment() -> dict[str, str]:
     return {name: os.environ[name] for name in KEPT if name in os.environ}
 
 
-class Bridge:
+class BridgeProcess:
     """Start it with `run`, which ends with the process."""
 
     def __init__(self, command: Sequence[str], hear: Callable[[FromBridge], None]) -> None:
@@ -55,7 +55,7 @@ class Bridge:
         self._hear = hear
         self._process: asyncio.subprocess.Process | None = None
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._asked: dict[int, asyncio.Future[BridgeResponse]] = {}
         self.last_words: deque[str] = deque(maxlen=20)
         """The newest lines of its stderr."""
 
@@ -83,23 +83,23 @@ class Bridge:
         stdin = self._process.stdin if self._process is not None else None
         return stdin is not None and not stdin.is_closing()
 
-    def obituary(self) -> StateTold:
+    def obituary(self) -> StateReport:
         """How it ended when it did not say so itself: the Go side may take the whole process with it."""
         code = self._process.returncode if self._process is not None else None
         signs = [one for one in self.last_words if one.startswith(("panic:", "fatal error:", "SIGSEGV"))]
         words = (signs or list(self.last_words)[-1:] or ["it said nothing"])[0]
-        return StateTold(state="disconnected", reason=f"its process ended with code {code}: {words}"[:300])
+        return StateReport(state="disconnected", reason=f"its process ended with code {code}: {words}"[:300])
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         while line := await process.stdout.readline():
             try:
                 self._take(protocol.from_bridge(line))
-            except protocol.BadLine as error:
+            except protocol.BadBridgeLine as error:
                 log.warning("whatsapp.bad_line", reason=str(error))
 
     def _take(self, said: FromBridge) -> None:
-        if not isinstance(said, Answer):
+        if not isinstance(said, BridgeResponse):
             self._hear(said)
             return
         asked = self._asked.pop(said.id, None)
@@ -131,7 +131,7 @@ class Bridge:
         errors.cancel()
         await asyncio.gather(errors, return_exceptions=True)
 
-    async def ask(self, make: Callable[[int], FromHost]) -> Answer:
+    async def ask(self, make: Callable[[int], FromHost]) -> BridgeResponse:
         """Ask and wait for the answer; `make` is given the request's number.
 
         Raises:
@@ -139,7 +139,7 @@ class Bridge:
             ChannelRefused: it never will.
         """
         number = next(self._numbers)
-        asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        asked: asyncio.Future[BridgeResponse] = asyncio.get_running_loop().create_future()
         self._asked[number] = asked
         try:
             await self.tell(make(number))

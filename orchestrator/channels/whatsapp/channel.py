@@ -11,31 +11,31 @@ from typing import Any
 
 import structlog
 
-from orchestrator.base.wakeups import Hint
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.whatsapp import addresses, bridge_process, reconnect_policy, status
-from orchestrator.channels.whatsapp.bridge_process import Bridge
+from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
 from orchestrator.channels.whatsapp.incoming import Incoming
 from orchestrator.channels.whatsapp.lanes import ChatLanes
 from orchestrator.channels.whatsapp.markup import MAX_GROWTH, to_whatsapp, with_mention, with_prefix
-from orchestrator.channels.whatsapp.neonize_database import Account, Ledger
-from orchestrator.channels.whatsapp.pairing import Pairing, Told
+from orchestrator.channels.whatsapp.neonize_database import Account, NeonizeDatabase
+from orchestrator.channels.whatsapp.pairing import Pairing, PairingProgress
 from orchestrator.channels.whatsapp.protocol import (
+    BridgeMessage,
     Delivered,
     FromBridge,
-    GroupsTold,
-    Heard,
-    Quoted,
+    GroupsReport,
+    MessageAcknowledged,
+    QuotedMessage,
     React,
     Receipt,
-    Send,
-    StateTold,
+    SendRequest,
+    StateReport,
     SyncGroups,
-    Taken,
-    Typing,
+    TypingRequest,
 )
-from orchestrator.channels.whatsapp.send_rate import Pace, Pacing
-from orchestrator.channels.whatsapp.status import Condition
+from orchestrator.channels.whatsapp.send_rate import SendRate, SendRateLimiter
+from orchestrator.channels.whatsapp.status import ChannelStatus
 from orchestrator.domain.errors import BadRequest, ChannelDown, ChannelError, StoreError
 from orchestrator.domain.protocols import Feature, Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound, Message, MessageId
@@ -75,7 +75,7 @@ class WhatsAppChannel:
         self,
         context: ChannelContext,
         *,
-        pace: Pace | None = None,
+        pace: SendRate | None = None,
         command: Command = bridge_process.command,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -85,21 +85,21 @@ class WhatsAppChannel:
         self._chance = chance
         self._store = context.home / "store" / "whatsapp.db"
         self._condition_file = context.home / "data" / "whatsapp" / "condition.json"
-        self._ledger = Ledger(self._store)
+        self._ledger = NeonizeDatabase(self._store)
         self.pairing = Pairing(self._store, clock=context.clock, command=command, on_change=self._on_pairing)
         self._incoming = Incoming(context, self._ledger)
-        self._pacing = Pacing(pace or Pace())
+        self._pacing = SendRateLimiter(pace or SendRate())
         self._prefix = "" if context.has_own_number else f"{context.assistant}: "
         self.max_text_chars: int | None = MAX_TEXT_CHARS - len(self._prefix) - MAX_GROWTH
-        self.paired = Hint()
+        self.paired = Wakeup()
         """Given when someone has paired or wants to: the login is looked for at once."""
-        self._condition = Condition()
-        self._bridge: Bridge | None = None
+        self._condition = ChannelStatus()
+        self._bridge: BridgeProcess | None = None
         self._is_connected = False
         self._lanes: ChatLanes | None = None
         self._notes: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._told = asyncio.Event()
-        self._end = StateTold(state="disconnected")
+        self._end = StateReport(state="disconnected")
         self._failures = 0
 
     def owns(self, jid: ChatJid) -> bool:
@@ -125,7 +125,7 @@ class WhatsAppChannel:
                 end = await self._live(account, receive)
             except Exception as error:
                 log.exception("whatsapp.broke")
-                account, end = None, StateTold(state="disconnected", reason=f"{error}"[:300])
+                account, end = None, StateReport(state="disconnected", reason=f"{error}"[:300])
             await self._rest(end, account)
 
     async def _until_paired(self) -> None:
@@ -139,17 +139,17 @@ class WhatsAppChannel:
             kept = self._condition.after_pairing(failure=told.failure, now_ms=self._context.clock.now_ms())
             await self._note(**kept.model_dump(include={"last_pairing", "last_pairing_ms"}))
 
-    def _on_pairing(self, told: Told) -> None:
+    def _on_pairing(self, told: PairingProgress) -> None:
         log.info("whatsapp.pairing", state=told.state, reason=told.text if told.state == "failed" else "")
         self._context.bus.publish("channel.pairing", detail=f"whatsapp {told.state}")
         self.paired.give()
 
-    async def _live(self, account: Account, receive: Receive) -> StateTold:
+    async def _live(self, account: Account, receive: Receive) -> StateReport:
         """One life of the bridge; gives the last word on how it ended."""
-        self._end = StateTold(state="disconnected")
+        self._end = StateReport(state="disconnected")
         own = ["--own", str(account.address)]
         name = ["--name", self._context.assistant] if self._context.has_own_number else []
-        bridge = Bridge(self._command(self._store, *own, *name), self._hear)
+        bridge = BridgeProcess(self._command(self._store, *own, *name), self._hear)
         await self._note(state="connecting", account=account.number, next_try_ms=None)
         async with asyncio.TaskGroup() as tasks:
             self._lanes = ChatLanes(tasks, partial(self._take, bridge, receive))
@@ -183,7 +183,7 @@ class WhatsAppChannel:
             grace = reconnect_policy.GRACE_SECONDS
         life.cancel()
 
-    async def _rest(self, end: StateTold, account: Account | None) -> None:
+    async def _rest(self, end: StateReport, account: Account | None) -> None:
         """Leave WhatsApp alone for as long as this end asks for."""
         self._failures += 1
         now_ms = self._context.clock.now_ms()
@@ -216,7 +216,7 @@ class WhatsAppChannel:
         except ChannelDown:
             return False
 
-    async def _look_daily(self, bridge: Bridge) -> None:
+    async def _look_daily(self, bridge: BridgeProcess) -> None:
         """The bridge tells groups when it connects and when one changes; once a day all are looked at."""
         while True:
             await asyncio.sleep(DAY_SECONDS)
@@ -232,16 +232,16 @@ class WhatsAppChannel:
             case Delivered():
                 assert self._lanes is not None
                 self._lanes.put(said)
-            case StateTold():
+            case StateReport():
                 self._on_state(said)
-            case GroupsTold():
+            case GroupsReport():
                 self._notes.put_nowait(partial(self._note_groups, said))
             case Receipt():
                 self._notes.put_nowait(partial(self._note, last_receipt_ms=said.at_ms))
             case _:
                 log.warning("whatsapp.unasked", kind=said.kind)
 
-    def _on_state(self, told: StateTold) -> None:
+    def _on_state(self, told: StateReport) -> None:
         self._is_connected = told.state == "connected"
         now_ms = self._context.clock.now_ms()
         if self._is_connected:
@@ -286,7 +286,7 @@ class WhatsAppChannel:
         except OSError as error:
             log.warning("whatsapp.condition_not_kept", reason=error.strerror)
 
-    async def _note_groups(self, told: GroupsTold) -> None:
+    async def _note_groups(self, told: GroupsReport) -> None:
         """Groups are known before anyone writes in them."""
         async with self._context.database.transaction() as tx:
             for group in told.groups:
@@ -301,7 +301,7 @@ class WhatsAppChannel:
 
     # Coming in
 
-    async def _take(self, bridge: Bridge, receive: Receive, delivered: Delivered) -> None:
+    async def _take(self, bridge: BridgeProcess, receive: Receive, delivered: Delivered) -> None:
         """Hand a message in and say so; one that cannot be comes again with the next login.
 
         A message whose file is to come is let go when the file is there: until then a crash brings it again.
@@ -319,7 +319,7 @@ class WhatsAppChannel:
             await self._let_go(bridge, delivered)
 
     async def _take_file(
-        self, bridge: Bridge, receive: Receive, delivered: Delivered, inbound: Inbound
+        self, bridge: BridgeProcess, receive: Receive, delivered: Delivered, inbound: Inbound
     ) -> None:
         """Hand a message in again, with its file."""
         heard = delivered.message
@@ -329,7 +329,11 @@ class WhatsAppChannel:
             await self._let_go(bridge, delivered)
 
     async def _hand_in(
-        self, bridge: Bridge, receive: Receive, heard: Heard, read: Callable[[], Awaitable[Inbound | None]]
+        self,
+        bridge: BridgeProcess,
+        receive: Receive,
+        heard: BridgeMessage,
+        read: Callable[[], Awaitable[Inbound | None]],
     ) -> _HandedIn | None:
         """Read a message and hand it in, as often as it takes; None when that did not come to an end."""
         tries = 0
@@ -352,11 +356,13 @@ class WhatsAppChannel:
                 await asyncio.sleep(TAKE_PAUSE_SECONDS)
         return None
 
-    async def _let_go(self, bridge: Bridge, delivered: Delivered) -> None:
+    async def _let_go(self, bridge: BridgeProcess, delivered: Delivered) -> None:
         now_ms = self._context.clock.now_ms()
         self._condition = self._condition.model_copy(update={"last_message_ms": now_ms})
         try:
-            await bridge.tell(Taken(n=delivered.n, read=await self._incoming.read_receipt(delivered.message)))
+            await bridge.tell(
+                MessageAcknowledged(n=delivered.n, read=await self._incoming.read_receipt(delivered.message))
+            )
         except ChannelDown:
             log.info("whatsapp.not_told_taken", message=delivered.message.id)
 
@@ -380,7 +386,7 @@ class WhatsAppChannel:
         earlier = await asyncio.to_thread(self._ledger.ids_of, message_id)
         shown = self._shown(text, is_caption=attachment is not None, mention=mention)
         await bridge.ask(
-            lambda number: Send(
+            lambda number: SendRequest(
                 id=number,
                 chat=jid,
                 text=shown,
@@ -389,7 +395,7 @@ class WhatsAppChannel:
                 file=str(attachment.path) if attachment else "",
                 file_name=attachment.name if attachment else "",
                 mime=attachment.mime if attachment else "",
-                quote=Quoted(id=quote.id, author=quote.sender, text=quote.text[:MAX_QUOTE_CHARS])
+                quote=QuotedMessage(id=quote.id, author=quote.sender, text=quote.text[:MAX_QUOTE_CHARS])
                 if quote
                 else None,
                 mention=mention.jid if mention else "",
@@ -412,7 +418,7 @@ class WhatsAppChannel:
         except ChannelError as error:
             log.debug("whatsapp.reaction_failed", reason=str(error))
 
-    def _connected(self) -> Bridge:
+    def _connected(self) -> BridgeProcess:
         if self._bridge is None or not self._is_connected:
             raise ChannelDown(self._condition.advice or f"WhatsApp is {self._condition.state}.")
         return self._bridge
@@ -437,7 +443,7 @@ class WhatsAppChannel:
         if bridge is None or not self._is_connected:
             return
         try:
-            await bridge.ask(lambda number: Typing(id=number, chat=jid, is_typing=is_typing))
+            await bridge.ask(lambda number: TypingRequest(id=number, chat=jid, is_typing=is_typing))
         except ChannelError as error:
             log.debug("whatsapp.typing_failed", reason=str(error))
 

@@ -19,7 +19,7 @@ LOOKUP_SECONDS = 5.0
 MAX_KNOWN = 20_000
 
 
-class People:
+class Contacts:
     """A directory that grows. What could not be found is asked for again with the next message."""
 
     def __init__(self, client: NewAClient) -> None:

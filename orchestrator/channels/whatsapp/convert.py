@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.channels.whatsapp import addresses, message_text
 from orchestrator.channels.whatsapp.addresses import GROUP, LID, PHONE, Address, Directory
-from orchestrator.channels.whatsapp.protocol import Heard, Member, Quoted, SeenGroup
+from orchestrator.channels.whatsapp.protocol import BridgeMessage, GroupMember, QuotedMessage, SeenGroup
 
 if TYPE_CHECKING:
     from neonize.proto.Neonize_pb2 import GroupInfo, GroupParticipant
@@ -31,7 +31,7 @@ _SILENT = ("reactionMessage", "encReactionMessage", "keepInChatMessage", "pinInC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Me:
+class OwnAccount:
     """The account that the bridge is logged in to."""
 
     phone: str
@@ -52,44 +52,46 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class IgnoredEvent:
     """Why nothing is made of a message."""
 
     reason: str
 
 
-def convert(event: MessageEvent, *, people: Directory, me: Me, vote: Vote | None = None) -> Heard | Dropped:
+def convert(
+    event: MessageEvent, *, people: Directory, me: OwnAccount, vote: Vote | None = None
+) -> BridgeMessage | IgnoredEvent:
     """Make a message of an event, or say why it is none. `vote` is what was read of one in a poll."""
     given = _given(event, people)
-    if isinstance(given, Dropped):
+    if isinstance(given, IgnoredEvent):
         return given
     message = message_text.unwrapped(event.Message)
     if message.HasField("pollUpdateMessage"):
         key = message.pollUpdateMessage.pollCreationMessageKey
-        said: dict[str, Any] | Dropped = _vote(key, vote or Vote(), people=people, me=me)
+        said: dict[str, Any] | IgnoredEvent = _vote(key, vote or Vote(), people=people, me=me)
     else:
         said = _said(message, people=people, me=me)
-    return Heard(**given, **said) if isinstance(said, dict) else said
+    return BridgeMessage(**given, **said) if isinstance(said, dict) else said
 
 
-def unreadable(event: UndecryptableEvent, *, people: Directory) -> Heard | Dropped:
+def unreadable(event: UndecryptableEvent, *, people: Directory) -> BridgeMessage | IgnoredEvent:
     """Make a message of one whose words could not be decrypted, or say why nobody need know of it."""
     if event.Info.MessageSource.IsFromMe:
-        return Dropped(reason="unreadable, of the account itself")
+        return IgnoredEvent(reason="unreadable, of the account itself")
     given = _given(event, people)
-    return given if isinstance(given, Dropped) else Heard(**given, is_unreadable=True)
+    return given if isinstance(given, IgnoredEvent) else BridgeMessage(**given, is_unreadable=True)
 
 
-def _given(event: MessageEvent | UndecryptableEvent, people: Directory) -> dict[str, Any] | Dropped:
+def _given(event: MessageEvent | UndecryptableEvent, people: Directory) -> dict[str, Any] | IgnoredEvent:
     """Where, by whom and when a message was written."""
     source = event.Info.MessageSource
     chat, sender = chat_of(event), sender_of(event)
     if source.Chat.User == "status" or source.Chat.Server == "broadcast":
-        return Dropped(reason="status broadcast")
+        return IgnoredEvent(reason="status broadcast")
     if chat is None or sender is None:
-        return Dropped(reason=f"not a chat: {source.Chat.Server[:40]}")
+        return IgnoredEvent(reason=f"not a chat: {source.Chat.Server[:40]}")
     if not event.Info.ID or len(event.Info.ID) > MAX_ID_CHARS:
-        return Dropped(reason="no id")
+        return IgnoredEvent(reason="no id")
     chat, sender = people.resolved(chat), people.resolved(sender)
     return {
         "chat": str(chat),
@@ -102,21 +104,21 @@ def _given(event: MessageEvent | UndecryptableEvent, people: Directory) -> dict[
     }
 
 
-def _said(message: Message, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
+def _said(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
     if message.HasField("protocolMessage"):
         return _protocol(message.protocolMessage, people=people, me=me)
     if message.HasField("reactionMessage"):
         return _reaction(message.reactionMessage, people=people, me=me)
     silent = next((name for name in _SILENT if message.HasField(name)), None)
     if silent is not None:
-        return Dropped(reason=silent)
+        return IgnoredEvent(reason=silent)
     said = _content(message, people=people, me=me)
     if not said["text"] and said["media"] is None:
-        return Dropped(reason="nothing to read")
+        return IgnoredEvent(reason="nothing to read")
     return said
 
 
-def _content(message: Message, *, people: Directory, me: Me) -> dict[str, Any]:
+def _content(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any]:
     context = _context(message)
     mentioned = [
         found for one in (context.mentionedJID if context else ()) if (found := addresses.parse(one))
@@ -130,29 +132,29 @@ def _content(message: Message, *, people: Directory, me: Me) -> dict[str, Any]:
     }
 
 
-def _protocol(part: Any, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
+def _protocol(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
     """An edit or a deletion; the rest is talk between devices."""
     target = part.key.ID[:MAX_ID_CHARS]
     if part.type == REVOKE and part.HasField("key") and target:
         return {"deletes": target}
     if part.type == EDIT and part.HasField("editedMessage") and target:
         said = _content(message_text.unwrapped(part.editedMessage), people=people, me=me)
-        return {**said, "media": None, "edits": target} if said["text"] else Dropped(reason="empty edit")
-    return Dropped(reason="protocol message")
+        return {**said, "media": None, "edits": target} if said["text"] else IgnoredEvent(reason="empty edit")
+    return IgnoredEvent(reason="protocol message")
 
 
-def _reaction(part: Any, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
+def _reaction(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
     if not part.text or not part.key.ID:
-        return Dropped(reason="reaction taken back")
+        return IgnoredEvent(reason="reaction taken back")
     quote = _target(part.key, people=people, me=me)
     sign = part.text[:20]
     return {"text": f"[reacted {sign}]", "quote": quote, "ignored": REACTION, "reaction": sign}
 
 
-def _target(key: Any, *, people: Directory, me: Me, text: str = "") -> Quoted:
+def _target(key: Any, *, people: Directory, me: OwnAccount, text: str = "") -> QuotedMessage:
     """The message that a reaction or a vote belongs to; the host may know its words."""
     author = addresses.parse(key.participant)
-    return Quoted(
+    return QuotedMessage(
         id=key.ID[:MAX_ID_CHARS],
         author=people.called(author) if author else "",
         is_mine=key.fromMe if author is None else me.is_me(people.resolved(author)),
@@ -160,9 +162,9 @@ def _target(key: Any, *, people: Directory, me: Me, text: str = "") -> Quoted:
     )
 
 
-def _vote(key: Any, vote: Vote, *, people: Directory, me: Me) -> dict[str, Any] | Dropped:
+def _vote(key: Any, vote: Vote, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
     if not key.ID:
-        return Dropped(reason="a vote in no poll")
+        return IgnoredEvent(reason="a vote in no poll")
     if vote.chosen is None:
         text = "[voted in a poll; what for cannot be read]"
     else:
@@ -171,12 +173,12 @@ def _vote(key: Any, vote: Vote, *, people: Directory, me: Me) -> dict[str, Any] 
     return {"text": _cut(text, MAX_TEXT_CHARS), "quote": quote, "ignored": VOTE}
 
 
-def _quote(context: Any, people: Directory, me: Me) -> Quoted | None:
+def _quote(context: Any, people: Directory, me: OwnAccount) -> QuotedMessage | None:
     if not context.stanzaID:
         return None
     author = addresses.parse(context.participant)
     quoted = message_text.unwrapped(context.quotedMessage)
-    return Quoted(
+    return QuotedMessage(
         id=context.stanzaID[:MAX_ID_CHARS],
         author=people.called(author) if author else "",
         is_mine=author is not None and me.is_me(author),
@@ -192,7 +194,7 @@ def _context(message: Message) -> Any | None:
     return part.contextInfo if part.HasField("contextInfo") else None
 
 
-def _named(text: str, mentioned: list[Address], people: Directory, me: Me) -> str:
+def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
     """Write names for the bare numbers that stand for people in a text."""
     for address in mentioned:
         is_call = bool(me.called) and me.is_me(address)
@@ -285,13 +287,13 @@ def seen_group(info: GroupInfo, people: Directory) -> SeenGroup | None:
     )
 
 
-def _member(one: GroupParticipant, people: Directory) -> Member | None:
+def _member(one: GroupParticipant, people: Directory) -> GroupMember | None:
     told = addresses.of(one.PhoneNumber) or addresses.of(one.JID) or addresses.of(one.LID)
     if told is None or not told.is_person:
         return None
     person = people.resolved(told)
     name = one.DisplayName.strip()[:80] or people.names.get(person.user, "")
-    return Member(jid=str(person), name=name, is_admin=one.IsAdmin or one.IsSuperAdmin)
+    return GroupMember(jid=str(person), name=name, is_admin=one.IsAdmin or one.IsSuperAdmin)
 
 
 def pairs_of_group(info: GroupInfo) -> dict[str, str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.channels.whatsapp import bridge_process, protocol, status
-from orchestrator.channels.whatsapp.neonize_database import Ledger
-from orchestrator.channels.whatsapp.protocol import StateTold
+from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
+from orchestrator.channels.whatsapp.protocol import StateReport
 from orchestrator.domain.errors import ChannelDown
 
 LOAD_SECONDS = 120.0
@@ -18,14 +18,14 @@ PASSING = ("connected", "connecting", "starting", "disconnected", "logged_out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class WhatsAppFinding:
     """`text` says what is so; for a problem, with its mend."""
 
     is_problem: bool
     text: str
 
 
-def library() -> Finding:
+def library() -> WhatsAppFinding:
     """Whether the library loads, tried in a process of its own. Blocks for seconds."""
     try:
         done = subprocess.run(
@@ -36,18 +36,18 @@ def library() -> Finding:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(is_problem=True, text=f"The WhatsApp library could not be tried: {error}.")
+        return WhatsAppFinding(is_problem=True, text=f"The WhatsApp library could not be tried: {error}.")
     if done.returncode == 0:
-        return Finding(is_problem=False, text="The WhatsApp library loads.")
-    return Finding(is_problem=True, text=_why(done.stdout) or _last_line(done.stderr))
+        return WhatsAppFinding(is_problem=False, text="The WhatsApp library loads.")
+    return WhatsAppFinding(is_problem=True, text=_why(done.stdout) or _last_line(done.stderr))
 
 
 def _why(out: bytes) -> str:
     try:
         said = protocol.from_bridge(out.splitlines()[0])
-    except (IndexError, protocol.BadLine):
+    except (IndexError, protocol.BadBridgeLine):
         return ""
-    return said.reason if isinstance(said, StateTold) else ""
+    return said.reason if isinstance(said, StateReport) else ""
 
 
 def _last_line(errors: bytes) -> str:
@@ -55,25 +55,25 @@ def _last_line(errors: bytes) -> str:
     return f"The WhatsApp library does not load on this machine ({lines[-1][:200]}): reinstall neonize."
 
 
-def login(home: Path) -> Finding:
+def login(home: Path) -> WhatsAppFinding:
     """Whether somebody is paired and the login is sound and kept from others. Blocks."""
     store = home / "store" / "whatsapp.db"
     try:
-        account = Ledger(store).account()
+        account = NeonizeDatabase(store).account()
     except ChannelDown as error:
-        return Finding(is_problem=True, text=str(error))
+        return WhatsAppFinding(is_problem=True, text=str(error))
     kept = status.read(home / "data" / "whatsapp" / "condition.json")
     if account is None:
         if kept.state == "logged_out":
             text = kept.advice or "WhatsApp has logged this device out"
-            return Finding(is_problem=True, text=f"{text.rstrip('.')}: 'andy whatsapp pair'.")
-        return Finding(
+            return WhatsAppFinding(is_problem=True, text=f"{text.rstrip('.')}: 'andy whatsapp pair'.")
+        return WhatsAppFinding(
             is_problem=False, text="Nobody has paired WhatsApp: 'andy whatsapp pair' if you want it."
         )
     if store.stat().st_mode & 0o077:
-        return Finding(
+        return WhatsAppFinding(
             is_problem=True, text=f"Others on this machine can read the WhatsApp login: chmod 600 {store}"
         )
     if kept.state not in PASSING and kept.advice:
-        return Finding(is_problem=True, text=kept.advice)
-    return Finding(is_problem=False, text=f"WhatsApp is paired with {account.number}.")
+        return WhatsAppFinding(is_problem=True, text=kept.advice)
+    return WhatsAppFinding(is_problem=False, text=f"WhatsApp is paired with {account.number}.")

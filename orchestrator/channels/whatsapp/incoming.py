@@ -16,9 +16,15 @@ from pathlib import Path
 import structlog
 
 from orchestrator.channels.context import ChannelContext
-from orchestrator.channels.whatsapp.bridge_process import Bridge
-from orchestrator.channels.whatsapp.neonize_database import Ledger
-from orchestrator.channels.whatsapp.protocol import Download, Heard, Media, Quoted, Read
+from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
+from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
+from orchestrator.channels.whatsapp.protocol import (
+    BridgeMessage,
+    DownloadRequest,
+    MediaReference,
+    QuotedMessage,
+    Read,
+)
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import ChatJid, Group, Inbound, MessageId, Quote
 from orchestrator.groups import attachments
@@ -40,12 +46,12 @@ ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "imag
 class Incoming:
     """Makes an `Inbound` of what was heard; None where the host need not know."""
 
-    def __init__(self, context: ChannelContext, ledger: Ledger) -> None:
+    def __init__(self, context: ChannelContext, ledger: NeonizeDatabase) -> None:
         self._context = context
         self._ledger = ledger
         self._fetches = asyncio.Semaphore(MAX_FETCHES)
 
-    async def read(self, heard: Heard) -> Inbound | None:
+    async def read(self, heard: BridgeMessage) -> Inbound | None:
         """Read a message without its file; `file_until_ms` tells whether there is one to fetch.
 
         Raises `ChannelDown` when the login's store cannot be read now.
@@ -86,14 +92,14 @@ class Incoming:
             file_until_ms=file_until_ms,
         )
 
-    def _file_until_ms(self, files: Sequence[Media]) -> int | None:
+    def _file_until_ms(self, files: Sequence[MediaReference]) -> int | None:
         """How long the turn of a message waits for its files; None when there is nothing to fetch."""
         if not files:
             return None
         seconds = FETCH_PAUSE_SECONDS + sum(fetch_seconds(one) for one in files)
         return self._context.clock.now_ms() + int(seconds * 1000)
 
-    def _words_before(self, media: Media | None, *, is_to_come: bool) -> str | None:
+    def _words_before(self, media: MediaReference | None, *, is_to_come: bool) -> str | None:
         """What stands for a file before it is there, or because it never will be."""
         if media is None:
             return None
@@ -102,7 +108,7 @@ class Incoming:
             return f"[{media.kind}, {_size(media.size)}: too large to fetch, at most {_size(limit)}]"
         return f"[{media.kind}: {TO_COME}]" if is_to_come else f"[{media.kind}]"
 
-    async def read_receipt(self, heard: Heard) -> Read | None:
+    async def read_receipt(self, heard: BridgeMessage) -> Read | None:
         """Who writes to an account of the assistant's own sees that it was read.
 
         On a shared one that is for its owner to do: on their own phone it would be unread no more.
@@ -114,14 +120,14 @@ class Incoming:
                 return None
         return Read(chat=heard.chat, message=heard.id, author=heard.sender)
 
-    def _answers_assistant(self, quoted: Quoted | None) -> bool:
+    def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
         """On an account of his own all that it said is the assistant's, also what an earlier login sent."""
         return quoted is not None and quoted.is_mine and self._context.has_own_number
 
     async def _mark(self, message_id: str) -> str | None:
         return await asyncio.to_thread(self._ledger.mark_of, message_id)
 
-    async def _quote(self, quoted: Quoted) -> Quote:
+    async def _quote(self, quoted: QuotedMessage) -> Quote:
         """A quote of Andy's own words under the id by which the host knows them."""
         mark = await self._mark(quoted.id) if quoted.is_mine else None
         author = self._context.assistant if mark is not None else quoted.author
@@ -131,7 +137,9 @@ class Incoming:
 
     # Files
 
-    async def completed(self, heard: Heard, inbound: Inbound, bridge: Bridge) -> Inbound | None:
+    async def completed(
+        self, heard: BridgeMessage, inbound: Inbound, bridge: BridgeProcess
+    ) -> Inbound | None:
         """Fetch the files of a message that was handed in; None when the bridge ends before that."""
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, inbound.chat_jid)
@@ -151,7 +159,9 @@ class Incoming:
         # The next life gets the message again, and tries again.
         return replace(inbound, file=file, quote=quote, file_until_ms=None) if bridge.is_alive else None
 
-    async def _fetch(self, heard: Heard, media: Media, group: Group, bridge: Bridge) -> str:
+    async def _fetch(
+        self, heard: BridgeMessage, media: MediaReference, group: Group, bridge: BridgeProcess
+    ) -> str:
         """Put the file into the group's folder; gives the words that stand for it in the text."""
         body = self._context.home / "data" / "whatsapp" / f"in-{secrets.token_hex(8)}"
         try:
@@ -168,7 +178,9 @@ class Incoming:
         return words_of(media, path)
 
 
-async def _files_to_fetch(tx: Tx, heard: Heard, quote: Quote | None, *, limit: int) -> list[Media]:
+async def _files_to_fetch(
+    tx: Tx, heard: BridgeMessage, quote: Quote | None, *, limit: int
+) -> list[MediaReference]:
     """The file of a message, and that of a message it quotes which the store does not have."""
     files = [heard.media]
     if quote is not None and heard.quote is not None:
@@ -177,19 +189,19 @@ async def _files_to_fetch(tx: Tx, heard: Heard, quote: Quote | None, *, limit: i
     return [one for one in files if one is not None and one.size <= limit]
 
 
-def fetch_seconds(media: Media) -> float:
+def fetch_seconds(media: MediaReference) -> float:
     """How long a file may take in all. Pure."""
     return FETCH_SECONDS + media.size / 1_000_000
 
 
-async def _download(bridge: Bridge, media: Media, body: Path, *, limit: int) -> None:
+async def _download(bridge: BridgeProcess, media: MediaReference, body: Path, *, limit: int) -> None:
     """Try until it is there, is refused, or its time is over. Raises `TimeoutError` then."""
     seconds = fetch_seconds(media)
     async with asyncio.timeout(seconds):
         while True:
             try:
                 await bridge.ask(
-                    lambda number: Download(
+                    lambda number: DownloadRequest(
                         id=number, ref=media.ref, to=str(body), limit=limit, seconds=seconds
                     )
                 )
@@ -202,13 +214,13 @@ async def _download(bridge: Bridge, media: Media, body: Path, *, limit: int) -> 
                 return
 
 
-def words_of(media: Media, path: str) -> str:
+def words_of(media: MediaReference, path: str) -> str:
     """`[voice note attachments/20261122-0930-voice_note.ogg, 12 s]`. Pure."""
     seconds = f", {media.seconds} s" if media.seconds else ""
     return f"[{media.kind} {path}{seconds}]"
 
 
-def file_name(heard: Heard, media: Media) -> str:
+def file_name(heard: BridgeMessage, media: MediaReference) -> str:
     """When it was sent, what it was called or is, and an ending by its kind. Pure."""
     at = datetime.fromtimestamp(min(max(heard.sent_ms, 0), 4_000_000_000_000) / 1000, UTC)
     given = attachments.safe_name(media.name)

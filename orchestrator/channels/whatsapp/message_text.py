@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.channels.whatsapp.protocol import Media, MediaKind
+from orchestrator.channels.whatsapp.protocol import MediaKind, MediaReference
 
 if TYPE_CHECKING:
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
@@ -69,7 +69,7 @@ def text_of(message: Message) -> str:
     return ""
 
 
-def media_of(message: Message) -> Media | None:
+def media_of(message: Message) -> MediaReference | None:
     """The file in a message; None when there is none, or none that could be fetched."""
     for name, kind in FILES.items():
         if message.HasField(name):
@@ -77,7 +77,7 @@ def media_of(message: Message) -> Media | None:
     return None
 
 
-def _media(message: Message, part: Any, kind: MediaKind) -> Media | None:
+def _media(message: Message, part: Any, kind: MediaKind) -> MediaReference | None:
     bare = type(message)()
     # The library looks at these alone; thumbnails and context would only make the reference long.
     field = next(name for name in FILES if message.HasField(name))
@@ -87,7 +87,7 @@ def _media(message: Message, part: Any, kind: MediaKind) -> Media | None:
     ref = bare.SerializeToString()
     if not part.mediaKey or not (part.directPath or part.URL) or len(ref) > MAX_REF_BYTES:
         return None
-    return Media(
+    return MediaReference(
         kind="voice note" if kind == "audio" and part.PTT else kind,
         mime=str(part.mimetype)[:100],
         name=str(part.fileName or part.title)[:300] if kind == "document" else "",

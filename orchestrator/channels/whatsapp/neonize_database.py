@@ -34,7 +34,7 @@ class Account:
         return f"+{self.address.user}"
 
 
-class Ledger:
+class NeonizeDatabase:
     """`store/whatsapp.db`, as far as it concerns the host."""
 
     def __init__(self, path: Path) -> None:

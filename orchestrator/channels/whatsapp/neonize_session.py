@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.channels.whatsapp import addresses, convert, message_text
 from orchestrator.channels.whatsapp.addresses import Address
-from orchestrator.channels.whatsapp.contacts import People, jid_of
-from orchestrator.channels.whatsapp.convert import Dropped, Me, Vote
+from orchestrator.channels.whatsapp.contacts import Contacts, jid_of
+from orchestrator.channels.whatsapp.convert import IgnoredEvent, OwnAccount, Vote
 from orchestrator.channels.whatsapp.protocol import (
-    Answer,
-    Download,
+    BridgeResponse,
+    DownloadRequest,
     FromBridge,
     FromHost,
-    GroupsTold,
+    GroupsReport,
+    MessageAcknowledged,
     React,
     Read,
     Receipt,
     SeenGroup,
-    Send,
+    SendRequest,
     State,
-    StateTold,
+    StateReport,
     SyncGroups,
-    Taken,
-    Typing,
+    TypingRequest,
 )
 from orchestrator.channels.whatsapp.sending import Sender
 from orchestrator.channels.whatsapp.spool import Spool
@@ -63,7 +63,7 @@ RECEIPT_EVERY_SECONDS = 10.0
 DOWN = "WhatsApp is not connected"
 
 
-class Session:
+class NeonizeSession:
     """Tie a client's events to the host. `run` ends when the client does."""
 
     def __init__(self, client: NewAClient, spool: Spool, emit: Emit, *, own: Address, name: str = "") -> None:
@@ -72,8 +72,8 @@ class Session:
         self._spool = spool
         self._emit = emit
         self._name = name
-        self._me = Me(phone=own.user, called=name)
-        self._people = People(client)
+        self._me = OwnAccount(phone=own.user, called=name)
+        self._people = Contacts(client)
         self._sender = Sender(client, spool, self._people, own=own)
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
@@ -125,7 +125,7 @@ class Session:
                 tasks.create_task(self._take_events(), name="whatsapp:events"),
                 tasks.create_task(self._do_chores(), name="whatsapp:chores"),
             ]
-            self._emit(StateTold(state="starting"))
+            self._emit(StateReport(state="starting"))
             await (await self._client.connect())
             for task in own:
                 task.cancel()
@@ -162,7 +162,7 @@ class Session:
         self._learn_chat(event)
         vote = await self._read_vote(event)
         found = convert.convert(event, people=self._people.directory, me=self._me, vote=vote)
-        if isinstance(found, Dropped):
+        if isinstance(found, IgnoredEvent):
             self.dropped[found.reason] += 1
             log.info("a message was dropped: %s", found.reason)
             return
@@ -192,7 +192,7 @@ class Session:
         if self._unreadable.pop(event.Info.ID, None) is None:
             return
         found = convert.unreadable(event, people=self._people.directory)
-        if isinstance(found, Dropped):
+        if isinstance(found, IgnoredEvent):
             self.dropped[found.reason] += 1
         else:
             self._emit(self._spool.put(found))
@@ -220,11 +220,11 @@ class Session:
         self._is_connected, self._is_silent = True, False
         me = self._client.me
         lid = addresses.of(me.LID) if me is not None else None
-        self._me = Me(phone=self._me.phone, lid=lid.user if lid else "", called=self._name)
+        self._me = OwnAccount(phone=self._me.phone, lid=lid.user if lid else "", called=self._name)
         if lid is not None:
             # The chat with oneself may come by either address.
             self._people.learn({lid.user: self._me.phone})
-        self._emit(StateTold(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
+        self._emit(StateReport(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
         self._chores.put_nowait(self._show_presence)
         self._chores.put_nowait(self._look_at_groups)
 
@@ -259,11 +259,11 @@ class Session:
     async def _on_silence_over(self, _: Any) -> None:
         if self._is_silent:
             self._is_silent, self._is_connected = False, True
-            self._emit(StateTold(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
+            self._emit(StateReport(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
 
     def _leave(self, state: State, reason: str, *, until_ms: int = 0) -> None:
         self._is_connected = self._is_silent = False
-        self._emit(StateTold(state=state, reason=reason, until_ms=until_ms))
+        self._emit(StateReport(state=state, reason=reason, until_ms=until_ms))
 
     async def _on_receipt(self, event: Any) -> None:
         if event.Type not in _arrival_types():
@@ -302,13 +302,13 @@ class Session:
         seen: list[SeenGroup] = [
             found for info in infos if (found := convert.seen_group(info, self._people.directory))
         ]
-        self._emit(GroupsTold(groups=tuple(seen), is_all=is_all))
+        self._emit(GroupsReport(groups=tuple(seen), is_all=is_all))
 
     # What the host asks
 
     async def handle(self, ask: FromHost) -> None:
         """Do what is asked and answer it, whatever happens."""
-        if isinstance(ask, Taken):
+        if isinstance(ask, MessageAcknowledged):
             self._spool.taken(ask.n)
             if ask.read is not None and self._is_connected:
                 self._chores.put_nowait(functools.partial(self._mark_read, ask.read))
@@ -316,7 +316,7 @@ class Session:
         try:
             answer = await self._answer(ask)
         except Exception as error:  # noqa: BLE001 - of the library; it is the answer
-            answer = Answer(id=ask.id, ok=False, code="down", text=" ".join(str(error).split())[:300])
+            answer = BridgeResponse(id=ask.id, ok=False, code="down", text=" ".join(str(error).split())[:300])
         self._emit(answer)
 
     async def _mark_read(self, read: Read) -> None:
@@ -332,25 +332,27 @@ class Session:
             read.message, chat=jid_of(chat), sender=jid_of(author), receipt=ReceiptType.READ
         )
 
-    async def _answer(self, ask: Send | React | Typing | Download | SyncGroups) -> Answer:
+    async def _answer(
+        self, ask: SendRequest | React | TypingRequest | DownloadRequest | SyncGroups
+    ) -> BridgeResponse:
         # The library's other side crashes when it is called before it is connected.
         if not self._is_connected:
-            return Answer(id=ask.id, ok=False, code="down", text=DOWN)
-        if isinstance(ask, Send):
+            return BridgeResponse(id=ask.id, ok=False, code="down", text=DOWN)
+        if isinstance(ask, SendRequest):
             return await self._sender.send(ask)
-        async with asyncio.timeout(ask.seconds if isinstance(ask, Download) else CALL_SECONDS):
+        async with asyncio.timeout(ask.seconds if isinstance(ask, DownloadRequest) else CALL_SECONDS):
             match ask:
                 case React():
                     return await self._sender.react(ask)
-                case Typing():
+                case TypingRequest():
                     await self._type(ask)
-                case Download():
+                case DownloadRequest():
                     return await self._download(ask)
                 case SyncGroups():
                     await self._look_at_groups()
-        return Answer(id=ask.id)
+        return BridgeResponse(id=ask.id)
 
-    async def _type(self, ask: Typing) -> None:
+    async def _type(self, ask: TypingRequest) -> None:
         from neonize.utils.enum import ChatPresence, ChatPresenceMedia
 
         chat = addresses.parse(ask.chat)
@@ -362,11 +364,11 @@ class Session:
                 jid_of(chat), state, ChatPresenceMedia.CHAT_PRESENCE_MEDIA_TEXT
             )
 
-    async def _download(self, ask: Download) -> Answer:
+    async def _download(self, ask: DownloadRequest) -> BridgeResponse:
         from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
         if len(self._downloads) >= MAX_DOWNLOADS:
-            return Answer(id=ask.id, ok=False, code="down", text="too many files are being fetched")
+            return BridgeResponse(id=ask.id, ok=False, code="down", text="too many files are being fetched")
         fetching = asyncio.create_task(
             self._client.download_any(Message.FromString(b64decode(ask.ref))), name="whatsapp:download"
         )
@@ -376,12 +378,12 @@ class Session:
             body = await asyncio.shield(fetching)
         except Exception as error:
             if any(sign in str(error) for sign in _GONE):
-                return Answer(id=ask.id, ok=False, code="refused", text=str(error)[:300])
+                return BridgeResponse(id=ask.id, ok=False, code="refused", text=str(error)[:300])
             raise
         if len(body) > ask.limit:
-            return Answer(id=ask.id, ok=False, code="refused", text="it is larger than it said")
+            return BridgeResponse(id=ask.id, ok=False, code="refused", text="it is larger than it said")
         await asyncio.to_thread(_write_new, Path(ask.to), body)
-        return Answer(id=ask.id)
+        return BridgeResponse(id=ask.id)
 
     def _note_download_ended(self, fetching: asyncio.Task[bytes]) -> None:
         self._downloads.discard(fetching)

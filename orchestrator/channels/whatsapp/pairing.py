@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.base.clock import Clock
 from orchestrator.channels.whatsapp import addresses, bridge_process
-from orchestrator.channels.whatsapp.bridge_process import Bridge
-from orchestrator.channels.whatsapp.neonize_database import Ledger
-from orchestrator.channels.whatsapp.protocol import FromBridge, PairingCode, PairingEnd, StateTold
+from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
+from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
+from orchestrator.channels.whatsapp.protocol import FromBridge, PairingCode, PairingEnd, StateReport
 from orchestrator.domain.errors import BadRequest
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ class PairingRefused(BadRequest):
     http_status = 409
 
 
-class Told(BaseModel):
+class PairingProgress(BaseModel):
     """How far pairing is. `text` is a sentence for people; `qr` is what the QR code says."""
 
     model_config = ConfigDict(frozen=True)
@@ -65,14 +65,14 @@ class Pairing:
         *,
         clock: Clock,
         command: Callable[..., Sequence[str]] = bridge_process.command,
-        on_change: Callable[[Told], None] = lambda _: None,
+        on_change: Callable[[PairingProgress], None] = lambda _: None,
     ) -> None:
         self._store = store
-        self._ledger = Ledger(store)
+        self._ledger = NeonizeDatabase(store)
         self._clock = clock
         self._command = command
         self._on_change = on_change
-        self._told = Told()
+        self._told = PairingProgress()
         self._wish: tuple[str, ...] | None = None
         self._current: tuple[str, ...] = ()
         self._life: asyncio.Task[int] | None = None
@@ -81,7 +81,7 @@ class Pairing:
     def is_asked(self) -> bool:
         return self._wish is not None
 
-    async def ask(self, phone: str = "") -> Told:
+    async def ask(self, phone: str = "") -> PairingProgress:
         """Wish for a code: a QR code, or letters for the phone of this number. One of its kind that is shown
         stays; one of the other kind goes.
 
@@ -98,34 +98,34 @@ class Pairing:
         wish = ("--pair", "--phone", number) if number else ("--pair",)
         if self._told.state not in ("starting", "showing") or wish != self._current:
             self._wish = self._current = wish
-            self._tell(Told(state="starting", text="WhatsApp is asked for a code."))
+            self._tell(PairingProgress(state="starting", text="WhatsApp is asked for a code."))
             if self._life is not None:
                 self._life.cancel()
         return self._told
 
-    async def look(self) -> Told:
+    async def look(self) -> PairingProgress:
         """How far it is now. Raises `ChannelDown` when the login cannot be read."""
         account = await asyncio.to_thread(self._ledger.account)
         if account is not None and self._told.state not in ("starting", "showing"):
             text = f"WhatsApp is paired with {account.number}."
-            self._told = Told(state="paired", account=account.number, text=text)
+            self._told = PairingProgress(state="paired", account=account.number, text=text)
         elif account is None and self._told.state == "paired":
-            self._told = Told()
+            self._told = PairingProgress()
         return self._told
 
-    async def run(self) -> Told:
+    async def run(self) -> PairingProgress:
         """Do what was asked for, to its end."""
         while self._wish is not None:
             wish, self._wish = self._wish, None
-            bridge = Bridge(self._command(self._store, *wish), self._hear)
+            bridge = BridgeProcess(self._command(self._store, *wish), self._hear)
             try:
                 await self._live(bridge)
             finally:
                 if self._wish is None and not self._told.is_over:
-                    self._tell(Told(state="failed", text=trouble_of(bridge.obituary().reason)))
+                    self._tell(PairingProgress(state="failed", text=trouble_of(bridge.obituary().reason)))
         return self._told
 
-    async def _live(self, bridge: Bridge) -> None:
+    async def _live(self, bridge: BridgeProcess) -> None:
         """Until its process ends, or something else is asked for."""
         life = self._life = asyncio.create_task(bridge.run(), name="whatsapp:pairing")
         try:
@@ -143,22 +143,24 @@ class Pairing:
                 until_ms = self._clock.now_ms() + said.seconds * 1000
                 text = words_of(said)
                 self._tell(
-                    Told(state="showing", qr=said.qr, letters=said.letters, until_ms=until_ms, text=text)
+                    PairingProgress(
+                        state="showing", qr=said.qr, letters=said.letters, until_ms=until_ms, text=text
+                    )
                 )
             case PairingEnd(ok=True):
                 account = _number_in(said.jid)
                 text = f"WhatsApp is paired with {account}."
-                self._tell(Told(state="paired", account=account, text=text))
+                self._tell(PairingProgress(state="paired", account=account, text=text))
             case PairingEnd(text="expired"):
-                self._tell(Told(state="expired", text=EXPIRED))
+                self._tell(PairingProgress(state="expired", text=EXPIRED))
             case PairingEnd():
-                self._tell(Told(state="failed", text=trouble_of(said.text)))
-            case StateTold():
-                self._tell(Told(state="failed", text=_sentence(said.reason)))
+                self._tell(PairingProgress(state="failed", text=trouble_of(said.text)))
+            case StateReport():
+                self._tell(PairingProgress(state="failed", text=_sentence(said.reason)))
             case _:
                 log.warning("whatsapp.unasked", kind=said.kind)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: PairingProgress) -> None:
         self._told = told
         self._on_change(told)
 

@@ -16,7 +16,7 @@ State = Literal[
 ]
 
 
-class BadLine(ChannelError):
+class BadBridgeLine(ChannelError):
     """The other side said something that is no line of this protocol."""
 
 
@@ -24,7 +24,7 @@ class _Said(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Media(_Said):
+class MediaReference(_Said):
     """A file that a message carries. `ref` is what the bridge needs to fetch it."""
 
     kind: MediaKind
@@ -35,15 +35,15 @@ class Media(_Said):
     ref: str
 
 
-class Quoted(_Said):
+class QuotedMessage(_Said):
     id: str
     author: str
     is_mine: bool = False
     text: str
-    media: Media | None = None
+    media: MediaReference | None = None
 
 
-class Heard(_Said):
+class BridgeMessage(_Said):
     """A message as a chat shows it: addresses are phone numbers wherever they are known."""
 
     kind: Literal["heard"] = "heard"
@@ -55,11 +55,11 @@ class Heard(_Said):
     sent_ms: int
     is_from_me: bool
     text: str = ""
-    quote: Quoted | None = None
+    quote: QuotedMessage | None = None
     mentions: tuple[str, ...] = ()
     calls_me: bool = False
     """The account is mentioned, and is the assistant's own."""
-    media: Media | None = None
+    media: MediaReference | None = None
     edits: str | None = None
     deletes: str | None = None
     ignored: str | None = None
@@ -70,7 +70,7 @@ class Heard(_Said):
     """It came, but its words could not be decrypted."""
 
 
-class Member(_Said):
+class GroupMember(_Said):
     jid: str
     name: str = ""
     is_admin: bool = False
@@ -79,13 +79,13 @@ class Member(_Said):
 class SeenGroup(_Said):
     jid: str
     name: str
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMember, ...] = ()
 
 
 # From the bridge
 
 
-class Answer(_Said):
+class BridgeResponse(_Said):
     """What came of a request. `code` says why not: `down` may work later, `refused` never will."""
 
     kind: Literal["answer"] = "answer"
@@ -96,14 +96,14 @@ class Answer(_Said):
 
 
 class Delivered(_Said):
-    """A message that came in; it comes again until it is `Taken`."""
+    """A message that came in; it comes again until it is `MessageAcknowledged`."""
 
     kind: Literal["message"] = "message"
     n: int
-    message: Heard
+    message: BridgeMessage
 
 
-class StateTold(_Said):
+class StateReport(_Said):
     kind: Literal["state"] = "state"
     state: State
     reason: str = ""
@@ -111,7 +111,7 @@ class StateTold(_Said):
     until_ms: int = 0
 
 
-class GroupsTold(_Said):
+class GroupsReport(_Said):
     kind: Literal["groups"] = "groups"
     groups: tuple[SeenGroup, ...]
     is_all: bool = False
@@ -143,7 +143,7 @@ class PairingEnd(_Said):
 # From the host
 
 
-class Send(_Said):
+class SendRequest(_Said):
     """Send once. `mark` is the id that the host knows the message by; `earlier` are the ids under which
     the messenger may have taken it already."""
 
@@ -156,7 +156,7 @@ class Send(_Said):
     file: str = ""
     file_name: str = ""
     mime: str = ""
-    quote: Quoted | None = None
+    quote: QuotedMessage | None = None
     """What it answers; `author` is an address here."""
     mention: str = ""
     """The address of a person who stands in the text by number, as `@4917…`."""
@@ -173,14 +173,14 @@ class React(_Said):
     sign: str
 
 
-class Typing(_Said):
+class TypingRequest(_Said):
     kind: Literal["typing"] = "typing"
     id: int
     chat: str
     is_typing: bool
 
 
-class Download(_Said):
+class DownloadRequest(_Said):
     """Fetch a file to `to`. The answer is `down` when it has not come within `seconds`."""
 
     kind: Literal["download"] = "download"
@@ -199,7 +199,7 @@ class Read(_Said):
     author: str
 
 
-class Taken(_Said):
+class MessageAcknowledged(_Said):
     """The host has the message `n` for good."""
 
     kind: Literal["taken"] = "taken"
@@ -213,10 +213,13 @@ class SyncGroups(_Said):
 
 
 FromBridge = Annotated[
-    Answer | Delivered | StateTold | GroupsTold | Receipt | PairingCode | PairingEnd,
+    BridgeResponse | Delivered | StateReport | GroupsReport | Receipt | PairingCode | PairingEnd,
     Field(discriminator="kind"),
 ]
-FromHost = Annotated[Send | React | Typing | Download | Taken | SyncGroups, Field(discriminator="kind")]
+FromHost = Annotated[
+    SendRequest | React | TypingRequest | DownloadRequest | MessageAcknowledged | SyncGroups,
+    Field(discriminator="kind"),
+]
 
 _from_bridge: TypeAdapter[FromBridge] = TypeAdapter(FromBridge)
 _from_host: TypeAdapter[FromHost] = TypeAdapter(FromHost)
@@ -227,19 +230,19 @@ def line_of(said: BaseModel) -> bytes:
 
 
 def from_bridge(line: bytes) -> FromBridge:
-    """Read a line of the bridge. Raises `BadLine`."""
+    """Read a line of the bridge. Raises `BadBridgeLine`."""
     try:
         return _from_bridge.validate_json(line)
     except ValidationError as error:
-        raise BadLine(f"The WhatsApp process said what it should not: {_first(error)}") from error
+        raise BadBridgeLine(f"The WhatsApp process said what it should not: {_first(error)}") from error
 
 
 def from_host(line: bytes) -> FromHost:
-    """Read a line of the host. Raises `BadLine`."""
+    """Read a line of the host. Raises `BadBridgeLine`."""
     try:
         return _from_host.validate_json(line)
     except ValidationError as error:
-        raise BadLine(_first(error)) from error
+        raise BadBridgeLine(_first(error)) from error
 
 
 def _first(error: ValidationError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.channels.whatsapp.protocol import State, StateTold
+from orchestrator.channels.whatsapp.protocol import State, StateReport
 
 FIRST_SECONDS = 2.0
 LONGEST_SECONDS = 300.0
@@ -32,7 +32,7 @@ def pause_seconds(failures: int, *, chance: float) -> float:
     return float(whole * (1 - chance / 2))
 
 
-def rest_seconds(end: StateTold, *, failures: int, now_ms: int, chance: float) -> float:
+def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float) -> float:
     """How long to leave WhatsApp alone after a login ended, unless someone pairs it anew."""
     match end.state:
         case "logged_out":
@@ -50,28 +50,29 @@ def rest_seconds(end: StateTold, *, failures: int, now_ms: int, chance: float) -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class ReconnectAdvice:
     """What the owner is told of a state."""
 
     text: str
     is_grave: bool = True
 
 
-def advice(end: StateTold) -> Advice:
+def advice(end: StateReport) -> ReconnectAdvice:
     """One sentence of what happened and one of what to do."""
     match end.state:
         case "logged_out":
-            return Advice(text=f"WhatsApp logged this device out ({end.reason}): pair it"
+            return ReconnectAdvice(text=f"WhatsApp logged this device out ({end.reason}): pair it"
                           " with the phone again.")  # fmt: skip
         case "banned":
-            return Advice(text=f"WhatsApp has banned this account for a while ({end.reason}): nothing is sent"
-                          " until the ban is over; write less, and to fewer people.")  # fmt: skip
+            return ReconnectAdvice(text=f"WhatsApp has banned this account for a while ({end.reason}):"
+                          " nothing is sent until the ban is over; write less,"
+                          " and to fewer people.")  # fmt: skip
         case "replaced":
-            return Advice(text=f"WhatsApp is in use elsewhere with this login ({end.reason}): stop the other"
-                          " one.")  # fmt: skip
+            return ReconnectAdvice(text=f"WhatsApp is in use elsewhere with this login ({end.reason}):"
+                          " stop the other one.")  # fmt: skip
         case "outdated":
-            return Advice(text=f"{end.reason}: upgrade Andy (pip install --upgrade neonize).")
+            return ReconnectAdvice(text=f"{end.reason}: upgrade Andy (pip install --upgrade neonize).")
         case "unusable":
-            return Advice(text=end.reason)
+            return ReconnectAdvice(text=end.reason)
         case _:
-            return Advice(text=f"WhatsApp is not connected: {end.reason}", is_grave=False)
+            return ReconnectAdvice(text=f"WhatsApp is not connected: {end.reason}", is_grave=False)

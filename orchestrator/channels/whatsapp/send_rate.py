@@ -8,7 +8,7 @@ MAX_CHATS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class SendRate:
     """A chat gets a message each `chat_gap_ms`; all chats together `burst` at once, then one each
     `every_ms`. `jitter` is how much longer a wait may get, as a share: machines keep time too well."""
 
@@ -18,10 +18,10 @@ class Pace:
     jitter: float = 0.4
 
 
-class Pacing:
+class SendRateLimiter:
     """Books places in time. A chat that has waited its turn holds no other up."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: SendRate) -> None:
         self._pace = pace
         self._free_ms: dict[str, int] = {}
         self._drained_ms = 0

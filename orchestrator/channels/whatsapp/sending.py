@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.channels.whatsapp import addresses, message_text, sent_marker
 from orchestrator.channels.whatsapp.addresses import Address
-from orchestrator.channels.whatsapp.contacts import People, jid_of
-from orchestrator.channels.whatsapp.protocol import Answer, React, Send
+from orchestrator.channels.whatsapp.contacts import Contacts, jid_of
+from orchestrator.channels.whatsapp.protocol import BridgeResponse, React, SendRequest
 from orchestrator.channels.whatsapp.spool import Spool
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _NEVER = (
 class Sender:
     """One message at a time, as the library has it too: who asks again waits for what came of the first."""
 
-    def __init__(self, client: NewAClient, spool: Spool, people: People, *, own: Address) -> None:
+    def __init__(self, client: NewAClient, spool: Spool, people: Contacts, *, own: Address) -> None:
         self._client = client
         self._spool = spool
         self._people = people
@@ -47,7 +47,7 @@ class Sender:
         self._turn = asyncio.Lock()
         self._receipted = asyncio.Event()
 
-    async def send(self, ask: Send) -> Answer:
+    async def send(self, ask: SendRequest) -> BridgeResponse:
         """Send what has not been sent. The answer's text is the messenger's id, or why not."""
         async with self._turn:
             try:
@@ -58,23 +58,23 @@ class Sender:
                 log.warning("a message was not sent: %s", error)
                 return _refusal(ask.id, error)
             self._spool.note_sent(ask.mark, known)
-        return Answer(id=ask.id, text=known)
+        return BridgeResponse(id=ask.id, text=known)
 
-    async def react(self, ask: React) -> Answer:
+    async def react(self, ask: React) -> BridgeResponse:
         """Put a sign under a message; the library sends it as it sends messages."""
         chat, author = addresses.parse(ask.chat), addresses.parse(ask.author)
         if chat is None or author is None:
-            return Answer(id=ask.id, ok=False, code="refused", text="unknown server")
+            return BridgeResponse(id=ask.id, ok=False, code="refused", text="unknown server")
         author = await self._people.as_in(ask.chat, author)
         message = await self._client.build_reaction(jid_of(chat), jid_of(author), ask.message, ask.sign)
         await self._client.send_message(jid_of(chat), message)
-        return Answer(id=ask.id)
+        return BridgeResponse(id=ask.id)
 
     def note_receipts(self, message_ids: list[str]) -> None:
         self._spool.note_receipts(message_ids)
         self._receipted.set()
 
-    async def _arrived(self, ask: Send) -> str | None:
+    async def _arrived(self, ask: SendRequest) -> str | None:
         """The id under which it arrived in an earlier life, if a receipt says so within a while."""
         if not ask.earlier:
             return None
@@ -89,7 +89,7 @@ class Sender:
         except TimeoutError:
             return None
 
-    async def _send_now(self, ask: Send) -> str:
+    async def _send_now(self, ask: SendRequest) -> str:
         chat = addresses.parse(ask.chat)
         if chat is None:
             raise ValueError("unknown server")
@@ -100,7 +100,7 @@ class Sender:
         response = await self._client.send_message(jid_of(chat), message)
         return str(response.ID)
 
-    async def _compose(self, ask: Send) -> Message:
+    async def _compose(self, ask: SendRequest) -> Message:
         """The message to send: what it answers, whom it is for, and when it disappears go with it."""
         from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import ContextInfo
 
@@ -119,13 +119,13 @@ class Sender:
         return await compose(self._client, ask, context if context.ListFields() else None)
 
 
-def _refusal(ask_id: int, error: Exception) -> Answer:
+def _refusal(ask_id: int, error: Exception) -> BridgeResponse:
     text = " ".join(str(error).split())[:300] or type(error).__name__
     never = isinstance(error, FileNotFoundError) or any(sign in text.lower() for sign in _NEVER)
-    return Answer(id=ask_id, ok=False, code="refused" if never else "down", text=text)
+    return BridgeResponse(id=ask_id, ok=False, code="refused" if never else "down", text=text)
 
 
-async def compose(client: NewAClient, ask: Send, context: ContextInfo | None) -> Message:
+async def compose(client: NewAClient, ask: SendRequest, context: ContextInfo | None) -> Message:
     """The message to send; a file is uploaded first."""
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import ExtendedTextMessage, Message
     from neonize.utils.enum import MediaType
@@ -145,7 +145,7 @@ async def compose(client: NewAClient, ask: Send, context: ContextInfo | None) ->
     return message
 
 
-def file_message(ask: Send, uploaded: Any, *, size: int) -> Message:
+def file_message(ask: SendRequest, uploaded: Any, *, size: int) -> Message:
     """The message that shows an uploaded file. Pure."""
     from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import (
         AudioMessage,

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from orchestrator.channels.whatsapp.protocol import Delivered, Heard
+from orchestrator.channels.whatsapp.protocol import BridgeMessage, Delivered
 
 KEPT = 5_000
 """So many sent marks and receipts are remembered, the newest."""
@@ -38,7 +38,7 @@ class Spool:
             f"PRAGMA secure_delete = ON; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 5000; {_SCHEMA}"
         )
 
-    def put(self, message: Heard) -> Delivered:
+    def put(self, message: BridgeMessage) -> Delivered:
         cursor = self._connection.execute(
             "INSERT INTO inbox (message) VALUES (?)", (message.model_dump_json(),)
         )
@@ -50,7 +50,7 @@ class Spool:
     def waiting(self) -> list[Delivered]:
         """What the host has not taken, in the order it came."""
         rows = self._connection.execute("SELECT n, message FROM inbox ORDER BY n").fetchall()
-        return [Delivered(n=n, message=Heard.model_validate_json(message)) for n, message in rows]
+        return [Delivered(n=n, message=BridgeMessage.model_validate_json(message)) for n, message in rows]
 
     def note_sent(self, mark: str, message_id: str) -> None:
         self._connection.execute(

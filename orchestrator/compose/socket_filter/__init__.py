@@ -1,1 +1,1 @@
-"""What stands between Andy and Docker's socket where Andy runs in a container: only what Andy uses passes."""
+"""A filter before Docker's socket that passes on only the requests Andy needs. Start with `requests.py`."""

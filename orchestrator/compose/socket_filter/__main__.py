@@ -17,7 +17,7 @@ from orchestrator.compose.socket_filter.checks import Checks
 from orchestrator.compose.socket_filter.engine import Engine
 from orchestrator.compose.socket_filter.inventory import survey
 from orchestrator.compose.socket_filter.retry import retry_starts
-from orchestrator.compose.socket_filter.server import Door
+from orchestrator.compose.socket_filter.server import FilterServer
 
 ENGINE, OWN, HOME = "/var/run/docker.sock", "/run/andy/docker.sock", "/andy"
 
@@ -44,7 +44,7 @@ async def stand(engine_path: str, listen_path: str, *, image: str, own: str, hom
             survey=partial(survey, engine, own_id=own, home=PurePosixPath(home)),
             image=image,
         )
-        door = Door(checks, connect=partial(asyncio.open_unix_connection, engine_path))
+        door = FilterServer(checks, connect=partial(asyncio.open_unix_connection, engine_path))
         await asyncio.to_thread(Path(listen_path).unlink, missing_ok=True)
         before = os.umask(0o117)
         server = await asyncio.start_unix_server(door.take, listen_path)

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from orchestrator.compose.socket_filter.engine import Engine
-from orchestrator.compose.socket_filter.inventory import Ground
-from orchestrator.compose.socket_filter.requests import Asked, Deed, Refused
+from orchestrator.compose.socket_filter.inventory import EngineInventory
+from orchestrator.compose.socket_filter.requests import EngineRequest, RequestForbidden, RequestKind
 from orchestrator.compose.socket_filter.template import INSTALL_LABEL, NETWORK_NAME, PROJECT_LABEL
 
-Survey = Callable[[], Awaitable[Ground]]
+Survey = Callable[[], Awaitable[EngineInventory]]
 LABEL_ASKED = re.compile(rf"{re.escape(INSTALL_LABEL)}=[A-Za-z0-9_.-]{{1,128}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class FilteredResponse:
     """The filter's own answer: a list without what is not Andy's."""
 
     document: Any
@@ -32,7 +32,7 @@ class Checks:
         self._survey = survey
         self._image = image
 
-    async def check(self, asked: Asked) -> Asked | Answered:
+    async def check(self, asked: EngineRequest) -> EngineRequest | FilteredResponse:
         """Return what to pass on, or the answer.
 
         Raises:
@@ -40,41 +40,46 @@ class Checks:
             httpx.HTTPError: the engine does not answer.
         """
         match asked.deed:
-            case Deed.ASK:
+            case RequestKind.ASK:
                 return asked
-            case Deed.INSPECT_IMAGE:
+            case RequestKind.INSPECT_IMAGE:
                 self._check_image(asked.ref)
                 return asked
-            case Deed.LIST_CONTAINERS:
+            case RequestKind.LIST_CONTAINERS:
                 return await self._containers(asked)
-            case Deed.CREATE_CONTAINER:
+            case RequestKind.CREATE_CONTAINER:
                 return await self._create(asked)
-            case Deed.INSPECT_CONTAINER | Deed.START_CONTAINER | Deed.USE_CONTAINER | Deed.ATTACH:
+            case (
+                RequestKind.INSPECT_CONTAINER
+                | RequestKind.START_CONTAINER
+                | RequestKind.USE_CONTAINER
+                | RequestKind.ATTACH
+            ):
                 return await self._container(asked)
-            case Deed.LIST_NETWORKS:
+            case RequestKind.LIST_NETWORKS:
                 return await self._networks(asked)
-            case Deed.CREATE_NETWORK:
+            case RequestKind.CREATE_NETWORK:
                 return await self._mark(asked)
-            case Deed.INSPECT_NETWORK | Deed.REMOVE_NETWORK:
+            case RequestKind.INSPECT_NETWORK | RequestKind.REMOVE_NETWORK:
                 return await self._network(asked, await self._survey())
-            case Deed.JOIN_NETWORK | Deed.LEAVE_NETWORK:
+            case RequestKind.JOIN_NETWORK | RequestKind.LEAVE_NETWORK:
                 return await self._plug(asked)
             case deed:
                 assert_never(deed)
 
     def _check_image(self, named: object) -> None:
         if named != self._image:
-            raise Refused(f"The image '{named}' is not the agents', which is '{self._image}'.")
+            raise RequestForbidden(f"The image '{named}' is not the agents', which is '{self._image}'.")
 
-    async def _containers(self, asked: Asked) -> Answered:
+    async def _containers(self, asked: EngineRequest) -> FilteredResponse:
         label = _only(asked.query.get("filters", ""), "label")
         if not LABEL_ASKED.fullmatch(label):
-            raise Refused(f"Containers are listed by one '{INSTALL_LABEL}=…' only.")
+            raise RequestForbidden(f"Containers are listed by one '{INSTALL_LABEL}=…' only.")
         ground = await self._survey()
         found = await self._engine.containers(label)
-        return Answered(document=[one for one in found if ground.owns_container(one, one["Labels"])])
+        return FilteredResponse(document=[one for one in found if ground.owns_container(one, one["Labels"])])
 
-    async def _create(self, asked: Asked) -> Asked:
+    async def _create(self, asked: EngineRequest) -> EngineRequest:
         body = asked.body or {}
         self._check_image(body["Image"])
         ground = await self._survey()
@@ -85,53 +90,53 @@ class Checks:
             await self._own_network(host["NetworkMode"], ground)
         return asked
 
-    async def _container(self, asked: Asked) -> Asked:
+    async def _container(self, asked: EngineRequest) -> EngineRequest:
         ground = await self._survey()
         found = await self._own_container(asked.ref, ground)
         is_orchestrator = ground.is_orchestrator(found["Id"])
-        if is_orchestrator and asked.deed is not Deed.INSPECT_CONTAINER:
-            raise Refused("Andy's own container may be looked at, and no more.")
-        if asked.deed is Deed.START_CONTAINER:
+        if is_orchestrator and asked.deed is not RequestKind.INSPECT_CONTAINER:
+            raise RequestForbidden("Andy's own container may be looked at, and no more.")
+        if asked.deed is RequestKind.START_CONTAINER:
             for one in found["Mounts"]:
                 if one["Type"] == "bind":
                     ground.check_bind(one["Source"], is_writable=one["RW"])
         return _by_id(asked, found)
 
-    async def _own_container(self, ref: str, ground: Ground) -> Mapping[str, Any]:
+    async def _own_container(self, ref: str, ground: EngineInventory) -> Mapping[str, Any]:
         found = await self._engine.container(ref)
         if found is None:
-            raise NotThere(f"No such container: {ref}")
+            raise ObjectNotFound(f"No such container: {ref}")
         labels = (found.get("Config") or {}).get("Labels")
         if not (ground.is_orchestrator(found["Id"]) or ground.owns_container(found, labels)):
-            raise Refused(f"The container '{ref}' is not Andy's.")
+            raise RequestForbidden(f"The container '{ref}' is not Andy's.")
         return found
 
-    async def _networks(self, asked: Asked) -> Answered:
+    async def _networks(self, asked: EngineRequest) -> FilteredResponse:
         name = _only(asked.query.get("filters", ""), "name")
         bare = name.removeprefix("^").removesuffix("$").replace("\\", "")
         ground = await self._survey()
         found = await self._engine.networks(f"{PROJECT_LABEL}={ground.project}")
         wanted = [one for one in found if one["Name"] == bare or bare == ""]
-        return Answered(document=wanted)
+        return FilteredResponse(document=wanted)
 
-    async def _mark(self, asked: Asked) -> Asked:
+    async def _mark(self, asked: EngineRequest) -> EngineRequest:
         body = dict(asked.body or {})
         ground = await self._survey()
         body["Labels"] = body["Labels"] | {PROJECT_LABEL: ground.project}
         return replace(asked, body=body)
 
-    async def _network(self, asked: Asked, ground: Ground) -> Asked:
+    async def _network(self, asked: EngineRequest, ground: EngineInventory) -> EngineRequest:
         return _by_id(asked, await self._own_network(asked.ref, ground))
 
-    async def _own_network(self, ref: str, ground: Ground) -> Mapping[str, Any]:
+    async def _own_network(self, ref: str, ground: EngineInventory) -> Mapping[str, Any]:
         found = await self._engine.network(ref)
         if found is None:
-            raise NotThere(f"network {ref} not found")
+            raise ObjectNotFound(f"network {ref} not found")
         if not (ground.owns_network(found) and NETWORK_NAME.fullmatch(found["Name"])):
-            raise Refused(f"The network '{ref}' is not Andy's.")
+            raise RequestForbidden(f"The network '{ref}' is not Andy's.")
         return found
 
-    async def _plug(self, asked: Asked) -> Asked:
+    async def _plug(self, asked: EngineRequest) -> EngineRequest:
         ground = await self._survey()
         body = dict(asked.body or {})
         found = await self._own_container(body["Container"], ground)
@@ -139,11 +144,11 @@ class Checks:
         return _by_id(replace(asked, body=body), await self._own_network(asked.ref, ground))
 
 
-class NotThere(Exception):
+class ObjectNotFound(Exception):
     """The engine has none such; docker-py takes it as "gone already"."""
 
 
-def _by_id(asked: Asked, found: Mapping[str, Any]) -> Asked:
+def _by_id(asked: EngineRequest, found: Mapping[str, Any]) -> EngineRequest:
     """Name it by its id from here on: a name may become another's in between."""
     return replace(asked, target=asked.target.replace(f"/{asked.ref}", f"/{found['Id']}", 1), ref=found["Id"])
 
@@ -153,10 +158,10 @@ def _only(text: str, key: str) -> str:
     try:
         found = json.loads(text) if text else {}
     except (ValueError, RecursionError) as error:
-        raise Refused("The filters are no JSON.") from error
+        raise RequestForbidden("The filters are no JSON.") from error
     match found:
         case {} if not found:
             return ""
         case dict() if list(found) == [key] and isinstance(found[key], list) and len(found[key]) == 1:
             return str(found[key][0])
-    raise Refused(f"The only filter here is one '{key}'.")
+    raise RequestForbidden(f"The only filter here is one '{key}'.")

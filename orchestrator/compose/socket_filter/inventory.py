@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from orchestrator.compose.self_inspect import Held, held_by
+from orchestrator.compose.self_inspect import BindMount, held_by
 from orchestrator.compose.socket_filter.engine import Engine
-from orchestrator.compose.socket_filter.requests import Refused
+from orchestrator.compose.socket_filter.requests import RequestForbidden
 from orchestrator.compose.socket_filter.template import GROUP_LABEL, INSTALL_LABEL, PROJECT_LABEL, RUN_LABEL
 from orchestrator.domain.home import SHOWN_TO_MAIN
 
@@ -22,14 +22,14 @@ VIEW = PurePosixPath("data/project")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class EngineInventory:
     """`held` is what the orchestrator's container has mounted, `seen` what the filter's own has."""
 
     project: str
     home: PurePosixPath
     ids: frozenset[str]
-    held: Sequence[Held]
-    seen: Sequence[Held]
+    held: Sequence[BindMount]
+    seen: Sequence[BindMount]
 
     def owns_container(self, seen: Mapping[str, Any], labels: Mapping[str, str] | None) -> bool:
         """Whether it is an agent of this home: by its labels, and by all that it has mounted."""
@@ -54,33 +54,35 @@ class Ground:
         """
         held = held_by(self.held, source)
         if held is None:
-            raise Refused(f"{source} lies in no folder that Andy itself was given.")
+            raise RequestForbidden(f"{source} lies in no folder that Andy itself was given.")
         if is_writable and not held.is_writable:
-            raise Refused(f"{source} may be read only: Andy itself cannot write there.")
+            raise RequestForbidden(f"{source} may be read only: Andy itself cannot write there.")
         inside = held.inside(source)
         if not inside.is_relative_to(self.home):
             self._check_extra(source, held)
             return
         rest = inside.relative_to(self.home)
         if not _is_for_agents(rest, is_writable=is_writable):
-            raise Refused(f"{source} is not for agents.")
+            raise RequestForbidden(f"{source} is not for agents.")
         self._check_links(source)
 
-    def _check_extra(self, source: str, held: Held) -> None:
+    def _check_extra(self, source: str, held: BindMount) -> None:
         if held.source != source or held.kind != "bind":
-            raise Refused(f"{source} is a part of a folder: mount it into Andy by itself.")
+            raise RequestForbidden(f"{source} is a part of a folder: mount it into Andy by itself.")
 
     def _check_links(self, source: str) -> None:
         """The engine follows links as root. The orchestrator could plant one, so each part is looked at."""
         own = held_by(self.seen, source)
         if own is None:
-            raise Refused(f"The filter does not see {source}: give 'engine' the same folders as 'andy'.")
+            raise RequestForbidden(
+                f"The filter does not see {source}: give 'engine' the same folders as 'andy'."
+            )
         here = Path(own.destination)
         for part in own.inside(source).relative_to(own.destination).parts:
             here = here / part
             mode = _mode(here)
             if mode is None or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-                raise Refused(f"{source} is not there, or has a link in it.")
+                raise RequestForbidden(f"{source} is not there, or has a link in it.")
 
 
 def _mode(path: Path) -> int | None:
@@ -105,7 +107,7 @@ def _is_for_agents(rest: PurePosixPath, *, is_writable: bool) -> bool:
     return rest == VIEW and not is_writable
 
 
-async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> Ground:
+async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineInventory:
     """Ask the engine what this filter and its orchestrator are.
 
     Raises:
@@ -115,13 +117,13 @@ async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> Ground:
     project = own["Config"]["Labels"][COMPOSE_LABEL]
     newest = max(listed, key=lambda one: int(one["Created"]), default=None)
     if newest is None:
-        raise Refused(f"There is no orchestrator in the Compose project '{project}'.")
-    return Ground(
+        raise RequestForbidden(f"There is no orchestrator in the Compose project '{project}'.")
+    return EngineInventory(
         project=project,
         home=home,
         ids=frozenset(one["Id"] for one in listed),
-        held=Held.of(newest["Mounts"]),
-        seen=Held.of(own["Mounts"]),
+        held=BindMount.of(newest["Mounts"]),
+        seen=BindMount.of(own["Mounts"]),
     )
 
 
@@ -136,5 +138,5 @@ async def orchestrators(
     own = await engine.container(own_id)
     project = ((own or {}).get("Config", {}).get("Labels") or {}).get(COMPOSE_LABEL)
     if own is None or not project:
-        raise Refused("The filter does not know its own container: start it with docker compose.")
+        raise RequestForbidden("The filter does not know its own container: start it with docker compose.")
     return own, await engine.containers(f"{COMPOSE_LABEL}={project}", f"{ROLE_LABEL}={ROLE}")

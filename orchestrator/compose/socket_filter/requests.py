@@ -18,11 +18,11 @@ REF = r"(?P<ref>[a-zA-Z0-9][a-zA-Z0-9_.-]{0,200})"
 VERSION = re.compile(r"/v1\.[0-9]{1,3}(?=/)")
 
 
-class Refused(Exception):
+class RequestForbidden(Exception):
     """This may not be asked; the text says why."""
 
 
-class Deed(Enum):
+class RequestKind(Enum):
     """What is asked, and with it what else has to hold."""
 
     ASK = auto()
@@ -42,20 +42,20 @@ class Deed(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RequestRule:
     method: str
     path: re.Pattern[str]
-    deed: Deed
+    deed: RequestKind
     query: Mapping[str, str] = field(default_factory=dict)
     """Each parameter that may be given, with the form of its value."""
     body: type[template.Strict] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EngineRequest:
     """A request that may be made if what it names is Andy's. `target` and `body` are written anew."""
 
-    deed: Deed
+    deed: RequestKind
     method: str
     target: str
     version: str
@@ -67,51 +67,57 @@ class Asked:
 def _rule(
     method: str,
     path: str,
-    deed: Deed,
+    deed: RequestKind,
     query: Mapping[str, str] | None = None,
     body: type[template.Strict] | None = None,
-) -> Rule:
-    return Rule(method=method, path=re.compile(path), deed=deed, query=query or {}, body=body)
+) -> RequestRule:
+    return RequestRule(method=method, path=re.compile(path), deed=deed, query=query or {}, body=body)
 
 
 _YES, _NO, _FLAG, _COUNT = "1|[Tt]rue", "0|[Ff]alse", "0|1|[Tt]rue|[Ff]alse", "-?[0-9]{1,6}"
 _ALL_WIRES = {"stdin": _YES, "stdout": _YES, "stderr": _YES, "stream": _YES}
 RULES = (
-    _rule("GET", "/_ping", Deed.ASK),
-    _rule("HEAD", "/_ping", Deed.ASK),
-    _rule("GET", "/version", Deed.ASK),
-    _rule("GET", r"/images/(?P<ref>[a-z0-9][a-zA-Z0-9_./:@-]{0,200})/json", Deed.INSPECT_IMAGE),
+    _rule("GET", "/_ping", RequestKind.ASK),
+    _rule("HEAD", "/_ping", RequestKind.ASK),
+    _rule("GET", "/version", RequestKind.ASK),
+    _rule("GET", r"/images/(?P<ref>[a-z0-9][a-zA-Z0-9_./:@-]{0,200})/json", RequestKind.INSPECT_IMAGE),
     _rule(
         "GET",
         "/containers/json",
-        Deed.LIST_CONTAINERS,
+        RequestKind.LIST_CONTAINERS,
         {"all": _FLAG, "size": _NO, "trunc_cmd": _FLAG, "limit": _COUNT, "filters": ".*"},
     ),
     _rule(
-        "POST", "/containers/create", Deed.CREATE_CONTAINER, {"name": template.NAME}, template.NewContainer
+        "POST",
+        "/containers/create",
+        RequestKind.CREATE_CONTAINER,
+        {"name": template.NAME},
+        template.NewContainer,
     ),
-    _rule("GET", f"/containers/{REF}/json", Deed.INSPECT_CONTAINER),
-    _rule("POST", f"/containers/{REF}/attach", Deed.ATTACH, _ALL_WIRES),
-    _rule("POST", f"/containers/{REF}/start", Deed.START_CONTAINER),
-    _rule("POST", f"/containers/{REF}/stop", Deed.USE_CONTAINER, {"t": _COUNT}),
-    _rule("POST", f"/containers/{REF}/wait", Deed.USE_CONTAINER),
+    _rule("GET", f"/containers/{REF}/json", RequestKind.INSPECT_CONTAINER),
+    _rule("POST", f"/containers/{REF}/attach", RequestKind.ATTACH, _ALL_WIRES),
+    _rule("POST", f"/containers/{REF}/start", RequestKind.START_CONTAINER),
+    _rule("POST", f"/containers/{REF}/stop", RequestKind.USE_CONTAINER, {"t": _COUNT}),
+    _rule("POST", f"/containers/{REF}/wait", RequestKind.USE_CONTAINER),
     _rule(
         "GET",
         f"/containers/{REF}/logs",
-        Deed.USE_CONTAINER,
+        RequestKind.USE_CONTAINER,
         {"follow": _FLAG, "stdout": _FLAG, "stderr": _FLAG},
     ),
-    _rule("DELETE", f"/containers/{REF}", Deed.USE_CONTAINER, {"force": _FLAG, "v": _FLAG, "link": _NO}),
-    _rule("GET", "/networks", Deed.LIST_NETWORKS, {"filters": ".*"}),
-    _rule("POST", "/networks/create", Deed.CREATE_NETWORK, body=template.NewNetwork),
-    _rule("GET", f"/networks/{REF}", Deed.INSPECT_NETWORK),
-    _rule("DELETE", f"/networks/{REF}", Deed.REMOVE_NETWORK),
-    _rule("POST", f"/networks/{REF}/connect", Deed.JOIN_NETWORK, body=template.Join),
-    _rule("POST", f"/networks/{REF}/disconnect", Deed.LEAVE_NETWORK, body=template.Leave),
+    _rule(
+        "DELETE", f"/containers/{REF}", RequestKind.USE_CONTAINER, {"force": _FLAG, "v": _FLAG, "link": _NO}
+    ),
+    _rule("GET", "/networks", RequestKind.LIST_NETWORKS, {"filters": ".*"}),
+    _rule("POST", "/networks/create", RequestKind.CREATE_NETWORK, body=template.NewNetwork),
+    _rule("GET", f"/networks/{REF}", RequestKind.INSPECT_NETWORK),
+    _rule("DELETE", f"/networks/{REF}", RequestKind.REMOVE_NETWORK),
+    _rule("POST", f"/networks/{REF}/connect", RequestKind.JOIN_NETWORK, body=template.Join),
+    _rule("POST", f"/networks/{REF}/disconnect", RequestKind.LEAVE_NETWORK, body=template.Leave),
 )
 
 
-def read(method: str, target: str, body: bytes) -> Asked:
+def read(method: str, target: str, body: bytes) -> EngineRequest:
     """Find the rule that allows a request. What is passed on is made of what was understood.
 
     Raises:
@@ -122,7 +128,7 @@ def read(method: str, target: str, body: bytes) -> Asked:
     bare = path[version.end() :] if version else path
     rule, found = _matching(method, bare)
     given = _parameters(rule, query)
-    return Asked(
+    return EngineRequest(
         deed=rule.deed,
         method=method,
         target=f"{path}?{urlencode(given)}" if given else path,
@@ -133,42 +139,44 @@ def read(method: str, target: str, body: bytes) -> Asked:
     )
 
 
-def _matching(method: str, path: str) -> tuple[Rule, re.Match[str]]:
+def _matching(method: str, path: str) -> tuple[RequestRule, re.Match[str]]:
     for rule in RULES:
         found = rule.path.fullmatch(path)
         if found and rule.method == method:
             return rule, found
-    raise Refused(f"{method} {path} is nothing that Andy needs.")
+    raise RequestForbidden(f"{method} {path} is nothing that Andy needs.")
 
 
-def _parameters(rule: Rule, query: str) -> dict[str, str]:
+def _parameters(rule: RequestRule, query: str) -> dict[str, str]:
     try:
         pairs = (
             parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict") if query else []
         )
     except ValueError as error:
-        raise Refused(f"The query cannot be read ({error}).") from error
+        raise RequestForbidden(f"The query cannot be read ({error}).") from error
     given: dict[str, str] = {}
     for name, value in pairs:
         form = rule.query.get(name)
         if form is None or name in given or not re.fullmatch(form, value):
-            raise Refused(f"The parameter '{name}' is not in its form.")
+            raise RequestForbidden(f"The parameter '{name}' is not in its form.")
         given[name] = value
     return given
 
 
-def _document(rule: Rule, body: bytes) -> dict[str, Any] | None:
+def _document(rule: RequestRule, body: bytes) -> dict[str, Any] | None:
     if rule.body is None:
         if body:
-            raise Refused("A body is not expected here.")
+            raise RequestForbidden("A body is not expected here.")
         return None
     try:
         found = rule.body.model_validate(json.loads(body, object_pairs_hook=_each_once))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise Refused(f"{'.'.join(map(str, first['loc'])) or 'The body'}: {first['msg']}.") from error
+        raise RequestForbidden(
+            f"{'.'.join(map(str, first['loc'])) or 'The body'}: {first['msg']}."
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise Refused(f"The body is no JSON object ({error}).") from error
+        raise RequestForbidden(f"The body is no JSON object ({error}).") from error
     return found.model_dump(exclude_unset=True)
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from orchestrator.compose.socket_filter.engine import Engine
 from orchestrator.compose.socket_filter.inventory import orchestrators
-from orchestrator.compose.socket_filter.requests import Refused
+from orchestrator.compose.socket_filter.requests import RequestForbidden
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EV
         await asyncio.sleep(every_seconds)
         try:
             await start_if_port_was_taken(engine, own_id=own_id)
-        except (httpx.HTTPError, Refused) as error:
+        except (httpx.HTTPError, RequestForbidden) as error:
             log.warning("filter.not_looked", reason=str(error) or repr(error))
 
 

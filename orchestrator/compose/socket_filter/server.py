@@ -17,8 +17,8 @@ import h11
 import httpx
 import structlog
 
-from orchestrator.compose.socket_filter.checks import Answered, Checks, NotThere
-from orchestrator.compose.socket_filter.requests import Asked, Deed, Refused, read
+from orchestrator.compose.socket_filter.checks import Checks, FilteredResponse, ObjectNotFound
+from orchestrator.compose.socket_filter.requests import EngineRequest, RequestForbidden, RequestKind, read
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ class _Read:
     """What came after the request: the first of a container's stdin."""
 
 
-class Door:
+class FilterServer:
     """`take` is called with each connection, and serves it in a task of its own."""
 
     def __init__(self, checks: Checks, *, connect: Connect) -> None:
@@ -75,27 +75,27 @@ class Door:
         try:
             async with asyncio.timeout(READ_SECONDS):
                 got = await _request(reader)
-        except (h11.RemoteProtocolError, TimeoutError, Refused) as error:
+        except (h11.RemoteProtocolError, TimeoutError, RequestForbidden) as error:
             log.warning("filter.unreadable", reason=str(error))
             return await _answer(writer, BAD, f"This is no request that can be read: {error}")
         if got is None:
             return None
         try:
             asked = await self._checks.check(read(got.method, got.target, got.body))
-        except Refused as refused:
+        except RequestForbidden as refused:
             log.warning("filter.refused", method=got.method, target=got.target[:300], reason=str(refused))
             return await _answer(writer, FORBIDDEN, f"Andy's filter refuses: {refused}")
-        except NotThere as missing:
+        except ObjectNotFound as missing:
             return await _answer(writer, NOT_FOUND, str(missing))
         except httpx.HTTPError as error:
             log.warning("filter.engine_gone", reason=repr(error))
             return await _answer(writer, BAD_GATEWAY, f"The engine does not answer: {error!r}")
-        if isinstance(asked, Answered):
+        if isinstance(asked, FilteredResponse):
             return await _respond(writer, 200, asked.document)
         return await self._pass_on(asked, got.rest, reader, writer)
 
     async def _pass_on(
-        self, asked: Asked, rest: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, asked: EngineRequest, rest: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
             from_engine, to_engine = await self._connect()
@@ -104,7 +104,7 @@ class Door:
         try:
             to_engine.write(_written(asked))
             await to_engine.drain()
-            if asked.deed is Deed.ATTACH:
+            if asked.deed is RequestKind.ATTACH:
                 await _attach(rest, reader, writer, from_engine, to_engine)
             else:
                 await _hand_back(from_engine, reader, writer)
@@ -125,11 +125,11 @@ async def _request(reader: asyncio.StreamReader) -> _Read | None:
                 parser.receive_data(data)
             case h11.Request() as head:
                 if any(name == b"expect" for name, _ in head.headers):
-                    raise Refused("'Expect' is not served.")
+                    raise RequestForbidden("'Expect' is not served.")
             case h11.Data() as part:
                 body += part.data
                 if len(body) > MAX_BODY_BYTES:
-                    raise Refused(f"The body is longer than {MAX_BODY_BYTES} bytes.")
+                    raise RequestForbidden(f"The body is longer than {MAX_BODY_BYTES} bytes.")
             case h11.EndOfMessage() | h11.PAUSED if head is not None:
                 rest, _ = parser.trailing_data
                 return _Read(
@@ -142,11 +142,11 @@ async def _request(reader: asyncio.StreamReader) -> _Read | None:
                 return None
 
 
-def _written(asked: Asked) -> bytes:
+def _written(asked: EngineRequest) -> bytes:
     """The request as the engine gets it. Nothing of the one that came is in it."""
     body = b"" if asked.body is None else json.dumps(asked.body).encode()
     head = [f"{asked.method} {asked.target} HTTP/1.1", "Host: docker", "User-Agent: andy"]
-    if asked.deed is Deed.ATTACH:
+    if asked.deed is RequestKind.ATTACH:
         head += ["Connection: Upgrade", "Upgrade: tcp"]
     else:
         head += ["Connection: close"]

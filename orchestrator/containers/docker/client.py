@@ -52,7 +52,7 @@ def connect(*, version: str = "auto", seconds: float = CALL_SECONDS) -> APIClien
     return docker.APIClient(**kwargs_from_env(), version=version, timeout=seconds)  # type: ignore[arg-type]
 
 
-class NotThere(ContainerError):
+class ContainerNotFound(ContainerError):
     """The engine has no such container."""
 
 
@@ -71,7 +71,7 @@ def translated() -> Iterator[None]:
     except docker.errors.ImageNotFound as error:
         raise ImageMissing from error
     except docker.errors.NotFound as error:
-        raise NotThere(f"Docker has none such: {error.explanation or error}") from error
+        raise ContainerNotFound(f"Docker has none such: {error.explanation or error}") from error
     except docker.errors.APIError as error:
         raise ContainerError(f"Docker refuses: {error.explanation or error}") from error
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:

@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.rate_limits import BYTES_A_SECOND, BYTES_AT_ONCE, Pace
+from orchestrator.base.rate_limits import BYTES_A_SECOND, BYTES_AT_ONCE, TokenBucket
 from orchestrator.containers.docker import streams
-from orchestrator.containers.docker.client import EngineCalls, NotThere, already_so, translated
+from orchestrator.containers.docker.client import ContainerNotFound, EngineCalls, already_so, translated
 from orchestrator.containers.streams import Demultiplexer, Pump, Source, Tail
 from orchestrator.domain.errors import EngineGone
 from orchestrator.domain.protocols import Exit
@@ -40,7 +40,7 @@ class DockerContainer:
         ref: str,
         calls: EngineCalls,
         on_log: OnLog,
-        wires: streams.Wires | None = None,
+        wires: streams.AttachedStreams | None = None,
     ) -> None:
         self.run_id = run_id
         self.folder = folder
@@ -51,7 +51,7 @@ class DockerContainer:
         self._pumps: set[Pump] = set()
         self._stderr = Tail()
         self._exit: Exit | None = None
-        self._pace = Pace(SystemClock(), at_once=BYTES_AT_ONCE, a_second=BYTES_A_SECOND)
+        self._pace = TokenBucket(SystemClock(), at_once=BYTES_AT_ONCE, a_second=BYTES_A_SECOND)
         if wires is not None:
             weakref.finalize(self, wires.close)
 
@@ -119,7 +119,7 @@ class DockerContainer:
         try:
             async with aclosing(self._pumped(self._ask_end, "wait")) as parts:
                 said = [part async for part in parts]
-        except NotThere:
+        except ContainerNotFound:
             return Exit(code=None)
         if not said:
             raise EngineGone

@@ -22,7 +22,7 @@ IN_USE_OR_GONE = (403, 404)
 NO_HOST = ("com.docker.network.bridge.inhibit_ipv4", "true")
 
 
-class Cells:
+class GroupNetworks:
     """`join` for a container to come, `tidy` at the start, `remove` at the end. All of it blocks."""
 
     def __init__(self, *, install: str, own_id: str) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from orchestrator.compose.self_inspect import Held, mounted_at, own_id
+from orchestrator.compose.self_inspect import BindMount, mounted_at, own_id
 from orchestrator.containers.docker import client as docker_client
-from orchestrator.containers.docker.client import NotThere
+from orchestrator.containers.docker.client import ContainerNotFound
 from orchestrator.domain.errors import ContainerError
 
 OF_AGENTS = re.compile(r"andy-[0-9a-f]{12}[.-]")
@@ -19,11 +19,11 @@ NEEDED = ("groups", "data", "store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Siblings:
+class HostPaths:
     """This container: its id, what it has mounted, and its address on the network it was started in."""
 
     own_id: str
-    held: Sequence[Held]
+    held: Sequence[BindMount]
     address: str | None
 
     def on_host(self, path: Path) -> Path:
@@ -61,7 +61,7 @@ def mend(path: Path) -> str:
     )
 
 
-def find() -> Siblings | None:
+def find() -> HostPaths | None:
     """Ask the engine what this container is; None where this is none of its containers. Blocks.
 
     Raises:
@@ -73,9 +73,9 @@ def find() -> Siblings | None:
     try:
         with docker_client.translated(), closing(docker_client.connect()) as client:
             seen = client.inspect_container(found_id)
-    except NotThere:  # an engine beside us in the same container: its paths are ours
+    except ContainerNotFound:  # an engine beside us in the same container: its paths are ours
         return None
-    return Siblings(own_id=seen["Id"], held=Held.of(seen["Mounts"]), address=_address(seen))
+    return HostPaths(own_id=seen["Id"], held=BindMount.of(seen["Mounts"]), address=_address(seen))
 
 
 def _address(seen: dict[str, Any]) -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.containers.docker import client as docker_client
 from orchestrator.containers.docker.client import EngineCalls
 from orchestrator.containers.docker.container import DockerContainer, OnLog, remove_container
-from orchestrator.containers.docker.streams import Wires
+from orchestrator.containers.docker.streams import AttachedStreams
 from orchestrator.domain.errors import AndyError, ContainerError, EngineGone
 from orchestrator.domain.protocols import ContainerSpec
 from orchestrator.domain.values import Folder, RunId
@@ -71,10 +71,10 @@ def _no_log(run_id: RunId, data: bytes) -> None:
 @dataclass(frozen=True, slots=True)
 class _Launched:
     ref: str
-    wires: Wires
+    wires: AttachedStreams
 
 
-class DockerEngine:
+class DockerRuntime:
     """A `ContainerRuntime` on the Docker engine that the environment names.
 
     `install` tells its containers from those of other installs; `network` is the name of an existing
@@ -139,7 +139,7 @@ class DockerEngine:
         await self._calls.close()
 
     def _container(
-        self, run_id: RunId, folder: Folder, ref: str, wires: Wires | None = None
+        self, run_id: RunId, folder: Folder, ref: str, wires: AttachedStreams | None = None
     ) -> DockerContainer:
         container = DockerContainer(
             run_id=run_id, folder=folder, ref=ref, calls=self._calls, on_log=self._on_log, wires=wires
@@ -154,9 +154,9 @@ class DockerEngine:
         name = container_name(spec)
         _go_on(abandoned)
         ref = _create(client, name, self._recipe(client, spec))
-        wires: Wires | None = None
+        wires: AttachedStreams | None = None
         try:
-            wires = Wires(client, ref)
+            wires = AttachedStreams(client, ref)
             _go_on(abandoned)
             if spec.is_open:
                 self._join_open(client, ref)

@@ -17,7 +17,7 @@ CHUNK_BYTES = 64 * 1024
 UPGRADE = {"Connection": "Upgrade", "Upgrade": "tcp"}
 
 
-class Wires:
+class AttachedStreams:
     """The stdin and the output of a container, on one connection."""
 
     def __init__(self, client: APIClient, ref: str) -> None:
@@ -50,7 +50,7 @@ class Wires:
             self._socket.shutdown(socket.SHUT_WR)
 
 
-class Answer:
+class EngineResponse:
     """A streamed answer of the engine, on a client of its own."""
 
     def __init__(self, client: APIClient, response: Response) -> None:
@@ -70,19 +70,19 @@ class Answer:
         self._client.close()
 
 
-def kept_output(connect: Callable[[], APIClient], ref: str) -> Answer:
+def kept_output(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
     """Ask for all that the container has said, from the first byte, and what it goes on to say. Blocks."""
     return _stream(connect(), "GET", f"{ref}/logs?follow=1&stdout=1&stderr=1")
 
 
-def ended(connect: Callable[[], APIClient], ref: str) -> Answer:
+def ended(connect: Callable[[], APIClient], ref: str) -> EngineResponse:
     """Ask for the container's end: `{"StatusCode": …}`, once it has one. Blocks for the asking only."""
     return _stream(connect(), "POST", f"{ref}/wait")
 
 
-def _stream(client: APIClient, method: str, path: str) -> Answer:
+def _stream(client: APIClient, method: str, path: str) -> EngineResponse:
     try:
-        return Answer(client, _ask(client, method, path))
+        return EngineResponse(client, _ask(client, method, path))
     except BaseException:
         client.close()
         raise

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.containers.image.progress import Progress
+from orchestrator.containers.image.progress import BuildProgress
 from orchestrator.domain.errors import NoBaseImage
 
 if TYPE_CHECKING:
@@ -29,29 +29,29 @@ UNWANTED = ("dev", "proc", "sys", "run", "tmp", "var/log", "var/cache/apt", "var
             "usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale")  # fmt: skip
 
 
-class Base(StrEnum):
+class BaseImage(StrEnum):
     AUTO = "auto"
     """What is here already; else a pull; else Debian."""
     PULL = "pull"
     DEBIAN = "debian"
 
 
-def provide_base(client: docker.APIClient, base: Base, progress: Progress) -> str:
+def provide_base(client: docker.APIClient, base: BaseImage, progress: BuildProgress) -> str:
     """Make the base image present and return its tag.
 
     Raises:
         NoBaseImage: it cannot be had; the text names the mend.
     """
     match base:
-        case Base.PULL:
+        case BaseImage.PULL:
             return _pulled(client, progress)
-        case Base.DEBIAN:
+        case BaseImage.DEBIAN:
             return _debian(client, progress)
-        case Base.AUTO:
+        case BaseImage.AUTO:
             return _whichever(client, progress)
 
 
-def _whichever(client: docker.APIClient, progress: Progress) -> str:
+def _whichever(client: docker.APIClient, progress: BuildProgress) -> str:
     if inspect(client, PYTHON_IMAGE) is None and _has_debian(client):
         return _debian(client, progress)
     try:
@@ -78,7 +78,7 @@ def labels_of(client: docker.APIClient, tag: str) -> dict[str, str]:
     return (found["Config"]["Labels"] or {}) if found else {}
 
 
-def _pulled(client: docker.APIClient, progress: Progress) -> str:
+def _pulled(client: docker.APIClient, progress: BuildProgress) -> str:
     if inspect(client, PYTHON_IMAGE) is not None:
         progress.tell(f"{PYTHON_IMAGE} is here")
         return PYTHON_IMAGE
@@ -124,7 +124,7 @@ def _has_debian(client: docker.APIClient) -> bool:
     return labels_of(client, DEBIAN_IMAGE).get(DEBIAN_LABEL) == DEBIAN_RECIPE
 
 
-def _debian(client: docker.APIClient, progress: Progress) -> str:
+def _debian(client: docker.APIClient, progress: BuildProgress) -> str:
     if _has_debian(client):
         progress.tell(f"{DEBIAN_IMAGE} is here")
         return DEBIAN_IMAGE
@@ -169,14 +169,14 @@ def _scratch() -> Iterator[Path]:
         subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=False)
 
 
-def pack_root(root: Path, target: Path, progress: Progress) -> Path:
+def pack_root(root: Path, target: Path, progress: BuildProgress) -> Path:
     """Write `root` without its `UNWANTED` contents as the tar `target`, and return that."""
     excludes = [f"--exclude=./{folder}/*" for folder in UNWANTED]
     _run(["tar", "--numeric-owner", *excludes, "-C", str(root), "-cf", str(target), "."], progress)
     return target
 
 
-def _import(client: docker.APIClient, packed: Path, progress: Progress) -> None:
+def _import(client: docker.APIClient, packed: Path, progress: BuildProgress) -> None:
     progress.tell(f"importing {packed.stat().st_size / 1e6:.0f} MB as {DEBIAN_IMAGE}")
     name, _, tag = DEBIAN_IMAGE.partition(":")
     changes = [
@@ -188,7 +188,7 @@ def _import(client: docker.APIClient, packed: Path, progress: Progress) -> None:
         raise NoBaseImage(progress.account(f"the engine did not take it and said {answer}"))
 
 
-def _run(command: Sequence[str], progress: Progress) -> None:
+def _run(command: Sequence[str], progress: BuildProgress) -> None:
     """Run a program to its end, saying a line the first time it does a new sort of thing."""
     seen: set[str] = set()
     with subprocess.Popen(

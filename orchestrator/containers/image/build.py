@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_runner.wire.document import WIRE_VERSION
-from orchestrator.containers.image.base import Base, inspect, labels_of, provide_base
+from orchestrator.containers.image.base import BaseImage, inspect, labels_of, provide_base
 from orchestrator.containers.image.context import DOCKERFILE, build_context, source_hash
-from orchestrator.containers.image.progress import Progress, Say, follow_build
+from orchestrator.containers.image.progress import BuildProgress, Say, follow_build
 from orchestrator.domain.errors import EngineGone, ImageNotBuilt
 
 if TYPE_CHECKING:
     import docker
 
-__all__ = ["TAG", "Base", "build", "is_current", "is_present", "source_hash"]
+__all__ = ["TAG", "BaseImage", "build", "is_current", "is_present", "source_hash"]
 
 TAG = "andy-agent:latest"
 SOURCE_LABEL = "andy.source"
@@ -59,7 +59,7 @@ def build(
     client: docker.APIClient,
     *,
     tag: str = TAG,
-    base: Base = Base.AUTO,
+    base: BaseImage = BaseImage.AUTO,
     project_root: Path,
     say: Say,
 ) -> str:
@@ -74,7 +74,7 @@ def build(
     labels, context = _labels(project_root), build_context(project_root)
     with _engine_errors():
         before = inspect(client, tag)
-        progress = Progress(say)
+        progress = BuildProgress(say)
         base_image = provide_base(client, base, progress)
         events = client.build(
             fileobj=context,

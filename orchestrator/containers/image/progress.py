@@ -32,7 +32,7 @@ _TAIL_LINES = 12
 _LINE_CHARS = 120
 
 
-class Progress:
+class BuildProgress:
     """Says lines as `phase: line (elapsed)`; remembers the last ones for an error."""
 
     def __init__(self, say: Say) -> None:
@@ -64,7 +64,7 @@ class Progress:
         )
 
 
-def follow_build(events: Iterable[dict[str, Any]], progress: Progress) -> None:
+def follow_build(events: Iterable[dict[str, Any]], progress: BuildProgress) -> None:
     """Say the engine's build stream line by line; each stage of the Dockerfile is a phase.
 
     Raises:
@@ -83,7 +83,7 @@ def _reason(error: str) -> str:
     return f"a command ended with code {code[1]}" if code else error.strip().rstrip(".")
 
 
-def _follow_line(raw: str, progress: Progress) -> None:
+def _follow_line(raw: str, progress: BuildProgress) -> None:
     line = _COLOUR.sub("", raw).rstrip()
     if stage := _STAGE.match(line):
         progress.enter(stage[1])

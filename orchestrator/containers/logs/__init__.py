@@ -1,0 +1,1 @@
+"""The log files of runs. Start with `run_log.py`."""

@@ -32,7 +32,7 @@ class RunFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class LoggedEvent:
     """One event of a run, as its log has it."""
 
     at_ms: int
@@ -61,14 +61,14 @@ def event_line(at_ms: int, kind: str, facts: Mapping[str, object]) -> str:
     return f"{utc_stamp(at_ms)} {kind}{told}\n"
 
 
-def read_event(line: str) -> Told | None:
+def read_event(line: str) -> LoggedEvent | None:
     """The event that a line tells; None for what a container said, and for half a line."""
     found = _EVENT.match(line.rstrip("\n"))
     if found is None:
         return None
     facts = {name: _plain(value) for name, value in _FACT.findall(found["facts"])}
     at = datetime.fromisoformat(found["at"])
-    return Told(at_ms=round(at.timestamp() * 1000), kind=found["kind"], facts=facts)
+    return LoggedEvent(at_ms=round(at.timestamp() * 1000), kind=found["kind"], facts=facts)
 
 
 def stderr_line(at_ms: int, end: int, text: str) -> str:

@@ -17,7 +17,7 @@ LINE_COST = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LoggedPiece:
     """A piece to write down. `end` is where in the stream it ends."""
 
     data: bytes
@@ -25,7 +25,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class LogGap:
     """What was left out: how many bytes, the last of them, and where in the stream they end."""
 
     dropped: int
@@ -33,7 +33,7 @@ class Gap:
     end: int
 
 
-class Flow:
+class LogFlow:
     """One stderr, byte by byte. An engine may tell all of it again; `rewind` says that it does now."""
 
     def __init__(self, *, now_ms: int, heard: int = 0) -> None:
@@ -58,7 +58,7 @@ class Flow:
     def rewind(self) -> None:
         self._place = 0
 
-    def take(self, data: bytes, *, now_ms: int, room: int) -> list[Gap | Kept]:
+    def take(self, data: bytes, *, now_ms: int, room: int) -> list[LogGap | LoggedPiece]:
         """Tell what of `data` to write; `room` is what the writer can hold yet."""
         fresh = self._fresh(data)
         if not fresh:
@@ -71,16 +71,16 @@ class Flow:
         if not size:
             self._drop(fresh)
             return []
-        pieces: list[Gap | Kept] = [*self.end_gap(), self._keep(fresh, size)]
+        pieces: list[LogGap | LoggedPiece] = [*self.end_gap(), self._keep(fresh, size)]
         if size < len(fresh):
             self._drop(fresh[size:])
         return pieces
 
-    def end_gap(self) -> list[Gap]:
+    def end_gap(self) -> list[LogGap]:
         """The gap up to here, if there is one."""
         if not self.has_gap:
             return []
-        gap = Gap(self._dropped, self._tail.text(), self._heard)
+        gap = LogGap(self._dropped, self._tail.text(), self._heard)
         self._left -= len(gap.tail)
         self._dropped, self._tail = 0, Tail(GAP_TAIL_BYTES)
         return [gap]
@@ -101,13 +101,13 @@ class Flow:
         cost = _cost(data)
         return len(data) if cost <= may else max(0, may) * len(data) // cost
 
-    def _keep(self, fresh: bytes, size: int) -> Kept:
+    def _keep(self, fresh: bytes, size: int) -> LoggedPiece:
         data = fresh[:size]
         cost = _cost(data)
         self._tokens -= cost
         self._left -= cost
         self._heard += size
-        return Kept(data, self._heard)
+        return LoggedPiece(data, self._heard)
 
     def _drop(self, data: bytes) -> None:
         self._heard += len(data)

@@ -13,10 +13,10 @@ from typing import assert_never
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Event
-from orchestrator.base.wakeups import Hint
+from orchestrator.base.event_bus import HostEvent
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.containers.logs import files
-from orchestrator.containers.logs.flow import Flow, Gap, Kept
+from orchestrator.containers.logs.flow import LogFlow, LogGap, LoggedPiece
 from orchestrator.domain.values import Run, RunId
 
 log = structlog.get_logger(__name__)
@@ -40,7 +40,7 @@ class _Item:
     """Something on its way to the file."""
 
     at_ms: int
-    what: _Told | Kept | Gap
+    what: _Told | LoggedPiece | LogGap
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class _Log:
 
     run: RunId
     path: Path
-    flow: Flow
+    flow: LogFlow
     pending: list[_Item] = field(default_factory=list)
     pending_bytes: int = 0
     gap_since_ms: int | None = None
@@ -72,7 +72,7 @@ class RunLogs:
         self._root = root
         self._clock = clock
         self._logs: dict[RunId, _Log] = {}
-        self._wake = Hint()
+        self._wake = Wakeup()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="run-log")
         self.about: Mapping[str, object] = {}
         """What is so of every run: goes into its first line."""
@@ -98,7 +98,7 @@ class RunLogs:
         if opened is not None:
             self._tell(opened, kind, facts)
 
-    def take_event(self, event: Event) -> None:
+    def take_event(self, event: HostEvent) -> None:
         """Write down what happened to a run; the bus tells every event. Does not block."""
         opened = self._logs.get(RunId(event.run)) if event.run else None
         if opened is None:
@@ -144,7 +144,7 @@ class RunLogs:
         return files.path_of(self._root, run.folder, run.id, run.started_ms)
 
     def _admit(self, run: Run, *, heard: int) -> _Log:
-        flow = Flow(now_ms=self._clock.steady_ms(), heard=heard)
+        flow = LogFlow(now_ms=self._clock.steady_ms(), heard=heard)
         opened = self._logs[run.id] = _Log(run=run.id, path=self._path(run), flow=flow)
         return opened
 
@@ -152,9 +152,9 @@ class RunLogs:
         self._put(opened, _Told(kind, facts))
         self._wake.give()
 
-    def _put(self, opened: _Log, what: _Told | Kept | Gap) -> None:
+    def _put(self, opened: _Log, what: _Told | LoggedPiece | LogGap) -> None:
         opened.pending.append(_Item(self._clock.now_ms(), what))
-        opened.pending_bytes += len(what.data) if isinstance(what, Kept) else 0
+        opened.pending_bytes += len(what.data) if isinstance(what, LoggedPiece) else 0
 
     def _look_at_gap(self, opened: _Log, now_ms: int) -> None:
         if not opened.flow.has_gap:
@@ -219,7 +219,7 @@ def _is_waiting(opened: _Log) -> bool:
 
 def _fits(opened: _Log, item: _Item) -> bool:
     """A full file takes the end of its run and no more."""
-    is_end = isinstance(item.what, Gap) or (
+    is_end = isinstance(item.what, LogGap) or (
         isinstance(item.what, _Told) and item.what.kind.startswith("run.")
     )
     return is_end or opened.size < FILE_BYTES
@@ -229,9 +229,9 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
     match item.what:
         case _Told(kind, facts):
             yield files.event_line(item.at_ms, kind, facts)
-        case Kept() as piece:
+        case LoggedPiece() as piece:
             yield from _said(opened, item.at_ms, piece)
-        case Gap() as gap:
+        case LogGap() as gap:
             yield from _flush(opened, item.at_ms)
             yield files.event_line(item.at_ms, "stderr.left_out", {"bytes": gap.dropped})
             for line in gap.tail.splitlines():
@@ -240,7 +240,7 @@ def _lines(opened: _Log, item: _Item) -> Iterator[str]:
             assert_never(item.what)
 
 
-def _said(opened: _Log, at_ms: int, piece: Kept) -> Iterator[str]:
+def _said(opened: _Log, at_ms: int, piece: LoggedPiece) -> Iterator[str]:
     """Whole lines; the rest waits for its end, unless it is very long."""
     text = opened.rest + piece.data
     end = piece.end - len(text)

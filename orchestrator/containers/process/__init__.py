@@ -1,0 +1,1 @@
+"""Ordinary processes with the same wire as containers, for demos and tests. Start with `runtime.py`."""

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from agent_runner.wire.files import write_whole
 from orchestrator.containers.process import layout as process_layout
-from orchestrator.containers.process.identity import Identity, kill_group, kill_marked
-from orchestrator.containers.process.layout import Layout
+from orchestrator.containers.process.identity import ProcessIdentity, kill_group, kill_marked
+from orchestrator.containers.process.layout import ProcessLayout
 from orchestrator.containers.streams import Tail
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerSpec, Exit
@@ -58,14 +58,14 @@ class _Started:
         self.stdin, self.stdout, self.stderr = wires.stdin, wires.stdout, wires.stderr
 
 
-class RunningProcess:
+class ProcessContainer:
     """A `RunningContainer` that is a process and all it has started: like in a container, that ends with it.
 
     `ref` is `PID:START`.
     """
 
     def __init__(
-        self, spec: ContainerSpec, layout: Layout, *, on_log: OnLog, forget: Callable[[RunId], None]
+        self, spec: ContainerSpec, layout: ProcessLayout, *, on_log: OnLog, forget: Callable[[RunId], None]
     ) -> None:
         self.run_id = spec.run_id
         self.folder = spec.folder
@@ -192,7 +192,7 @@ class RunningProcess:
 
     def _note(self) -> None:
         """Leave word of it for a later host."""
-        self.ref = str(Identity.of(self._started.process.pid))
+        self.ref = str(ProcessIdentity.of(self._started.process.pid))
         write_whole(self._layout.identity, self.ref, mode=0o600)
 
     async def _on_disk(self, work: Callable[[], None]) -> None:

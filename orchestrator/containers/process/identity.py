@@ -17,19 +17,19 @@ PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """A process by its number and the moment it started."""
 
     pid: int
     started: str
 
     @classmethod
-    def of(cls, pid: int) -> Identity:
+    def of(cls, pid: int) -> ProcessIdentity:
         """Look a process up. Its start is empty when there is none. Blocks."""
         return cls(pid, _started(pid))
 
     @classmethod
-    def parse(cls, text: str) -> Identity:
+    def parse(cls, text: str) -> ProcessIdentity:
         """Read `PID:START`. Raises `ValueError`."""
         pid, _, started = text.strip().partition(":")
         return cls(int(pid), started)

@@ -25,7 +25,7 @@ PASSED_ON = (
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ProcessLayout:
     """The directory of one run. It holds links to what is mounted, and a home of its own."""
 
     run: Path
@@ -85,7 +85,7 @@ def links(mounts: Sequence[Mount]) -> dict[PurePosixPath, Path]:
     }
 
 
-def environment(layout: Layout, spec: ContainerSpec, host: Mapping[str, str]) -> dict[str, str]:
+def environment(layout: ProcessLayout, spec: ContainerSpec, host: Mapping[str, str]) -> dict[str, str]:
     """Make the process's environment: the names in `PASSED_ON`, the spec's, the layout's. Pure.
 
     Nothing else of the host's passes, so no secret does.

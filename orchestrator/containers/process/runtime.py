@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.containers.process.container import OnLog, RunningProcess
-from orchestrator.containers.process.identity import DEATH_SECONDS, Identity, kill_group, kill_marked
-from orchestrator.containers.process.layout import Layout
+from orchestrator.containers.process.container import OnLog, ProcessContainer
+from orchestrator.containers.process.identity import DEATH_SECONDS, ProcessIdentity, kill_group, kill_marked
+from orchestrator.containers.process.layout import ProcessLayout
 from orchestrator.domain.errors import ContainerError
 from orchestrator.domain.protocols import ContainerSpec
 from orchestrator.domain.values import RunId
@@ -21,7 +21,7 @@ def _no_log(run_id: RunId, data: bytes) -> None:
     """Drop what a process says on stderr; its tail is kept for its exit all the same."""
 
 
-class LocalProcess:
+class ProcessRuntime:
     """A `ContainerRuntime` of subprocesses. Each has a directory `data/process/{run}` under `home`.
 
     `command` replaces `python -m agent_runner`. A process is kept from nothing: it is the user who runs
@@ -35,13 +35,13 @@ class LocalProcess:
         self._runs = home.absolute() / "data" / "process"
         self._command = tuple(command or (sys.executable, "-m", "agent_runner"))
         self._on_log = on_log
-        self._live: dict[RunId, RunningProcess] = {}
+        self._live: dict[RunId, ProcessContainer] = {}
 
-    async def start(self, spec: ContainerSpec, order: str) -> RunningProcess:
+    async def start(self, spec: ContainerSpec, order: str) -> ProcessContainer:
         if spec.run_id in self._live:
             raise ContainerError(f"The run {spec.run_id} has a process already.")
-        running = RunningProcess(
-            spec, Layout(self._runs / spec.run_id), on_log=self._on_log, forget=self._forget
+        running = ProcessContainer(
+            spec, ProcessLayout(self._runs / spec.run_id), on_log=self._on_log, forget=self._forget
         )
         self._live[spec.run_id] = running
         try:
@@ -52,7 +52,7 @@ class LocalProcess:
             raise
         return running
 
-    async def adopt(self) -> Sequence[RunningProcess]:
+    async def adopt(self) -> Sequence[ProcessContainer]:
         """End what an earlier host left: its pipes died with it, so nothing can be heard of it any more."""
         await asyncio.to_thread(_clear, self._runs, frozenset(self._live))
         return ()
@@ -69,15 +69,15 @@ class LocalProcess:
 def _clear(runs: Path, live: frozenset[RunId]) -> None:
     for run in runs.iterdir() if runs.is_dir() else ():
         if run.name not in live:
-            layout = Layout(run)
+            layout = ProcessLayout(run)
             # Without a readable identity a number proves nothing, so it is not killed by that.
             with suppress(FileNotFoundError, ValueError):
-                _end(Identity.parse(layout.identity.read_text(encoding="utf-8")))
+                _end(ProcessIdentity.parse(layout.identity.read_text(encoding="utf-8")))
             kill_marked(layout.mark)
             layout.remove()
 
 
-def _end(left: Identity) -> None:
+def _end(left: ProcessIdentity) -> None:
     deadline = time.monotonic() + DEATH_SECONDS
     if left.is_alive():
         kill_group(left.pid)

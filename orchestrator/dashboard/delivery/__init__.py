@@ -1,1 +1,1 @@
-"""Notifications told at their time, and what people reply to them."""
+"""Send notifications at their time and read what people reply to them. Start with `dispatch.py`."""

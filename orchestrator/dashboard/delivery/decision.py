@@ -8,7 +8,7 @@ from datetime import timedelta
 from orchestrator.dashboard.rules import alerts, slots
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services.notifications import OUT_OF_DATE
-from orchestrator.domain.dashboard import Actor, Notification, NotificationType, Priority, Question, Task
+from orchestrator.domain.dashboard import Actor, BoardTask, Notification, NotificationType, Priority, Question
 
 PROMPT_MS = 5 * 60_000
 """So little late is not late."""
@@ -18,7 +18,7 @@ MAX_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class SendNow:
     """Now."""
 
 
@@ -42,7 +42,7 @@ class Void:
     reason: str
 
 
-Fate = Send | Postpone | Expire | Void
+Fate = SendNow | Postpone | Expire | Void
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Circumstances:
     """What it depends on. A task or question of another one, or of none, is None."""
 
     hours: Hours
-    task: Task | None = None
+    task: BoardTask | None = None
     question: Question | None = None
     told_today: int = 0
     """How many the group was told today that nobody had asked for and that were not urgent."""
@@ -70,14 +70,14 @@ def decide(one: Notification, around: Circumstances, *, now_ms: int) -> Fate:
     if now_ms - one.due_ms > PROMPT_MS and one.attempts == 0 and now_ms > _latest_ms(one, around):
         return Expire()
     if one.created_by is not Actor.WORKER or one.priority is Priority.HIGH:
-        return Send()
+        return SendNow()
     if around.hours.is_quiet(now_ms):
         return Postpone(at_ms=around.hours.after_quiet(now_ms), reason="quiet hours")
     if around.daily_limit and around.told_today >= around.daily_limit:
         tomorrow = around.hours.day_of(now_ms) + timedelta(days=1)
         slot = around.hours.next_slot(around.hours.start_of(tomorrow))
         return Postpone(at_ms=slot, reason="enough for one day")
-    return Send()
+    return SendNow()
 
 
 def _void(one: Notification, around: Circumstances) -> str | None:

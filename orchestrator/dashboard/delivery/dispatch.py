@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.delivery import decision
 from orchestrator.dashboard.delivery.outcomes import write
 from orchestrator.dashboard.rules import alerts
@@ -42,7 +42,7 @@ TOLD_TOO_LATE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Dispatched:
     """What became of one that was due."""
 
     notification: Notification
@@ -59,8 +59,8 @@ class NotificationDispatcher:
         database: Database,
         *,
         clock: Clock,
-        hints: Hints,
-        bus: Bus,
+        hints: Wakeups,
+        bus: EventBus,
         hours_of: Callable[[Group], Hours],
         daily_limit: int,
     ) -> None:
@@ -99,18 +99,18 @@ class NotificationDispatcher:
         for one in done:
             self._tell(one)
 
-    async def _settle(self, tx: Tx, one: Notification, *, now_ms: int) -> Done:
+    async def _settle(self, tx: Tx, one: Notification, *, now_ms: int) -> Dispatched:
         group = await groups.by_folder(tx, one.folder)
         around = None if group is None else await self._circumstances(tx, one, group, now_ms=now_ms)
         if around is not None:
             one = await _worded(tx, one, around, now_ms=now_ms)
         if await dashboard_deliveries.keep_claim(tx, one, until_ms=now_ms + CLAIM_MS):
-            return Done(notification=one, word="kept")
+            return Dispatched(notification=one, word="kept")
         if group is None or around is None:
             await _cancel(tx, one, NO_GROUP, now_ms=now_ms)
-            return Done(notification=one, word="cancelled")
+            return Dispatched(notification=one, word="cancelled")
         match decision.decide(one, around, now_ms=now_ms):
-            case decision.Send():
+            case decision.SendNow():
                 return await _claim(tx, one, group, now_ms=now_ms)
             case decision.Postpone(at_ms=at_ms, reason=reason):
                 await write(
@@ -128,7 +128,7 @@ class NotificationDispatcher:
             case decision.Void(reason=reason):
                 await _cancel(tx, one, reason, now_ms=now_ms)
                 word = "cancelled"
-        return Done(notification=one, word=word, group=group)
+        return Dispatched(notification=one, word=word, group=group)
 
     async def _circumstances(
         self, tx: Tx, one: Notification, group: Group, *, now_ms: int
@@ -147,7 +147,7 @@ class NotificationDispatcher:
             daily_limit=self._daily_limit,
         )
 
-    def _tell(self, done: Done) -> None:
+    def _tell(self, done: Dispatched) -> None:
         one = done.notification
         match done.word:
             case "claimed":
@@ -176,17 +176,17 @@ async def _cancel(tx: Tx, one: Notification, reason: str, *, now_ms: int) -> Non
     await write(tx, one, now_ms=now_ms, status=cancelled, cancelled_ms=now_ms, cancel_reason=reason)
 
 
-async def _claim(tx: Tx, one: Notification, group: Group, *, now_ms: int) -> Done:
+async def _claim(tx: Tx, one: Notification, group: Group, *, now_ms: int) -> Dispatched:
     """Take it, if nobody else has, and put it on its way."""
     token = secrets.token_hex(8)
     until_ms = now_ms + CLAIM_MS
     if not await dashboard_notifications.claim(tx, one, token, now_ms=now_ms, until_ms=until_ms):
-        return Done(notification=one, word="taken", group=group)
+        return Dispatched(notification=one, word="taken", group=group)
     await dashboard_deliveries.hand_over(tx, one, group.jid, now_ms=now_ms)
-    return Done(notification=one, word="claimed", group=group)
+    return Dispatched(notification=one, word="claimed", group=group)
 
 
-async def _tell_expired(tx: Tx, expired: Sequence[Done], *, now_ms: int) -> None:
+async def _tell_expired(tx: Tx, expired: Sequence[Dispatched], *, now_ms: int) -> None:
     """One line a group for all that came too late."""
     groups_of = {one.group.folder: one.group for one in expired if one.group is not None}
     for folder, group in groups_of.items():

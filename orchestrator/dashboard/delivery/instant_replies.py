@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from orchestrator.dashboard.delivery import reply_parser
-from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.services import notifications, questions, tasks
-from orchestrator.dashboard.services.work import Work
+from orchestrator.dashboard.services.work import ServiceContext
 from orchestrator.dashboard.words import rule_texts, when
-from orchestrator.domain.dashboard import Intent, Notification, NotificationStatus, NotificationType, Status
+from orchestrator.domain.dashboard import (
+    BoardTaskStatus,
+    Notification,
+    NotificationRequest,
+    NotificationStatus,
+    NotificationType,
+)
 from orchestrator.domain.values import Quote
 from orchestrator.store import dashboard_cycles, dashboard_notifications, dashboard_questions
 
@@ -17,7 +23,7 @@ MAX_LISTED = 20
 FOR_A_THUMB = (NotificationType.REMINDER, NotificationType.DEADLINE_ALERT)
 
 
-async def answer(work: Work, text: str, quote: Quote | None, *, is_asked: bool) -> str | None:
+async def answer(work: ServiceContext, text: str, quote: Quote | None, *, is_asked: bool) -> str | None:
     """Do what is asked, and give the reply; None of what takes an agent.
 
     `is_asked`: the message is meant for Andy. One under a notification is.
@@ -34,7 +40,7 @@ async def answer(work: Work, text: str, quote: Quote | None, *, is_asked: bool) 
     return await _by_number(work, text)
 
 
-async def list_questions(work: Work, words: rule_texts.Answers) -> str:
+async def list_questions(work: ServiceContext, words: rule_texts.Answers) -> str:
     """The open questions by number; from now on they can be answered so."""
     found = (await dashboard_questions.unanswered(work.tx, work.folder))[:MAX_LISTED]
     if not found:
@@ -50,7 +56,7 @@ async def list_questions(work: Work, words: rule_texts.Answers) -> str:
     return "\n".join([*lines, "", words.how_to_answer])
 
 
-async def _quoted(work: Work, quote: Quote | None) -> Notification | None:
+async def _quoted(work: ServiceContext, quote: Quote | None) -> Notification | None:
     if quote is None:
         return None
     found = await dashboard_notifications.by_channel_message(work.tx, quote.message_id)
@@ -59,23 +65,23 @@ async def _quoted(work: Work, quote: Quote | None) -> Notification | None:
     return found
 
 
-async def _under(work: Work, told: Notification, text: str) -> str | None:
+async def _under(work: ServiceContext, told: Notification, text: str) -> str | None:
     try:
         match reply_parser.read(text):
-            case reply_parser.Done(by_sign=""):
+            case reply_parser.DoneReply(by_sign=""):
                 return await _done(work, told, rule_texts.answers_for(text))
-            case reply_parser.Done(by_sign=sign):
+            case reply_parser.DoneReply(by_sign=sign):
                 return await _done_by_sign(work, told, sign)
-            case reply_parser.Later(pause_ms=pause_ms, words=words):
+            case reply_parser.LaterReply(pause_ms=pause_ms, words=words):
                 return await _later(work, told, pause_ms, words)
             case None:
                 return None
-    except Refused as refused:
+    except ToolRefused as refused:
         # What it cannot do an agent may understand.
         return None if refused.code == "UNPARSEABLE_TIME" else f"⚠️ {refused}"
 
 
-async def _done_by_sign(work: Work, told: Notification, sign: str) -> str | None:
+async def _done_by_sign(work: ServiceContext, told: Notification, sign: str) -> str | None:
     """Complete a task that is still open. A thumb up says so of a reminder or an alert alone."""
     if told.task_id is None or (sign == reply_parser.THUMB and told.type not in FOR_A_THUMB):
         return None
@@ -85,16 +91,16 @@ async def _done_by_sign(work: Work, told: Notification, sign: str) -> str | None
     return await _done(work, told, rule_texts.answers_for(task.title))
 
 
-async def _done(work: Work, told: Notification, words: rule_texts.Answers) -> str | None:
+async def _done(work: ServiceContext, told: Notification, words: rule_texts.Answers) -> str | None:
     if told.task_id is None:
         return None if told.question_id is not None else "✅"
-    result = await tasks.update(work, told.task_id, tasks.Changes(status=Status.COMPLETED))
+    result = await tasks.update(work, told.task_id, tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
     cancelled = result.data.get("cancelled_notifications") or 0
     more = words.cancelled.format(count=cancelled) if cancelled else ""
     return f"✅ {result.data['title']}{more}"
 
 
-async def _later(work: Work, told: Notification, pause_ms: int | None, words: str) -> str:
+async def _later(work: ServiceContext, told: Notification, pause_ms: int | None, words: str) -> str:
     due_ms = (
         work.now_ms + pause_ms
         if pause_ms is not None
@@ -102,7 +108,7 @@ async def _later(work: Work, told: Notification, pause_ms: int | None, words: st
     )
     outcome = await notifications.intend(
         work,
-        Intent(
+        NotificationRequest(
             message=told.message,
             due_ms=due_ms,
             due_text=words or None,
@@ -118,7 +124,7 @@ async def _later(work: Work, told: Notification, pause_ms: int | None, words: st
     return f"⏰ {when.shown(due_ms, work.zone)}"
 
 
-async def _by_number(work: Work, text: str) -> str | None:
+async def _by_number(work: ServiceContext, text: str) -> str | None:
     ids = await dashboard_cycles.listed(work.tx, work.folder, since_ms=work.now_ms - LIST_MS)
     given = reply_parser.answers(text, count=len(ids)) if ids else None
     if given is None:

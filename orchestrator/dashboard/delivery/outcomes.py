@@ -7,8 +7,8 @@ from typing import Any
 
 import structlog
 
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hint
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.dashboard.delivery import decision
 from orchestrator.dashboard.services import history
 from orchestrator.domain.dashboard import Notification, NotificationStatus
@@ -22,10 +22,10 @@ log = structlog.get_logger(__name__)
 LATE = "⚠️ This should have come earlier: {text}"
 
 
-class Ledger:
+class DeliveryOutcomes:
     """Told by whoever sends."""
 
-    def __init__(self, *, bus: Bus, hint: Hint) -> None:
+    def __init__(self, *, bus: EventBus, hint: Wakeup) -> None:
         self._bus = bus
         self._hint = hint
 

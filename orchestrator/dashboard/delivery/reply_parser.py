@@ -80,7 +80,7 @@ _INLINE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DoneReply:
     """What the notification spoke of is done."""
 
     by_sign: str = ""
@@ -88,21 +88,21 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class LaterReply:
     """It is to come again: after `pause_ms`, or at a time that `words` say."""
 
     pause_ms: int | None = None
     words: str = ""
 
 
-def read(text: str) -> Done | Later | None:
+def read(text: str) -> DoneReply | LaterReply | None:
     """What a reply under a notification asks for; None when it takes more to understand it."""
     sign = _SKIN.sub("", text.strip())
     if sign in (CHECK, THUMB):
-        return Done(by_sign=sign)
+        return DoneReply(by_sign=sign)
     said = _plain(text)
     if said in _DONE:
-        return Done()
+        return DoneReply()
     found = _LATER.fullmatch(said)
     words = _LEAD.sub("", found["when"].strip() if found else said, count=1)
     tail = _TAIL.search(words)
@@ -110,14 +110,14 @@ def read(text: str) -> Done | Later | None:
     words = _TAIL.sub("", words, count=1).strip()
     pause_ms = _pause_ms(words)
     if pause_ms is not None:
-        return Later(pause_ms=pause_ms)
+        return LaterReply(pause_ms=pause_ms)
     if _SPAN.fullmatch(words):
-        return Later(words=f"in {words}")
+        return LaterReply(words=f"in {words}")
     if _KOREAN_SPAN.fullmatch(words):
-        return Later(words=f"{words} 후")
+        return LaterReply(words=f"{words} 후")
     if not is_put_off:
-        return Later(words=words) if words.startswith("in ") or words.endswith(("후", "뒤")) else None
-    return Later(words=words) if words else Later(pause_ms=USUAL_PAUSE_MS)
+        return LaterReply(words=words) if words.startswith("in ") or words.endswith(("후", "뒤")) else None
+    return LaterReply(words=words) if words else LaterReply(pause_ms=USUAL_PAUSE_MS)
 
 
 def _pause_ms(words: str) -> int | None:

@@ -1,1 +1,1 @@
-"""A dashboard as files: written out for other programs, and taken in."""
+"""Export a dashboard to files and import it from them. Start with `export.py`."""

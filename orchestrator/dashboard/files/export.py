@@ -58,7 +58,7 @@ def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = N
     rows = dashboard_files.read(database, folder)
     if rows is None:
         return None
-    encoder = _Encoder(show=as_told.Times(zone).show, known=known or {})
+    encoder = _Encoder(show=as_told.LocalTimes(zone).show, known=known or {})
     contents = encoder.contents(rows)
     return Exported(revision=rows.revision, contents=contents, texts=encoder.texts)
 
@@ -85,7 +85,7 @@ class _Encoder:
     known: Texts
     texts: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
-    def contents(self, rows: dashboard_files.Rows) -> dict[str, str]:
+    def contents(self, rows: dashboard_files.DashboardRows) -> dict[str, str]:
         return {
             "tasks.json": _document(tasks=self._each(rows.tasks, as_told.task)),
             "questions.json": _document(questions=self._each(rows.questions, as_told.question)),

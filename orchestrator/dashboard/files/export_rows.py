@@ -24,7 +24,7 @@ _QUARTER = 900
 Shown = Callable[[int | None], str | None]
 
 
-class Times:
+class LocalTimes:
     """`2026-02-09T08:30:00`: what the clocks of a zone show, many a time: faster than asking it."""
 
     def __init__(self, zone: ZoneInfo) -> None:

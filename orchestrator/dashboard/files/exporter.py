@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from orchestrator.base.event_bus import Bus, Event
+from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.dashboard.files import export
 from orchestrator.domain.values import Folder, Group
 from orchestrator.store import dashboards, groups
@@ -34,7 +34,7 @@ class Exporter:
         root: Path,
         database: Database,
         *,
-        bus: Bus,
+        bus: EventBus,
         zone_of: Callable[[Group], ZoneInfo],
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
@@ -94,7 +94,7 @@ class Exporter:
             self._written[group.folder] = (found.revision, zone.key)
 
 
-async def _until_changed(events: asyncio.Queue[Event]) -> None:
+async def _until_changed(events: asyncio.Queue[HostEvent]) -> None:
     try:
         async with asyncio.timeout(SWEEP_SECONDS):
             await events.get()

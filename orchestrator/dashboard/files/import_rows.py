@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.files.export_rows import DAY_MS
-from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.services.knowledge import content_hash
 from orchestrator.dashboard.words import texts, when
 from orchestrator.domain.dashboard import (
     MAX_TITLE_CHARS,
     Actor,
+    BoardTask,
+    BoardTaskStatus,
     Category,
     Deadline,
     Insight,
@@ -24,8 +26,6 @@ from orchestrator.domain.dashboard import (
     Priority,
     Question,
     QuestionType,
-    Status,
-    Task,
 )
 from orchestrator.domain.values import Folder
 
@@ -35,7 +35,7 @@ OLD_TYPES = {"completion_check": NotificationType.PROGRESS_CHECK}
 OLD_CATEGORIES = {"general": Category.LIFE}
 
 
-class Unfit(ValueError):
+class UnfitRow(ValueError):
     """A row says something that cannot be; the text names the field."""
 
 
@@ -50,14 +50,14 @@ class Reader:
 
     # A row of each kind
 
-    def task(self, row: Mapping[str, Any]) -> Task:
+    def task(self, row: Mapping[str, Any]) -> BoardTask:
         progress, more = _object(row, "progress"), _object(row, "x")
         status, created_ms = self._status(row), self._time(row, "created_at") or self.now_ms
         updated_ms = self._time(row, "updated_at") or created_ms
-        is_over = status is Status.COMPLETED
+        is_over = status is BoardTaskStatus.COMPLETED
         is_blocked = bool(progress.get("blocked")) and not is_over
         last_update_ms = self._time(progress, "last_update") or updated_ms
-        return Task(
+        return BoardTask(
             folder=self.folder,
             id=self._id(row),
             title=_line(row, "title", limit=MAX_TITLE_CHARS),
@@ -85,17 +85,19 @@ class Reader:
             | {name: row[name] for name in ("gcal_event_id", "gcal_sync_hash") if row.get(name)},
         )
 
-    def completed(self, row: Mapping[str, Any]) -> Task:
+    def completed(self, row: Mapping[str, Any]) -> BoardTask:
         """A task of the history; when it was made is told by how long it took."""
         more = _object(row, "x")
         moved_ms = self._time(row, "moved_at") or self._time(row, "completed_at") or self.now_ms
-        is_cancelled = row.get("completed_at") in (None, "") and more.get("status") == Status.CANCELLED.value
+        is_cancelled = (
+            row.get("completed_at") in (None, "") and more.get("status") == BoardTaskStatus.CANCELLED.value
+        )
         completed_ms = None if is_cancelled else self._time(row, "completed_at") or moved_ms
         ended_ms = completed_ms or moved_ms
         days = _number(row, "duration_days", 0, most=36_500)
         created_ms = self._time(more, "created_at") or ended_ms - days * DAY_MS
         title = _line(row, "title", limit=MAX_TITLE_CHARS)
-        return Task(
+        return BoardTask(
             folder=self.folder,
             id=self._id(row),
             title=title,
@@ -104,7 +106,7 @@ class Reader:
             pct=100 if not is_cancelled else _number(more, "percentage", 0, most=100),
             progress_note=_text(row, "progress_note"),
             last_update_ms=ended_ms,
-            status=Status.CANCELLED if is_cancelled else Status.COMPLETED,
+            status=BoardTaskStatus.CANCELLED if is_cancelled else BoardTaskStatus.COMPLETED,
             priority=_one_of(more, "priority", Priority, Priority.MEDIUM),
             context=_text(more, "context"),
             tags=texts.tags(_list(more, "tags")),
@@ -142,7 +144,7 @@ class Reader:
         more = _object(row, "x")
         due_ms = self._time(row, "scheduled_at")
         if due_ms is None:
-            raise Unfit("scheduled_at: is missing")
+            raise UnfitRow("scheduled_at: is missing")
         status = _one_of(row, "status", NotificationStatus, NotificationStatus.PENDING)
         created_ms = self._time(row, "created_at") or self.now_ms
         is_delivered = status is NotificationStatus.DELIVERED
@@ -191,14 +193,20 @@ class Reader:
     def _id(self, row: Mapping[str, Any]) -> str:
         value = row.get("id")
         if not isinstance(value, str) or not value.strip() or len(value) > 100 or not value.isprintable():
-            raise Unfit("id: is missing, or no name")
+            raise UnfitRow("id: is missing, or no name")
         if value in self.ids:
-            raise Unfit(f"id: {value} is there twice")
+            raise UnfitRow(f"id: {value} is there twice")
         self.ids.add(value)
         return value
 
-    def _status(self, row: Mapping[str, Any]) -> Status:
-        return _one_of(row, "status", Status, Status.ACTIVE, old={"archived": Status.COMPLETED})
+    def _status(self, row: Mapping[str, Any]) -> BoardTaskStatus:
+        return _one_of(
+            row,
+            "status",
+            BoardTaskStatus,
+            BoardTaskStatus.ACTIVE,
+            old={"archived": BoardTaskStatus.COMPLETED},
+        )
 
     def _deadline(self, row: Mapping[str, Any]) -> Deadline | None:
         value, said = row.get("deadline"), _text(row, "deadline_text")
@@ -208,7 +216,7 @@ class Reader:
             try:
                 return when.day_deadline(date.fromisoformat(value), self.zone, text=said)
             except ValueError as error:
-                raise Unfit(f"deadline: {error}") from error
+                raise UnfitRow(f"deadline: {error}") from error
         at_ms = self._time(row, "deadline")
         return None if at_ms is None else Deadline(at_ms=at_ms, text=said)
 
@@ -222,7 +230,7 @@ class Reader:
             at_ms = when.local_ms(at, self.zone) if at.tzinfo is None else round(at.timestamp() * 1000)
             datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.zone)
         except (ValueError, OverflowError, OSError) as error:
-            raise Unfit(f"{name}: '{str(value)[:40]}' is no ISO time") from error
+            raise UnfitRow(f"{name}: '{str(value)[:40]}' is no ISO time") from error
         return at_ms
 
     def _user_set(self, more: Mapping[str, Any]) -> dict[str, int]:
@@ -236,7 +244,7 @@ def _object(row: Mapping[str, Any], name: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise Unfit(f"{name}: is no object")
+        raise UnfitRow(f"{name}: is no object")
     return value
 
 
@@ -245,7 +253,7 @@ def _list(row: Mapping[str, Any], name: str) -> list[str]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise Unfit(f"{name}: is no list of texts")
+        raise UnfitRow(f"{name}: is no list of texts")
     return value
 
 
@@ -264,11 +272,11 @@ def _needed(row: Mapping[str, Any], name: str) -> str:
 def _checked(row: Mapping[str, Any], name: str, check: Callable[[str], str]) -> str:
     value = row.get(name)
     if value is not None and not isinstance(value, str):
-        raise Unfit(f"{name}: is no text")
+        raise UnfitRow(f"{name}: is no text")
     try:
         return check(value or "")
-    except Refused as error:
-        raise Unfit(str(error)) from error
+    except ToolRefused as error:
+        raise UnfitRow(str(error)) from error
 
 
 def _number(row: Mapping[str, Any], name: str, usual: int, *, most: int) -> int:
@@ -276,7 +284,7 @@ def _number(row: Mapping[str, Any], name: str, usual: int, *, most: int) -> int:
     if value is None:
         return usual
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise Unfit(f"{name}: '{str(value)[:40]}' is no number from 0 to {most}")
+        raise UnfitRow(f"{name}: '{str(value)[:40]}' is no number from 0 to {most}")
     return value
 
 
@@ -296,4 +304,4 @@ def _one_of(
     try:
         return kinds(value)
     except ValueError as error:
-        raise Unfit(f"{name}: '{str(value)[:40]}' is unknown") from error
+        raise UnfitRow(f"{name}: '{str(value)[:40]}' is unknown") from error

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.files.export import FILES
-from orchestrator.dashboard.files.import_rows import Reader, Unfit
+from orchestrator.dashboard.files.import_rows import Reader, UnfitRow
 from orchestrator.dashboard.files.normalising import Normalised, differences, sentences
-from orchestrator.dashboard.results import Refused
-from orchestrator.dashboard.services.work import Work
-from orchestrator.domain.dashboard import Insight, Notification, Person, Project, Question, Task
+from orchestrator.dashboard.results import ToolRefused
+from orchestrator.dashboard.services.work import ServiceContext
+from orchestrator.domain.dashboard import BoardTask, Insight, Notification, Person, Project, Question
 from orchestrator.domain.errors import ImportRefused
 from orchestrator.domain.values import Folder
 from orchestrator.store import (
@@ -27,14 +27,14 @@ from orchestrator.store import (
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 Row = TypeVar("Row")
-Named = TypeVar("Named", Task, Question, Notification, Insight, Person, Project)
+Named = TypeVar("Named", BoardTask, Question, Notification, Insight, Person, Project)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class ImportRows:
     """What was read and fits."""
 
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[BoardTask] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     notifications: list[Notification] = field(default_factory=list)
     insights: list[Insight] = field(default_factory=list)
@@ -94,7 +94,7 @@ def read(directory: Path) -> dict[str, Any]:
     return documents
 
 
-def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now_ms: int) -> Rows:
+def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now_ms: int) -> ImportRows:
     """Make rows of what was read; times without offset are the zone's.
 
     Raises:
@@ -105,7 +105,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     asked, told, learned, met, made = (replace(boards, ids=set()) for _ in range(5))
     tasks = reading.rows("tasks.json", "tasks", boards.task)
     tasks += reading.rows("knowledge/history.json", "completed_tasks", boards.completed)
-    rows = Rows(
+    rows = ImportRows(
         tasks=tasks,
         questions=reading.rows("questions.json", "questions", asked.question),
         notifications=reading.rows("notifications.json", "notifications", told.notification),
@@ -126,7 +126,7 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     return _without_repeated(rows)
 
 
-async def put(work: Work, rows: Rows, *, replaces: bool = False) -> Rows:
+async def put(work: ServiceContext, rows: ImportRows, *, replaces: bool = False) -> ImportRows:
     """Write the rows beside what is there, or in its place if `replaces`; return those that were written.
 
     A row whose id is on the dashboard already is left out: the dashboard is newer than any file of it.
@@ -170,7 +170,7 @@ class _Reading:
                 made = make(_object(row))
                 self.changes += differences(row, made)
                 yield made
-            except (Unfit, Refused) as error:
+            except (UnfitRow, ToolRefused) as error:
                 self.problems.append(f"{name}: {key}[{number}]: {error}")
 
     def _listed(self, name: str, key: str) -> list[Any]:
@@ -187,7 +187,7 @@ class _Reading:
 
 def _object(row: Any) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise Unfit("is no object")
+        raise UnfitRow("is no object")
     return row
 
 
@@ -211,7 +211,7 @@ def _twice_to_come(notifications: list[Notification]) -> list[str]:
     return problems
 
 
-def _without_repeated(rows: Rows) -> Rows:
+def _without_repeated(rows: ImportRows) -> ImportRows:
     """Insights that say the same are one."""
     kept: dict[str, Insight] = {}
     notes = list(rows.notes)
@@ -223,7 +223,7 @@ def _without_repeated(rows: Rows) -> Rows:
     return replace(rows, insights=list(kept.values()), notes=notes)
 
 
-async def _new_ones(work: Work, rows: Rows) -> Rows:
+async def _new_ones(work: ServiceContext, rows: ImportRows) -> ImportRows:
     """The rows that the dashboard has not; what is left out of the others is noted."""
     known = {table: await dashboards.ids_in(work.tx, work.folder, table) for table in dashboards.TABLES}
     new = replace(
@@ -249,7 +249,7 @@ def _unknown(rows: Sequence[Named], known: set[str]) -> list[Named]:
     return [one for one in rows if one.id not in known]
 
 
-async def _without_doubles(work: Work, rows: Rows) -> Rows:
+async def _without_doubles(work: ServiceContext, rows: ImportRows) -> ImportRows:
     """Leave out what the dashboard holds under another id: it may stand there only once."""
     to_come = {
         (one.task_id, one.question_id, one.cause): one.id

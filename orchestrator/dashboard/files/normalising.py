@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from orchestrator.domain.dashboard import Insight, Notification, Question, Status, Task
+from orchestrator.domain.dashboard import BoardTask, BoardTaskStatus, Insight, Notification, Question
 
 MAX_NAMED = 3
 _TEXTS: Mapping[type, tuple[str, ...]] = {
-    Task: ("title", "context", "reflection"),
+    BoardTask: ("title", "context", "reflection"),
     Question: ("question", "context"),
     Notification: ("message", "context"),
     Insight: ("title", "content", "source"),
@@ -27,7 +27,7 @@ class Normalised(NamedTuple):
 def differences(row: Mapping[str, Any], made: Any) -> list[Normalised]:
     """Return how a row that was made differs from what the file says; nothing of people and projects."""
     match made:
-        case Task():
+        case BoardTask():
             found = [*_of_task(row, made)]
         case Question():
             found = [*_of_question(row, made)]
@@ -38,7 +38,7 @@ def differences(row: Mapping[str, Any], made: Any) -> list[Normalised]:
         case _:
             return []
     found += _cleaned(row, made)
-    if not row.get("created_at") and not (isinstance(made, Task) and made.archived_ms is not None):
+    if not row.get("created_at") and not (isinstance(made, BoardTask) and made.archived_ms is not None):
         found.append("created_at was missing: the time of the import")
     return [Normalised(type(made), made.id, what) for what in found]
 
@@ -56,11 +56,11 @@ def _named(ids: list[str]) -> str:
     return ", ".join(ids[:MAX_NAMED]) + more
 
 
-def _of_task(row: Mapping[str, Any], made: Task) -> Iterator[str]:
+def _of_task(row: Mapping[str, Any], made: BoardTask) -> Iterator[str]:
     progress = row.get("progress") or {}
     if row.get("status") == "archived":
         yield "status archived: completed, and in the history"
-    if made.status is Status.COMPLETED and progress.get("percentage", 100) != 100:
+    if made.status is BoardTaskStatus.COMPLETED and progress.get("percentage", 100) != 100:
         yield "percentage of a completed task: 100"
     if progress.get("blocked") and made.blocked_ms is None:
         yield "blocked: a completed task is not"

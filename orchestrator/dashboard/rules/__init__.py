@@ -1,1 +1,1 @@
-"""What a dashboard calls for by itself. Pure: no clock, no store."""
+"""Decide what a dashboard calls for by itself. Pure. Start with `plan.py`."""

@@ -9,19 +9,27 @@ from datetime import date, datetime, time, timedelta
 
 from orchestrator.dashboard.rules import cooldowns, slots
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS, CloseQuestion, Notify, Past, Skip, Step
+from orchestrator.dashboard.rules.steps import (
+    DAY_MS,
+    HOUR_MS,
+    AlertHistory,
+    CloseQuestion,
+    Notify,
+    Skip,
+    Step,
+)
 from orchestrator.dashboard.words import rule_texts
 from orchestrator.domain.dashboard import (
+    BoardSnapshot,
+    BoardTask,
+    BoardTaskStatus,
     Deadline,
-    Intent,
     Notification,
+    NotificationRequest,
     NotificationType,
     Priority,
     Question,
     QuestionType,
-    Snapshot,
-    Status,
-    Task,
 )
 
 DAY_BEFORE_MS, HOURS_BEFORE_MS = 24 * HOUR_MS, 2 * HOUR_MS
@@ -47,11 +55,11 @@ OVERDUE_NEWS_MS = 7 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class AlertContext:
     """A board, sorted so that each row finds what belongs to it."""
 
-    snapshot: Snapshot
-    past: Past
+    snapshot: BoardSnapshot
+    past: AlertHistory
     hours: Hours
     now_ms: int
     pending: Mapping[str, tuple[Notification, ...]]
@@ -60,7 +68,7 @@ class Scene:
     """A task's id → its open questions."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, past: Past, hours: Hours, *, now_ms: int) -> Scene:
+    def of(cls, snapshot: BoardSnapshot, past: AlertHistory, hours: Hours, *, now_ms: int) -> AlertContext:
         pending: dict[str, list[Notification]] = defaultdict(list)
         for row in snapshot.notifications:
             for key in {row.task_id, row.question_id} - {None}:
@@ -91,10 +99,10 @@ class Scene:
         )
 
 
-def of_task(task: Task, scene: Scene) -> list[Step]:
+def of_task(task: BoardTask, scene: AlertContext) -> list[Step]:
     """What is to be told of a task that is not over."""
     steps = list(_deadline(task, scene))
-    if task.status is Status.ACTIVE:
+    if task.status is BoardTaskStatus.ACTIVE:
         steps += _blocked(task, scene) if task.is_blocked else _silent(task, scene)
     return steps
 
@@ -102,7 +110,7 @@ def of_task(task: Task, scene: Scene) -> list[Step]:
 # Deadlines
 
 
-def _deadline(task: Task, scene: Scene) -> Iterator[Step]:
+def _deadline(task: BoardTask, scene: AlertContext) -> Iterator[Step]:
     deadline = task.deadline
     if deadline is None:
         return
@@ -117,7 +125,9 @@ def _deadline(task: Task, scene: Scene) -> Iterator[Step]:
         yield from _before(task, deadline, scene, DAY_BEFORE, DAY_BEFORE_MS)
 
 
-def _before(task: Task, deadline: Deadline, scene: Scene, cause: str, before_ms: int) -> Iterator[Step]:
+def _before(
+    task: BoardTask, deadline: Deadline, scene: AlertContext, cause: str, before_ms: int
+) -> Iterator[Step]:
     if _was_told(task.id, cause, scene, since_ms=_begins_ms(deadline, deadline.at_ms - before_ms)):
         return
     due_ms = slots.settled(
@@ -135,7 +145,7 @@ def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
     return hours.moment(date.fromisoformat(deadline.date) - timedelta(days=1), MORNING)
 
 
-def _today(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
+def _today(task: BoardTask, deadline: Deadline, scene: AlertContext) -> Iterator[Step]:
     """In the morning of the day itself, or at once if that is past; not beside one that comes late today."""
     if _was_told(task.id, TODAY, scene, since_ms=_begins_ms(deadline, deadline.at_ms)):
         return
@@ -145,7 +155,7 @@ def _today(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
     yield from _alert(task, deadline, scene, TODAY, max(morning_ms, scene.now_ms))
 
 
-def _overdue(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
+def _overdue(task: BoardTask, deadline: Deadline, scene: AlertContext) -> Iterator[Step]:
     """Tell once that it is over: at the moment, or in the morning after the day; not who was asked since."""
     over_ms = slots.end_ms(deadline, scene.hours)
     since_ms = _begins_ms(deadline, over_ms)
@@ -158,11 +168,13 @@ def _overdue(task: Task, deadline: Deadline, scene: Scene) -> Iterator[Step]:
     yield from _alert(task, deadline, scene, OVERDUE, _by_day(max(ideal_ms, scene.now_ms), scene))
 
 
-def _alert(task: Task, deadline: Deadline, scene: Scene, cause: str, due_ms: int) -> Iterator[Step]:
+def _alert(
+    task: BoardTask, deadline: Deadline, scene: AlertContext, cause: str, due_ms: int
+) -> Iterator[Step]:
     yield from _told(
         task,
         scene,
-        Intent(
+        NotificationRequest(
             message=_deadline_text(task, deadline, cause, scene.hours, at_ms=due_ms),
             due_ms=due_ms,
             type=NotificationType.DEADLINE_ALERT,
@@ -178,7 +190,7 @@ def _begins_ms(deadline: Deadline, at_ms: int) -> int:
     return at_ms if deadline.is_timed else at_ms - ZONES_APART_MS
 
 
-def _was_told(row_id: str, cause: str, scene: Scene, *, since_ms: int) -> bool:
+def _was_told(row_id: str, cause: str, scene: AlertContext, *, since_ms: int) -> bool:
     """Whether it was told, or a person cancelled it, since then: earlier means another deadline."""
     return any(
         row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
@@ -196,7 +208,7 @@ def when(deadline: Deadline, hours: Hours) -> str:
 # Silence and blocks
 
 
-def _silent(task: Task, scene: Scene) -> Iterator[Step]:
+def _silent(task: BoardTask, scene: AlertContext) -> Iterator[Step]:
     silent_ms = scene.now_ms - task.last_update_ms
     if silent_ms < QUIET_MS:
         return
@@ -205,7 +217,7 @@ def _silent(task: Task, scene: Scene) -> Iterator[Step]:
     yield from _nudge(
         task,
         scene,
-        Intent(
+        NotificationRequest(
             message=_silence_text(task, cause, at_ms=scene.now_ms),
             due_ms=_by_day(scene.hours.next_slot(scene.now_ms), scene, is_urgent=is_stagnant),
             type=NotificationType.PROGRESS_CHECK,
@@ -216,14 +228,14 @@ def _silent(task: Task, scene: Scene) -> Iterator[Step]:
     )
 
 
-def _blocked(task: Task, scene: Scene) -> Iterator[Step]:
+def _blocked(task: BoardTask, scene: AlertContext) -> Iterator[Step]:
     assert task.blocked_ms is not None
     if scene.now_ms - task.blocked_ms < BLOCKED_MS:
         return
     yield from _nudge(
         task,
         scene,
-        Intent(
+        NotificationRequest(
             message=_block_text(task),
             due_ms=_by_day(scene.now_ms + FOLLOW_UP_MS, scene),
             type=NotificationType.BLOCKER_FOLLOWUP,
@@ -234,11 +246,11 @@ def _blocked(task: Task, scene: Scene) -> Iterator[Step]:
     )
 
 
-def _by_day(at_ms: int, scene: Scene, *, is_urgent: bool = False) -> int:
+def _by_day(at_ms: int, scene: AlertContext, *, is_urgent: bool = False) -> int:
     return at_ms if is_urgent else scene.hours.after_quiet(at_ms)
 
 
-def _nudge(task: Task, scene: Scene, intent: Intent) -> Iterator[Step]:
+def _nudge(task: BoardTask, scene: AlertContext, intent: NotificationRequest) -> Iterator[Step]:
     """At most one at a time, none so soon after another, none while a person was just asked the same."""
     if scene.told_lately(task.id, intent.type):
         yield Skip(row_id=task.id, what=str(intent.cause), why="told lately")
@@ -254,7 +266,7 @@ def _nudge(task: Task, scene: Scene, intent: Intent) -> Iterator[Step]:
     yield from _told(task, scene, intent)
 
 
-def _told(task: Task, scene: Scene, intent: Intent) -> Iterator[Step]:
+def _told(task: BoardTask, scene: AlertContext, intent: NotificationRequest) -> Iterator[Step]:
     """Tell it, unless it is on its way; a question about the same that nobody has seen gives way."""
     standing = [
         row for row in scene.pending.get(task.id, ()) if row.type is intent.type and _is_ours(row, intent)
@@ -270,7 +282,7 @@ def _told(task: Task, scene: Scene, intent: Intent) -> Iterator[Step]:
             yield CloseQuestion(question_id=question.id, reason="a notification says it")
 
 
-def _is_ours(row: Notification, intent: Intent) -> bool:
+def _is_ours(row: Notification, intent: NotificationRequest) -> bool:
     """Whether a row that is to come says what is wanted: a nudge is one nudge, a deadline has two alerts."""
     if intent.type is NotificationType.DEADLINE_ALERT:
         is_late = intent.cause == TODAY and row.cause == DAY_BEFORE
@@ -285,7 +297,7 @@ def _is_ours(row: Notification, intent: Intent) -> bool:
 # Questions that wait
 
 
-def of_questions(scene: Scene) -> list[Step]:
+def of_questions(scene: AlertContext) -> list[Step]:
     """Remind of important questions that nobody answers."""
     steps: list[Step] = []
     for question in scene.snapshot.questions:
@@ -295,7 +307,7 @@ def of_questions(scene: Scene) -> list[Step]:
     return steps
 
 
-def _reminder(question: Question, scene: Scene) -> Step:
+def _reminder(question: Question, scene: AlertContext) -> Step:
     kind = NotificationType.QUESTION_REMINDER
     standing = [row for row in scene.pending.get(question.id, ()) if row.type is kind]
     if standing:
@@ -304,7 +316,7 @@ def _reminder(question: Question, scene: Scene) -> Step:
         return Skip(row_id=question.id, what="question", why="told lately")
     is_high = question.priority is Priority.HIGH
     return Notify(
-        intent=Intent(
+        intent=NotificationRequest(
             message=_question_text(question),
             due_ms=_by_day(scene.hours.next_slot(scene.now_ms), scene, is_urgent=is_high),
             type=kind,
@@ -319,7 +331,7 @@ def _reminder(question: Question, scene: Scene) -> Step:
 
 
 def text_of(
-    cause: str, *, task: Task | None, question: Question | None, hours: Hours, at_ms: int
+    cause: str, *, task: BoardTask | None, question: Question | None, hours: Hours, at_ms: int
 ) -> str | None:
     """Write what is to be said at a moment; None of what rules have not written."""
     if task is not None and task.deadline is not None and cause in ABOUT_DEADLINES:
@@ -331,21 +343,21 @@ def text_of(
     return _question_text(question) if question is not None and cause.startswith("question:") else None
 
 
-def says_overdue(cause: str | None, task: Task | None, hours: Hours, *, now_ms: int) -> bool:
+def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now_ms: int) -> bool:
     """Return whether the rules tell that a deadline is over: an alert before it that is late is no news."""
     if cause not in ABOUT_DEADLINES or task is None or task.deadline is None:
         return False
     return 0 <= now_ms - slots.end_ms(task.deadline, hours) <= OVERDUE_NEWS_MS
 
 
-def is_outdated(cause: str | None, task: Task, *, since_ms: int) -> bool:
+def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
     """Return whether a nudge that was made at `since_ms` asks for what the task tells by now."""
     if cause in (SILENT, STAGNANT):
-        return task.last_update_ms > since_ms or task.status is not Status.ACTIVE
+        return task.last_update_ms > since_ms or task.status is not BoardTaskStatus.ACTIVE
     return cause == BLOCKED and (task.blocked_ms is None or task.blocked_ms > since_ms)
 
 
-def _deadline_text(task: Task, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
+def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
     words = rule_texts.words_for(task.title)
     text = {HOURS_BEFORE: words.deadline_soon, OVERDUE: words.overdue}.get(cause, words.deadline)
     if cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat():
@@ -353,14 +365,14 @@ def _deadline_text(task: Task, deadline: Deadline, cause: str, hours: Hours, *, 
     return text.format(title=rule_texts.shown(task.title), when=when(deadline, hours), pct=task.pct)
 
 
-def _silence_text(task: Task, cause: str, *, at_ms: int) -> str:
+def _silence_text(task: BoardTask, cause: str, *, at_ms: int) -> str:
     words = rule_texts.words_for(task.title)
     text = words.stagnant if cause == STAGNANT else words.progress
     days = max(1, (at_ms - task.last_update_ms) // DAY_MS)
     return text.format(title=rule_texts.shown(task.title), days=days, pct=task.pct)
 
 
-def _block_text(task: Task) -> str:
+def _block_text(task: BoardTask) -> str:
     note = f" ({rule_texts.shown(task.blocker_note)})" if task.blocker_note else ""
     return rule_texts.words_for(task.title).blocker.format(title=rule_texts.shown(task.title), note=note)
 
@@ -373,11 +385,11 @@ def _question_text(question: Question) -> str:
 # For those who judge
 
 
-def to_judge(scene: Scene) -> tuple[str, ...]:
+def to_judge(scene: AlertContext) -> tuple[str, ...]:
     """What a model may have an opinion on."""
     found = [f"answered:{question.id}" for question in scene.snapshot.answered]
     for task in scene.snapshot.tasks:
-        if task.status is not Status.ACTIVE:
+        if task.status is not BoardTaskStatus.ACTIVE:
             continue
         if task.blocked_ms is not None and scene.now_ms - task.blocked_ms >= BLOCKED_MS:
             found.append(f"blocked:{task.id}")

@@ -9,7 +9,14 @@ from orchestrator.dashboard.rules import alerts, cooldowns, slots
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS, Ask, Notify, Skip, Step
 from orchestrator.dashboard.words import rule_texts
-from orchestrator.domain.dashboard import Deadline, NotificationType, Priority, QuestionType, Status, Task
+from orchestrator.domain.dashboard import (
+    BoardTask,
+    BoardTaskStatus,
+    Deadline,
+    NotificationType,
+    Priority,
+    QuestionType,
+)
 
 STALE_MS, VERY_STALE_MS = 48 * HOUR_MS, 96 * HOUR_MS
 FAR_BEHIND, BEHIND, MUCH_BEHIND = 20.0, 10.0, 30.0
@@ -20,27 +27,31 @@ CAUSE_OF = {kind: notification for notification, kinds in alerts.SAME_CAUSE.item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class QuestionProposal:
     """A question, without its words yet."""
 
     type: QuestionType
     priority: Priority
     phrase: str
-    """Which of `rule_texts.Words` it is put in."""
+    """Which of `rule_texts.RuleTexts` it is put in."""
 
 
-OVERDUE = Wanted(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, phrase="overdue")
-ROUTINE = Wanted(type=QuestionType.ROUTINE_CHECK, priority=Priority.LOW, phrase="routine")
-STATUS = Wanted(type=QuestionType.STATUS_CHECK, priority=Priority.LOW, phrase="status")
-HELD_UP = Wanted(type=QuestionType.BLOCKER_CHECK, priority=Priority.HIGH, phrase="behind")
-A_LITTLE_BEHIND = Wanted(type=QuestionType.PROGRESS_CHECK, priority=Priority.MEDIUM, phrase="slightly_behind")
-NEAR = Wanted(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, phrase="near")
-DONE_SOON = Wanted(type=QuestionType.COMPLETION_CHECK, priority=Priority.MEDIUM, phrase="nearly_done")
+OVERDUE = QuestionProposal(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, phrase="overdue")
+ROUTINE = QuestionProposal(type=QuestionType.ROUTINE_CHECK, priority=Priority.LOW, phrase="routine")
+STATUS = QuestionProposal(type=QuestionType.STATUS_CHECK, priority=Priority.LOW, phrase="status")
+HELD_UP = QuestionProposal(type=QuestionType.BLOCKER_CHECK, priority=Priority.HIGH, phrase="behind")
+A_LITTLE_BEHIND = QuestionProposal(
+    type=QuestionType.PROGRESS_CHECK, priority=Priority.MEDIUM, phrase="slightly_behind"
+)
+NEAR = QuestionProposal(type=QuestionType.DEADLINE_CHECK, priority=Priority.HIGH, phrase="near")
+DONE_SOON = QuestionProposal(
+    type=QuestionType.COMPLETION_CHECK, priority=Priority.MEDIUM, phrase="nearly_done"
+)
 
 
-def of_task(task: Task, scene: alerts.Scene, told: Sequence[Step]) -> list[Step]:
+def of_task(task: BoardTask, scene: alerts.AlertContext, told: Sequence[Step]) -> list[Step]:
     """Ask what is to be asked of an active task, unless that was asked, or is `told`, or was lately."""
-    if task.status is not Status.ACTIVE:
+    if task.status is not BoardTaskStatus.ACTIVE:
         return []
     wanted = choose(task, scene.hours, now_ms=scene.now_ms)
     if wanted is None:
@@ -52,7 +63,7 @@ def of_task(task: Task, scene: alerts.Scene, told: Sequence[Step]) -> list[Step]
     return [Ask(task_id=task.id, type=wanted.type, priority=wanted.priority, question=text)]
 
 
-def _worded(task: Task, phrase: str, hours: Hours) -> str:
+def _worded(task: BoardTask, phrase: str, hours: Hours) -> str:
     words: str = getattr(rule_texts.words_for(task.title), phrase)
     named = {"title": rule_texts.shown(task.title), "pct": task.pct}
     if task.deadline is not None and "{when}" in words:
@@ -60,7 +71,7 @@ def _worded(task: Task, phrase: str, hours: Hours) -> str:
     return words.format_map(named)
 
 
-def choose(task: Task, hours: Hours, *, now_ms: int) -> Wanted | None:
+def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | None:
     """The question for a task: overdue, blocked, very stale, stale, then by its deadline."""
     silent_ms = now_ms - task.last_update_ms
     if task.deadline is not None and now_ms >= slots.end_ms(task.deadline, hours):
@@ -76,13 +87,15 @@ def choose(task: Task, hours: Hours, *, now_ms: int) -> Wanted | None:
     return _by_deadline(task, task.deadline, now_ms)
 
 
-def _by_deadline(task: Task, deadline: Deadline, now_ms: int) -> Wanted | None:
+def _by_deadline(task: BoardTask, deadline: Deadline, now_ms: int) -> QuestionProposal | None:
     left_ms = deadline.at_ms - now_ms
     ratio = (now_ms - task.created_ms) / (deadline.at_ms - task.created_ms)
     gap = min(ratio, 1.0) * 100 - task.pct
     is_near = left_ms <= NEAR_MS
     if task.pct == 0 and ratio > BEGUN_RATIO:
-        return Wanted(type=QuestionType.START_CHECK, priority=_computed(left_ms, gap), phrase="start")
+        return QuestionProposal(
+            type=QuestionType.START_CHECK, priority=_computed(left_ms, gap), phrase="start"
+        )
     if gap > FAR_BEHIND:
         return HELD_UP if is_near else A_LITTLE_BEHIND
     if gap > BEHIND:
@@ -100,7 +113,9 @@ def _computed(left_ms: int, gap: float) -> Priority:
     return Priority.MEDIUM if left_ms <= WEEK_MS and gap > MUCH_BEHIND else Priority.LOW
 
 
-def _why_not(task: Task, wanted: Wanted, scene: alerts.Scene, told: Sequence[Step]) -> str | None:
+def _why_not(
+    task: BoardTask, wanted: QuestionProposal, scene: alerts.AlertContext, told: Sequence[Step]
+) -> str | None:
     cause = CAUSE_OF.get(wanted.type)
     kinds = alerts.SAME_CAUSE[cause] if cause else (wanted.type,)
     for question in scene.open.get(task.id, ()):
@@ -115,7 +130,9 @@ def _why_not(task: Task, wanted: Wanted, scene: alerts.Scene, told: Sequence[Ste
     return _why_told(task, cause, scene, told) if cause else None
 
 
-def _why_told(task: Task, cause: NotificationType, scene: alerts.Scene, told: Sequence[Step]) -> str | None:
+def _why_told(
+    task: BoardTask, cause: NotificationType, scene: alerts.AlertContext, told: Sequence[Step]
+) -> str | None:
     if any(isinstance(step, Notify) and step.intent.type is cause for step in told):
         return "a notification says it"
     if any(row.type is cause for row in scene.pending.get(task.id, ())):

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.dashboard.rules.cooldowns import WINDOW_MS, notification_ms
-from orchestrator.domain.dashboard import Intent, Notification, NotificationStatus, NotificationType
+from orchestrator.domain.dashboard import (
+    Notification,
+    NotificationRequest,
+    NotificationStatus,
+    NotificationType,
+)
 
 MINUTE_MS = 60_000
 SUPERSEDED = "superseded"
@@ -14,14 +19,16 @@ SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clash:
+class Duplicate:
     """The row that makes another one needless; `until_ms` where it only does for a while."""
 
     row: Notification
     until_ms: int | None = None
 
 
-def clash(intent: Intent, alike: Iterable[Notification], *, is_automatic: bool, now_ms: int) -> Clash | None:
+def clash(
+    intent: NotificationRequest, alike: Iterable[Notification], *, is_automatic: bool, now_ms: int
+) -> Duplicate | None:
     """Find what stands against a notification among those of its type about the same task or question.
 
     What somebody asked for is only refused when the very same is to come; what nobody asked for also when
@@ -30,24 +37,24 @@ def clash(intent: Intent, alike: Iterable[Notification], *, is_automatic: bool, 
     rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is intent.audience]
     for row in rows:
         if row.status.is_open and (_is_same(intent, row) if not is_automatic else _is_near(intent, row)):
-            return Clash(row=row)
+            return Duplicate(row=row)
     if not is_automatic:
         return None
     return _lately(intent, rows, now_ms=now_ms)
 
 
-def _is_same(intent: Intent, row: Notification) -> bool:
+def _is_same(intent: NotificationRequest, row: Notification) -> bool:
     return intent.due_ms // MINUTE_MS == row.due_ms // MINUTE_MS and _is_about_same(intent, row)
 
 
-def _is_near(intent: Intent, row: Notification) -> bool:
+def _is_near(intent: NotificationRequest, row: Notification) -> bool:
     if not (_is_about_same(intent, row) and _is_told_apart_from(intent, row) is False):
         return False
     has_cause = intent.cause is not None and intent.cause == row.cause
     return has_cause or abs(intent.due_ms - row.due_ms) < WINDOW_MS
 
 
-def _lately(intent: Intent, rows: Iterable[Notification], *, now_ms: int) -> Clash | None:
+def _lately(intent: NotificationRequest, rows: Iterable[Notification], *, now_ms: int) -> Duplicate | None:
     cooldown_ms = notification_ms(intent.type)
     for row in rows:
         ended_ms = row.delivered_ms or row.cancelled_ms
@@ -58,11 +65,11 @@ def _lately(intent: Intent, rows: Iterable[Notification], *, now_ms: int) -> Cla
             and _is_about_same(intent, row)
             and not _is_told_apart_from(intent, row)
         ):
-            return Clash(row=row, until_ms=ended_ms + cooldown_ms)
+            return Duplicate(row=row, until_ms=ended_ms + cooldown_ms)
     return None
 
 
-def _is_told_apart_from(intent: Intent, row: Notification) -> bool:
+def _is_told_apart_from(intent: NotificationRequest, row: Notification) -> bool:
     """A day before a deadline and two hours before it are two causes; others are one matter."""
     return (
         intent.type is NotificationType.DEADLINE_ALERT
@@ -71,7 +78,7 @@ def _is_told_apart_from(intent: Intent, row: Notification) -> bool:
     )
 
 
-def _is_about_same(intent: Intent, row: Notification) -> bool:
+def _is_about_same(intent: NotificationRequest, row: Notification) -> bool:
     """Without a task or a question, it is the words that tell."""
     if intent.task_id is None and intent.question_id is None:
         return intent.message == row.message

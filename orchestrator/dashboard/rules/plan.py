@@ -9,42 +9,42 @@ from dataclasses import dataclass
 
 from orchestrator.dashboard.rules import alerts, asking, tidying
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.dashboard.rules.steps import Ask, Past, Plan, Skip, Step, Trouble
-from orchestrator.domain.dashboard import Priority, Snapshot, Task
+from orchestrator.dashboard.rules.steps import AlertHistory, Ask, RulePlan, Skip, SkippedRow, Step
+from orchestrator.domain.dashboard import BoardSnapshot, BoardTask, Priority
 
 MAX_ASKED = 5
 RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class BoardState:
     """All that the rules look at."""
 
-    snapshot: Snapshot
-    past: Past
+    snapshot: BoardSnapshot
+    past: AlertHistory
     hours: Hours
     now_ms: int
 
 
-def plan(board: Board) -> Plan:
+def plan(board: BoardState) -> RulePlan:
     """Decide over a whole dashboard.
 
     Each task is looked at alone: what goes wrong with one is told and spoils no other. A field that a
     person has set is left as it is.
     """
     steps: list[Step] = []
-    troubles: list[Trouble] = []
-    scene = alerts.Scene.of(board.snapshot, board.past, board.hours, now_ms=board.now_ms)
+    troubles: list[SkippedRow] = []
+    scene = alerts.AlertContext.of(board.snapshot, board.past, board.hours, now_ms=board.now_ms)
     for task in board.snapshot.tasks:
         try:
             steps += _steps_of(task, scene)
         except (ValueError, LookupError, ArithmeticError, TypeError) as error:
-            troubles.append(Trouble(row_id=task.id, reason=f"{type(error).__name__}: {error}"))
+            troubles.append(SkippedRow(row_id=task.id, reason=f"{type(error).__name__}: {error}"))
     steps = _few(steps)
     steps += tidying.of_questions(board.snapshot, now_ms=board.now_ms)
     steps += alerts.of_questions(scene)
     steps += tidying.of_notifications(board.snapshot)
-    return Plan(
+    return RulePlan(
         steps=tuple(steps),
         troubles=tuple(troubles),
         to_judge=alerts.to_judge(scene),
@@ -63,7 +63,7 @@ def _few(steps: list[Step]) -> list[Step]:
     ]
 
 
-def _steps_of(task: Task, scene: alerts.Scene) -> list[Step]:
+def _steps_of(task: BoardTask, scene: alerts.AlertContext) -> list[Step]:
     tidied = tidying.of_task(task, now_ms=scene.now_ms)
     if task.status.is_terminal:
         return tidied

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.domain.dashboard import Intent, NotificationType, Priority, QuestionType, Status
+from orchestrator.domain.dashboard import (
+    BoardTaskStatus,
+    NotificationRequest,
+    NotificationType,
+    Priority,
+    QuestionType,
+)
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -17,11 +23,11 @@ class ChangeStatus:
     """Park a task or take it up again."""
 
     task_id: str
-    status: Status
+    status: BoardTaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
+class ArchiveTask:
     """Move a completed task to the history."""
 
     task_id: str
@@ -47,7 +53,7 @@ class CloseQuestion:
 class Notify:
     """Have something told."""
 
-    intent: Intent
+    intent: NotificationRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +73,11 @@ class Skip:
     why: str
 
 
-Step = ChangeStatus | Archive | Ask | CloseQuestion | Notify | Withdraw | Skip
+Step = ChangeStatus | ArchiveTask | Ask | CloseQuestion | Notify | Withdraw | Skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class SkippedRow:
     """A row that could not be looked at."""
 
     row_id: str
@@ -79,11 +85,11 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RulePlan:
     """What to do, in this order."""
 
     steps: tuple[Step, ...]
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[SkippedRow, ...] = ()
     to_judge: tuple[str, ...] = ()
     """What rules cannot judge and a model may: `stagnant:task_1`, `answered:q_2`."""
 
@@ -98,7 +104,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class DeliveredAlert:
     """What counts of a notification that was delivered, or cancelled by a person."""
 
     type: NotificationType
@@ -108,10 +114,10 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class AlertHistory:
     """What was asked and told before, as long as it counts."""
 
     asked: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
     """When a question of a kind on a task was last shown, answered or closed, epoch ms."""
-    told: Mapping[str, tuple[Told, ...]] = field(default_factory=dict)
+    told: Mapping[str, tuple[DeliveredAlert, ...]] = field(default_factory=dict)
     """A task's or question's id → what was told of it."""

@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from orchestrator.dashboard.rules.steps import DAY_MS, Archive, ChangeStatus, CloseQuestion, Step, Withdraw
-from orchestrator.domain.dashboard import Actor, Notification, Priority, Question, Snapshot, Status, Task
+from orchestrator.dashboard.rules.steps import (
+    DAY_MS,
+    ArchiveTask,
+    ChangeStatus,
+    CloseQuestion,
+    Step,
+    Withdraw,
+)
+from orchestrator.domain.dashboard import (
+    Actor,
+    BoardSnapshot,
+    BoardTask,
+    BoardTaskStatus,
+    Notification,
+    Priority,
+    Question,
+)
 
 ACTIVE_MS = 7 * DAY_MS
 OLD_QUESTION_MS, OLD_LOW_QUESTION_MS = 14 * DAY_MS, 7 * DAY_MS
@@ -14,17 +29,17 @@ LONG_LIST = 10
 _RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
-def of_task(task: Task, *, now_ms: int) -> list[Step]:
+def of_task(task: BoardTask, *, now_ms: int) -> list[Step]:
     """Completed tasks go to the history; others are active or parked by what is known of them."""
-    if task.status is Status.COMPLETED:
-        return [Archive(task_id=task.id)]
-    if task.status is Status.CANCELLED or "status" in task.user_set:
+    if task.status is BoardTaskStatus.COMPLETED:
+        return [ArchiveTask(task_id=task.id)]
+    if task.status is BoardTaskStatus.CANCELLED or "status" in task.user_set:
         return []
-    status = Status.ACTIVE if _is_on(task, now_ms) else Status.SOMEDAY
+    status = BoardTaskStatus.ACTIVE if _is_on(task, now_ms) else BoardTaskStatus.SOMEDAY
     return [] if status is task.status else [ChangeStatus(task_id=task.id, status=status)]
 
 
-def _is_on(task: Task, now_ms: int) -> bool:
+def _is_on(task: BoardTask, now_ms: int) -> bool:
     return (
         (task.deadline is not None and task.deadline.at_ms - now_ms <= ACTIVE_MS)
         or task.priority is Priority.HIGH
@@ -33,7 +48,7 @@ def _is_on(task: Task, now_ms: int) -> bool:
     )
 
 
-def of_questions(snapshot: Snapshot, *, now_ms: int) -> list[Step]:
+def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
     """Close what nobody needs to answer any more; what people asked for stays until it is old."""
     closed: dict[str, str] = {}
     tasks = {task.id: task for task in snapshot.tasks}
@@ -46,7 +61,7 @@ def of_questions(snapshot: Snapshot, *, now_ms: int) -> list[Step]:
     return [CloseQuestion(question_id=one, reason=reason) for one, reason in closed.items()]
 
 
-def _needless(question: Question, tasks: dict[str, Task], now_ms: int, *, is_long: bool) -> str | None:
+def _needless(question: Question, tasks: dict[str, BoardTask], now_ms: int, *, is_long: bool) -> str | None:
     age_ms = now_ms - question.created_ms
     if question.task_id is not None:
         task = tasks.get(question.task_id)
@@ -74,7 +89,7 @@ def _surplus(questions: Iterable[Question]) -> list[Question]:
     ]
 
 
-def of_notifications(snapshot: Snapshot) -> list[Step]:
+def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
     """Cancel what is to be told of a task or question that is over."""
     tasks = {task.id: task for task in snapshot.tasks}
     questions = {question.id for question in snapshot.questions}
@@ -82,7 +97,7 @@ def of_notifications(snapshot: Snapshot) -> list[Step]:
     return [Withdraw(notification_id=row.id, reason=reason) for row, reason in found if reason]
 
 
-def _why_void(row: Notification, tasks: dict[str, Task], questions: set[str]) -> str | None:
+def _why_void(row: Notification, tasks: dict[str, BoardTask], questions: set[str]) -> str | None:
     if row.task_id is not None:
         task = tasks.get(row.task_id)
         if task is None:

@@ -1,1 +1,4 @@
-"""What changes a dashboard: tasks, questions, notifications, knowledge."""
+"""Change a dashboard: one module each for tasks, questions, notifications, knowledge.
+
+Start with `tasks.py`.
+"""

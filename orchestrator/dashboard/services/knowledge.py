@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from orchestrator.dashboard.results import Refused, Result
-from orchestrator.dashboard.services.work import Work, new_id
+from orchestrator.dashboard.results import ToolRefused, ToolResult
+from orchestrator.dashboard.services.work import ServiceContext, new_id
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts
 from orchestrator.domain.dashboard import Category, Insight
@@ -15,24 +15,24 @@ TITLE_CHARS = 50
 
 
 async def save_insight(
-    work: Work,
+    work: ServiceContext,
     *,
     content: str,
     category: Category = Category.LEARNING,
     title: str = "",
     source: str = "",
     tags: tuple[str, ...] = (),
-) -> Result:
+) -> ToolResult:
     """Keep something learned; what is known already is not kept twice."""
     content = texts.text("content", content, is_needed=True)
     digest = content_hash(content)
     known = await dashboard_knowledge.insight_of(work.tx, work.folder, digest)
     if known is not None:
-        return Result(
+        return ToolResult(
             text=f"Insight {known.id} says that already.", data=serializers.insight(known, work.zone)
         )
     if len(await dashboard_knowledge.insights(work.tx, work.folder)) >= work.limits.insights:
-        raise Refused("CAP", f"{work.limits.insights:,} insights are kept already.")
+        raise ToolRefused("CAP", f"{work.limits.insights:,} insights are kept already.")
     insight = Insight(
         folder=work.folder,
         id=new_id("insight"),
@@ -46,7 +46,7 @@ async def save_insight(
     )
     await work.version()
     await dashboard_knowledge.add_insight(work.tx, insight)
-    return Result(
+    return ToolResult(
         text=f"Insight {insight.id} is saved: {insight.title}", data=serializers.insight(insight, work.zone)
     )
 

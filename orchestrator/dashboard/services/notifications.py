@@ -8,21 +8,21 @@ from typing import Any
 
 import structlog
 
-from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.results import ToolRefused, ToolResult
 from orchestrator.dashboard.rules import dedupe
 from orchestrator.dashboard.services import history
-from orchestrator.dashboard.services.work import Work, new_id
+from orchestrator.dashboard.services.work import ServiceContext, new_id
 from orchestrator.dashboard.views import history as history_view
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts, when
 from orchestrator.domain.dashboard import (
     Actor,
-    Intent,
+    BoardTask,
     Notification,
+    NotificationRequest,
     NotificationStatus,
     NotificationType,
     Priority,
-    Task,
 )
 from orchestrator.store import (
     dashboard_deliveries,
@@ -52,11 +52,11 @@ _FIELDS = {"message": "message", "due_ms": "scheduled_at", "priority": "priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ScheduleOutcome:
     """`notification` of one that was created; else why not."""
 
     notification: Notification | None = None
-    refused: Refused | None = None
+    refused: ToolRefused | None = None
 
     @property
     def word(self) -> str:
@@ -68,16 +68,16 @@ class Outcome:
         )
 
 
-async def intend(work: Work, intent: Intent) -> Outcome:
+async def intend(work: ServiceContext, intent: NotificationRequest) -> ScheduleOutcome:
     """Schedule what someone wants: rules, a worker, an agent or a person, all by this way."""
     try:
-        return Outcome(notification=await _create(work, intent))
-    except Refused as refused:
-        return Outcome(refused=refused)
+        return ScheduleOutcome(notification=await _create(work, intent))
+    except ToolRefused as refused:
+        return ScheduleOutcome(refused=refused)
 
 
 async def schedule(
-    work: Work,
+    work: ServiceContext,
     *,
     message: str,
     scheduled_at: str,
@@ -86,12 +86,12 @@ async def schedule(
     related_task_id: str | None = None,
     related_question_id: str | None = None,
     context: str = "",
-) -> Result:
+) -> ToolResult:
     """The tool: read the time, then as `intend`."""
     point = when.due_ms(scheduled_at, now_ms=work.now_ms, zone=work.zone)
     made = await _create(
         work,
-        Intent(
+        NotificationRequest(
             message=message,
             due_ms=point.at_ms,
             due_text=None if point.is_iso else texts.line("scheduled_at", scheduled_at),
@@ -102,24 +102,26 @@ async def schedule(
             context=context,
         ),
     )
-    return Result(
+    return ToolResult(
         text=f"Notification {made.id} is scheduled for {_due(work, made)} ({work.zone.key}): {made.message}",
         data=serializers.notification(made, work.zone),
     )
 
 
 async def update(
-    work: Work,
+    work: ServiceContext,
     *,
     notification_id: str,
     message: str | None = None,
     scheduled_at: str | None = None,
     priority: Priority | None = None,
-) -> Result:
+) -> ToolResult:
     """Change one that is to come; a changed time or text is what is delivered."""
     one = await work.notification(notification_id)
     if not one.status.is_open:
-        raise Refused("NOT_PENDING", f"Notification {one.id} is {one.status.value}.", status=one.status.value)
+        raise ToolRefused(
+            "NOT_PENDING", f"Notification {one.id} is {one.status.value}.", status=one.status.value
+        )
     await work.check_seen(one, serializers.notification(one, work.zone))
     changes: dict[str, Any] = {}
     if message is not None:
@@ -132,34 +134,36 @@ async def update(
         _FIELDS[name] for name in _FIELDS if changes.get(name, getattr(one, name)) != getattr(one, name)
     )
     if not changed:
-        raise Refused("NOTHING_TO_CHANGE", f"Nothing of notification {one.id} would be different.")
+        raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of notification {one.id} would be different.")
     if one.status is NotificationStatus.SENDING:
         changes = await _called_back(work, one) | changes
     one = await _put(work, replace(one, **changes), was=one)
-    return Result(
+    return ToolResult(
         text=f"Notification {one.id} is changed ({', '.join(changed)}): {_due(work, one)}, {one.message}",
         data=serializers.notification(one, work.zone) | {"changed": changed},
     )
 
 
-async def cancel(work: Work, *, notification_id: str, reason: str = "") -> Result:
+async def cancel(work: ServiceContext, *, notification_id: str, reason: str = "") -> ToolResult:
     """Cancel one that is to come; one that is cancelled stays so."""
     one = await work.notification(notification_id)
     reason = texts.text("reason", reason, limit=texts.MAX_TEXT)
     if one.status is NotificationStatus.CANCELLED:
-        return Result(
+        return ToolResult(
             text=f"Notification {one.id} was cancelled before.", data=serializers.notification(one, work.zone)
         )
     if not one.status.is_open:
         code = "ALREADY_DELIVERED" if one.status is NotificationStatus.DELIVERED else "NOT_PENDING"
-        raise Refused(code, f"Notification {one.id} is {one.status.value}.", status=one.status.value)
+        raise ToolRefused(code, f"Notification {one.id} is {one.status.value}.", status=one.status.value)
     await work.check_seen(one, serializers.notification(one, work.zone))
     one = await _end(work, one, reason or "User requested cancellation")
-    return Result(text=f"Notification {one.id} is cancelled.", data=serializers.notification(one, work.zone))
+    return ToolResult(
+        text=f"Notification {one.id} is cancelled.", data=serializers.notification(one, work.zone)
+    )
 
 
 async def list_them(
-    work: Work,
+    work: ServiceContext,
     *,
     status: NotificationStatus | None = None,
     related_task_id: str | None = None,
@@ -168,7 +172,7 @@ async def list_them(
     from_time: str | None = None,
     to_time: str | None = None,
     notification_id: str | None = None,
-) -> Result:
+) -> ToolResult:
     """List by due time; the newest `limit` of those that fit are left out last. Of one, tell its history."""
     if notification_id is not None:
         return await _with_history(work, await work.notification(notification_id))
@@ -189,21 +193,21 @@ async def list_them(
     asked = {"status": status, "task": related_task_id, "type": type, "from": from_time, "to": to_time}
     filters = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
     if not found:
-        return Result(
+        return ToolResult(
             text=f"There are no notifications{f' with {filters}' if filters else ''}.",
             data={"notifications": []},
         )
     lines = [_line(work, one) for one in found]
-    return Result(
+    return ToolResult(
         text="\n".join([f"{len(found)} notification{'s' if len(found) > 1 else ''}:", *lines]),
         data={"notifications": [serializers.notification(one, work.zone) for one in found]},
     )
 
 
-async def _with_history(work: Work, one: Notification) -> Result:
+async def _with_history(work: ServiceContext, one: Notification) -> ToolResult:
     recorded = await notification_history.of_notification(work.tx, work.folder, one.id)
     entries = history_view.whole(one, recorded)
-    return Result(
+    return ToolResult(
         text="\n".join(
             [_line(work, one), *(f"  - {history_view.line(each, work.zone)}" for each in entries)]
         ),
@@ -214,7 +218,7 @@ async def _with_history(work: Work, one: Notification) -> Result:
     )
 
 
-async def cancel_of_task(work: Work, task_id: str, reason: str) -> int:
+async def cancel_of_task(work: ServiceContext, task_id: str, reason: str) -> int:
     """Cancel all that are to come about a task; tell how many there were."""
     open_ones = await dashboard_notifications.open_of_task(work.tx, work.folder, task_id)
     for one in open_ones:
@@ -222,7 +226,7 @@ async def cancel_of_task(work: Work, task_id: str, reason: str) -> int:
     return len(open_ones)
 
 
-async def cancel_of_question(work: Work, question_id: str) -> int:
+async def cancel_of_question(work: ServiceContext, question_id: str) -> int:
     """Cancel all that are to come about a question; tell how many there were."""
     open_ones = await dashboard_notifications.open_of_question(work.tx, work.folder, question_id)
     for one in open_ones:
@@ -230,14 +234,14 @@ async def cancel_of_question(work: Work, question_id: str) -> int:
     return len(open_ones)
 
 
-async def cancel_of_rules(work: Work, reason: str) -> None:
+async def cancel_of_rules(work: ServiceContext, reason: str) -> None:
     """Cancel all that are to come and that rules have made: they make them again where they are needed."""
     for one in await dashboard_notifications.to_come(work.tx, work.folder):
         if one.cause is not None and one.created_by is Actor.WORKER:
             await _end(work, one, reason)
 
 
-async def sweep(work: Work) -> int:
+async def sweep(work: ServiceContext) -> int:
     """Cancel all that are to come whose task is over or gone: what A9 does at once, once more."""
     orphans = await dashboard_notifications.orphans(work.tx, work.folder)
     for one in orphans:
@@ -246,7 +250,7 @@ async def sweep(work: Work) -> int:
     return len(orphans)
 
 
-async def forget_deadline(work: Work, task: Task, *, shown: str) -> int:
+async def forget_deadline(work: ServiceContext, task: BoardTask, *, shown: str) -> int:
     """A deadline moved: cancel the alerts of the old one, and let delivered ones count no more."""
     rows = await dashboard_notifications.alike(
         work.tx, work.folder, NotificationType.DEADLINE_ALERT, task_id=task.id, question_id=None
@@ -261,11 +265,11 @@ async def forget_deadline(work: Work, task: Task, *, shown: str) -> int:
     return cancelled
 
 
-def ended_because(task: Task) -> str:
+def ended_because(task: BoardTask) -> str:
     return TASK_COMPLETED if task.status.value == "completed" else TASK_CANCELLED
 
 
-async def _create(work: Work, intent: Intent) -> Notification:
+async def _create(work: ServiceContext, intent: NotificationRequest) -> Notification:
     intent = replace(
         intent,
         message=texts.text("message", intent.message, limit=texts.MAX_MESSAGE, is_needed=True),
@@ -273,7 +277,9 @@ async def _create(work: Work, intent: Intent) -> Notification:
     )
     await _check_about(work, intent)
     if not work.can_deliver:
-        raise Refused("NO_TARGET", "No channel takes a message for this group's chat: nothing was scheduled.")
+        raise ToolRefused(
+            "NO_TARGET", "No channel takes a message for this group's chat: nothing was scheduled."
+        )
     await _check_alike(work, intent)
     await _check_room(work, intent.task_id)
     made = Notification(
@@ -299,19 +305,21 @@ async def _create(work: Work, intent: Intent) -> Notification:
     return made
 
 
-async def _check_about(work: Work, intent: Intent) -> None:
+async def _check_about(work: ServiceContext, intent: NotificationRequest) -> None:
     """The task and the question there are, and what is to be done is not done yet."""
     if intent.task_id is not None:
         await work.check_open_task(intent.task_id, why_not="nothing was scheduled")
     if intent.question_id is not None:
         question = await dashboard_questions.get(work.tx, work.folder, intent.question_id)
         if question is None:
-            raise Refused("UNKNOWN_QUESTION", f"There is no question '{intent.question_id[:80]}' here.")
+            raise ToolRefused("UNKNOWN_QUESTION", f"There is no question '{intent.question_id[:80]}' here.")
         if not question.is_open:
-            raise Refused("CLOSED", f"Question {question.id} is answered or closed: nothing was scheduled.")
+            raise ToolRefused(
+                "CLOSED", f"Question {question.id} is answered or closed: nothing was scheduled."
+            )
 
 
-async def _check_alike(work: Work, intent: Intent, *, but: str | None = None) -> None:
+async def _check_alike(work: ServiceContext, intent: NotificationRequest, *, but: str | None = None) -> None:
     rows = await dashboard_notifications.alike(
         work.tx, work.folder, intent.type, task_id=intent.task_id, question_id=intent.question_id
     )
@@ -322,13 +330,13 @@ async def _check_alike(work: Work, intent: Intent, *, but: str | None = None) ->
     row = found.row
     if found.until_ms is not None:
         until = when.shown(found.until_ms, work.zone)
-        raise Refused(
+        raise ToolRefused(
             "COOLDOWN",
             f"{row.id} said so lately ({row.status.value}); not again before {until}.",
             ids=[row.id],
             until=until,
         )
-    raise Refused(
+    raise ToolRefused(
         "DUPLICATE",
         f"{row.id} says so already, at {_due(work, row)}: change or cancel it instead.",
         ids=[row.id],
@@ -339,23 +347,25 @@ def _is_of_house(row: Notification) -> bool:
     return row.status is NotificationStatus.CANCELLED and (row.cancel_reason or "").startswith(HOUSE_REASONS)
 
 
-async def _check_room(work: Work, task_id: str | None) -> None:
+async def _check_room(work: ServiceContext, task_id: str | None) -> None:
     if await dashboard_notifications.count_open(work.tx, work.folder) >= work.limits.pending:
-        raise Refused("CAP", f"{work.limits.pending} notifications are to come already: cancel some first.")
+        raise ToolRefused(
+            "CAP", f"{work.limits.pending} notifications are to come already: cancel some first."
+        )
     if task_id is None:
         return
     of_task = await dashboard_notifications.open_of_task(work.tx, work.folder, task_id)
     if len(of_task) >= work.limits.pending_a_task:
         ids = [one.id for one in of_task]
-        raise Refused(
+        raise ToolRefused(
             "CAP", f"Task {task_id} has {len(ids)} to come already ({', '.join(ids)}): change one.", ids=ids
         )
 
 
-async def _moved(work: Work, one: Notification, scheduled_at: str) -> dict[str, Any]:
+async def _moved(work: ServiceContext, one: Notification, scheduled_at: str) -> dict[str, Any]:
     point = when.due_ms(scheduled_at, now_ms=work.now_ms, zone=work.zone)
     if point.at_ms != one.due_ms:
-        intent = Intent(
+        intent = NotificationRequest(
             message=one.message,
             due_ms=point.at_ms,
             type=one.type,
@@ -374,10 +384,10 @@ async def _moved(work: Work, one: Notification, scheduled_at: str) -> dict[str, 
     }
 
 
-async def _called_back(work: Work, one: Notification) -> dict[str, Any]:
+async def _called_back(work: ServiceContext, one: Notification) -> dict[str, Any]:
     """Take one that is claimed out of the outbox; what the messenger has got is past changing."""
     if not await dashboard_deliveries.call_back(work.tx, one):
-        raise Refused("NOT_PENDING", f"Notification {one.id} is being sent.", status=one.status.value)
+        raise ToolRefused("NOT_PENDING", f"Notification {one.id} is being sent.", status=one.status.value)
     return {
         "status": NotificationStatus.PENDING,
         "claim_token": None,
@@ -386,7 +396,7 @@ async def _called_back(work: Work, one: Notification) -> dict[str, Any]:
     }
 
 
-async def _end(work: Work, one: Notification, reason: str) -> Notification:
+async def _end(work: ServiceContext, one: Notification, reason: str) -> Notification:
     context = f"{one.context}\n{reason}".strip()
     ended = replace(
         one,
@@ -400,10 +410,10 @@ async def _end(work: Work, one: Notification, reason: str) -> Notification:
     return await _put(work, ended, was=one)
 
 
-async def _put(work: Work, one: Notification, *, was: Notification | None) -> Notification:
+async def _put(work: ServiceContext, one: Notification, *, was: Notification | None) -> Notification:
     one = replace(one, version=await work.version(), changed_turn=work.hand.turn_id)
     if not await dashboard_notifications.put(work.tx, one, was=None if was is None else was.version):
-        raise Refused("STALE", f"{one.id} was changed meanwhile.")
+        raise ToolRefused("STALE", f"{one.id} was changed meanwhile.")
     by, turn_id = work.hand.actor.value, work.hand.turn_id
     await history.record(work.tx, was, one, by=by, turn_id=turn_id, now_ms=work.now_ms)
     return one
@@ -415,7 +425,7 @@ def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ..
     return () if status is None else (status,)
 
 
-def _line(work: Work, one: Notification) -> str:
+def _line(work: ServiceContext, one: Notification) -> str:
     about = "".join(
         f", {name} {value}" for name, value in (("task", one.task_id), ("question", one.question_id)) if value
     )
@@ -429,5 +439,5 @@ def _line(work: Work, one: Notification) -> str:
     )
 
 
-def _due(work: Work, one: Notification) -> str:
+def _due(work: ServiceContext, one: Notification) -> str:
     return datetime.fromtimestamp(one.due_ms / 1000, work.zone).strftime("%a %Y-%m-%d %H:%M")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.results import ToolRefused, ToolResult
 from orchestrator.dashboard.rules import cooldowns
 from orchestrator.dashboard.services import notifications
-from orchestrator.dashboard.services.work import Work, new_id
+from orchestrator.dashboard.services.work import ServiceContext, new_id
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts, when
 from orchestrator.domain.dashboard import Priority, Question, QuestionType
@@ -18,14 +18,14 @@ MAX_COOLDOWN_H = 8_760
 
 
 async def create(
-    work: Work,
+    work: ServiceContext,
     *,
     question: str,
     priority: Priority = Priority.MEDIUM,
     type: QuestionType = QuestionType.INFO_GATHER,  # noqa: A002 - the tool's own name
     related_task_id: str | None = None,
     context: str = "",
-) -> Result:
+) -> ToolResult:
     """Put a question, unless it is open already or was asked lately."""
     question = texts.text("question", question, limit=MAX_QUESTION, is_needed=True)
     context = texts.text("context", context)
@@ -33,7 +33,7 @@ async def create(
         await work.check_open_task(related_task_id, why_not="there is nothing to ask")
     await _check_alike(work, question, related_task_id, type)
     if await dashboard_questions.count_open(work.tx, work.folder) >= work.limits.questions:
-        raise Refused("CAP", f"{work.limits.questions} questions are open already.")
+        raise ToolRefused("CAP", f"{work.limits.questions} questions are open already.")
     made = Question(
         folder=work.folder,
         id=new_id("q"),
@@ -47,28 +47,28 @@ async def create(
         created_ms=work.now_ms,
     )
     made = await _put(work, made, was=None)
-    return Result(
+    return ToolResult(
         text=f"Question {made.id} is put: {made.question}", data=serializers.question(made, work.zone)
     )
 
 
 async def update(
-    work: Work,
+    work: ServiceContext,
     *,
     question_id: str,
     priority: Priority | None = None,
     type: QuestionType | None = None,  # noqa: A002 - the tool's own name
     cooldown_hours: int | None = None,
     context: str | None = None,
-) -> Result:
+) -> ToolResult:
     """Change one that nobody has answered."""
     one = await work.question(question_id)
     if one.answered_ms is not None:
-        raise Refused("ALREADY_ANSWERED", f"Question {one.id} is answered: {one.answer}")
+        raise ToolRefused("ALREADY_ANSWERED", f"Question {one.id} is answered: {one.answer}")
     if one.closed_ms is not None:
-        raise Refused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
+        raise ToolRefused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
     if cooldown_hours is not None and not 0 <= cooldown_hours <= MAX_COOLDOWN_H:
-        raise Refused("VALIDATION", f"cooldown_hours is 0 to {MAX_COOLDOWN_H}.")
+        raise ToolRefused("VALIDATION", f"cooldown_hours is 0 to {MAX_COOLDOWN_H}.")
     wanted = {
         "priority": priority,
         "type": type,
@@ -79,50 +79,52 @@ async def update(
         name: value for name, value in wanted.items() if value is not None and value != getattr(one, name)
     }
     if not changes:
-        raise Refused("NOTHING_TO_CHANGE", f"Nothing of question {one.id} would be different.")
+        raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of question {one.id} would be different.")
     await work.check_seen(one, serializers.question(one, work.zone))
     changed = await _put(work, replace(one, **changes), was=one.version)  # type: ignore[arg-type]
     said = ", ".join(f"{name} {getattr(one, name)} → {value}" for name, value in changes.items())
-    return Result(
+    return ToolResult(
         text=f"Question {one.id} is changed: {said}.", data=serializers.question(changed, work.zone)
     )
 
 
-async def remove(work: Work, *, question_id: str, reason: str = "") -> Result:
+async def remove(work: ServiceContext, *, question_id: str, reason: str = "") -> ToolResult:
     """Close a question; one that is closed stays so. Its cooldown goes on."""
     one = await work.question(question_id)
     if one.closed_ms is not None:
-        return Result(text=f"Question {one.id} was closed before.", data=serializers.question(one, work.zone))
+        return ToolResult(
+            text=f"Question {one.id} was closed before.", data=serializers.question(one, work.zone)
+        )
     await work.check_seen(one, serializers.question(one, work.zone))
     closed = await _close(work, one, texts.text("reason", reason) or "Removed")
-    return Result(
+    return ToolResult(
         text=f"Question {one.id} is closed ({closed.closed_reason}): {one.question}",
         data=serializers.question(closed, work.zone),
     )
 
 
-async def answer(work: Work, *, question_id: str, answer: str) -> Result:
+async def answer(work: ServiceContext, *, question_id: str, answer: str) -> ToolResult:
     """Note an answer; the same one again changes nothing, another one takes its place."""
     answer = answer.strip()
     if not answer:
-        raise Refused("EMPTY", "The answer is empty.")
+        raise ToolRefused("EMPTY", "The answer is empty.")
     answer = texts.text("answer", answer, is_needed=True)
     one = await work.question(question_id)
     if one.answer == answer:
-        return Result(
+        return ToolResult(
             text=f"Question {one.id} has this answer already.", data=serializers.question(one, work.zone)
         )
     if one.closed_ms is not None:
-        raise Refused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
+        raise ToolRefused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
     answered = replace(one, answer=answer, answered_ms=work.now_ms, processed_ms=None)
     answered = await _put(work, answered, was=one.version)
     await notifications.cancel_of_question(work, one.id)
-    return Result(
+    return ToolResult(
         text=f"Question {one.id} is answered: {one.question}", data=serializers.question(answered, work.zone)
     )
 
 
-async def close_of_task(work: Work, task_id: str, reason: str) -> int:
+async def close_of_task(work: ServiceContext, task_id: str, reason: str) -> int:
     """Close what is open about a task; tell how many there were."""
     open_ones = await dashboard_questions.unanswered(work.tx, work.folder, task_id)
     for one in open_ones:
@@ -130,12 +132,12 @@ async def close_of_task(work: Work, task_id: str, reason: str) -> int:
     return len(open_ones)
 
 
-async def _close(work: Work, one: Question, reason: str) -> Question:
+async def _close(work: ServiceContext, one: Question, reason: str) -> Question:
     await notifications.cancel_of_question(work, one.id)
     return await _put(work, replace(one, closed_ms=work.now_ms, closed_reason=reason), was=one.version)
 
 
-async def _check_alike(work: Work, text: str, task_id: str | None, kind: QuestionType) -> None:
+async def _check_alike(work: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
     same = await dashboard_questions.open_like(work.tx, work.folder, text)
     of_task = (
         [] if task_id is None else await dashboard_questions.of_task(work.tx, work.folder, task_id, kind)
@@ -143,13 +145,13 @@ async def _check_alike(work: Work, text: str, task_id: str | None, kind: Questio
     open_ones = [*same, *(one for one in of_task if one.is_open)]
     if open_ones:
         one = open_ones[0]
-        raise Refused("DUPLICATE", f"Question {one.id} asks that already: {one.question}", ids=[one.id])
+        raise ToolRefused("DUPLICATE", f"Question {one.id} asks that already: {one.question}", ids=[one.id])
     for one in of_task:
         last_ms = max(one.last_asked_ms or 0, one.answered_ms or 0, one.closed_ms or 0)
         until_ms = last_ms + one.cooldown_h * cooldowns.HOUR_MS
         if until_ms > work.now_ms:
             until = when.shown(until_ms, work.zone)
-            raise Refused(
+            raise ToolRefused(
                 "COOLDOWN",
                 f"{one.id} asked that lately; not again before {until}.",
                 ids=[one.id],
@@ -157,8 +159,8 @@ async def _check_alike(work: Work, text: str, task_id: str | None, kind: Questio
             )
 
 
-async def _put(work: Work, one: Question, *, was: int | None) -> Question:
+async def _put(work: ServiceContext, one: Question, *, was: int | None) -> Question:
     one = replace(one, version=await work.version(), changed_turn=work.hand.turn_id)
     if not await dashboard_questions.put(work.tx, one, was=was):
-        raise Refused("STALE", f"{one.id} was changed meanwhile.")
+        raise ToolRefused("STALE", f"{one.id} was changed meanwhile.")
     return one

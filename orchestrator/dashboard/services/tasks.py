@@ -7,25 +7,25 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from orchestrator.dashboard.results import Refused, Result
+from orchestrator.dashboard.results import ToolRefused, ToolResult
 from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.services import notifications, questions
-from orchestrator.dashboard.services.work import Work, new_id
+from orchestrator.dashboard.services.work import ServiceContext, new_id
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts, when
-from orchestrator.domain.dashboard import MAX_TITLE_CHARS, Deadline, Priority, Status, Task
+from orchestrator.domain.dashboard import MAX_TITLE_CHARS, BoardTask, BoardTaskStatus, Deadline, Priority
 from orchestrator.store import dashboard_tasks, dashboards
 
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class TaskChanges:
     """What is to be different; None stays as it is. An empty deadline takes it away."""
 
     progress: int | None = None
     progress_note: str | None = None
-    status: Status | None = None
+    status: BoardTaskStatus | None = None
     blocked: bool | None = None
     blocker_note: str | None = None
     context: str | None = None
@@ -39,7 +39,7 @@ class Changes:
 
 
 async def create(
-    work: Work,
+    work: ServiceContext,
     *,
     title: str,
     deadline: str = "",
@@ -47,11 +47,11 @@ async def create(
     context: str = "",
     tags: tuple[str, ...] = (),
     raw_input: str = "",
-) -> Result:
+) -> ToolResult:
     if await dashboard_tasks.count(work.tx, work.folder) >= work.limits.tasks:
-        raise Refused("CAP", f"There are {work.limits.tasks:,} tasks already: move some to the history.")
+        raise ToolRefused("CAP", f"There are {work.limits.tasks:,} tasks already: move some to the history.")
     title = texts.line("title", title, limit=MAX_TITLE_CHARS, is_needed=True)
-    task = Task(
+    task = BoardTask(
         folder=work.folder,
         id=new_id("task"),
         title=title,
@@ -67,38 +67,38 @@ async def create(
     given = [name for name, value in (("deadline", deadline), ("context", context), ("tags", tags)) if value]
     task = await _put(work, _stamped(work, task, ["title", "priority", *given]), was=None)
     await _have_alerted(work, task)
-    return Result(
+    return ToolResult(
         text=f"Task {task.id} is made: {task.title}{_until(work, task)}.",
         data=serializers.task(task, work.zone),
     )
 
 
-async def update(work: Work, task_id: str, changes: Changes) -> Result:
+async def update(work: ServiceContext, task_id: str, changes: TaskChanges) -> ToolResult:
     """Change a task; one that ends takes its notifications and questions with it."""
     given = changes.given()
     if not given:
-        raise Refused("NOTHING_TO_CHANGE", "Say what is to be different.")
+        raise ToolRefused("NOTHING_TO_CHANGE", "Say what is to be different.")
     task = await work.task(task_id)
     await work.check_seen(task, serializers.task(task, work.zone))
     changed = _changed(work, task, changes)
     stamped = await _put(work, _stamped(work, changed, given), was=task.version)
     followed = await _follow(work, task, stamped)
-    return Result(
+    return ToolResult(
         text=f"Task {stamped.id} ({stamped.title}) is updated: {_said(work, stamped, given)}.{followed.text}",
         data=serializers.task(stamped, work.zone) | followed.data,
     )
 
 
-async def move_to_history(work: Work, *, task_id: str, reflection: str = "") -> Result:
+async def move_to_history(work: ServiceContext, *, task_id: str, reflection: str = "") -> ToolResult:
     """Take a task that is over off the board; one that is off stays so."""
     task = await work.task(task_id)
     if task.archived_ms is not None:
-        return Result(
+        return ToolResult(
             text=f"Task {task.id} is in the history already.", data=serializers.task(task, work.zone)
         )
     await work.check_seen(task, serializers.task(task, work.zone))
     if not task.status.is_terminal:
-        raise Refused(
+        raise ToolRefused(
             "NOT_TERMINAL",
             f"Task {task.id} is {task.status.value}: only what is completed or cancelled goes.",
         )
@@ -110,20 +110,20 @@ async def move_to_history(work: Work, *, task_id: str, reflection: str = "") -> 
     )
     moved = await _put(work, moved, was=task.version)
     followed = await _ended(work, moved)
-    return Result(
+    return ToolResult(
         text=f"Task {moved.id} ({moved.title}) is in the history.{followed.text}",
         data=serializers.task(moved, work.zone) | followed.data,
     )
 
 
 async def set_recurring(
-    work: Work,
+    work: ServiceContext,
     *,
     task_id: str,
     enabled: bool = True,
     days_of_week: tuple[int, ...] | None = None,
     check_time: str | None = None,
-) -> Result:
+) -> ToolResult:
     """Note on which days a task is done again; it is shown with the task, and streaks are kept."""
     task = await work.task(task_id)
     await work.check_seen(task, serializers.task(task, work.zone))
@@ -131,11 +131,11 @@ async def set_recurring(
     days = sorted(set(days_of_week if days_of_week is not None else serializers.days_of(before)))
     at = before.get("check_time", "") if check_time is None else check_time.strip()
     if enabled and not days:
-        raise Refused("VALIDATION", "days_of_week: name at least one day, 0 is Monday.")
+        raise ToolRefused("VALIDATION", "days_of_week: name at least one day, 0 is Monday.")
     if any(not 0 <= day <= 6 for day in days):
-        raise Refused("VALIDATION", "days_of_week: days are 0 (Monday) to 6 (Sunday).")
+        raise ToolRefused("VALIDATION", "days_of_week: days are 0 (Monday) to 6 (Sunday).")
     if at and not _TIME_OF_DAY.fullmatch(at):
-        raise Refused("VALIDATION", f"check_time: '{at[:20]}' is no time of day such as 18:00.")
+        raise ToolRefused("VALIDATION", f"check_time: '{at[:20]}' is no time of day such as 18:00.")
     streaks = {"streak_current": 0, "streak_best": 0, "total_completed": 0, "total_missed": 0}
     merged = {"frequency": "daily", **streaks, **before}
     merged |= {"enabled": enabled, "days_of_week": days, "check_time": at}
@@ -143,10 +143,10 @@ async def set_recurring(
     task = await _put(work, _stamped(work, changed, ["recurring"]), was=task.version)
     days_shown = serializers.recurring(task)
     text = f"noted as done again on {days_shown}" if days_shown else "noted as done once"
-    return Result(text=f"Task {task.id} is {text}.", data=serializers.task(task, work.zone))
+    return ToolResult(text=f"Task {task.id} is {text}.", data=serializers.task(task, work.zone))
 
 
-async def follow_zone(work: Work, *, is_news: bool) -> None:
+async def follow_zone(work: ServiceContext, *, is_news: bool) -> None:
     """Count the days of deadlines by the clocks of the group's zone, and what rules have made for them.
 
     What people asked for stays at its moment. `is_news` is false where nobody knows which zone it was before:
@@ -164,7 +164,7 @@ async def follow_zone(work: Work, *, is_news: bool) -> None:
     await dashboards.note_zone(work.tx, work.folder, work.zone.key)
 
 
-def _changed(work: Work, task: Task, changes: Changes) -> Task:
+def _changed(work: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
     """Pure but for the time: the task as it is to be, with what must hold of any task."""
     new: dict[str, Any] = {"updated_ms": work.now_ms}
     if changes.context is not None:
@@ -179,11 +179,11 @@ def _changed(work: Work, task: Task, changes: Changes) -> Task:
     return _with_status(work, replace(task, **new), changes)
 
 
-def _progress(work: Work, changes: Changes) -> dict[str, Any]:
+def _progress(work: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
     new: dict[str, Any] = {}
     if changes.progress is not None:
         if not 0 <= changes.progress <= 100:
-            raise Refused("VALIDATION", "progress is a percentage: 0 to 100.")
+            raise ToolRefused("VALIDATION", "progress is a percentage: 0 to 100.")
         new |= {"pct": changes.progress, "last_update_ms": work.now_ms}
     if changes.progress_note is not None:
         new |= {
@@ -193,13 +193,13 @@ def _progress(work: Work, changes: Changes) -> dict[str, Any]:
     return new
 
 
-def _blocked(work: Work, task: Task, changes: Changes) -> dict[str, Any]:
+def _blocked(work: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict[str, Any]:
     if changes.blocked is False:
         if changes.blocker_note:
-            raise Refused("VALIDATION", "blocker_note: what is not blocked has none.")
+            raise ToolRefused("VALIDATION", "blocker_note: what is not blocked has none.")
         return {"blocked_ms": None, "blocker_note": None}
     if changes.blocked is None and changes.blocker_note is not None and not task.is_blocked:
-        raise Refused("VALIDATION", "blocker_note: the task is not blocked; give blocked too.")
+        raise ToolRefused("VALIDATION", "blocker_note: the task is not blocked; give blocked too.")
     new: dict[str, Any] = {}
     if changes.blocked and not task.is_blocked:
         new["blocked_ms"] = work.now_ms
@@ -208,14 +208,16 @@ def _blocked(work: Work, task: Task, changes: Changes) -> dict[str, Any]:
     return new
 
 
-def _with_status(work: Work, task: Task, changes: Changes) -> Task:
+def _with_status(work: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
     """What is completed is at 100 % and not blocked; what is open again was never completed."""
     status = changes.status or task.status
-    if status is Status.COMPLETED:
+    if status is BoardTaskStatus.COMPLETED:
         if changes.status is None and changes.progress not in (None, 100):
-            raise Refused("VALIDATION", "The task is completed; set status to active to work on it again.")
+            raise ToolRefused(
+                "VALIDATION", "The task is completed; set status to active to work on it again."
+            )
         if changes.blocked and changes.status is None:
-            raise Refused("VALIDATION", "The task is completed; it cannot be blocked.")
+            raise ToolRefused("VALIDATION", "The task is completed; it cannot be blocked.")
         return replace(
             task,
             status=status,
@@ -234,7 +236,7 @@ class _Followed:
     data: dict[str, Any]
 
 
-async def _follow(work: Work, before: Task, after: Task) -> _Followed:
+async def _follow(work: ServiceContext, before: BoardTask, after: BoardTask) -> _Followed:
     if after.status.is_terminal:
         return await _ended(work, after)
     if before.status.is_terminal:
@@ -248,13 +250,13 @@ async def _follow(work: Work, before: Task, after: Task) -> _Followed:
     return _Followed(data={"cancelled_notifications": 0})
 
 
-async def _have_alerted(work: Work, task: Task) -> None:
+async def _have_alerted(work: ServiceContext, task: BoardTask) -> None:
     """Have the rules look now at a deadline so near that the next beat may come too late for its alerts."""
     if task.deadline is not None and task.deadline.at_ms - work.now_ms <= alerts.DAY_BEFORE_MS:
         await dashboards.wake_rules(work.tx, work.folder, now_ms=work.now_ms)
 
 
-async def _ended(work: Work, task: Task) -> _Followed:
+async def _ended(work: ServiceContext, task: BoardTask) -> _Followed:
     """Nothing more is said or asked about what is over."""
     reason = notifications.ended_because(task)
     cancelled = await notifications.cancel_of_task(work, task.id, reason)
@@ -272,30 +274,30 @@ def _moment(deadline: Deadline | None) -> tuple[int, str | None] | None:
     return None if deadline is None else (deadline.at_ms, deadline.date)
 
 
-def _deadline(work: Work, text: str) -> Deadline | None:
+def _deadline(work: ServiceContext, text: str) -> Deadline | None:
     return when.parse_deadline(texts.line("deadline", text), now_ms=work.now_ms, zone=work.zone)
 
 
-def _stamped(work: Work, task: Task, fields: list[str] | tuple[str, ...]) -> Task:
+def _stamped(work: ServiceContext, task: BoardTask, fields: list[str] | tuple[str, ...]) -> BoardTask:
     """Note which fields a person set, so that rules leave them."""
     if not work.hand.is_person:
         return task
     return replace(task, user_set={**task.user_set, **dict.fromkeys(fields, work.now_ms)})
 
 
-async def _put(work: Work, task: Task, *, was: int | None) -> Task:
+async def _put(work: ServiceContext, task: BoardTask, *, was: int | None) -> BoardTask:
     task = replace(task, version=await work.version(), changed_turn=work.hand.turn_id)
     if not await dashboard_tasks.put(work.tx, task, was=was):
-        raise Refused("STALE", f"{task.id} was changed meanwhile.")
+        raise ToolRefused("STALE", f"{task.id} was changed meanwhile.")
     return task
 
 
-def _until(work: Work, task: Task) -> str:
+def _until(work: ServiceContext, task: BoardTask) -> str:
     shown = serializers.deadline(task.deadline, work.zone)
     return f", due {shown[:16].replace('T', ' ')}" if shown else ""
 
 
-def _said(work: Work, task: Task, given: tuple[str, ...]) -> str:
+def _said(work: ServiceContext, task: BoardTask, given: tuple[str, ...]) -> str:
     shown = {
         "progress": f"{task.pct}%",
         "status": task.status.value,

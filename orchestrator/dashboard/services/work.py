@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.views import serializers
-from orchestrator.domain.dashboard import Hand, Notification, Question, Task
+from orchestrator.domain.dashboard import ActingHand, BoardTask, Notification, Question
 from orchestrator.domain.values import Folder
 from orchestrator.store import (
     dashboard_notifications,
@@ -21,11 +21,11 @@ from orchestrator.store import (
 )
 from orchestrator.store.database import Tx
 
-Row = TypeVar("Row", Task, Question, Notification)
+Row = TypeVar("Row", BoardTask, Question, Notification)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BoardLimits:
     """How much of each a group may have."""
 
     pending_a_task: int = 3
@@ -35,17 +35,17 @@ class Limits:
     insights: int = 20_000
 
 
-class Work:
+class ServiceContext:
     """One wish on its way, in one transaction."""
 
     def __init__(
         self,
         tx: Tx,
         folder: Folder,
-        hand: Hand,
+        hand: ActingHand,
         *,
         zone: ZoneInfo,
-        limits: Limits | None = None,
+        limits: BoardLimits | None = None,
         can_deliver: bool = True,
     ) -> None:
         """`can_deliver`: there is a channel that takes a message for the group's chat."""
@@ -53,7 +53,7 @@ class Work:
         self.folder = folder
         self.hand = hand
         self.zone = zone
-        self.limits = limits or Limits()
+        self.limits = limits or BoardLimits()
         self.can_deliver = can_deliver
         self._version: int | None = None
 
@@ -68,42 +68,42 @@ class Work:
             self._version = await dashboards.advance(self.tx, self.folder)
         return self._version
 
-    async def task(self, task_id: str) -> Task:
-        """Raises `Refused` NOT_FOUND."""
+    async def task(self, task_id: str) -> BoardTask:
+        """Raises `ToolRefused` NOT_FOUND."""
         found = await dashboard_tasks.get(self.tx, self.folder, task_id)
         if found is None:
-            raise Refused("NOT_FOUND", f"There is no task '{task_id[:80]}' on this dashboard.")
+            raise ToolRefused("NOT_FOUND", f"There is no task '{task_id[:80]}' on this dashboard.")
         return found
 
     async def check_open_task(self, task_id: str, *, why_not: str) -> None:
-        """Raises `Refused` UNKNOWN_TASK, or TASK_TERMINAL of one that is over, with `why_not` in its text."""
+        """Raises `ToolRefused`: UNKNOWN_TASK, or TASK_TERMINAL with `why_not` of one that is over."""
         task = await dashboard_tasks.get(self.tx, self.folder, task_id)
         if task is None:
-            raise Refused("UNKNOWN_TASK", f"There is no task '{task_id[:80]}' on this dashboard.")
+            raise ToolRefused("UNKNOWN_TASK", f"There is no task '{task_id[:80]}' on this dashboard.")
         if task.status.is_terminal:
-            raise Refused(
+            raise ToolRefused(
                 "TASK_TERMINAL",
                 f"Task {task.id} is {task.status.value}: {why_not}.",
                 row=serializers.task(task, self.zone),
             )
 
     async def question(self, question_id: str) -> Question:
-        """Raises `Refused` NOT_FOUND."""
+        """Raises `ToolRefused` NOT_FOUND."""
         found = await dashboard_questions.get(self.tx, self.folder, question_id)
         if found is None:
-            raise Refused("NOT_FOUND", f"There is no question '{question_id[:80]}' on this dashboard.")
+            raise ToolRefused("NOT_FOUND", f"There is no question '{question_id[:80]}' on this dashboard.")
         return found
 
     async def notification(self, notification_id: str) -> Notification:
-        """Raises `Refused` NOT_FOUND."""
+        """Raises `ToolRefused` NOT_FOUND."""
         found = await dashboard_notifications.get(self.tx, self.folder, notification_id)
         if found is None:
-            raise Refused(
+            raise ToolRefused(
                 "NOT_FOUND", f"There is no notification '{notification_id[:80]}' on this dashboard."
             )
         return found
 
-    async def check_seen(self, row: Task | Question | Notification, told: Mapping[str, Any]) -> None:
+    async def check_seen(self, row: BoardTask | Question | Notification, told: Mapping[str, Any]) -> None:
         """Refuse to act upon a row that changed since the turn at hand was shown it; show it anew.
 
         Raises:
@@ -124,8 +124,8 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(4)}"
 
 
-def _stale(row_id: str, told: Mapping[str, Any]) -> Refused:
-    return Refused(
+def _stale(row_id: str, told: Mapping[str, Any]) -> ToolRefused:
+    return ToolRefused(
         "STALE",
         f"{row_id} was changed meanwhile; nothing was done. Look at it as it is now, and decide again.",
         row=dict(told),

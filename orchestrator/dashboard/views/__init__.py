@@ -1,1 +1,1 @@
-"""A dashboard as it is read: as data, and as text for an agent."""
+"""Show a dashboard as data, and as text for an agent. Start with `summary.py`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.results import Result
+from orchestrator.dashboard.results import ToolResult
 from orchestrator.dashboard.views import serializers
-from orchestrator.domain.dashboard import Snapshot, Status
+from orchestrator.domain.dashboard import BoardSnapshot, BoardTaskStatus
 from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks, dashboards
 from orchestrator.store.database import Tx
@@ -18,12 +18,12 @@ MAX_READ = 1_200
 """Of each kind: so many fill a summary."""
 
 
-async def snapshot(tx: Tx, folder: Folder) -> Snapshot | None:
+async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
     """Read a dashboard as it stands; None where there is none."""
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None
-    return Snapshot(
+    return BoardSnapshot(
         dashboard=dashboard,
         tasks=tuple(await dashboard_tasks.on_board(tx, folder)),
         questions=tuple(await dashboard_questions.unanswered(tx, folder)),
@@ -32,19 +32,19 @@ async def snapshot(tx: Tx, folder: Folder) -> Snapshot | None:
     )
 
 
-async def active(tx: Tx, folder: Folder) -> Snapshot | None:
+async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
     """Like `snapshot`, of what is worked on alone and no more than a summary has room for."""
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None
-    tasks = await dashboard_tasks.on_board(tx, folder, Status.ACTIVE, limit=MAX_READ)
+    tasks = await dashboard_tasks.on_board(tx, folder, BoardTaskStatus.ACTIVE, limit=MAX_READ)
     coming = await dashboard_notifications.to_come(tx, folder, limit=MAX_READ)
     unread = 0
     if len(tasks) == MAX_READ:
-        unread += await dashboard_tasks.count(tx, folder, Status.ACTIVE) - MAX_READ
+        unread += await dashboard_tasks.count(tx, folder, BoardTaskStatus.ACTIVE) - MAX_READ
     if len(coming) == MAX_READ:
         unread += await dashboard_notifications.count_open(tx, folder) - MAX_READ
-    return Snapshot(
+    return BoardSnapshot(
         dashboard=dashboard,
         tasks=tuple(tasks),
         questions=tuple(await dashboard_questions.unanswered(tx, folder)),
@@ -54,14 +54,18 @@ async def active(tx: Tx, folder: Folder) -> Snapshot | None:
     )
 
 
-async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> Result:
+async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
     """Tell what is on a dashboard; a group without one has an empty one."""
     seen = await snapshot(tx, folder)
     data: dict[str, Any] = {"has_dashboard": seen is not None, "tasks": [], "questions": []}
     data["notifications"] = []
     if seen is not None:
-        data["tasks"] = [serializers.task(one, zone) for one in seen.tasks if one.status is Status.ACTIVE]
+        data["tasks"] = [
+            serializers.task(one, zone) for one in seen.tasks if one.status is BoardTaskStatus.ACTIVE
+        ]
         data["questions"] = [serializers.question(one, zone) for one in seen.questions]
         data["notifications"] = [serializers.notification(one, zone) for one in seen.notifications]
     counts = ", ".join(f"{len(data[name])} {name}" for name in ("tasks", "questions", "notifications"))
-    return Result(text=f"On the dashboard: {counts}." if seen else "There is no dashboard yet.", data=data)
+    return ToolResult(
+        text=f"On the dashboard: {counts}." if seen else "There is no dashboard yet.", data=data
+    )

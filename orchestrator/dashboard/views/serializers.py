@@ -7,12 +7,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
-from orchestrator.domain.dashboard import Deadline, Insight, Notification, Question, Task
+from orchestrator.domain.dashboard import BoardTask, Deadline, Insight, Notification, Question
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-def task(one: Task, zone: ZoneInfo) -> dict[str, Any]:
+def task(one: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
     return {
         "id": one.id,
         "title": one.title,
@@ -102,7 +102,7 @@ def insight(one: Insight, zone: ZoneInfo) -> dict[str, Any]:
     }
 
 
-def recurring(one: Task) -> str:
+def recurring(one: BoardTask) -> str:
     """`Mon Fri at 18:00`; empty for what is done once."""
     noted = one.recurring or {}
     days = " ".join(DAYS[day] for day in days_of(noted)) if noted.get("enabled") else ""

@@ -8,7 +8,15 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import when
-from orchestrator.domain.dashboard import Deadline, Notification, Priority, Question, Snapshot, Status, Task
+from orchestrator.domain.dashboard import (
+    BoardSnapshot,
+    BoardTask,
+    BoardTaskStatus,
+    Deadline,
+    Notification,
+    Priority,
+    Question,
+)
 
 MAX_CHARS = 100_000
 """Beyond it contexts go, those of the least important first, then whole rows, the last first."""
@@ -16,12 +24,12 @@ NONE_SCHEDULED = "No notifications are scheduled."
 _RANK = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
 
 
-def render(snapshot: Snapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_CHARS) -> str:
+def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_CHARS) -> str:
     """Write three sections: active tasks by deadline, open questions, notifications to come.
 
     Nothing is cut unless it is longer than `limit`, and then the text says what was left out.
     """
-    tasks = [task for task in snapshot.tasks if task.status is Status.ACTIVE]
+    tasks = [task for task in snapshot.tasks if task.status is BoardTaskStatus.ACTIVE]
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()
     whole = _sections(tasks, snapshot, today, zone, without=frozenset())
     if len(whole) <= limit:
@@ -38,7 +46,12 @@ def one_line(text: str) -> str:
 
 
 def _sections(
-    tasks: Sequence[Task], snapshot: Snapshot, today: date, zone: ZoneInfo, *, without: frozenset[str]
+    tasks: Sequence[BoardTask],
+    snapshot: BoardSnapshot,
+    today: date,
+    zone: ZoneInfo,
+    *,
+    without: frozenset[str],
 ) -> str:
     sections = []
     if tasks:
@@ -52,7 +65,7 @@ def _sections(
     return "\n\n".join(sections)
 
 
-def _task(task: Task, today: date, zone: ZoneInfo, *, has_context: bool) -> str:
+def _task(task: BoardTask, today: date, zone: ZoneInfo, *, has_context: bool) -> str:
     lines = [
         f"**{task.id}**: {one_line(task.title)}",
         f"- Progress: {task.pct}%",
@@ -129,9 +142,9 @@ def _day(at_ms: int, zone: ZoneInfo) -> date:
     return datetime.fromtimestamp(at_ms / 1000, zone).date()
 
 
-def _dispensable(tasks: Iterable[Task], questions: Iterable[Question], chars: int) -> frozenset[str]:
+def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], chars: int) -> frozenset[str]:
     """The rows whose contexts go to save so many characters: the least important first, of them the last."""
-    both: list[Task | Question] = [*tasks, *questions]
+    both: list[BoardTask | Question] = [*tasks, *questions]
     rows = [(_RANK[one.priority], one.id, len(one.context)) for one in both if one.context]
     rows = [row for _, row in sorted(enumerate(rows), key=lambda at: (at[1][0], -at[0]))]
     gone: set[str] = set()

@@ -1,1 +1,1 @@
-"""Words for times and texts: how they are read as they come in, and how the rules speak."""
+"""Read and write the words of a dashboard: times, texts, what the rules say. Start with `when.py`."""

@@ -10,7 +10,7 @@ MAX_SHOWN_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class RuleTexts:
     """One language. `{title}` is the task, `{when}` a day or moment, `{days}` a number of at least one."""
 
     deadline: str
@@ -30,7 +30,7 @@ class Words:
     nearly_done: str
 
 
-ENGLISH = Words(
+ENGLISH = RuleTexts(
     deadline="⏰ “{title}” is due {when} ({pct}% done).",
     deadline_soon="⏰ “{title}” is due at {when} ({pct}% done).",
     deadline_today="⏰ “{title}” is due today ({pct}% done).",
@@ -47,7 +47,7 @@ ENGLISH = Words(
     near="“{title}” is due {when} and at {pct}%. Will it be done in time?",
     nearly_done="“{title}” is at {pct}%. Is it done?",
 )
-KOREAN = Words(
+KOREAN = RuleTexts(
     deadline="⏰ “{title}” 마감이 {when}입니다 (진행률 {pct}%).",
     deadline_soon="⏰ “{title}” 마감이 {when}입니다 (진행률 {pct}%).",
     deadline_today="⏰ “{title}” 마감이 오늘입니다 (진행률 {pct}%).",
@@ -90,7 +90,7 @@ KOREAN_ANSWERS = Answers(
 )
 
 
-def words_for(text: str) -> Words:
+def words_for(text: str) -> RuleTexts:
     """Korean where there is Hangul in it."""
     return KOREAN if _HANGUL.search(text) else ENGLISH
 

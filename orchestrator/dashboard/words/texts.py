@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.results import ToolRefused
 
 MAX_LINE = 200
 MAX_TEXT = 10_000
@@ -23,11 +23,13 @@ def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = Fals
     """
     value = value.replace("\r\n", "\n").strip()
     if is_needed and not _is_visible(value):
-        raise Refused("VALIDATION", f"{name} is empty.")
+        raise ToolRefused("VALIDATION", f"{name} is empty.")
     if len(value) > limit:
-        raise Refused("VALIDATION", f"{name} has {len(value):,} characters; at most {limit:,} are taken.")
+        raise ToolRefused("VALIDATION", f"{name} has {len(value):,} characters; at most {limit:,} are taken.")
     if found := _CONTROL.search(value):
-        raise Refused("VALIDATION", f"{name} has the control character U+{ord(found[0]):04X}: leave it out.")
+        raise ToolRefused(
+            "VALIDATION", f"{name} has the control character U+{ord(found[0]):04X}: leave it out."
+        )
     return value
 
 
@@ -44,7 +46,7 @@ def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = Fals
 def tags(values: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """Return the tags, each once."""
     if len(values) > MAX_TAGS:
-        raise Refused("VALIDATION", f"There are {len(values)} tags; at most {MAX_TAGS} are taken.")
+        raise ToolRefused("VALIDATION", f"There are {len(values)} tags; at most {MAX_TAGS} are taken.")
     return tuple(dict.fromkeys(line("tags", one, limit=MAX_TAG, is_needed=True) for one in values))
 
 

@@ -11,8 +11,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times
-from agent_runner.wire.times import DateOnly, Duration, Instant, Reason, Refusal
-from orchestrator.dashboard.results import Refused
+from agent_runner.wire.times import DateOnly, Duration, Instant, Reason, TimeRefusal
+from orchestrator.dashboard.results import ToolRefused
 from orchestrator.domain.dashboard import Deadline
 
 FURTHEST = timedelta(days=5 * 366)
@@ -26,7 +26,7 @@ FORMS = (
     "'in 2 hours 30 minutes', 'tomorrow 9am', 'today 18:00', 'next monday', '내일 오전 9시' or '2시간 후'"
 )
 
-POLICY = times.Policy(
+POLICY = times.TimePolicy(
     default_clock=DAY_STARTS, is_next_weekday_next_week=True, takes_past=True, days_ahead=FURTHEST.days
 )
 """What the dashboard decides about times: `agent_runner.wire.times` reads them."""
@@ -56,10 +56,10 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> Point:
             return Point(at_ms=_ms(at), day=day, is_iso=is_iso)
         case Instant(at=at) | Duration(at=at):
             return Point(at_ms=_ms(at), is_iso=is_iso)
-        case Refusal(reason=Reason.TOO_FAR):
-            raise Refused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
+        case TimeRefusal(reason=Reason.TOO_FAR):
+            raise ToolRefused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
         case _:
-            raise Refused("UNPARSEABLE_TIME", f"'{_short(text)}' is no time I can read: {FORMS}.")
+            raise ToolRefused("UNPARSEABLE_TIME", f"'{_short(text)}' is no time I can read: {FORMS}.")
 
 
 def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> Point:
@@ -70,7 +70,7 @@ def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> Point:
     """
     point = parse_datetime(text, now_ms=now_ms, zone=zone)
     if point.at_ms < now_ms - GRACE_MS:
-        raise Refused(
+        raise ToolRefused(
             "PAST_TIME", f"{shown(point.at_ms, zone)} is past; it is {shown(now_ms, zone)} now ({zone.key})."
         )
     return point
@@ -86,8 +86,8 @@ def parse_deadline(text: str, *, now_ms: int, zone: ZoneInfo) -> Deadline | None
         return None
     try:
         point = parse_datetime(text, now_ms=now_ms, zone=zone)
-    except Refused as error:
-        raise Refused("BAD_DATE", str(error)) from error
+    except ToolRefused as error:
+        raise ToolRefused("BAD_DATE", str(error)) from error
     if point.day is None:
         return Deadline(at_ms=point.at_ms, text=text.strip())
     return day_deadline(point.day, zone, text=text.strip())

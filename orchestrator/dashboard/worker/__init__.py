@@ -1,1 +1,4 @@
-"""The worker: the rules at each beat, and a model where there is something to judge."""
+"""The background worker: the rules at each beat, and a model where there is something to judge.
+
+Start with `loop.py`.
+"""

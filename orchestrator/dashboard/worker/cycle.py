@@ -8,27 +8,27 @@ from typing import Any, assert_never
 
 import structlog
 
-from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.rules import dedupe
-from orchestrator.dashboard.rules.plan import Board, plan
+from orchestrator.dashboard.rules.plan import BoardState, plan
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import (
     DAY_MS,
-    Archive,
+    AlertHistory,
+    ArchiveTask,
     Ask,
     ChangeStatus,
     CloseQuestion,
+    DeliveredAlert,
     Notify,
-    Past,
-    Plan,
+    RulePlan,
     Skip,
     Step,
-    Told,
     Withdraw,
 )
 from orchestrator.dashboard.services import notifications, questions, tasks
-from orchestrator.dashboard.services.work import Work
-from orchestrator.domain.dashboard import NotificationType, Snapshot
+from orchestrator.dashboard.services.work import ServiceContext
+from orchestrator.domain.dashboard import BoardSnapshot, NotificationType
 from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_cycles, dashboard_deliveries
 from orchestrator.store.database import Tx
@@ -42,11 +42,11 @@ MAX_NOTED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CycleReport:
     """What a pass planned, and what came of it."""
 
-    plan: Plan
-    snapshot: Snapshot
+    plan: RulePlan
+    snapshot: BoardSnapshot
     done: tuple[dict[str, Any], ...]
     skipped: tuple[dict[str, Any], ...]
 
@@ -69,15 +69,17 @@ class Report:
         }
 
 
-async def look(tx: Tx, snapshot: Snapshot, hours: Hours, *, now_ms: int) -> Report:
+async def look(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int) -> CycleReport:
     """Plan, and do nothing."""
     past = await _past(tx, snapshot.dashboard.folder, now_ms=now_ms)
-    planned = plan(Board(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
+    planned = plan(BoardState(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
     skipped = tuple(_skipped(step) for step in planned.skipped)
-    return Report(plan=planned, snapshot=snapshot, done=(), skipped=skipped)
+    return CycleReport(plan=planned, snapshot=snapshot, done=(), skipped=skipped)
 
 
-async def apply(work: Work, snapshot: Snapshot, hours: Hours, *, why: str = "heartbeat") -> Report:
+async def apply(
+    work: ServiceContext, snapshot: BoardSnapshot, hours: Hours, *, why: str = "heartbeat"
+) -> CycleReport:
     """Plan and do, and write the cycle down."""
     tx, folder, now_ms = work.tx, work.folder, work.now_ms
     cycle_id = await dashboard_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
@@ -87,7 +89,9 @@ async def apply(work: Work, snapshot: Snapshot, hours: Hours, *, why: str = "hea
     skipped = list(planned.skipped)
     for step in planned.plan.actions:
         await _try(work, step, done, skipped)
-    report = Report(plan=planned.plan, snapshot=planned.snapshot, done=tuple(done), skipped=tuple(skipped))
+    report = CycleReport(
+        plan=planned.plan, snapshot=planned.snapshot, done=tuple(done), skipped=tuple(skipped)
+    )
     detail = report.to_detail()
     await dashboard_cycles.end(tx, cycle_id, report.outcome, detail=detail, now_ms=now_ms)
     for trouble in planned.plan.troubles:
@@ -96,13 +100,15 @@ async def apply(work: Work, snapshot: Snapshot, hours: Hours, *, why: str = "hea
     return report
 
 
-async def _try(work: Work, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]) -> None:
+async def _try(
+    work: ServiceContext, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]
+) -> None:
     """Do one step; what goes wrong in it is undone, told, and spoils no other."""
     told = named(step)
     await work.tx.execute("SAVEPOINT step")
     try:
         done.append(told | await _do(work, step))
-    except Refused as refused:
+    except ToolRefused as refused:
         await work.tx.execute("ROLLBACK TO step")
         skipped.append(told | {"why": _why(refused)})
     except sqlite3.IntegrityError as error:
@@ -113,11 +119,11 @@ async def _try(work: Work, step: Step, done: list[dict[str, Any]], skipped: list
         await work.tx.execute("RELEASE step")
 
 
-async def _do(work: Work, step: Step) -> dict[str, Any]:
+async def _do(work: ServiceContext, step: Step) -> dict[str, Any]:
     match step:
         case ChangeStatus(task_id=task_id, status=status):
-            await tasks.update(work, task_id, tasks.Changes(status=status))
-        case Archive(task_id=task_id):
+            await tasks.update(work, task_id, tasks.TaskChanges(status=status))
+        case ArchiveTask(task_id=task_id):
             await tasks.move_to_history(work, task_id=task_id)
         case Ask():
             asked = await questions.create(
@@ -145,7 +151,7 @@ async def _do(work: Work, step: Step) -> dict[str, Any]:
     return {}
 
 
-def _why(refused: Refused) -> str:
+def _why(refused: ToolRefused) -> str:
     ids = refused.data.get("ids") or []
     return f"duplicate of {ids[0]}" if refused.code == "DUPLICATE" and ids else f"{refused.code}: {refused}"
 
@@ -154,7 +160,7 @@ def named(step: Step) -> dict[str, Any]:
     match step:
         case ChangeStatus(task_id=task_id, status=status):
             return {"what": "status", "row": task_id, "to": status.value}
-        case Archive(task_id=task_id):
+        case ArchiveTask(task_id=task_id):
             return {"what": "history", "row": task_id}
         case Ask(task_id=task_id, type=kind):
             return {"what": "question", "row": task_id, "type": kind.value}
@@ -176,12 +182,12 @@ def _skipped(step: Skip) -> dict[str, Any]:
     return {"what": step.what, "row": step.row_id, "why": step.why}
 
 
-async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> Past:
-    told: dict[str, list[Told]] = {}
+async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
+    told: dict[str, list[DeliveredAlert]] = {}
     for row in await dashboard_deliveries.told_by_rules(tx, folder, since_ms=now_ms - PAST_MS):
         if not _counts(row["cause"], row["cancel_reason"]):
             continue
-        one = Told(
+        one = DeliveredAlert(
             type=NotificationType(row["type"]),
             cause=row["cause"],
             delivered_ms=row["delivered_ms"],
@@ -190,7 +196,7 @@ async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> Past:
         for key in {row["task_id"], row["question_id"]} - {None}:
             told.setdefault(key, []).append(one)
     asked = await dashboard_deliveries.asked(tx, folder)
-    return Past(asked=asked, told={key: tuple(rows) for key, rows in told.items()})
+    return AlertHistory(asked=asked, told={key: tuple(rows) for key, rows in told.items()})
 
 
 def _counts(cause: str | None, cancel_reason: str | None) -> bool:

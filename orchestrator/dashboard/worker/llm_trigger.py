@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.dashboard import Dashboard, Snapshot, Status, Task
+from orchestrator.domain.dashboard import BoardSnapshot, BoardTask, BoardTaskStatus, Dashboard
 
 _FAILED = "!"
 PERIODS = 4
@@ -15,7 +15,7 @@ PERIODS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Digest:
+class BoardDigest:
     """A dashboard in two words: what people made of it, and what in it calls for judgement."""
 
     content: str
@@ -24,12 +24,12 @@ class Digest:
     """The model was asked about it and failed: it is asked again a period later."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, to_judge: Sequence[str]) -> Digest:
+    def of(cls, snapshot: BoardSnapshot, to_judge: Sequence[str]) -> BoardDigest:
         content = [_told(task) for task in sorted(snapshot.tasks, key=lambda one: one.id)]
         return cls(content=_hash(content), judge=_hash(list(to_judge)) if to_judge else "")
 
     @classmethod
-    def read(cls, text: str | None) -> Digest | None:
+    def read(cls, text: str | None) -> BoardDigest | None:
         """Read it as it is stored; None of one that never was."""
         if text is None:
             return None
@@ -40,12 +40,12 @@ class Digest:
         return f"{self.content}:{self.judge}{_FAILED if self.has_failed else ''}"
 
 
-def why_ask(dashboard: Dashboard, digest: Digest, *, now_ms: int, period_ms: int) -> str | None:
+def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms: int) -> str | None:
     """Why a model is to look now, or None: what calls for judgement at once, changes once a period.
 
     What is as it was when a model looked last costs nothing, however long that is ago.
     """
-    seen = Digest.read(dashboard.worker_digest)
+    seen = BoardDigest.read(dashboard.worker_digest)
     has_failed = seen is not None and seen.has_failed
     if digest.judge and not has_failed and (seen is None or seen.judge != digest.judge):
         return "judge"
@@ -57,9 +57,9 @@ def why_ask(dashboard: Dashboard, digest: Digest, *, now_ms: int, period_ms: int
     return "period" if seen is None or seen.content != digest.content else None
 
 
-def _told(task: Task) -> list[object]:
+def _told(task: BoardTask) -> list[object]:
     """What of a task people tell; what rules do to it is no news."""
-    status = task.status if task.status.is_terminal else Status.ACTIVE
+    status = task.status if task.status.is_terminal else BoardTaskStatus.ACTIVE
     deadline = (task.deadline.at_ms, task.deadline.date) if task.deadline else None
     return [
         task.id,

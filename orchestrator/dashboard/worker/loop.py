@@ -10,16 +10,16 @@ from typing import Any
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import Bus, Event
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus, HostEvent
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services import tasks
-from orchestrator.dashboard.services.work import Work
+from orchestrator.dashboard.services.work import ServiceContext
 from orchestrator.dashboard.views import board
 from orchestrator.dashboard.worker import cycle, llm_trigger
-from orchestrator.dashboard.worker.llm_trigger import PERIODS, Digest
-from orchestrator.dashboard.worker.mode import Mode
-from orchestrator.domain.dashboard import Actor, Dashboard, Hand, Snapshot
+from orchestrator.dashboard.worker.llm_trigger import PERIODS, BoardDigest
+from orchestrator.dashboard.worker.mode import WorkerMode
+from orchestrator.domain.dashboard import ActingHand, Actor, BoardSnapshot, Dashboard
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Folder, Group, TurnState
 from orchestrator.store import dashboard_cycles, dashboard_questions, dashboard_rounds, dashboards, groups
@@ -38,22 +38,24 @@ NO_MODEL = "no model is configured for this group"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ties:
+class WorkerPorts:
     """What the rounds are done with; the composition root ties it."""
 
-    mode: Mode
+    mode: WorkerMode
     beat_ms: int
     hours_of: Callable[[Group], Hours]
-    work: Callable[[Tx, Group, Hand], Work]
+    work: Callable[[Tx, Group, ActingHand], ServiceContext]
     has_model: Callable[[Group], bool]
     queue: Callable[..., Awaitable[int]]
     """`(tx, group, *, now_ms)`: queue a worker's turn and give its number."""
 
 
-class Rounds:
+class WorkerLoop:
     """One pass over one dashboard is one transaction; a model's turn is queued in the same."""
 
-    def __init__(self, database: Database, ties: Ties, *, clock: Clock, hints: Hints, bus: Bus) -> None:
+    def __init__(
+        self, database: Database, ties: WorkerPorts, *, clock: Clock, hints: Wakeups, bus: EventBus
+    ) -> None:
         self._database = database
         self._ties = ties
         self._clock = clock
@@ -89,7 +91,7 @@ class Rounds:
             async with self._database.transaction() as tx:
                 dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
                 assert dashboard is not None
-                hand = Hand(actor=Actor.WORKER, now_ms=self._clock.now_ms())
+                hand = ActingHand(actor=Actor.WORKER, now_ms=self._clock.now_ms())
                 work = self._ties.work(tx, group, hand)
                 await tasks.follow_zone(work, is_news=dashboard.zone is not None)
 
@@ -116,19 +118,21 @@ class Rounds:
         if self._ties.mode.asks_model:
             await self._ask(tx, dashboard, group, report)
 
-    async def _rules(self, tx: Tx, group: Group, seen: Snapshot, *, why: str = "heartbeat") -> cycle.Report:
+    async def _rules(
+        self, tx: Tx, group: Group, seen: BoardSnapshot, *, why: str = "heartbeat"
+    ) -> cycle.CycleReport:
         now_ms = self._clock.now_ms()
         hours = self._ties.hours_of(group)
         if not self._ties.mode.applies_rules:
             return await cycle.look(tx, seen, hours, now_ms=now_ms)
-        work = self._ties.work(tx, group, Hand(actor=Actor.WORKER, now_ms=now_ms))
+        work = self._ties.work(tx, group, ActingHand(actor=Actor.WORKER, now_ms=now_ms))
         return await cycle.apply(work, seen, hours, why=why)
 
     # The model
 
-    async def _ask(self, tx: Tx, dashboard: Dashboard, group: Group, report: cycle.Report) -> None:
+    async def _ask(self, tx: Tx, dashboard: Dashboard, group: Group, report: cycle.CycleReport) -> None:
         now_ms = self._clock.now_ms()
-        digest = Digest.of(report.snapshot, report.plan.to_judge)
+        digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
         why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ties.beat_ms)
         if why is None or await dashboard_rounds.open_model_cycle(tx, group.folder) is not None:
             return
@@ -150,7 +154,7 @@ class Rounds:
                 now_ms = self._clock.now_ms()
                 report = await cycle.look(tx, seen, self._ties.hours_of(group), now_ms=now_ms)
                 to_judge = report.plan.to_judge
-                digest = Digest.of(seen, to_judge)
+                digest = BoardDigest.of(seen, to_judge)
                 turn_id = await self.ask(tx, group, digest, why="by hand", to_judge=to_judge)
         if turn_id is None:
             raise BadRequest(f"Nothing was asked: {NO_MODEL}.")
@@ -158,7 +162,7 @@ class Rounds:
         return turn_id
 
     async def ask(
-        self, tx: Tx, group: Group, digest: Digest, *, why: str, to_judge: tuple[str, ...]
+        self, tx: Tx, group: Group, digest: BoardDigest, *, why: str, to_judge: tuple[str, ...]
     ) -> int | None:
         """Queue a worker's turn; None where no model is."""
         now_ms = self._clock.now_ms()
@@ -171,7 +175,7 @@ class Rounds:
         log.info("Worker Agent: model asked", group=group.folder, why=why, turn=turn_id)
         return turn_id
 
-    async def _note_no_model(self, tx: Tx, group: Group, digest: Digest) -> None:
+    async def _note_no_model(self, tx: Tx, group: Group, digest: BoardDigest) -> None:
         """What rules have done stands; without them nothing was done, which is an error."""
         dashboard = await dashboards.get(tx, group.folder)
         assert dashboard is not None
@@ -193,7 +197,7 @@ class Rounds:
             async with self._database.transaction() as tx:
                 await self._settle(tx, one)
 
-    async def _settle(self, tx: Tx, one: dashboard_rounds.Ended) -> None:
+    async def _settle(self, tx: Tx, one: dashboard_rounds.EndedCycle) -> None:
         now_ms = self._clock.now_ms()
         is_good = one.state is TurnState.ANSWERED
         dashboard, group = await dashboards.get(tx, one.folder), await groups.by_folder(tx, one.folder)
@@ -208,7 +212,9 @@ class Rounds:
         await dashboard_cycles.end(tx, one.cycle_id, outcome, detail=detail, error=error, now_ms=now_ms)
         log.info("Worker Agent: model done", group=one.folder, outcome=outcome, turn=one.turn_id)
 
-    async def _note_judged(self, tx: Tx, one: dashboard_rounds.Ended, dashboard: Dashboard) -> dict[str, Any]:
+    async def _note_judged(
+        self, tx: Tx, one: dashboard_rounds.EndedCycle, dashboard: Dashboard
+    ) -> dict[str, Any]:
         """What it was shown is seen; what was changed beside it is not."""
         now_ms = self._clock.now_ms()
         for question_id in await dashboard_rounds.shown_answers(tx, one.turn_id):
@@ -217,14 +223,14 @@ class Rounds:
         if not await dashboard_rounds.was_changed_beside(tx, one.turn_id, one.folder):
             seen = await board.snapshot(tx, one.folder)
             assert seen is not None
-            digest = str(Digest(content=Digest.of(seen, ()).content, judge=_judge_of(digest)))
+            digest = str(BoardDigest(content=BoardDigest.of(seen, ()).content, judge=_judge_of(digest)))
         await dashboards.note_worker(
             tx, one.folder, now_ms=now_ms, revision=dashboard.revision, digest=digest
         )
         return {"changed": await dashboard_rounds.changed_by(tx, one.turn_id)}
 
     async def _stand_in(
-        self, tx: Tx, one: dashboard_rounds.Ended, group: Group, dashboard: Dashboard
+        self, tx: Tx, one: dashboard_rounds.EndedCycle, group: Group, dashboard: Dashboard
     ) -> dict[str, Any]:
         """The model is asked again a period later, and until then nothing counts as seen."""
         now_ms = self._clock.now_ms()
@@ -242,16 +248,16 @@ class Rounds:
 
 
 def _judge_of(digest: str) -> str:
-    read = Digest.read(digest)
+    read = BoardDigest.read(digest)
     return read.judge if read else ""
 
 
 def _failed(digest: str) -> str:
-    read = Digest.read(digest)
+    read = BoardDigest.read(digest)
     return str(replace(read, has_failed=True)) if read else ""
 
 
-async def _until_changed(events: asyncio.Queue[Event], *, seconds: float) -> None:
+async def _until_changed(events: asyncio.Queue[HostEvent], *, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
             while (await events.get()).kind not in ENDS:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
+class WorkerMode:
     """What an upkeep of a dashboard consists of."""
 
     applies_rules: bool
@@ -18,6 +18,6 @@ class Mode:
         return self.applies_rules or self.asks_model
 
 
-def mode_of(*, enabled: bool, use_llm: bool, fallback_to_rules: bool) -> Mode:
+def mode_of(*, enabled: bool, use_llm: bool, fallback_to_rules: bool) -> WorkerMode:
     """Off beats all. Without the fallback rules only say whether there is something to judge."""
-    return Mode(applies_rules=enabled and fallback_to_rules, asks_model=enabled and use_llm)
+    return WorkerMode(applies_rules=enabled and fallback_to_rules, asks_model=enabled and use_llm)

@@ -11,7 +11,7 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import HOUR_MS
 from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.words import when
-from orchestrator.domain.dashboard import Notification, Question, Snapshot, Status
+from orchestrator.domain.dashboard import BoardSnapshot, BoardTaskStatus, Notification, Question
 from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_notifications, dashboard_views
 from orchestrator.store.database import Tx
@@ -70,13 +70,13 @@ async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, no
     return summary.render(seen, now_ms=now_ms, zone=zone, limit=AFTER_TOOL_CHARS)
 
 
-def render(seen: Snapshot, told: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
+def render(seen: BoardSnapshot, told: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
     """The dashboard, what nobody has looked at since, and the duties. Pure."""
     parts = [_state(seen, zone=zone, now_ms=now_ms), _delivered(told, zone), DUTIES]
     return "\n\n".join(part for part in parts if part)
 
 
-def _state(seen: Snapshot, *, zone: ZoneInfo, now_ms: int) -> str:
+def _state(seen: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
     parts = [
         f"# Current Dashboard State\n\nIt is {when.shown(now_ms, zone)} ({zone.key}).",
         summary.render(seen, now_ms=now_ms, zone=zone),
@@ -86,11 +86,11 @@ def _state(seen: Snapshot, *, zone: ZoneInfo, now_ms: int) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _over(seen: Snapshot) -> str:
+def _over(seen: BoardSnapshot) -> str:
     lines = [
         f"- **{task.id}** ({task.status.value}): {summary.one_line(task.title)}"
         for task in seen.tasks
-        if task.status is not Status.ACTIVE
+        if task.status is not BoardTaskStatus.ACTIVE
     ]
     return _section("Other Tasks", lines)
 

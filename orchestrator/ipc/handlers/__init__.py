@@ -1,4 +1,4 @@
-"""One handler a command: each acts in the transaction it is given and says what came of it."""
+"""Carry out what containers ask, one module for each family of commands. Start with `messages.py`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from zoneinfo import ZoneInfo
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
 from orchestrator.domain.values import Attachment, Folder, Group, Turn
 from orchestrator.groups.attachments import FileRefused
-from orchestrator.scheduler.task_service import Times
+from orchestrator.scheduler.task_service import ScheduleReader
 from orchestrator.store.database import Tx
 
 
-class ReadTime(Protocol):
+class ReadIsoTime(Protocol):
     """Turn an ISO time or a duration into epoch ms. Raises `BadTime`."""
 
     def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
 
 
-class Dashboards(Protocol):
+class DashboardCommands(Protocol):
     """Whoever keeps the groups' dashboards. Both act in the transaction they are given."""
 
     async def answer(
@@ -53,7 +53,7 @@ class WakeSet(Protocol):
     def text(self) -> str: ...
 
 
-class Loops(Protocol):
+class LoopCommands(Protocol):
     """Whoever lets agents wake by themselves. Both act in the transaction given; raise `BadRequest`."""
 
     async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSet:
@@ -65,7 +65,7 @@ class Loops(Protocol):
         ...
 
 
-class Memories(Protocol):
+class ContextCommands(Protocol):
     """Whoever keeps what conversations are about."""
 
     async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
@@ -76,7 +76,7 @@ class Memories(Protocol):
         ...
 
 
-class Notices(Protocol):
+class NoticeCommands(Protocol):
     """Whoever keeps what agents want to be told later."""
 
     async def answer(
@@ -92,7 +92,7 @@ class Notices(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandResult:
     """What came of a command: `text` is for the agent to read, `data` for it to use."""
 
     text: str
@@ -102,7 +102,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class CommandCaller:
     """Who asks, and what the answer depends on."""
 
     group: Group
@@ -113,16 +113,16 @@ class Caller:
     turn: Turn | None
     """The turn in which its agent asks."""
     zone: ZoneInfo
-    read_time: ReadTime
-    times: Times
-    dashboards: Dashboards | None = None
-    loops: Loops | None = None
-    notices: Notices | None = None
+    read_time: ReadIsoTime
+    times: ScheduleReader
+    dashboards: DashboardCommands | None = None
+    loops: LoopCommands | None = None
+    notices: NoticeCommands | None = None
     file: Attachment | FileRefused | None = None
     """The copy that was made of the file that is to be sent, or why there is none."""
-    remembered: Answer | None = None
+    remembered: CommandResult | None = None
     """What came of a tool for what the conversation is about; None where nothing is kept."""
 
 
-def refused(code: str, text: str) -> Answer:
-    return Answer(ok=False, code=code, text=text)
+def refused(code: str, text: str) -> CommandResult:
+    return CommandResult(ok=False, code=code, text=text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent_runner.wire.mailbox import SendFile
 from orchestrator.domain.values import ChatJid, Group
 from orchestrator.groups.attachments import FileRefused
-from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
 from orchestrator.store import chats, outbox
 from orchestrator.store.database import Tx
 
@@ -20,7 +20,7 @@ class TooManyFiles(FileRefused):
     code = "too_many"
 
 
-async def send_file(tx: Tx, caller: Caller, command: SendFile) -> Answer:
+async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> CommandResult:
     """Queue the copy that was made of the file; `bad_file` when there is none."""
     assert caller.file is not None
     if isinstance(caller.file, FileRefused):
@@ -39,8 +39,10 @@ async def send_file(tx: Tx, caller: Caller, command: SendFile) -> Answer:
         attachment=caller.file,
     )
     if not is_new:
-        return Answer(code="said_before", text="This file is on its way already; it is not sent twice.")
-    return Answer(text=f"{caller.file.name} is on its way.")
+        return CommandResult(
+            code="said_before", text="This file is on its way already; it is not sent twice."
+        )
+    return CommandResult(text=f"{caller.file.name} is on its way.")
 
 
 async def check_room(tx: Tx, group: Group, *, now_ms: int) -> None:

@@ -6,12 +6,12 @@ from agent_runner.wire.mailbox import RefreshGroups, RegisterGroup, UnregisterGr
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group
 from orchestrator.groups import registration
-from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
 from orchestrator.store import chats, groups
 from orchestrator.store.database import Tx
 
 
-async def register_group(tx: Tx, caller: Caller, command: RegisterGroup) -> Answer:
+async def register_group(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> CommandResult:
     """Register a chat; never as main, whatever a container says."""
     group = Group(
         jid=ChatJid(command.jid),
@@ -25,21 +25,21 @@ async def register_group(tx: Tx, caller: Caller, command: RegisterGroup) -> Answ
         group = await registration.register(tx, group)
     except BadRequest as error:
         return refused(error.code, str(error))
-    return Answer(
+    return CommandResult(
         text=f"{group.name} is registered as '{group.folder}'.",
         data={"folder": group.folder, "jid": group.jid},
     )
 
 
-async def unregister_group(tx: Tx, caller: Caller, command: UnregisterGroup) -> Answer:
+async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGroup) -> CommandResult:
     try:
         departure = await registration.unregister(tx, command.folder, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
-    return Answer(text=departure.told())
+    return CommandResult(text=departure.told())
 
 
-async def refresh_groups(tx: Tx, caller: Caller, command: RefreshGroups) -> Answer:
+async def refresh_groups(tx: Tx, caller: CommandCaller, command: RefreshGroups) -> CommandResult:
     """Tell all chats that are known, and which are registered."""
     del caller, command
     registered = {group.jid: group.folder for group in await groups.every(tx)}
@@ -48,4 +48,4 @@ async def refresh_groups(tx: Tx, caller: Caller, command: RefreshGroups) -> Answ
         for chat in await chats.known(tx)
     ]
     lines = [f"{one['name']} ({one['jid']}): {one['folder'] or 'not registered'}" for one in known]
-    return Answer(text="\n".join(lines) or "No chat is known yet.", data={"chats": known})
+    return CommandResult(text="\n".join(lines) or "No chat is known yet.", data={"chats": known})

@@ -8,7 +8,7 @@ from agent_runner.wire.mailbox import ModelMissing, SendMessage
 from orchestrator.base.clock import local_iso
 from orchestrator.domain.values import ChatJid, Turn
 from orchestrator.groups import owner
-from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
 from orchestrator.store import chats, outbox
 from orchestrator.store.database import Tx
 
@@ -21,7 +21,7 @@ NO_MODEL = (
 )
 
 
-async def send_message(tx: Tx, caller: Caller, command: SendMessage) -> Answer:
+async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> CommandResult:
     """Queue a text for the caller's chat or, from main, any chat; `too_many` when enough is on its way."""
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.group.jid
     turn = caller.turn
@@ -38,19 +38,21 @@ async def send_message(tx: Tx, caller: Caller, command: SendMessage) -> Answer:
         now_ms=caller.now_ms,
     )
     if not is_new:
-        return Answer(code="said_before", text="You have said this in this turn; it is not sent twice.")
-    return Answer(text="The message is on its way.")
+        return CommandResult(
+            code="said_before", text="You have said this in this turn; it is not sent twice."
+        )
+    return CommandResult(text="The message is on its way.")
 
 
-async def tell_model_missing(tx: Tx, caller: Caller, command: ModelMissing) -> Answer:
+async def tell_model_missing(tx: Tx, caller: CommandCaller, command: ModelMissing) -> CommandResult:
     """Tell main, once a day for all groups, how more would be understood."""
     del command
     day = local_iso(caller.now_ms, caller.zone)[:10]
     is_new = await owner.tell(tx, NO_MODEL, about=f"no model {day}", now_ms=caller.now_ms)
-    return Answer(text="Main is told." if is_new else "Main was told today.")
+    return CommandResult(text="Main is told." if is_new else "Main was told today.")
 
 
-async def _too_many(tx: Tx, caller: Caller, turn: Turn | None) -> str | None:
+async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | None:
     if (await outbox.waiting_of(tx, caller.group.folder)).count >= MAX_WAITING:
         return f"{MAX_WAITING} messages are on their way already: wait until they are sent."
     if turn is not None and (await outbox.said_in(tx, turn.id)).count >= MAX_A_TURN:
@@ -58,7 +60,7 @@ async def _too_many(tx: Tx, caller: Caller, turn: Turn | None) -> str | None:
     return None
 
 
-def _key(caller: Caller, jid: ChatJid, text: str, turn: Turn | None) -> str:
+def _key(caller: CommandCaller, jid: ChatJid, text: str, turn: Turn | None) -> str:
     """A turn says a sentence once, so that a turn tried again does not repeat itself."""
     if turn is None:
         return f"say:{caller.group.folder}:{caller.request_id}"

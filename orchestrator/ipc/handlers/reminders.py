@@ -8,14 +8,14 @@ from agent_runner.wire.mailbox import CancelReminder, ListReminders, SetReminder
 from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.domain.errors import BadTime
 from orchestrator.domain.values import Reminder, ReminderState
-from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
 from orchestrator.ipc.late_answers import SENT_LATE
 from orchestrator.scheduler.reminder_service import MAX_PENDING
 from orchestrator.store import messages, reminders
 from orchestrator.store.database import Tx
 
 
-async def set_reminder(tx: Tx, caller: Caller, command: SetReminder) -> Answer:
+async def set_reminder(tx: Tx, caller: CommandCaller, command: SetReminder) -> CommandResult:
     """Keep a reminder. Its time counts from when it was asked; one that has passed since is sent at once."""
     try:
         due_ms = caller.read_time(command.at, now_ms=caller.asked_ms, zone=caller.zone)
@@ -31,11 +31,11 @@ async def set_reminder(tx: Tx, caller: Caller, command: SetReminder) -> Answer:
     data = {"id": number, "due_ms": due_ms, "due": local_iso(due_ms, caller.zone)}
     if due_ms < caller.now_ms:
         text = f"The time of reminder {number}, {when}, passed while the host was away: it is sent now."
-        return Answer(code=SENT_LATE, text=text, data=data)
-    return Answer(text=f"Reminder {number} is set for {when}.", data=data)
+        return CommandResult(code=SENT_LATE, text=text, data=data)
+    return CommandResult(text=f"Reminder {number} is set for {when}.", data=data)
 
 
-async def cancel_reminder(tx: Tx, caller: Caller, command: CancelReminder) -> Answer:
+async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder) -> CommandResult:
     found = await reminders.get(tx, command.reminder_id)
     # Another group's reminder is told of no more than one that is not there.
     if found is None or not (caller.group.is_main or found.folder == caller.group.folder):
@@ -43,20 +43,20 @@ async def cancel_reminder(tx: Tx, caller: Caller, command: CancelReminder) -> An
     if found.state is not ReminderState.PENDING:
         return refused("not_pending", f"Reminder {found.id} is {found.state.value} already.")
     await reminders.close(tx, found.id, ReminderState.CANCELLED)
-    return Answer(text=f"Reminder {found.id} is cancelled.", data=_told(found, caller))
+    return CommandResult(text=f"Reminder {found.id} is cancelled.", data=_told(found, caller))
 
 
-async def list_reminders(tx: Tx, caller: Caller, command: ListReminders) -> Answer:
+async def list_reminders(tx: Tx, caller: CommandCaller, command: ListReminders) -> CommandResult:
     del command
     coming = await reminders.pending(tx, caller.group.folder)
     lines = [f"{one.id}: {local_minute(one.due_ms, caller.zone)} {one.text}" for one in coming]
-    return Answer(
+    return CommandResult(
         text="\n".join(lines) or "There are no reminders.",
         data={"reminders": [_told(one, caller) for one in coming]},
     )
 
 
-def _told(reminder: Reminder, caller: Caller) -> dict[str, Any]:
+def _told(reminder: Reminder, caller: CommandCaller) -> dict[str, Any]:
     return {
         "id": reminder.id,
         "text": reminder.text,

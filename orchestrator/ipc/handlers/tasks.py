@@ -14,15 +14,15 @@ from agent_runner.wire.mailbox import (
     UpdateTask,
 )
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import ScheduleKind, Task
-from orchestrator.ipc.handlers import Answer, Caller, refused
+from orchestrator.domain.values import ScheduledTask, ScheduleKind
+from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
 from orchestrator.scheduler import task_service, task_turns
 from orchestrator.scheduler.task_rows import row, when
 from orchestrator.store import groups, tasks
 from orchestrator.store.database import Tx
 
 
-async def schedule_task(tx: Tx, caller: Caller, command: ScheduleTask) -> Answer:
+async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) -> CommandResult:
     """Make a task of the caller's group or, from main, of any."""
     try:
         group = await groups.known(tx, command.target_folder or caller.group.folder)
@@ -31,75 +31,79 @@ async def schedule_task(tx: Tx, caller: Caller, command: ScheduleTask) -> Answer
         task = await task_service.schedule(tx, group, _wish(command), caller.times, now_ms=now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
-    return Answer(text=f"Task {task.id} is made: {when(task)}.", data=row(task))
+    return CommandResult(text=f"Task {task.id} is made: {when(task)}.", data=row(task))
 
 
-async def update_task(tx: Tx, caller: Caller, command: UpdateTask) -> Answer:
-    async def change(task: Task) -> Task:
+async def update_task(tx: Tx, caller: CommandCaller, command: UpdateTask) -> CommandResult:
+    async def change(task: ScheduledTask) -> ScheduledTask:
         return await task_service.update(tx, task, _wish(command), caller.times, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "is changed")
 
 
-async def pause_task(tx: Tx, caller: Caller, command: PauseTask) -> Answer:
-    async def change(task: Task) -> Task:
+async def pause_task(tx: Tx, caller: CommandCaller, command: PauseTask) -> CommandResult:
+    async def change(task: ScheduledTask) -> ScheduledTask:
         return await task_service.pause(tx, task, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "rests until it is resumed")
 
 
-async def resume_task(tx: Tx, caller: Caller, command: ResumeTask) -> Answer:
-    async def change(task: Task) -> Task:
+async def resume_task(tx: Tx, caller: CommandCaller, command: ResumeTask) -> CommandResult:
+    async def change(task: ScheduledTask) -> ScheduledTask:
         return await task_service.resume(tx, task, caller.times, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "goes on")
 
 
-async def cancel_task(tx: Tx, caller: Caller, command: CancelTask) -> Answer:
-    async def change(task: Task) -> Task:
+async def cancel_task(tx: Tx, caller: CommandCaller, command: CancelTask) -> CommandResult:
+    async def change(task: ScheduledTask) -> ScheduledTask:
         return await task_service.cancel(tx, task, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "has ended for good")
 
 
 async def _change(
-    tx: Tx, caller: Caller, task_id: str, change: Callable[[Task], Awaitable[Task]], word: str
-) -> Answer:
+    tx: Tx,
+    caller: CommandCaller,
+    task_id: str,
+    change: Callable[[ScheduledTask], Awaitable[ScheduledTask]],
+    word: str,
+) -> CommandResult:
     try:
         task = await change(await _find(tx, caller, task_id))
     except BadRequest as error:
         return refused(error.code, str(error))
-    return Answer(text=f"Task {task.id} {word}: {when(task)}.", data=row(task))
+    return CommandResult(text=f"Task {task.id} {word}: {when(task)}.", data=row(task))
 
 
-async def run_task(tx: Tx, caller: Caller, command: RunTask) -> Answer:
+async def run_task(tx: Tx, caller: CommandCaller, command: RunTask) -> CommandResult:
     try:
         task = await _find(tx, caller, command.task_id)
         turn_id = await task_service.run_now(tx, task, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
-    return Answer(
+    return CommandResult(
         text=f"Task {task.id} is queued; it runs when the group's agent is free.",
         data={"id": task.id, "turn": turn_id},
     )
 
 
-async def list_tasks(tx: Tx, caller: Caller, command: ListTasks) -> Answer:
+async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> CommandResult:
     """Tell the caller's tasks that are not over; main those of all groups."""
     del command
     found = await tasks.every(tx, None if caller.group.is_main else caller.group.folder)
     lines = [f"{task.id} ({task.folder}): {when(task)}: {task_turns.shown(task)}" for task in found]
-    return Answer(
+    return CommandResult(
         text="\n".join(lines) or "There are no tasks.", data={"tasks": [row(task) for task in found]}
     )
 
 
-async def _find(tx: Tx, caller: Caller, task_id: str) -> Task:
+async def _find(tx: Tx, caller: CommandCaller, task_id: str) -> ScheduledTask:
     return await task_service.find(tx, task_id, folder=None if caller.group.is_main else caller.group.folder)
 
 
-def _wish(command: ScheduleTask | UpdateTask) -> task_service.Wish:
-    return task_service.Wish(
+def _wish(command: ScheduleTask | UpdateTask) -> task_service.TaskRequest:
+    return task_service.TaskRequest(
         prompt=command.prompt,
         kind=command.schedule_type,
         value=command.schedule_value,

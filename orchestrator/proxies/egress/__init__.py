@@ -1,1 +1,1 @@
-"""The way out: a proxy for containers whose group has a list of places it may reach."""
+"""The proxy by which a container reaches the hosts on its group's list. Start with `proxy.py`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import h11
 
-from orchestrator.domain.network_targets import Target, parse_target
+from orchestrator.domain.network_targets import NetworkTarget, parse_target
 
 MAX_HEAD_BYTES = 8 * 1024
 USER = "run"
@@ -31,7 +31,7 @@ class Gone(Exception):
 class Connect:
     """What is asked. The token shows in no repr; `early` came behind the head."""
 
-    target: Target
+    target: NetworkTarget
     token: str
     early: bytes
 
@@ -68,7 +68,7 @@ async def _next(parser: h11.Connection, reader: asyncio.StreamReader) -> object:
     return event
 
 
-def _target(text: bytes) -> Target:
+def _target(text: bytes) -> NetworkTarget:
     try:
         return parse_target(text.decode("ascii"))
     except ValueError as error:

@@ -7,16 +7,16 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.network_targets import Target
+from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.proxies.egress.addresses import is_public
 
 
-class Unreachable(Exception):
+class EgressUnreachable(Exception):
     """The place cannot be reached, or must not be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class EgressConnection:
     """An open connection, and the address at its other end."""
 
     address: str
@@ -24,23 +24,23 @@ class Line:
     writer: asyncio.StreamWriter
 
 
-class Internet:
+class Resolver:
     """Resolves and connects. A name is looked up once, and the address that was judged is the one dialled."""
 
-    async def resolve(self, target: Target) -> Sequence[str]:
+    async def resolve(self, target: NetworkTarget) -> Sequence[str]:
         """Return the addresses of a host. Raises `OSError` when it has none."""
         found = await asyncio.get_running_loop().getaddrinfo(
             target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
         )
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
-    async def dial(self, address: str, port: int) -> Line:
+    async def dial(self, address: str, port: int) -> EgressConnection:
         """Connect to an address. Raises `OSError`."""
         reader, writer = await asyncio.open_connection(address, port, flags=socket.AI_NUMERICHOST)
-        return Line(address=address, reader=reader, writer=writer)
+        return EgressConnection(address=address, reader=reader, writer=writer)
 
 
-async def connect(internet: Internet, target: Target) -> Line:
+async def connect(internet: Resolver, target: NetworkTarget) -> EgressConnection:
     """Connect to a place on the internet.
 
     A name with a single address that is not public is refused as a whole: nobody gives one by mistake.
@@ -51,12 +51,12 @@ async def connect(internet: Internet, target: Target) -> Line:
     try:
         addresses = await internet.resolve(target)
     except OSError as error:
-        raise Unreachable("the name has no address") from error
+        raise EgressUnreachable("the name has no address") from error
     if not addresses or not all(is_public(address) for address in addresses):
-        raise Unreachable("the name leads to an address that is not of the internet")
+        raise EgressUnreachable("the name leads to an address that is not of the internet")
     for address in addresses:
         try:
             return await internet.dial(address, target.port)
         except OSError:
             continue
-    raise Unreachable("nothing answers there")
+    raise EgressUnreachable("nothing answers there")

@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.log_throttle import Throttle
-from orchestrator.domain.network_targets import Target
+from orchestrator.base.log_throttle import LogThrottle
+from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.proxies.egress import names
 from orchestrator.proxies.egress.head import BadHead, Connect, Gone, read_connect
-from orchestrator.proxies.egress.names import Internet, Line, Unreachable
+from orchestrator.proxies.egress.names import EgressConnection, EgressUnreachable, Resolver
 from orchestrator.proxies.egress.tunnel import Carried, Tunnel
-from orchestrator.proxies.token_binding import Peers
-from orchestrator.store.audit import Event
+from orchestrator.proxies.token_binding import TokenBinding
+from orchestrator.store.audit import AuditEvent
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class EgressLimits:
     """Bounds of the proxy. Times are seconds."""
 
     connections_a_peer: int = 96
@@ -57,18 +57,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class EgressCaller:
     """Whose token it is, and what its group may reach now."""
 
     run_id: RunId
     folder: Folder
     turn_id: TurnId | None
-    allowed: frozenset[Target]
+    allowed: frozenset[NetworkTarget]
 
 
-Identify = Callable[[str], Awaitable[Caller | None]]
+Identify = Callable[[str], Awaitable[EgressCaller | None]]
 """Tell whose token this is; None for an unknown one and for that of a run that has ended."""
-Note = Callable[[Event], None]
+Note = Callable[[AuditEvent], None]
 """Take a row for the audit. Must be quick and must not raise."""
 
 
@@ -82,19 +82,19 @@ class EgressProxy:
         identify: Identify,
         note: Note,
         clock: Clock,
-        internet: Internet | None = None,
-        limits: Limits | None = None,
+        internet: Resolver | None = None,
+        limits: EgressLimits | None = None,
     ) -> None:
         self._listener = listener
         self._identify = identify
         self._note = note
         self._clock = clock
-        self._internet = internet or Internet()
-        self._limits = limits or Limits()
+        self._internet = internet or Resolver()
+        self._limits = limits or EgressLimits()
         self._open: Counter[Folder] = Counter()
         self._connected: Counter[str] = Counter()
-        self._throttle = Throttle()
-        self._peers = Peers()
+        self._throttle = LogThrottle()
+        self._peers = TokenBinding()
 
     @property
     def port(self) -> int:
@@ -144,8 +144,8 @@ class EgressProxy:
         return None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
-        caller: Caller | None = None
-        target: Target | None = None
+        caller: EgressCaller | None = None
+        target: NetworkTarget | None = None
         try:
             async with asyncio.timeout(self._limits.head_seconds):
                 asked = await read_connect(reader)
@@ -156,34 +156,34 @@ class EgressProxy:
             with _counted(self._open, caller.folder):
                 line = await self._reach(target)
                 await self._carry(caller, asked, (reader, writer), line)
-        except (BadHead, Unreachable) as error:
+        except (BadHead, EgressUnreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
             self._refused(caller, target, peer, str(error))
             await _refuse(writer, status, str(error))
 
-    def _check(self, caller: Caller | None, target: Target, peer: str) -> None:
+    def _check(self, caller: EgressCaller | None, target: NetworkTarget, peer: str) -> None:
         if caller is None:
             raise BadHead(407, "this token belongs to no run that is alive")
         if not self._peers.owns(caller.run_id, peer):
             raise BadHead(407, "this token belongs to another container")
         if target not in caller.allowed:
-            raise Unreachable("it is not on the list of this group")
+            raise EgressUnreachable("it is not on the list of this group")
         if self._open[caller.folder] >= self._limits.connections_a_group:
-            raise Unreachable("this group has too many connections open")
+            raise EgressUnreachable("this group has too many connections open")
 
-    async def _reach(self, target: Target) -> Line:
+    async def _reach(self, target: NetworkTarget) -> EgressConnection:
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
                 return await names.connect(self._internet, target)
         except TimeoutError:
-            raise Unreachable("nothing answers there in time") from None
+            raise EgressUnreachable("nothing answers there in time") from None
 
     async def _carry(
         self,
-        caller: Caller,
+        caller: EgressCaller,
         asked: Connect,
         inside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        line: Line,
+        line: EgressConnection,
     ) -> None:
         tunnel = Tunnel(idle_seconds=self._limits.idle_seconds)
         began = time.monotonic()
@@ -194,7 +194,9 @@ class EgressProxy:
             line.writer.transport.abort()
             self._ended(caller, asked.target, line.address, tunnel.carried, time.monotonic() - began)
 
-    def _ended(self, caller: Caller, target: Target, address: str, carried: Carried, seconds: float) -> None:
+    def _ended(
+        self, caller: EgressCaller, target: NetworkTarget, address: str, carried: Carried, seconds: float
+    ) -> None:
         detail = {
             "target": str(target),
             "address": address,
@@ -205,7 +207,9 @@ class EgressProxy:
         log.info("egress.connection", group=caller.folder, run=caller.run_id, **detail)
         self._note(self._event("egress.connection", caller, detail))
 
-    def _refused(self, caller: Caller | None, target: Target | None, peer: str, reason: str) -> None:
+    def _refused(
+        self, caller: EgressCaller | None, target: NetworkTarget | None, peer: str, reason: str
+    ) -> None:
         key = (caller.folder if caller else peer, reason)
         if not self._throttle.passes(key):
             return
@@ -218,8 +222,8 @@ class EgressProxy:
         log.warning("egress.refused", group=caller.folder if caller else None, **detail)
         self._note(self._event("egress.refused", caller, detail))
 
-    def _event(self, kind: str, caller: Caller | None, detail: dict[str, Any]) -> Event:
-        return Event(
+    def _event(self, kind: str, caller: EgressCaller | None, detail: dict[str, Any]) -> AuditEvent:
+        return AuditEvent(
             at_ms=self._clock.now_ms(),
             kind=kind,
             folder=caller.folder if caller else None,

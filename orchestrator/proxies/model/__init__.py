@@ -1,1 +1,1 @@
-"""The proxy that holds the keys."""
+"""The proxy that adds the model's key, and counts and bounds what passes. Start with `proxy.py`."""

@@ -12,11 +12,11 @@ from orchestrator.base.clock import Clock
 from orchestrator.domain.values import ChatJid, Folder, Group, RunId, TurnId
 from orchestrator.proxies.model import budgets as rules
 from orchestrator.proxies.model import refusals
-from orchestrator.proxies.model.budget_cache import Tally
+from orchestrator.proxies.model.budget_cache import BudgetCache
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.prices import Prices
-from orchestrator.proxies.model.refusals import Refused
-from orchestrator.proxies.model.usage_writer import Ledger
+from orchestrator.proxies.model.refusals import ProxyRefused
+from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.store import budgets, groups, host_events, host_stops, outbox, usage
 from orchestrator.store.database import Database, Tx
 
@@ -28,7 +28,7 @@ OnRunaway = Callable[[RunId, str], Awaitable[None]]
 """End a run that asks without end; the text finishes a sentence."""
 
 
-class Gate:
+class Admission:
     """Lets requests pass while their budgets last and their turn does not run away."""
 
     def __init__(
@@ -49,8 +49,10 @@ class Gate:
         self._on_told = on_told
         self._on_runaway = on_runaway
         self._asked: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
-        self.ledger = Ledger(database, clock=clock, on_entry=self._count, settle=self._settle, prices=prices)
-        self._tally = Tally(zone=zone, waiting=lambda: self.ledger.waiting)
+        self.ledger = UsageWriter(
+            database, clock=clock, on_entry=self._count, settle=self._settle, prices=prices
+        )
+        self._tally = BudgetCache(zone=zone, waiting=lambda: self.ledger.waiting)
 
     async def admit(self, identity: RunIdentity) -> None:
         """Let a request pass. What refuses it is recorded before the container hears of it.
@@ -59,7 +61,7 @@ class Gate:
             Refused: a budget is spent, the turn has asked too often, or nothing can be recorded.
         """
         if self.ledger.is_behind:
-            raise Refused(refusals.UNRECORDED)
+            raise ProxyRefused(refusals.UNRECORDED)
         await self._check_count(identity)
         spent = await self._spent(identity)
         if spent is not None:
@@ -77,22 +79,22 @@ class Gate:
             log.error("turn.ran_away", group=identity.folder, run=identity.run_id, turn=identity.turn_id)
             await self._stop(identity, "runaway", reason)
             await self._on_runaway(identity.run_id, reason)
-        raise Refused(refusals.ran_away(self._requests_a_turn))
+        raise ProxyRefused(refusals.ran_away(self._requests_a_turn))
 
-    async def _spent(self, identity: RunIdentity) -> rules.Standing | None:
+    async def _spent(self, identity: RunIdentity) -> rules.BudgetStanding | None:
         asker = _asker(identity)
         stopping = [budget for budget in identity.budgets if rules.stops(budget, asker)]
         standings = await self._standings(stopping)
         return next((standing for standing in standings if standing.is_spent), None)
 
-    async def _standings(self, found: Sequence[budgets.Budget]) -> list[rules.Standing]:
+    async def _standings(self, found: Sequence[budgets.Budget]) -> list[rules.BudgetStanding]:
         now_ms = self._clock.now_ms()
         if not self._tally.knows(found, now_ms):
             async with self._database.reading() as tx:
                 await self._tally.learn(tx, found, now_ms)
         return self._tally.standings(found, now_ms)
 
-    async def _refuse(self, identity: RunIdentity, spent: rules.Standing) -> None:
+    async def _refuse(self, identity: RunIdentity, spent: rules.BudgetStanding) -> None:
         reason = rules.spent_in_words(spent, self._zone)
         async with self._database.transaction() as tx:
             if identity.turn_id is not None:
@@ -101,7 +103,7 @@ class Gate:
                 )
             await self._tell(tx, spent, identity.folder)
         self._on_told()
-        raise Refused(refusals.budget_spent(reason))
+        raise ProxyRefused(refusals.budget_spent(reason))
 
     async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
         if identity.turn_id is not None:
@@ -110,10 +112,10 @@ class Gate:
                     tx, identity.turn_id, code=code, reason=reason, now_ms=self._clock.now_ms()
                 )
 
-    def _count(self, entry: usage.Entry) -> None:
+    def _count(self, entry: usage.UsageEntry) -> None:
         self._tally.count(entry)
 
-    async def _settle(self, entries: Sequence[usage.Entry]) -> None:
+    async def _settle(self, entries: Sequence[usage.UsageEntry]) -> None:
         """Tell of the budgets that new entries have brought near their end, or to it."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
@@ -125,7 +127,7 @@ class Gate:
                     await self._tell(tx, standing, folder)
         self._on_told()
 
-    async def _tell(self, tx: Tx, standing: rules.Standing, folder: Folder) -> None:
+    async def _tell(self, tx: Tx, standing: rules.BudgetStanding, folder: Folder) -> None:
         """Tell the owner, and the group if it is its own affair; each once a period, and once a limit."""
         text = rules.notice_of(standing, self._zone)
         if text is None:
@@ -135,7 +137,7 @@ class Gate:
             if group.is_main or (is_groups_own and group.folder == folder):
                 await self._tell_group(tx, standing, group, text)
 
-    async def _tell_group(self, tx: Tx, standing: rules.Standing, group: Group, text: str) -> None:
+    async def _tell_group(self, tx: Tx, standing: rules.BudgetStanding, group: Group, text: str) -> None:
         mark = 100 if standing.is_spent else rules.WARN_PERCENT
         key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{mark}"
         now_ms = self._clock.now_ms()
@@ -153,8 +155,8 @@ class Gate:
             )
 
 
-def _asker(identity: RunIdentity) -> rules.Asker:
-    return rules.Asker(
+def _asker(identity: RunIdentity) -> rules.BudgetAccount:
+    return rules.BudgetAccount(
         folder=identity.folder,
         is_main=identity.is_main,
         is_background=usage.is_background(identity.kind),

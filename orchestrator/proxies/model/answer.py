@@ -9,7 +9,7 @@ from orchestrator.proxies.model.headers import Header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class UpstreamRequest:
     """A request as it goes upstream. `headers` hold the credential, so they show in no repr."""
 
     method: str
@@ -19,7 +19,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class UpstreamResponse:
     """An answer whose head has come."""
 
     status: int

@@ -17,22 +17,22 @@ class _Counted:
     """What is counted alike: the same for any amount and unit."""
 
     budget: Budget
-    span: rules.Span
+    span: rules.BudgetPeriod
 
 
-class Tally:
+class BudgetCache:
     """Sums of the stored entries and of those still on their way, for the periods that run now.
 
     This process alone writes usage, so what it has added up stays true.
     """
 
-    def __init__(self, *, zone: ZoneInfo, waiting: Callable[[], Sequence[usage.Entry]]) -> None:
+    def __init__(self, *, zone: ZoneInfo, waiting: Callable[[], Sequence[usage.UsageEntry]]) -> None:
         self._zone = zone
         self._waiting = waiting
         self._sums: dict[_Counted, usage.Sums] = {}
-        self._spans: dict[Period, rules.Span] = {}
+        self._spans: dict[Period, rules.BudgetPeriod] = {}
 
-    def count(self, entry: usage.Entry) -> None:
+    def count(self, entry: usage.UsageEntry) -> None:
         """Add an entry as it is noted, before it is stored."""
         for key in self._sums:
             if rules.counts(key.budget, key.span, entry):
@@ -53,7 +53,7 @@ class Tally:
                 waiting = [one for one in self._waiting() if rules.counts(budget, key.span, one)]
                 self._sums[key] = stored + usage.sums_of(waiting)
 
-    def standings(self, found: Iterable[Budget], now_ms: int) -> list[rules.Standing]:
+    def standings(self, found: Iterable[Budget], now_ms: int) -> list[rules.BudgetStanding]:
         """How budgets stand. Raises `KeyError` for one that was not learnt in this period."""
         keys = [(budget, self._key(budget, now_ms)) for budget in found]
         return [rules.standing_of(budget, key.span, self._sums[key]) for budget, key in keys]
@@ -61,12 +61,12 @@ class Tally:
     def _key(self, budget: Budget, now_ms: int) -> _Counted:
         return _Counted(replace(budget, id=0, amount=0), self._span(budget.period, now_ms))
 
-    def _span(self, period: Period, now_ms: int) -> rules.Span:
+    def _span(self, period: Period, now_ms: int) -> rules.BudgetPeriod:
         """The same as long as it lasts: dates are slow."""
         known = self._spans.get(period)
         if known is None or not known.start_ms <= now_ms < known.end_ms:
             known = self._spans[period] = rules.span_of(period, now_ms, self._zone)
         return known
 
-    def _forget_ended(self, span: rules.Span) -> None:
+    def _forget_ended(self, span: rules.BudgetPeriod) -> None:
         self._sums = {key: sums for key, sums in self._sums.items() if key.span.end_ms > span.start_ms}

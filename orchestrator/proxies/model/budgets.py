@@ -18,7 +18,7 @@ NANO = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class BudgetPeriod:
     """The period that a moment lies in, as epoch ms."""
 
     start_ms: int
@@ -26,7 +26,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class BudgetAccount:
     """On whose account a request goes."""
 
     folder: Folder
@@ -35,11 +35,11 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class BudgetStanding:
     """A budget, what is used of it in this period, and when the next begins."""
 
     budget: Budget
-    span: Span
+    span: BudgetPeriod
     used: int
     unpriced: int
     """Answers whose cost is not known, and so not in `used` of a budget in money."""
@@ -57,7 +57,7 @@ class Standing:
         return 100 if self.budget.amount == 0 else self.used * 100 // self.budget.amount
 
 
-def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> Span:
+def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
     """Return the day or month of `zone` that `now_ms` lies in; days may have 23 or 25 hours."""
     today = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     match period:
@@ -66,25 +66,25 @@ def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> Span:
         case Period.MONTH:
             start = today.replace(day=1)
             end = (start + timedelta(days=32)).replace(day=1)
-    return Span(start_ms=round(start.timestamp() * 1000), end_ms=round(end.timestamp() * 1000))
+    return BudgetPeriod(start_ms=round(start.timestamp() * 1000), end_ms=round(end.timestamp() * 1000))
 
 
-def concerns(budget: Budget, asker: Asker) -> bool:
+def concerns(budget: Budget, asker: BudgetAccount) -> bool:
     """Whether `budget` counts what the asker uses."""
     is_its_group = budget.folder in (None, asker.folder)
     return is_its_group and (asker.is_background or not budget.is_background)
 
 
-def stops(budget: Budget, asker: Asker) -> bool:
+def stops(budget: Budget, asker: BudgetAccount) -> bool:
     """Whether `budget`, once spent, refuses the asker: the owner's chat heeds its own budget only."""
     is_owners_chat = asker.is_main and not asker.is_background
     return concerns(budget, asker) and not (is_owners_chat and budget.folder is None)
 
 
-def standing_of(budget: Budget, span: Span, sums: usage.Sums) -> Standing:
+def standing_of(budget: Budget, span: BudgetPeriod, sums: usage.Sums) -> BudgetStanding:
     """Judge what a budget counts."""
     is_tokens = budget.unit is Unit.TOKENS
-    return Standing(
+    return BudgetStanding(
         budget=budget,
         span=span,
         used=sums.tokens if is_tokens else sums.cost_nano_usd,
@@ -92,7 +92,9 @@ def standing_of(budget: Budget, span: Span, sums: usage.Sums) -> Standing:
     )
 
 
-async def standings(tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo) -> list[Standing]:
+async def standings(
+    tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: ZoneInfo
+) -> list[BudgetStanding]:
     """Look up what is used of each budget."""
     found = []
     for budget in budgets:
@@ -101,14 +103,14 @@ async def standings(tx: Tx, budgets: Iterable[Budget], *, now_ms: int, zone: Zon
     return found
 
 
-async def spent_of(tx: Tx, budget: Budget, span: Span) -> usage.Sums:
+async def spent_of(tx: Tx, budget: Budget, span: BudgetPeriod) -> usage.Sums:
     """Add up what is stored of what a budget counts."""
     return await usage.spent(
         tx, folder=budget.folder, since_ms=span.start_ms, only_background=budget.is_background
     )
 
 
-def counts(budget: Budget, span: Span, entry: usage.Entry) -> bool:
+def counts(budget: Budget, span: BudgetPeriod, entry: usage.UsageEntry) -> bool:
     """Whether `budget` counts this one answer in this period."""
     return (
         budget.folder in (None, entry.folder)
@@ -135,14 +137,14 @@ def name_of(budget: Budget) -> str:
     return f"the budget {whose}{what} for {'today' if budget.period is Period.DAY else 'this month'}"
 
 
-def spent_in_words(standing: Standing, zone: ZoneInfo) -> str:
+def spent_in_words(standing: BudgetStanding, zone: ZoneInfo) -> str:
     """Finish the sentence "I could not answer: …"."""
     limit = amount_in_words(standing.budget.unit, standing.budget.amount)
     anew = local_minute(standing.span.end_ms, zone)
     return f"{name_of(standing.budget)} is spent ({limit}). The next begins on {anew}."
 
 
-def notice_of(standing: Standing, zone: ZoneInfo) -> str | None:
+def notice_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
     """What a chat is told of a standing; None below the warning."""
     name = name_of(standing.budget)
     limit = amount_in_words(standing.budget.unit, standing.budget.amount)

@@ -9,8 +9,8 @@ from contextlib import suppress
 from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.proxies.model.headers import Header
-from orchestrator.proxies.model.limits import Limits
-from orchestrator.proxies.model.refusals import TOO_SLOW, Refusal, Refused, too_large
+from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.refusals import TOO_SLOW, ProxyRefusal, ProxyRefused, too_large
 
 
 class ClientGone(Exception):
@@ -20,7 +20,7 @@ class ClientGone(Exception):
 class ClientSide:
     """One request of a container. `body` is iterated once; then `until_gone` tells when it hangs up."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: ModelProxyLimits) -> None:
         self.headers: list[Header] = list(scope["headers"])
         self.method: str = scope["method"]
         self.query: bytes = scope["query_string"]
@@ -47,12 +47,12 @@ class ClientSide:
             chunk = await self._next_chunk()
             self.bytes_in += len(chunk)
             if self.bytes_in > limit:
-                raise Refused(too_large(limit))
+                raise ProxyRefused(too_large(limit))
             if chunk:
                 yield chunk
 
     async def expect_no_body(self) -> None:
-        """Read the body to its end. Raises `Refused` when there is one."""
+        """Read the body to its end. Raises `ProxyRefused` when there is one."""
         async for _ in self.body(0):
             pass
 
@@ -63,7 +63,7 @@ class ClientSide:
             async with asyncio.timeout(self._seconds_left):
                 message = await self._receive()
         except TimeoutError:
-            raise Refused(TOO_SLOW) from None
+            raise ProxyRefused(TOO_SLOW) from None
         self._seconds_left -= loop.time() - began
         return self._chunk_of(message)
 
@@ -109,7 +109,7 @@ class ClientSide:
         await self.write(body)
         await self.end()
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, refusal: ProxyRefusal) -> None:
         await self.reply(refusal.status, refusal.body(), refusal.headers)
 
     async def _let_it_stop(self) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from orchestrator.domain.values import Folder
-from orchestrator.proxies.model.refusals import Refused, busy
+from orchestrator.proxies.model.refusals import ProxyRefused, busy
 
 
-class Slots:
+class RequestSlots:
     """Counts requests a group and over all."""
 
     def __init__(self, *, a_group: int, overall: int) -> None:
@@ -20,11 +20,11 @@ class Slots:
 
     @contextmanager
     def hold(self, folder: Folder) -> Iterator[None]:
-        """Hold one slot of `folder`. Raises `Refused` (429) when there is none."""
+        """Hold one slot of `folder`. Raises `ProxyRefused` (429) when there is none."""
         if self._held[folder] >= self._a_group:
-            raise Refused(busy(self._a_group))
+            raise ProxyRefused(busy(self._a_group))
         if self._held.total() >= self._overall:
-            raise Refused(busy(self._overall))
+            raise ProxyRefused(busy(self._overall))
         self._held[folder] += 1
         try:
             yield

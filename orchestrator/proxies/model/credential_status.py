@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain import failures
-from orchestrator.store.model_refusals import Refusal
+from orchestrator.store.model_refusals import ModelRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class CredentialStatus:
 
     setting: str | None = None
     problem: str | None = None
-    refusals: Sequence[Refusal] = ()
+    refusals: Sequence[ModelRefusal] = ()
     """Why the model service answers nothing, or not for one model."""
     accepted_ms: int | None = None
     """When the model answered last."""
@@ -33,7 +33,7 @@ class CredentialStatus:
         }
 
 
-def _refusal(one: Refusal) -> dict[str, Any]:
+def _refusal(one: ModelRefusal) -> dict[str, Any]:
     about = {"setting": one.setting, "model": one.model}
     return {
         "cause": one.cause.value,

@@ -9,15 +9,15 @@ from typing import cast
 import httpx
 
 from orchestrator.proxies.model import refusals
-from orchestrator.proxies.model.answer import Answer, Order
-from orchestrator.proxies.model.limits import Limits
-from orchestrator.proxies.model.refusals import AnswerCut, Refusal, Refused
+from orchestrator.proxies.model.answer import UpstreamRequest, UpstreamResponse
+from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.refusals import AnswerCut, ProxyRefusal, ProxyRefused
 
 
-class Detour:
+class ProxiedUpstream:
     """Sends orders. Making it reads the CA file and blocks for some 50 ms; do so in a thread."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ModelProxyLimits) -> None:
         self._answer_seconds = limits.answer_seconds
         self._timeout = httpx.Timeout(
             limits.first_byte_seconds, connect=limits.connect_seconds, write=limits.write_seconds
@@ -30,16 +30,16 @@ class Detour:
         self._client = httpx.AsyncClient(trust_env=True, http2=False, follow_redirects=False, limits=pool)
 
     @asynccontextmanager
-    async def send(self, order: Order) -> AsyncIterator[Answer]:
+    async def send(self, order: UpstreamRequest) -> AsyncIterator[UpstreamResponse]:
         """Send `order` and enter with its answer; leaving, also by cancellation, drops what is not read."""
         response = await self._open(order)
         try:
             headers = response.headers.raw
-            yield Answer(status=response.status_code, headers=headers, chunks=_chunks(response))
+            yield UpstreamResponse(status=response.status_code, headers=headers, chunks=_chunks(response))
         finally:
             await response.aclose()
 
-    async def _open(self, order: Order) -> httpx.Response:
+    async def _open(self, order: UpstreamRequest) -> httpx.Response:
         # Not `build_request`: it would add the client's own headers and cookies.
         timeouts = self._timeout.as_dict()
         request = httpx.Request(
@@ -52,7 +52,7 @@ class Detour:
         try:
             response = await self._client.send(request, stream=True, auth=httpx.Auth())
         except httpx.HTTPError as error:
-            raise Refused(_refusal(error), cause=_cause(error)) from None
+            raise ProxyRefused(_refusal(error), cause=_cause(error)) from None
         timeouts["read"] = self._answer_seconds  # the body is read by what stands there when it is read
         return response
 
@@ -76,7 +76,7 @@ def _cause(error: httpx.HTTPError) -> str:
     return f"{name}: {error}" if isinstance(error, httpx.ConnectError) else name
 
 
-def _refusal(error: httpx.HTTPError) -> Refusal:
+def _refusal(error: httpx.HTTPError) -> ProxyRefusal:
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.ProxyError():
             return refusals.UNREACHABLE

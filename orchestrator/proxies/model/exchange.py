@@ -9,12 +9,12 @@ from enum import StrEnum
 
 import structlog
 
-from orchestrator.base.log_throttle import Throttle
+from orchestrator.base.log_throttle import LogThrottle
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
-from orchestrator.proxies.model.refusals import Refusal, Refused
+from orchestrator.proxies.model.refusals import ProxyRefusal, ProxyRefused
 from orchestrator.proxies.model.secrets import Credential
-from orchestrator.proxies.model.usage_parser import Seen
+from orchestrator.proxies.model.usage_parser import ParsedUsage
 from orchestrator.store.budgets import Budget
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ class RunIdentity:
     budgets: tuple[Budget, ...] = ()
 
 
-class Ending(StrEnum):
+class ExchangeEnd(StrEnum):
     """How an exchange ended."""
 
     WHOLE = "whole"
@@ -51,16 +51,16 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class ProxyExchange:
     """One request that went upstream. `status` is what the container saw, None when it saw nothing."""
 
     path: str
     status: int | None
-    ending: Ending
+    ending: ExchangeEnd
     duration_ms: int
     bytes_in: int
     bytes_out: int
-    usage: Seen | None = None
+    usage: ParsedUsage | None = None
     """What the answer said that it used, as far as it came."""
 
 
@@ -70,7 +70,7 @@ class Denial:
 
     path: str
     peer: str
-    refusal: Refusal
+    refusal: ProxyRefusal
     unlogged: int
 
 
@@ -88,12 +88,12 @@ class Answered:
 
 Identify = Callable[[str], Awaitable[RunIdentity | None]]
 """Tell whose token hashes to this; None for an unknown token and for a run that has ended."""
-OnExchange = Callable[[RunIdentity, Exchange], None]
+OnExchange = Callable[[RunIdentity, ProxyExchange], None]
 """Called once an exchange, after it. Must be quick and must not raise."""
 OnDenial = Callable[[RunIdentity | None, Denial], None]
 """Called for the first denial of a kind and then now and then. Must be quick and must not raise."""
 Admit = Callable[[RunIdentity], Awaitable[None]]
-"""Let a request that costs tokens pass, or raise `Refused`."""
+"""Let a request that costs tokens pass, or raise `ProxyRefused`."""
 Judge = Callable[[RunIdentity, Answered], Awaitable[bool]]
 """Take notice of an answer before the container has it; tells whether the same request may be tried again."""
 
@@ -102,10 +102,10 @@ class ExchangeLog:
     """Says what the proxy did: never a header, never a body."""
 
     def __init__(self) -> None:
-        self._throttle = Throttle()
+        self._throttle = LogThrottle()
         self._refused: Credential | None = None
 
-    def passed(self, identity: RunIdentity, exchange: Exchange) -> None:
+    def passed(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
         _log.info(
             "model request",
             run=identity.run_id,
@@ -127,7 +127,7 @@ class ExchangeLog:
             _log.error("the credential was refused: check .env", setting=credential.setting)
 
     def refused(
-        self, refusal: Refusal, *, path: str, peer: str, identity: RunIdentity | None
+        self, refusal: ProxyRefusal, *, path: str, peer: str, identity: RunIdentity | None
     ) -> Denial | None:
         """Log a refusal and return it; None for one of a burst, which is only counted."""
         key = (identity.folder if identity else peer, refusal.status)
@@ -146,7 +146,7 @@ class ExchangeLog:
         )
         return denial
 
-    def unanswered(self, refused: Refused) -> None:
+    def unanswered(self, refused: ProxyRefused) -> None:
         """Say why the service brought no answer; nothing when that was the container's own doing."""
         if refused.cause and self._throttle.passes(refused.cause):
             _log.warning(

@@ -10,33 +10,35 @@ from typing import Any
 
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model import refusals
-from orchestrator.proxies.model.answer import Answer, Order
+from orchestrator.proxies.model.answer import UpstreamRequest, UpstreamResponse
 from orchestrator.proxies.model.client import ClientSide
-from orchestrator.proxies.model.leak_check import SecretGuard
-from orchestrator.proxies.model.limits import Limits
-from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, Refused
+from orchestrator.proxies.model.leak_check import LeakCheck
+from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, ProxyRefused
 from orchestrator.proxies.model.secrets import Credential
-from orchestrator.proxies.model.usage_parser import UsageTap
+from orchestrator.proxies.model.usage_parser import UsageParser
 
 MAX_ERROR_BYTES = 64 * 1024
 """Of an answer that is an error, so much is looked at before it is passed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Supply:
+class BodySource:
     """What the host adds to a request."""
 
     credential: Credential
     base_url: str
 
 
-async def order_of(path: str, client: ClientSide, supply: Supply, limits: Limits) -> Order:
-    """Make the upstream's request of the container's. Raises `Refused` when a GET brings a body."""
+async def order_of(
+    path: str, client: ClientSide, supply: BodySource, limits: ModelProxyLimits
+) -> UpstreamRequest:
+    """Make the upstream's request of the container's. Raises `ProxyRefused` when a GET brings a body."""
     is_post = client.method == "POST"
     if not is_post:
         await client.expect_no_body()
     query = f"?{client.query.decode('ascii')}" if client.query else ""
-    return Order(
+    return UpstreamRequest(
         method=client.method,
         url=f"{supply.base_url}{path}{query}",
         headers=rules.request_headers(client.headers, supply.credential),
@@ -44,7 +46,7 @@ async def order_of(path: str, client: ClientSide, supply: Supply, limits: Limits
     )
 
 
-async def opening(answer: Answer, limits: Limits) -> bytes:
+async def opening(answer: UpstreamResponse, limits: ModelProxyLimits) -> bytes:
     """Wait for the body of `answer` to begin, and take that off it; of an error, which is short, all.
 
     Raises:
@@ -58,20 +60,20 @@ async def opening(answer: Answer, limits: Limits) -> bytes:
                 if answer.status < 400 or len(taken) >= MAX_ERROR_BYTES:
                     break
     except TimeoutError:
-        raise Refused(refusals.SILENT, cause="silent: no byte of its answer") from None
+        raise ProxyRefused(refusals.SILENT, cause="silent: no byte of its answer") from None
     except AnswerCut as error:
-        raise Refused(refusals.BROKEN, cause=f"broke off: {error}") from None
+        raise ProxyRefused(refusals.BROKEN, cause=f"broke off: {error}") from None
     return bytes(taken)
 
 
 async def pass_back(
-    answer: Answer,
+    answer: UpstreamResponse,
     client: ClientSide,
     credential: Credential,
     *,
     begun: bytes,
     may_try_again: bool,
-    tap: UsageTap,
+    tap: UsageParser,
     on_quote: Callable[[int], None],
 ) -> None:
     """Send `answer`, whose body has `begun` with that, to the client.
@@ -79,7 +81,7 @@ async def pass_back(
     Raises `AnswerCut` when it breaks off, or would quote the credential.
     """
     tap.begin(answer.status, answer.headers)
-    guard = SecretGuard(credential.secret)
+    guard = LeakCheck(credential.secret)
     passed = rules.response_headers(answer.headers, credential)
     if not may_try_again:
         passed = [*(one for one in passed if one[0] != NOT_AGAIN[0][0]), *NOT_AGAIN]

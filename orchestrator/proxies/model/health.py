@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.wakeups import Hint
+from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain import failures
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import MAX_OUTAGE_MS, TOO_LONG, ModelError, Outage
@@ -24,7 +24,7 @@ from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.store import host_stops, model_refusals, turn_outages
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.model_refusals import OWN_CHOICE, Refusal
+from orchestrator.store.model_refusals import OWN_CHOICE, ModelRefusal
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +67,7 @@ class ModelHealth:
         clock: Clock,
         model_of: ModelOf,
         probe: Probe,
-        on_recovery: Callable[[Tx, Refusal], Awaitable[None]],
+        on_recovery: Callable[[Tx, ModelRefusal], Awaitable[None]],
         on_change: Callable[[], None],
     ) -> None:
         """`on_recovery` is called in the transaction that ends a refusal; `on_change` after a chat begins to
@@ -80,12 +80,12 @@ class ModelHealth:
         self._probe = probe
         self._on_recovery = on_recovery
         self._on_change = on_change
-        self._open: list[Refusal] = []
+        self._open: list[ModelRefusal] = []
         self._troubled: set[TurnId] = set()
         self._refused_key: _Key | None = None
         self._probed: _Probed | None = None
         self._probing = asyncio.Lock()
-        self._hint = Hint()
+        self._hint = Wakeup()
         self.accepted_ms: int | None = None
         """When the model answered last, since the start."""
 
@@ -104,11 +104,11 @@ class ModelHealth:
                 await self._look_again()
 
     @property
-    def refusals(self) -> list[Refusal]:
+    def refusals(self) -> list[ModelRefusal]:
         """What is refused by what is known; with another key by now, nothing is."""
         return list(self._open) if self._refused_key in (None, self._key()) else []
 
-    async def refusal(self, model: str | None) -> Refusal | None:
+    async def refusal(self, model: str | None) -> ModelRefusal | None:
         """Return why a turn for a model would be refused now, or None. May ask the service first."""
         if await asyncio.to_thread(self._key) is None:
             await self._begin(ModelError.NO_KEY, None, status=None)
@@ -227,7 +227,7 @@ class ModelHealth:
 
     # Rows
 
-    def _blocking(self, model: str | None) -> Refusal | None:
+    def _blocking(self, model: str | None) -> ModelRefusal | None:
         return next((one for one in self._open if one.blocks(model)), None)
 
     def _key(self) -> _Key | None:
@@ -256,7 +256,7 @@ class ModelHealth:
         log.error("model.refused", cause=cause.value, model=model, status=status, setting=setting)
         self._hint.give()
 
-    async def _end(self, over: list[Refusal]) -> None:
+    async def _end(self, over: list[ModelRefusal]) -> None:
         if not over:
             return
         async with self._database.transaction() as tx:
@@ -275,7 +275,7 @@ def _limit_reached(answered: Answered) -> str:
     return f"my model has reached its limit and answers again in {minutes} minutes."
 
 
-async def tell_recovery(tx: Tx, refusal: Refusal, *, now_ms: int) -> None:
+async def tell_recovery(tx: Tx, refusal: ModelRefusal, *, now_ms: int) -> None:
     """Tell the owner that it is over, if they were told that it was not."""
     if refusal.told_ms is not None:
         await owner.tell(tx, failures.WORKS_AGAIN, about=f"model-refusal:{refusal.id}", now_ms=now_ms)

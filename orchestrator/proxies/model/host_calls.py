@@ -28,7 +28,7 @@ class NotAnswered(AndyError):
     """The model did not answer."""
 
 
-class OwnQuestions:
+class HostModelCalls:
     """Made once for a host. `identify` is asked for tokens before the runs are."""
 
     def __init__(self, budgets: Callable[[], Awaitable[tuple[Budget, ...]]]) -> None:

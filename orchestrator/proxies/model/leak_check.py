@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class SecretGuard:
+class LeakCheck:
     """Notices a secret in a stream of chunks, also one cut across them, before its last byte passes."""
 
     def __init__(self, secret: str) -> None:

@@ -8,7 +8,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ModelProxyLimits:
     """Bounds of the proxy. Times are seconds."""
 
     body_bytes: int = 32 * MIB

@@ -12,23 +12,23 @@ from urllib.parse import urlsplit
 import h11
 
 from orchestrator.proxies.model.headers import Header
-from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.limits import ModelProxyLimits
 
 MAX_HEAD_BYTES = 100_000
 MAX_WAITING_BYTES = 256 * 1024
 """Received and not taken yet; then the service is read no further."""
 
 
-class LineBroken(Exception):
+class ConnectionBroken(Exception):
     """The connection ended, or carried what is no HTTP."""
 
 
-class LineSilent(Exception):
+class ConnectionSilent(Exception):
     """Nothing came, or nothing was taken, in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class UpstreamOrigin:
     """Where a connection leads."""
 
     is_secure: bool
@@ -36,7 +36,7 @@ class Origin:
     port: int
 
     @classmethod
-    def of(cls, url: str) -> Origin:
+    def of(cls, url: str) -> UpstreamOrigin:
         parts = urlsplit(url)
         is_secure = parts.scheme == "https"
         return cls(
@@ -44,10 +44,10 @@ class Origin:
         )
 
 
-class Line(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """A connection. `ask` on it, then take `chunks`; if it `is_idle` after that, it can be asked again."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ModelProxyLimits) -> None:
         self._limits = limits
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._transport: asyncio.Transport
@@ -92,7 +92,7 @@ class Line(asyncio.Protocol):
             await self._send(head or b"", body)
         while not isinstance(event := await self._next(), h11.Response):
             if not isinstance(event, h11.InformationalResponse):
-                raise LineBroken("it closed")
+                raise ConnectionBroken("it closed")
         self._patience_seconds = self._limits.answer_seconds
         return event
 
@@ -107,7 +107,7 @@ class Line(asyncio.Protocol):
             if isinstance(event, h11.EndOfMessage):
                 break
             if event is not h11.NEED_DATA:
-                raise LineBroken("it closed")
+                raise ConnectionBroken("it closed")
             self._http.receive_data(await self._read())
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
@@ -130,14 +130,14 @@ class Line(asyncio.Protocol):
         try:
             return self._http.next_event()
         except h11.RemoteProtocolError as error:
-            raise LineBroken("no HTTP") from error
+            raise ConnectionBroken("no HTTP") from error
 
     async def _read(self) -> bytes:
         """Return what has come, at least a byte; nothing at the end."""
         if not self._received and not self._has_ended:
             await self._until_arrived()
         if not self._received and self._fault is not None:
-            raise LineBroken(type(self._fault).__name__) from self._fault
+            raise ConnectionBroken(type(self._fault).__name__) from self._fault
         received = bytes(self._received)
         self._received.clear()
         if not self._has_ended:
@@ -150,7 +150,7 @@ class Line(asyncio.Protocol):
             async with asyncio.timeout(self._patience_seconds):
                 await self._arrived.wait()
         except TimeoutError:
-            raise LineSilent("no answer") from None
+            raise ConnectionSilent("no answer") from None
 
     async def _write(self, data: bytes) -> None:
         if self._has_ended:
@@ -162,7 +162,7 @@ class Line(asyncio.Protocol):
                 async with asyncio.timeout(self._limits.write_seconds):
                     await self._writable.wait()
             except TimeoutError:
-                raise LineSilent("it takes no more") from None
+                raise ConnectionSilent("it takes no more") from None
 
     # asyncio.Protocol
 

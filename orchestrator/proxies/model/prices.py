@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.proxies.model.usage_parser import Seen
+from orchestrator.proxies.model.usage_parser import ParsedUsage
 
 AS_OF = "2026-03"
 
@@ -79,7 +79,7 @@ class Prices:
         listed = (per_million(input=pair[0], output=pair[1]) for pair in _listed(name))
         return next(own, None) or next(listed, None)
 
-    def cost_nano_usd(self, seen: Seen) -> int | None:
+    def cost_nano_usd(self, seen: ParsedUsage) -> int | None:
         """An estimate in billionths of a dollar; None when the model has no known price."""
         price = self.of(seen.model)
         if price is None:

@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from orchestrator.base.asgi_server import BoundedConfig, BoundedProtocol
 from orchestrator.proxies.model import refusals
-from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.limits import ModelProxyLimits
 
 MAX_HEAD_BYTES = 16 * 1024
 
@@ -56,7 +56,7 @@ def _peer(transport: asyncio.BaseTransport) -> str:
 class ProxyConfig(BoundedConfig):
     """Uvicorn's settings and the proxy's limits, which its protocol reads."""
 
-    def __init__(self, app: Callable[..., Any], limits: Limits) -> None:
+    def __init__(self, app: Callable[..., Any], limits: ModelProxyLimits) -> None:
         super().__init__(
             app,
             http=ProxyProtocol,

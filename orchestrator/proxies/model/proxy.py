@@ -18,31 +18,31 @@ from orchestrator.domain.failures import ModelError
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model import refusals
 from orchestrator.proxies.model.client import ClientGone, ClientSide
-from orchestrator.proxies.model.concurrency import Slots
+from orchestrator.proxies.model.concurrency import RequestSlots
 from orchestrator.proxies.model.exchange import (
     Admit,
     Answered,
-    Ending,
-    Exchange,
+    ExchangeEnd,
     ExchangeLog,
     Identify,
     Judge,
     OnDenial,
     OnExchange,
+    ProxyExchange,
     RunIdentity,
 )
-from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.model_errors import classify
-from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, Refusal, Refused
-from orchestrator.proxies.model.router import COSTLY, Routes
+from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, ProxyRefusal, ProxyRefused
+from orchestrator.proxies.model.router import COSTLY, ProxyRouter
 from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.proxies.model.tokens import token_hash
-from orchestrator.proxies.model.usage_parser import UsageTap
-from orchestrator.proxies.token_binding import Peers
+from orchestrator.proxies.model.usage_parser import UsageParser
+from orchestrator.proxies.token_binding import TokenBinding
 
 if TYPE_CHECKING:
-    from orchestrator.proxies.model.answer import Answer
-    from orchestrator.proxies.model.forwarder import Supply
+    from orchestrator.proxies.model.answer import UpstreamResponse
+    from orchestrator.proxies.model.forwarder import BodySource
     from orchestrator.proxies.model.upstream import Upstream
 
 
@@ -59,7 +59,7 @@ class CredentialProxy:
         source: CredentialSource,
         identify: Identify,
         *,
-        limits: Limits | None = None,
+        limits: ModelProxyLimits | None = None,
         on_exchange: OnExchange | None = None,
         on_denial: OnDenial | None = None,
         admit: Admit | None = None,
@@ -67,18 +67,18 @@ class CredentialProxy:
     ) -> None:
         self._source = source
         self._identify = identify
-        self._limits = limits or Limits()
+        self._limits = limits or ModelProxyLimits()
         self._on_exchange = on_exchange
         self._on_denial = on_denial
         self._admit = admit
         self._judge = judge
-        self._slots = Slots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
-        self._peers = Peers()
+        self._slots = RequestSlots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
+        self._peers = TokenBinding()
         self.refusals: Counter[int] = Counter()
         """Since the start, by status."""
         self._log = ExchangeLog()
         self._upstream: Upstream | None = None
-        self.app = Routes(self._serve, self._limits)
+        self.app = ProxyRouter(self._serve, self._limits)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -101,13 +101,13 @@ class CredentialProxy:
     async def probe(self, model: str | None) -> Answered:
         """Have the host itself ask for one word, which costs ten tokens, and tell how the service answers."""
         from orchestrator.proxies.model import forwarder
-        from orchestrator.proxies.model.answer import Order
+        from orchestrator.proxies.model.answer import UpstreamRequest
 
         assert self._upstream is not None, "the proxy is not started"
         began = time.perf_counter()
         try:
             supply = await self._supply()
-        except Refused:
+        except ProxyRefused:
             return Answered(error=ModelError.NO_KEY, status=None)
         asked = {"role": "user", "content": "hello"}
         body = json.dumps({"model": model or CHEAP_MODEL, "max_tokens": 1, "messages": [asked]}).encode()
@@ -117,7 +117,7 @@ class CredentialProxy:
             (b"anthropic-version", b"2023-06-01"),
             (b"user-agent", b"andy"),
         ]
-        order = Order(
+        order = UpstreamRequest(
             method="POST",
             url=f"{supply.base_url}{COSTLY}",
             headers=rules.request_headers(told, supply.credential),
@@ -126,7 +126,7 @@ class CredentialProxy:
         try:
             async with asyncio.timeout(PROBE_SECONDS), self._upstream.send(order) as answer:
                 return _answered(answer, await forwarder.opening(answer, self._limits), began)
-        except (Refused, TimeoutError):
+        except (ProxyRefused, TimeoutError):
             return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
 
     async def _serve(self, path: str, client: ClientSide) -> None:
@@ -139,7 +139,7 @@ class CredentialProxy:
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
                 await self._exchange(path, client, identity, await self._supply())
-        except Refused as error:
+        except ProxyRefused as error:
             self._note_refusal(error.refusal, path, client, identity)
             await client.refuse(error.refusal)
         except Exception as error:  # noqa: BLE001 - uvicorn would log the frames' texts
@@ -148,7 +148,7 @@ class CredentialProxy:
                 await client.refuse(refusals.INTERNAL)
 
     def _note_refusal(
-        self, refusal: Refusal, path: str, client: ClientSide, identity: RunIdentity | None
+        self, refusal: ProxyRefusal, path: str, client: ClientSide, identity: RunIdentity | None
     ) -> None:
         self.refusals[refusal.status] += 1
         denial = self._log.refused(refusal, path=path, peer=client.peer, identity=identity)
@@ -159,33 +159,35 @@ class CredentialProxy:
         token = rules.run_token(client.headers)
         identity = await self._identify(token_hash(token)) if token else None
         if identity is None:
-            raise Refused(refusals.NOT_KNOWN)
+            raise ProxyRefused(refusals.NOT_KNOWN)
         return identity
 
     def _check_peer(self, identity: RunIdentity, client: ClientSide) -> None:
         """Refuse a token that another container shows; the refusal counts for the group it was taken from."""
         if not self._peers.owns(identity.run_id, client.peer):
-            raise Refused(refusals.OF_ANOTHER)
+            raise ProxyRefused(refusals.OF_ANOTHER)
 
-    async def _supply(self) -> Supply:
+    async def _supply(self) -> BodySource:
         try:
             # A thread would cost each first byte half a millisecond, for one look at a file's date.
             is_fresh = self._source.is_fresh
             supply = _read(self._source) if is_fresh else await asyncio.to_thread(_read, self._source)
         except SettingError as error:
-            raise Refused(refusals.no_credential(str(error))) from error
+            raise ProxyRefused(refusals.no_credential(str(error))) from error
         if supply is None:
-            raise Refused(refusals.no_credential())
+            raise ProxyRefused(refusals.no_credential())
         return supply
 
-    async def _exchange(self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply) -> None:
+    async def _exchange(
+        self, path: str, client: ClientSide, identity: RunIdentity, supply: BodySource
+    ) -> None:
         began = time.perf_counter()
-        ending = Ending.STOPPED
-        tap = UsageTap()
+        ending = ExchangeEnd.STOPPED
+        tap = UsageParser()
         try:
             ending = await self._ending(path, client, identity, supply, tap)
         finally:
-            exchange = Exchange(
+            exchange = ProxyExchange(
                 path=path,
                 status=client.status,
                 ending=ending,
@@ -199,26 +201,28 @@ class CredentialProxy:
                 self._on_exchange(identity, exchange)
 
     async def _ending(
-        self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply, tap: UsageTap
-    ) -> Ending:
+        self, path: str, client: ClientSide, identity: RunIdentity, supply: BodySource, tap: UsageParser
+    ) -> ExchangeEnd:
         from orchestrator.proxies.model import forwarder
 
         began = time.perf_counter()
         work = self._pass_on(path, client, identity, supply, tap)
         try:
             await forwarder.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
-        except Refused as error:
+        except ProxyRefused as error:
             self._log.unanswered(error)
             refusal = await self._judged(path, identity, error, began)
             await client.refuse(refusal)
-            return Ending.REFUSED
+            return ExchangeEnd.REFUSED
         except ClientGone:
-            return Ending.GONE
+            return ExchangeEnd.GONE
         except AnswerCut:
-            return Ending.CUT
-        return Ending.WHOLE
+            return ExchangeEnd.CUT
+        return ExchangeEnd.WHOLE
 
-    async def _judged(self, path: str, identity: RunIdentity, error: Refused, began: float) -> Refusal:
+    async def _judged(
+        self, path: str, identity: RunIdentity, error: ProxyRefused, began: float
+    ) -> ProxyRefusal:
         """What the container is told of a service that has not answered; nothing else is judged."""
         if error.cause is None or self._judge is None or path != COSTLY:
             return error.refusal
@@ -227,7 +231,7 @@ class CredentialProxy:
         return error.refusal if may_try_again else replace(error.refusal, headers=NOT_AGAIN)
 
     async def _pass_on(
-        self, path: str, client: ClientSide, identity: RunIdentity, supply: Supply, tap: UsageTap
+        self, path: str, client: ClientSide, identity: RunIdentity, supply: BodySource, tap: UsageParser
     ) -> None:
         from orchestrator.proxies.model import forwarder
 
@@ -251,7 +255,7 @@ class CredentialProxy:
             )
 
 
-def _answered(answer: Answer, begun: bytes, began: float) -> Answered:
+def _answered(answer: UpstreamResponse, begun: bytes, began: float) -> Answered:
     return Answered(
         error=classify(answer.status, begun),
         status=answer.status,
@@ -268,22 +272,22 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-def _open_upstream(limits: Limits) -> Upstream:
+def _open_upstream(limits: ModelProxyLimits) -> Upstream:
     from orchestrator.proxies.model.upstream import Upstream
 
     return Upstream(limits)
 
 
-def _read(source: CredentialSource) -> Supply | None:
-    from orchestrator.proxies.model.forwarder import Supply
+def _read(source: CredentialSource) -> BodySource | None:
+    from orchestrator.proxies.model.forwarder import BodySource
 
     credential = source.current()
-    return Supply(credential=credential, base_url=source.upstream()) if credential else None
+    return BodySource(credential=credential, base_url=source.upstream()) if credential else None
 
 
-def _check(client: ClientSide, limits: Limits) -> None:
+def _check(client: ClientSide, limits: ModelProxyLimits) -> None:
     fault = rules.framing_fault(client.headers)
     if fault:
-        raise Refused(refusals.malformed(fault))
+        raise ProxyRefused(refusals.malformed(fault))
     if (rules.content_length(client.headers) or 0) > limits.body_bytes:
-        raise Refused(refusals.too_large(limits.body_bytes))
+        raise ProxyRefused(refusals.too_large(limits.body_bytes))

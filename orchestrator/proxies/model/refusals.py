@@ -9,7 +9,7 @@ from orchestrator.proxies.model.headers import Header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class ProxyRefusal:
     """An answer that the proxy gives itself."""
 
     status: int
@@ -23,10 +23,10 @@ class Refusal:
         return json.dumps({"type": "error", "error": error}).encode()
 
 
-class Refused(Exception):
+class ProxyRefused(Exception):
     """The request is not passed on, or brought no answer."""
 
-    def __init__(self, refusal: Refusal, *, cause: str | None = None) -> None:
+    def __init__(self, refusal: ProxyRefusal, *, cause: str | None = None) -> None:
         self.refusal = refusal
         self.cause = cause
         """What the upstream did, for the log; quotes no request."""
@@ -41,36 +41,36 @@ class AnswerCut(Exception):
 NOT_AGAIN: tuple[Header, ...] = ((b"x-should-retry", b"false"),)
 
 
-def malformed(why: str) -> Refusal:
-    return Refusal(status=400, kind="invalid_request_error", message=f"The request is malformed: {why}.")
+def malformed(why: str) -> ProxyRefusal:
+    return ProxyRefusal(status=400, kind="invalid_request_error", message=f"The request is malformed: {why}.")
 
 
-NOT_KNOWN = Refusal(
+NOT_KNOWN = ProxyRefusal(
     status=401,
     kind="authentication_error",
     message="This token belongs to no run that is alive.",
 )
 
-OF_ANOTHER = Refusal(
+OF_ANOTHER = ProxyRefusal(
     status=401,
     kind="authentication_error",
     message="This token belongs to another container.",
 )
 
 
-def no_credential(why: str | None = None) -> Refusal:
+def no_credential(why: str | None = None) -> ProxyRefusal:
     """403, so that it differs from a run's token that is refused (401)."""
     text = "No model credential is configured: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN in .env."
-    return Refusal(
+    return ProxyRefusal(
         status=403, kind="permission_error", message=f"{text} {why}" if why else text, headers=NOT_AGAIN
     )
 
 
-NOT_FOUND = Refusal(status=404, kind="not_found_error", message="Only the Messages API is served here.")
+NOT_FOUND = ProxyRefusal(status=404, kind="not_found_error", message="Only the Messages API is served here.")
 
 
-def wrong_method(allowed: str) -> Refusal:
-    return Refusal(
+def wrong_method(allowed: str) -> ProxyRefusal:
+    return ProxyRefusal(
         status=405,
         kind="invalid_request_error",
         message=f"This path takes {allowed} only.",
@@ -78,17 +78,19 @@ def wrong_method(allowed: str) -> Refusal:
     )
 
 
-TOO_SLOW = Refusal(status=408, kind="timeout_error", message="The request's body did not arrive in time.")
+TOO_SLOW = ProxyRefusal(
+    status=408, kind="timeout_error", message="The request's body did not arrive in time."
+)
 
 
-def too_large(limit: int) -> Refusal:
-    return Refusal(
+def too_large(limit: int) -> ProxyRefusal:
+    return ProxyRefusal(
         status=413, kind="request_too_large", message=f"The request's body is above {limit:,} bytes."
     )
 
 
-def busy(limit: int) -> Refusal:
-    return Refusal(
+def busy(limit: int) -> ProxyRefusal:
+    return ProxyRefusal(
         status=429,
         kind="rate_limit_error",
         message=f"There are {limit} requests under way already: try again.",
@@ -96,27 +98,29 @@ def busy(limit: int) -> Refusal:
     )
 
 
-def budget_spent(reason: str) -> Refusal:
+def budget_spent(reason: str) -> ProxyRefusal:
     text = f"{reason[0].upper()}{reason[1:]} Trying again does not help: tell the user."
-    return Refusal(status=402, kind="billing_error", message=text, headers=NOT_AGAIN)
+    return ProxyRefusal(status=402, kind="billing_error", message=text, headers=NOT_AGAIN)
 
 
-def ran_away(limit: int) -> Refusal:
+def ran_away(limit: int) -> ProxyRefusal:
     text = f"More than {limit} requests in one turn: the host has stopped it."
-    return Refusal(status=429, kind="rate_limit_error", message=text, headers=NOT_AGAIN)
+    return ProxyRefusal(status=429, kind="rate_limit_error", message=text, headers=NOT_AGAIN)
 
 
-UNRECORDED = Refusal(
+UNRECORDED = ProxyRefusal(
     status=503, kind="api_error", message="The host cannot record what is used: its disk may be full."
 )
-INTERNAL = Refusal(status=500, kind="api_error", message="The credential proxy failed; its log says why.")
+INTERNAL = ProxyRefusal(
+    status=500, kind="api_error", message="The credential proxy failed; its log says why."
+)
 
 # 5xx is tried again by clients. 529 is left to the service: clients read it as "this model is overloaded"
 # and change the model or give up background requests, which a network fault is no reason for.
-UNREACHABLE = Refusal(
+UNREACHABLE = ProxyRefusal(
     status=502, kind="api_error", message="The model service cannot be reached from the host."
 )
-BROKEN = Refusal(
+BROKEN = ProxyRefusal(
     status=502, kind="api_error", message="The model service broke off or answered with what is no HTTP."
 )
-SILENT = Refusal(status=504, kind="timeout_error", message="The model service did not answer in time.")
+SILENT = ProxyRefusal(status=504, kind="timeout_error", message="The model service did not answer in time.")

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from orchestrator.proxies.model import refusals
 from orchestrator.proxies.model.client import ClientSide
-from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.limits import ModelProxyLimits
 
 COSTLY = "/v1/messages"
 """The one path whose answers cost tokens."""
@@ -26,10 +26,10 @@ class _Endpoint:
     methods: tuple[str, ...]
 
 
-class Routes:
+class ProxyRouter:
     """The app: the Messages API by `serve`, and `/` as a sign of life. A path is one of these, whole."""
 
-    def __init__(self, serve: Serve, limits: Limits) -> None:
+    def __init__(self, serve: Serve, limits: ModelProxyLimits) -> None:
         self._limits = limits
         self._endpoints: Mapping[str, _Endpoint] = {
             "/": _Endpoint(_answer_probe, ("GET", "HEAD")),
@@ -53,7 +53,7 @@ class Routes:
 async def _answer_probe(_path: str, client: ClientSide) -> None:
     try:
         await client.expect_no_body()
-    except refusals.Refused as error:
+    except refusals.ProxyRefused as error:
         await client.refuse(error.refusal)
     else:
         await client.reply(200, b"{}")

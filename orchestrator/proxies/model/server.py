@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.base.asgi_server import Server, listen
 from orchestrator.domain.errors import AndyError
-from orchestrator.proxies.model.limits import Limits
+from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.protocol import ProxyConfig
 
 _TAKEN = {errno.EADDRINUSE, errno.EACCES}
@@ -43,11 +43,11 @@ class ProxyServer:
     """Serves one ASGI app on one listening socket, which it owns."""
 
     def __init__(
-        self, app: Callable[..., Any], listener: socket.socket, *, limits: Limits | None = None
+        self, app: Callable[..., Any], listener: socket.socket, *, limits: ModelProxyLimits | None = None
     ) -> None:
         self._app = app
         self._listener = listener
-        self._limits = limits or Limits()
+        self._limits = limits or ModelProxyLimits()
 
     @property
     def port(self) -> int:

@@ -10,27 +10,32 @@ from contextlib import aclosing, asynccontextmanager
 from urllib.parse import urlsplit
 
 from orchestrator.proxies.model import refusals
-from orchestrator.proxies.model.answer import Answer, Order
+from orchestrator.proxies.model.answer import UpstreamRequest, UpstreamResponse
 from orchestrator.proxies.model.headers import Header
-from orchestrator.proxies.model.limits import Limits
-from orchestrator.proxies.model.line import Line, LineBroken, LineSilent, Origin
-from orchestrator.proxies.model.lines import Lines, Unreachable
-from orchestrator.proxies.model.refusals import AnswerCut, Refused
+from orchestrator.proxies.model.limits import ModelProxyLimits
+from orchestrator.proxies.model.line import (
+    ConnectionBroken,
+    ConnectionSilent,
+    UpstreamConnection,
+    UpstreamOrigin,
+)
+from orchestrator.proxies.model.lines import ConnectionPool, UpstreamUnreachable
+from orchestrator.proxies.model.refusals import AnswerCut, ProxyRefused
 
 
-class Straight:
+class DirectUpstream:
     """Sends orders. Making it reads the CA file and blocks for some 50 ms; do so in a thread."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ModelProxyLimits) -> None:
         import httpx
 
         # The trust of the other way, so that which way is taken makes no difference to it.
-        self._lines = Lines(limits, trust=httpx.create_ssl_context())
+        self._lines = ConnectionPool(limits, trust=httpx.create_ssl_context())
 
     @asynccontextmanager
-    async def send(self, order: Order) -> AsyncIterator[Answer]:
+    async def send(self, order: UpstreamRequest) -> AsyncIterator[UpstreamResponse]:
         """Send `order` and enter with its answer; leaving, also by cancellation, drops what is not read."""
-        origin = Origin.of(order.url)
+        origin = UpstreamOrigin.of(order.url)
         line = await self._line(origin)
         try:
             yield await _answer(line, order)
@@ -42,29 +47,29 @@ class Straight:
     async def close(self) -> None:
         self._lines.close()
 
-    async def _line(self, origin: Origin) -> Line:
+    async def _line(self, origin: UpstreamOrigin) -> UpstreamConnection:
         try:
             return await self._lines.take(origin)
-        except Unreachable as error:
-            raise Refused(refusals.UNREACHABLE, cause=f"ConnectError: {error}") from None
+        except UpstreamUnreachable as error:
+            raise ProxyRefused(refusals.UNREACHABLE, cause=f"ConnectError: {error}") from None
 
 
-async def _answer(line: Line, order: Order) -> Answer:
+async def _answer(line: UpstreamConnection, order: UpstreamRequest) -> UpstreamResponse:
     try:
         head = await line.ask(order.method, _target(order.url), _headers(order), order.body)
-    except LineBroken as error:
-        raise Refused(refusals.BROKEN, cause=f"broke off: {error}") from None
-    except LineSilent as error:
-        raise Refused(refusals.SILENT, cause=f"silent: {error}") from None
-    return Answer(status=head.status_code, headers=list(head.headers), chunks=_chunks(line))
+    except ConnectionBroken as error:
+        raise ProxyRefused(refusals.BROKEN, cause=f"broke off: {error}") from None
+    except ConnectionSilent as error:
+        raise ProxyRefused(refusals.SILENT, cause=f"silent: {error}") from None
+    return UpstreamResponse(status=head.status_code, headers=list(head.headers), chunks=_chunks(line))
 
 
-async def _chunks(line: Line) -> AsyncGenerator[bytes]:
+async def _chunks(line: UpstreamConnection) -> AsyncGenerator[bytes]:
     try:
         async with aclosing(line.chunks()) as chunks:
             async for chunk in chunks:
                 yield chunk
-    except (LineBroken, LineSilent) as error:
+    except (ConnectionBroken, ConnectionSilent) as error:
         raise AnswerCut(type(error).__name__) from None
 
 
@@ -73,7 +78,7 @@ def _target(url: str) -> str:
     return f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
 
 
-def _headers(order: Order) -> list[Header]:
+def _headers(order: UpstreamRequest) -> list[Header]:
     """A body whose length the container did not tell goes in chunks."""
     has_length = any(name.lower() == b"content-length" for name, _ in order.headers)
     chunked = [] if order.body is None or has_length else [(b"transfer-encoding", b"chunked")]

@@ -17,7 +17,7 @@ _DELTA_FRAME_BYTES = 110
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ParsedUsage:
     """What an answer said that it used. When it broke off, output is what had passed, estimated."""
 
     model: str | None
@@ -30,7 +30,7 @@ class Seen:
     is_whole: bool
 
 
-class UsageTap:
+class UsageParser:
     """Feed it the chunks of one answer; then `seen` tells. It never raises, whatever comes."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class UsageTap:
                 self._read_line(line)
         self._keep(rest, MAX_LINE_BYTES)
 
-    def seen(self) -> Seen | None:
+    def seen(self) -> ParsedUsage | None:
         """Return what is known by now; None when the answer told no usage."""
         if self._is_listening and not self._is_stream:
             self._is_listening = False
@@ -78,7 +78,7 @@ class UsageTap:
             return None
         cached = self._usage.get("cache_creation")
         hourly = _count(cached, "ephemeral_1h_input_tokens") if isinstance(cached, dict) else 0
-        return Seen(
+        return ParsedUsage(
             model=self._model,
             input_tokens=_count(self._usage, "input_tokens"),
             output_tokens=self._output(),

@@ -10,8 +10,8 @@ from typing import Any
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.wakeups import Hint
-from orchestrator.proxies.model.exchange import Denial, Exchange, RunIdentity
+from orchestrator.base.wakeups import Wakeup
+from orchestrator.proxies.model.exchange import Denial, ProxyExchange, RunIdentity
 from orchestrator.proxies.model.prices import Prices
 from orchestrator.store import audit, usage
 from orchestrator.store.database import Database, Tx
@@ -22,21 +22,21 @@ MAX_WAITING = 5_000
 """So many rows may wait for the database before requests are refused: what is not counted does not pass."""
 SWEEP_SECONDS = 30.0
 
-Settle = Callable[[Sequence[usage.Entry]], Awaitable[None]]
+Settle = Callable[[Sequence[usage.UsageEntry]], Awaitable[None]]
 """Do what follows of entries that are stored now."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    event: audit.Event
-    entry: usage.Entry | None = None
+    event: audit.AuditEvent
+    entry: usage.UsageEntry | None = None
 
 
-def _heed_nothing(entry: usage.Entry) -> None:
+def _heed_nothing(entry: usage.UsageEntry) -> None:
     """Entries are only stored."""
 
 
-class Ledger:
+class UsageWriter:
     """Takes notes at once and stores them a moment later. `waiting` are those not stored yet."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Ledger:
         database: Database,
         *,
         clock: Clock,
-        on_entry: Callable[[usage.Entry], None] = _heed_nothing,
+        on_entry: Callable[[usage.UsageEntry], None] = _heed_nothing,
         settle: Settle | None = None,
         prices: Prices | None = None,
     ) -> None:
@@ -55,18 +55,18 @@ class Ledger:
         self._on_entry = on_entry
         self._settle = settle
         self._rows: list[_Row] = []
-        self._hint = Hint()
+        self._hint = Wakeup()
         self._writing = asyncio.Lock()
 
     @property
-    def waiting(self) -> list[usage.Entry]:
+    def waiting(self) -> list[usage.UsageEntry]:
         return [row.entry for row in self._rows if row.entry is not None]
 
     @property
     def is_behind(self) -> bool:
         return len(self._rows) > MAX_WAITING
 
-    def exchanged(self, identity: RunIdentity, exchange: Exchange) -> None:
+    def exchanged(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
         """Note a request that went upstream."""
         now_ms = self._clock.now_ms()
         detail = {
@@ -95,7 +95,7 @@ class Ledger:
         }
         self._put(_Row(_event("api.refused", identity, detail, self._clock.now_ms())))
 
-    def note(self, event: audit.Event) -> None:
+    def note(self, event: audit.AuditEvent) -> None:
         """Note something else for the audit."""
         self._put(_Row(event))
 
@@ -121,11 +121,11 @@ class Ledger:
             await _write(tx, batch)
         del self._rows[: len(batch)]
 
-    def _entry(self, identity: RunIdentity, exchange: Exchange, now_ms: int) -> usage.Entry | None:
+    def _entry(self, identity: RunIdentity, exchange: ProxyExchange, now_ms: int) -> usage.UsageEntry | None:
         used = exchange.usage
         if used is None:
             return None
-        return usage.Entry(
+        return usage.UsageEntry(
             at_ms=now_ms,
             folder=identity.folder,
             run_id=identity.run_id,
@@ -165,8 +165,8 @@ async def _write(tx: Tx, batch: Sequence[_Row]) -> None:
             await usage.add(tx, row.entry)
 
 
-def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_ms: int) -> audit.Event:
-    return audit.Event(
+def _event(kind: str, identity: RunIdentity | None, detail: dict[str, Any], now_ms: int) -> audit.AuditEvent:
+    return audit.AuditEvent(
         at_ms=now_ms,
         kind=kind,
         folder=identity.folder if identity else None,

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.domain.errors import MailboxError
 from orchestrator.ipc import mailbox
-from orchestrator.ipc.mailbox import Batch
+from orchestrator.ipc.mailbox import RequestBatch
 from orchestrator.ipc.rejected_files import MAX_KEPT
 from tests.support.hostile_mailbox import GOOD, REFUSED, Post
 
@@ -24,7 +24,7 @@ def test_a_directory_is_left_alone_whatever_it_holds(post: Post) -> None:
     (post.directory / "empty.partial").mkdir()
     (deep / GOOD).write_text("{}")
     post.clock.ahead_ms = mailbox.UNFINISHED_MS * 2
-    assert post.take() == Batch()
+    assert post.take() == RequestBatch()
     assert (deep / GOOD).exists()
 
 

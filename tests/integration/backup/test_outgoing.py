@@ -13,8 +13,8 @@ import pytest
 from orchestrator.backup import make as backup
 from orchestrator.backup import outgoing, restore
 from orchestrator.base.clock import SystemClock
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Attachment, ChatJid, Folder, OutboxState
 from orchestrator.ipc.outgoing_files import OutgoingFiles
@@ -106,8 +106,8 @@ async def sent_by(home: Home) -> list[bytes | None]:
                 name="Andy",
                 channel_for=lambda _: phone,
                 tasks=tasks,
-                hint=Hints().outbox,
-                bus=Bus(clock),
+                hint=Wakeups().outbox,
+                bus=EventBus(clock),
             )
             running = tasks.create_task(delivery.run(), name="delivery")
             await until(

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.files import Trouble
+from orchestrator.context.files import ContextRepair
 from tests.support.filled_contexts import COUNTER
 
 
 @pytest.fixture
-def troubles() -> list[Trouble]:
+def troubles() -> list[ContextRepair]:
     return []
 
 
 @pytest.fixture
-def desk(tmp_path: Path, troubles: list[Trouble]) -> ContextManager:
+def desk(tmp_path: Path, troubles: list[ContextRepair]) -> ContextManager:
     return ContextManager.of(
         tmp_path / "context", "family", counter=COUNTER, project_name="Family", report=troubles.append
     )

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from orchestrator.context import script
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.dialogue import Spoken
-from orchestrator.context.files import Trouble
+from orchestrator.context.dialogue import NewMessage
+from orchestrator.context.files import ContextRepair
 from orchestrator.context.models import Checkpoint, iso
 from orchestrator.context.refusals import PlanRefused
-from orchestrator.context.snapshots import Kept
+from orchestrator.context.snapshots import SnapshotContents
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.context.window import KEEP_TOKENS, cost
 from orchestrator.groups.registration import FolderRefused
@@ -97,9 +97,11 @@ def test_c_2_titles_of_plans_are_not_in_context_json(desk: ContextManager):
 
 
 def test_c_12_a_message_is_kept_and_told_to_the_next_session(desk: ContextManager):
-    desk.register_message(Spoken(id="t1.u", role="user", content="Where do we eat?", at_ms=NOW), now_ms=NOW)
     desk.register_message(
-        Spoken(id="t1.a", role="assistant", content="At the harbour.", at_ms=NOW + 1), now_ms=NOW + 1
+        NewMessage(id="t1.u", role="user", content="Where do we eat?", at_ms=NOW), now_ms=NOW
+    )
+    desk.register_message(
+        NewMessage(id="t1.a", role="assistant", content="At the harbour.", at_ms=NOW + 1), now_ms=NOW + 1
     )
 
     told = desk.hydrate_prompt(now_ms=NOW + 60_000)
@@ -173,7 +175,7 @@ def test_a_better_summary_takes_the_place_of_the_one_it_was_made_of(desk: Contex
 def test_c_20_what_the_sdk_told_overwrites_nobody(desk: ContextManager, monkeypatch: pytest.MonkeyPatch):
     load = ContextManager.load
 
-    def then_somebody_else(self: ContextManager, *, now_ms: int) -> Kept:
+    def then_somebody_else(self: ContextManager, *, now_ms: int) -> SnapshotContents:
         kept = load(self, now_ms=now_ms)
         monkeypatch.undo()
         desk.record_decision("Meanwhile", now_ms=NOW)
@@ -284,7 +286,7 @@ nasty = st.text(max_size=50) | st.sampled_from(
 def test_whatever_is_kept_can_be_read_again(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str]]
 ):
-    found: list[Trouble] = []
+    found: list[ContextRepair] = []
     desk = ContextManager.of(
         tmp_path_factory.mktemp("contexts"), "family", counter=EstimatingCounter(), report=found.append
     )
@@ -294,7 +296,9 @@ def test_whatever_is_kept_can_be_read_again(
             desk.create_plan(text, objective=text, tasks=[text], request_id=text, now_ms=NOW)
 
     acts: list[Callable[[str], object]] = [
-        lambda text: desk.register_message(Spoken(id=text, role="user", content=text, at_ms=NOW), now_ms=NOW),
+        lambda text: desk.register_message(
+            NewMessage(id=text, role="user", content=text, at_ms=NOW), now_ms=NOW
+        ),
         lambda text: desk.note_session(
             session_id=text, model=text, provider=text, context_tokens=1, now_ms=NOW
         ),

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.refusals import PlanRefused, UnknownPlan, UnknownPlanTask
-from orchestrator.context.workflow import Status
+from orchestrator.context.workflow import PlanStatus
 from tests.support.dialogues import NOW
 from tests.support.filled_contexts import converse
 
@@ -33,7 +33,7 @@ def test_a_task_is_changed_once_a_request_and_added_once(desk: ContextManager):
 
     assert added == ["task_002", "task_002"]
     assert len(desk.load(now_ms=NOW).workflow.plans[0].tasks) == 2
-    assert late.status is Status.PENDING
+    assert late.status is PlanStatus.PENDING
 
 
 def test_c_18_a_switch_of_plans_is_in_both_files(desk: ContextManager):
@@ -53,7 +53,7 @@ def test_c_18_a_switch_of_plans_is_in_both_files(desk: ContextManager):
 
 def test_c_18_after_a_task_that_is_done_comes_the_next(desk: ContextManager):
     desk.create_plan("Trip", tasks=["Book", "Pack"], now_ms=NOW)
-    assert desk.set_active_task("task_001", now_ms=NOW).status is Status.IN_PROGRESS  # type: ignore[union-attr]
+    assert desk.set_active_task("task_001", now_ms=NOW).status is PlanStatus.IN_PROGRESS  # type: ignore[union-attr]
 
     desk.update_plan_task("task_001", status="completed", now_ms=NOW)
     assert desk.load(now_ms=NOW).context.memory.active_task_id == "task_002"
@@ -61,7 +61,7 @@ def test_c_18_after_a_task_that_is_done_comes_the_next(desk: ContextManager):
 
     kept = desk.load(now_ms=NOW)
     assert kept.context.memory.active_task_id is None
-    assert kept.workflow.plans[0].status is Status.COMPLETED
+    assert kept.workflow.plans[0].status is PlanStatus.COMPLETED
 
 
 def test_c_18_a_switch_may_begin_the_summary_anew_with_the_plans_opening(desk: ContextManager):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from orchestrator.base.redaction import Redactor
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.copies import Copies
-from orchestrator.context.dialogue import Spoken
+from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.models import Checkpoint
 from orchestrator.proxies.model.secret_values import forms_of
 from tests.support.dialogues import MINUTE, NOW, answers, asks
@@ -48,7 +48,7 @@ def test_c_21_what_the_host_knows_by_its_value_is_in_no_file_in_no_form(tmp_path
         long = f"{'word ' * 150} {secret} {'word ' * 150}"
         desk.register_message(asks(turn, long), answers(turn, f"We decided on {secret}."), now_ms=NOW)
         desk.register_message(
-            Spoken(id=f"t{turn + 9}.u", role="user", content=f"It is {secret}", at_ms=NOW), now_ms=NOW
+            NewMessage(id=f"t{turn + 9}.u", role="user", content=f"It is {secret}", at_ms=NOW), now_ms=NOW
         )
         plan = desk.create_plan(secret, objective=secret, tasks=[secret], now_ms=NOW)
         desk.update_plan_task(

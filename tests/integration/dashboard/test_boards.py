@@ -9,7 +9,7 @@ import pytest
 
 from agent_runner.wire.order import TurnOrder
 from orchestrator.dashboard import feature
-from orchestrator.dashboard.feature import Boards
+from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.domain import settings
 from orchestrator.domain.values import RunId
 from orchestrator.groups import memory_templates
@@ -21,7 +21,7 @@ from tests.support.household import SEOUL, Household
 async def told(home: DashboardHouse, root: Path) -> TurnOrder:
     """What a model is told that is to look at the dashboard."""
     house = home.house
-    made = Boards(
+    made = DashboardFeature(
         house.database,
         settings.load(root, {}),
         clock=house.clock,

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from structlog.testing import capture_logs
 
-from orchestrator.base.event_bus import Bus
+from orchestrator.base.event_bus import EventBus
 from orchestrator.dashboard.delivery.decision import MAX_ATTEMPTS
 from orchestrator.dashboard.rules.slots import Hours
-from orchestrator.domain.dashboard import Actor, NotificationType, Priority, Status
+from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Feature
 from orchestrator.reports.event_history import recall_events
@@ -234,7 +234,7 @@ async def test_a_claim_of_what_still_waits_to_be_sent_is_kept(house):
 
 async def test_what_speaks_of_something_that_is_over_is_not_told(house):
     await house.put(
-        a_task("task_off", status=Status.CANCELLED),
+        a_task("task_off", status=BoardTaskStatus.CANCELLED),
         a_question("q_done", answered_ms=1, answer="yes"),
         a_notification("n_1", task_id="task_off"),
         a_notification("n_2", task_id="task_gone"),
@@ -360,7 +360,7 @@ async def test_what_the_host_did_with_a_notification_is_recorded_and_recalled_af
     async with house.house.database.reading() as tx:
         night = await notification_history.of_notification(tx, FOLDER, "n_night")
         late = await notification_history.of_notification(tx, FOLDER, "n_late")
-        after_restart = Bus(house.house.clock)
+        after_restart = EventBus(house.house.clock)
         after_restart.publish("host.started")
         await recall_events(tx, after_restart)
     assert [(one.what, one.by) for one in night] == [

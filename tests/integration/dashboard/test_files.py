@@ -13,13 +13,13 @@ from orchestrator.dashboard.files import export
 from orchestrator.dashboard.files.exporter import Exporter
 from orchestrator.domain.dashboard import (
     Actor,
+    BoardTaskStatus,
     Category,
     Deadline,
     Insight,
     NotificationStatus,
     Person,
     Project,
-    Status,
 )
 from orchestrator.domain.errors import ImportRefused
 from orchestrator.domain.values import Folder
@@ -55,8 +55,8 @@ async def furnish(home: DashboardHouse) -> None:
         ),
         blog(id="task_002", deadline=Deadline(at_ms=at("2026-02-12T18:00"), text="thursday evening")),
         blog(id="task_003", deadline=None, blocked_ms=FEB_9_0830 - DAY_MS, blocker_note="waits"),
-        blog(id="task_004", status=Status.COMPLETED, pct=100, completed_ms=FEB_9_0830),
-        blog(id="task_005", status=Status.CANCELLED, archived_ms=FEB_9_0830),
+        blog(id="task_004", status=BoardTaskStatus.COMPLETED, pct=100, completed_ms=FEB_9_0830),
+        blog(id="task_005", status=BoardTaskStatus.CANCELLED, archived_ms=FEB_9_0830),
         a_question(),
         a_question(id="q_002", answer="80 %", answered_ms=FEB_9_0830, created_by=Actor.MAIN_AGENT),
         a_question(id="q_003", closed_ms=FEB_9_0830, closed_reason="gone"),
@@ -120,9 +120,15 @@ async def test_the_files_are_to_the_byte_what_they_always_were(home: DashboardHo
         blog(id="task_003", deadline=None, blocked_ms=FEB_9_0830 - DAY_MS, blocker_note="waits"),
         blog(id="task_006", user_set={"title": FEB_9_0830}, extra={"size": {"w": 1}}, created_ms=-1),
         blog(
-            id="task_004", status=Status.COMPLETED, pct=100, completed_ms=FEB_9_0830, archived_ms=FEB_9_1800
+            id="task_004",
+            status=BoardTaskStatus.COMPLETED,
+            pct=100,
+            completed_ms=FEB_9_0830,
+            archived_ms=FEB_9_1800,
         ),
-        blog(id="task_005", status=Status.CANCELLED, archived_ms=FEB_9_0830, estimation={"hours": 2}),
+        blog(
+            id="task_005", status=BoardTaskStatus.CANCELLED, archived_ms=FEB_9_0830, estimation={"hours": 2}
+        ),
         a_question(),
         a_question(id="q_002", answer="80 %", answered_ms=FEB_9_0830, processed_ms=FEB_9_1800),
         a_question(id="q_003", closed_ms=FEB_9_0830, closed_reason="gone"),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from orchestrator.dashboard.service import Desk
+from orchestrator.dashboard.service import DashboardService
 from orchestrator.domain.values import TurnKind
 from orchestrator.store import dashboard_tasks
 from orchestrator.store.database import Database
@@ -23,15 +23,15 @@ import asyncio, json, sys
 from pathlib import Path
 from zoneinfo import ZoneInfo
 from orchestrator.base.clock import SystemClock
-from orchestrator.dashboard.service import Desk
-from orchestrator.base.event_bus import Bus
-from orchestrator.base.wakeups import Hints
+from orchestrator.dashboard.service import DashboardService
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
 from orchestrator.store.database import Database
 
 async def main():
     clock = SystemClock()
     database = await Database.open(Path(sys.argv[1]))
-    desk = Desk(database, clock=clock, bus=Bus(clock), hints=Hints(),
+    desk = DashboardService(database, clock=clock, bus=EventBus(clock), hints=Wakeups(),
                 zone_of=lambda _: ZoneInfo("Asia/Seoul"), can_deliver=lambda _: True)
     for line in sys.stdin:
         wish = json.loads(line)
@@ -101,7 +101,7 @@ async def test_at_30_two_processes_lose_no_update(tmp_path: Path) -> None:
         await database.close()
 
 
-async def counted_here(desk: Desk, database: Database) -> None:
+async def counted_here(desk: DashboardService, database: Database) -> None:
     """Count up by one so often, each upon what was read, again when it was stale."""
     done = 0
     while done < ROUNDS:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.worker import prompt
-from orchestrator.domain.dashboard import Actor, NotificationType, Priority, QuestionType, Status
+from orchestrator.domain.dashboard import Actor, BoardTaskStatus, NotificationType, Priority, QuestionType
 from orchestrator.store import dashboards
 from tests.support.dashboards import (
     FOLDER,
@@ -176,7 +176,7 @@ async def test_at_21_a_moved_deadline_takes_its_alerts_along(house):
 
 
 async def test_completed_tasks_go_to_the_history(house):
-    await house.put(a_task(status=Status.COMPLETED, pct=100, completed_ms=at("2026-02-08 12:00")))
+    await house.put(a_task(status=BoardTaskStatus.COMPLETED, pct=100, completed_ms=at("2026-02-08 12:00")))
     await house.cycle("2026-02-09 08:30")
     (row,) = await house.house.rows("SELECT archived_ms FROM dashboard_tasks")
     assert row["archived_ms"] == at("2026-02-09 08:30")
@@ -232,7 +232,7 @@ async def test_a_deadline_before_the_next_beat_is_told_at_once(house, deadline, 
     await house.put(
         a_task("task_0"),
         a_task("task_1", deadline="2026-02-20"),
-        a_task("task_2", deadline=deadline.replace("T", " "), status=Status.CANCELLED),
+        a_task("task_2", deadline=deadline.replace("T", " "), status=BoardTaskStatus.CANCELLED),
     )
     await house.rounds.beat()
     house.is_now("2026-02-09 10:05")

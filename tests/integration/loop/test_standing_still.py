@@ -8,7 +8,7 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import TurnKind
 from orchestrator.loop import runtime
 from orchestrator.loop.service import LoopOff
-from orchestrator.store.loops import Status
+from orchestrator.store.loops import LoopStatus
 from tests.support.loop_harness import MINUTE, at
 
 
@@ -91,7 +91,7 @@ async def test_bt_24_a_stopped_loop_hears_nothing_more_and_keeps_what_was_pendin
     await idle.house.hear("hello")
     assert await idle.until("12:00:00") == [("chat", at("10:00:00"))], "chat is answered"
     assert await idle.cycles() == []
-    assert (await idle.loop()).status is Status.STOPPED
+    assert (await idle.loop()).status is LoopStatus.STOPPED
     await idle.act("on")
     await idle.until("12:01:00")
     assert (await idle.cycles())[0].triggers == ("workspace: before",)

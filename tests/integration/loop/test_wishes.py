@@ -210,7 +210,7 @@ async def test_bt_21_the_eleventh_now_in_a_row_is_the_base(due):
     assert (await due.events("schedule"))[-1]["bounded"]
 
 
-async def set_wake(house: LoopHouse, text: str, reason: str = "") -> service.SetWake:
+async def set_wake(house: LoopHouse, text: str, reason: str = "") -> service.WakeSetting:
     async with house.house.database.transaction() as tx:
         group = await groups.known(tx, "family")
         return await service.set_next_wake(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent_runner.ans.event import Event, Level
-from agent_runner.ans.notices import Notices
+from agent_runner.ans.event import EventLevel, NoticeEvent
+from agent_runner.ans.notices import RunNotices
 from agent_runner.ans.subscriber import Subscriber, parse_subscriber
 
 BEGIN = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
@@ -38,16 +38,20 @@ def clock() -> SetClock:
     return SetClock()
 
 
-Happen = Callable[..., Event]
+Happen = Callable[..., NoticeEvent]
 
 
 @pytest.fixture
 def happen(clock: SetClock) -> Happen:
     """Make an event of now."""
 
-    def make(event_type: str = "tool.call.failure", severity: str = "error", **payload: Any) -> Event:
-        return Event(
-            type=event_type, source="test", severity=Level.of(severity), payload=payload, timestamp=clock()
+    def make(event_type: str = "tool.call.failure", severity: str = "error", **payload: Any) -> NoticeEvent:
+        return NoticeEvent(
+            type=event_type,
+            source="test",
+            severity=EventLevel.of(severity),
+            payload=payload,
+            timestamp=clock(),
         )
 
     return make
@@ -98,7 +102,7 @@ def as_toml() -> Callable[..., str]:
 
 
 @pytest.fixture
-def notices(tmp_path: Path, clock) -> Notices:
-    made = Notices(tmp_path, now=clock)
+def notices(tmp_path: Path, clock) -> RunNotices:
+    made = RunNotices(tmp_path, now=clock)
     made.begin_turn()
     return made

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_runner.ans.accumulator import MAX_REMEMBERED, MAX_WAITING, POINTS, Accumulator
-from agent_runner.ans.event import Event, Level
-from agent_runner.ans.notification import Notification
+from agent_runner.ans.event import EventLevel, NoticeEvent
+from agent_runner.ans.notification import NoticeBatch
 from agent_runner.ans.subscriber import parse_subscriber
 
 
@@ -269,7 +269,9 @@ def test_a_part_of_a_table_may_be_told_and_the_rest_stays(probe):
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("happens"), st.integers(0, 4), st.sampled_from([Level.INFO, Level.CRITICAL])),
+        st.tuples(
+            st.just("happens"), st.integers(0, 4), st.sampled_from([EventLevel.INFO, EventLevel.CRITICAL])
+        ),
         st.tuples(st.just("passes"), st.integers(0, 4_000), st.none()),
         st.tuples(st.just("drains"), st.sampled_from(POINTS), st.integers(1, 3)),
         st.tuples(st.just("carries"), st.none(), st.none()),
@@ -303,7 +305,7 @@ def test_whatever_happens_nothing_is_lost_nothing_told_twice_and_order_is_kept(
     happened: Counter[int] = Counter()
     told: Counter[int] = Counter()
 
-    def tell(notifications: list[Notification]) -> None:
+    def tell(notifications: list[NoticeBatch]) -> None:
         orders = [entry.order for each in notifications for entry in each.entries]
         if not dedupe_window_ms:
             assert orders == sorted(orders), "first come, first told"
@@ -318,7 +320,9 @@ def test_whatever_happens_nothing_is_lost_nothing_told_twice_and_order_is_kept(
             case "happens":
                 order += 1
                 happened[value] += 1
-                event = Event(type="a.b", source="s", timestamp=now, payload={"what": value}, severity=more)
+                event = NoticeEvent(
+                    type="a.b", source="s", timestamp=now, payload={"what": value}, severity=more
+                )
                 accumulator.accept(event, order=order)
             case "passes":
                 now += timedelta(milliseconds=value)

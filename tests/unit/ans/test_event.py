@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runner.ans.event import Event, Level, is_pattern, matches
+from agent_runner.ans.event import EventLevel, NoticeEvent, is_pattern, matches
 
 B2_TYPES = [
     "tool.call.pending",
@@ -44,12 +44,12 @@ B2_TYPES = [
 
 def test_an_event_has_an_id_a_time_in_utc_and_a_key_of_its_own_making():
     """N-1."""
-    event = Event(type="tool.call.failure", source="agent")
+    event = NoticeEvent(type="tool.call.failure", source="agent")
 
     assert uuid.UUID(event.id).version == 4
     assert event.timestamp.utcoffset() == timedelta(0)
     assert event.dedupe_key == "tool.call.failure:agent"
-    assert event.severity is Level.INFO
+    assert event.severity is EventLevel.INFO
     assert event.payload == {}
 
 
@@ -57,15 +57,17 @@ def test_a_time_of_another_zone_is_kept_in_utc_and_one_of_no_zone_is_refused():
     """N-1."""
     seoul = datetime(2026, 11, 22, 18, 0, tzinfo=timezone(timedelta(hours=9)))
 
-    assert Event(type="a.b", source="s", timestamp=seoul).timestamp == datetime(2026, 11, 22, 9, tzinfo=UTC)
+    assert NoticeEvent(type="a.b", source="s", timestamp=seoul).timestamp == datetime(
+        2026, 11, 22, 9, tzinfo=UTC
+    )
     with pytest.raises(ValueError, match="time zone"):
-        Event(type="a.b", source="s", timestamp=seoul.replace(tzinfo=None))
+        NoticeEvent(type="a.b", source="s", timestamp=seoul.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize("event_type", B2_TYPES)
 def test_every_type_there_is_has_a_name_that_is_taken(event_type):
     """N-1, and B.12-14: a rule for names that refuses the names in use."""
-    assert Event(type=event_type, source="s").type == event_type
+    assert NoticeEvent(type=event_type, source="s").type == event_type
     assert is_pattern(event_type)
     assert is_pattern(event_type.rsplit(".", 1)[0] + ".*")
 
@@ -74,18 +76,18 @@ def test_every_type_there_is_has_a_name_that_is_taken(event_type):
 def test_a_name_that_is_not_dotted_lower_case_is_refused(name):
     """N-1."""
     with pytest.raises(ValueError, match="no event type"):
-        Event(type=name, source="s")
+        NoticeEvent(type=name, source="s")
 
 
 def test_severities_compare():
     """N-2."""
-    assert list(Level) == sorted(Level)
-    assert [level.word for level in Level] == ["debug", "info", "warning", "error", "critical"]
-    assert Level.WARNING >= Level.INFO
-    assert Level.ERROR < Level.CRITICAL
-    assert all(Level.of(level.word) is level for level in Level)
+    assert list(EventLevel) == sorted(EventLevel)
+    assert [level.word for level in EventLevel] == ["debug", "info", "warning", "error", "critical"]
+    assert EventLevel.WARNING >= EventLevel.INFO
+    assert EventLevel.ERROR < EventLevel.CRITICAL
+    assert all(EventLevel.of(level.word) is level for level in EventLevel)
     with pytest.raises(ValueError, match="debug, info, warning, error, critical"):
-        Level.of("fatal")
+        EventLevel.of("fatal")
 
 
 @pytest.mark.parametrize(
@@ -128,22 +130,25 @@ json_values = st.recursive(
 )
 
 
-@given(payload=st.dictionaries(st.text(max_size=8), json_values, max_size=5), severity=st.sampled_from(Level))
-def test_an_event_survives_being_written_and_read(payload: dict[str, Any], severity: Level):
+@given(
+    payload=st.dictionaries(st.text(max_size=8), json_values, max_size=5),
+    severity=st.sampled_from(EventLevel),
+)
+def test_an_event_survives_being_written_and_read(payload: dict[str, Any], severity: EventLevel):
     """N-4."""
-    event = Event(type="a.b_c.d1", source="somewhere", severity=severity, payload=payload)
+    event = NoticeEvent(type="a.b_c.d1", source="somewhere", severity=severity, payload=payload)
 
-    assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+    assert NoticeEvent.from_dict(json.loads(json.dumps(event.to_dict()))) == event
 
 
 @pytest.mark.parametrize("missing", ["id", "type", "source", "severity", "timestamp", "payload"])
 def test_what_is_no_event_is_refused(missing):
     """N-4."""
-    fields = Event(type="a.b", source="s").to_dict()
+    fields = NoticeEvent(type="a.b", source="s").to_dict()
     del fields[missing]
 
     with pytest.raises(ValueError, match=missing):
-        Event.from_dict(fields)
+        NoticeEvent.from_dict(fields)
 
 
 def test_a_payload_is_plain_json_of_a_bounded_size():
@@ -153,7 +158,7 @@ def test_a_payload_is_plain_json_of_a_bounded_size():
         nested = [nested]
     payload = {"long": "x" * 100_000, "many": list(range(1000)), "nested": nested, "odd": object(), 3: {1, 2}}
 
-    event = Event(type="a.b", source="s", payload={**payload, "half": "a\ud800b", "big": 2**200})
+    event = NoticeEvent(type="a.b", source="s", payload={**payload, "half": "a\ud800b", "big": 2**200})
 
     written = json.dumps(event.to_dict(), ensure_ascii=False).encode("utf-8")
     assert len(written) < 10_000
@@ -162,7 +167,7 @@ def test_a_payload_is_plain_json_of_a_bounded_size():
 
 
 def test_a_payload_of_no_number_is_still_json():
-    event = Event(type="a.b", source="s", payload={"share": float("nan"), "speed": float("inf")})
+    event = NoticeEvent(type="a.b", source="s", payload={"share": float("nan"), "speed": float("inf")})
 
     assert json.loads(json.dumps(event.to_dict(), allow_nan=False))["payload"] == {
         "share": "nan",

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from agent_runner.ans.accumulator import Accumulator
 from agent_runner.ans.escaping import one_line, visible, without_tags
-from agent_runner.ans.event import Event, Level
+from agent_runner.ans.event import EventLevel, NoticeEvent
 from agent_runner.ans.formatter import MAX_CELL_CHARS, MAX_LINE_CHARS, Formatter
-from agent_runner.ans.notification import Entry, Notification
+from agent_runner.ans.notification import NoticeBatch, NoticeEntry
 from agent_runner.ans.renderer import CLOSE, OPEN, compose
 from agent_runner.ans.subscriber import parse_subscriber
-from agent_runner.ans.subscriber_store import Shelves
+from agent_runner.ans.subscriber_store import SubscriberStore
 
-SHELF = Shelves(None).read()
+SHELF = SubscriberStore(None).read()
 SUBSCRIBER = parse_subscriber(
     '[subscriber]\nid = "probe"\nname = "n"\n[events]\ntypes = ["a.*"]\n[output]\ntemplate = "a.j2"\n'
 )
@@ -32,17 +32,17 @@ NOW = datetime(2026, 11, 22, 9, 5, 7, tzinfo=UTC)
 SHIPPED = Formatter(lambda each: SHELF.template_named(each.subscriber))
 
 
-def event(severity: Level = Level.ERROR, event_type: str = "a.b", **payload: object) -> Event:
-    return Event(type=event_type, source="probe", severity=severity, payload=payload, timestamp=NOW)
+def event(severity: EventLevel = EventLevel.ERROR, event_type: str = "a.b", **payload: object) -> NoticeEvent:
+    return NoticeEvent(type=event_type, source="probe", severity=severity, payload=payload, timestamp=NOW)
 
 
-def notification(*events: Event, counts: tuple[int, ...] = ()) -> Notification:
-    return Notification(
+def notification(*events: NoticeEvent, counts: tuple[int, ...] = ()) -> NoticeBatch:
+    return NoticeBatch(
         subscriber=SUBSCRIBER,
         priority="normal",
         inject_at="after_tool",
         entries=tuple(
-            Entry(event=each, order=order, count=counts[order] if counts else 1)
+            NoticeEntry(event=each, order=order, count=counts[order] if counts else 1)
             for order, each in enumerate(events)
         ),
     )
@@ -53,7 +53,7 @@ def formatter(template: str | None) -> Formatter:
     return Formatter(lambda _: template)
 
 
-def shown(template: str | None, *events: Event, counts: tuple[int, ...] = ()) -> str:
+def shown(template: str | None, *events: NoticeEvent, counts: tuple[int, ...] = ()) -> str:
     return formatter(template).text(notification(*events, counts=counts))
 
 
@@ -74,11 +74,11 @@ def test_a_template_has_the_notification_its_events_and_how_often_they_came():
 @pytest.mark.parametrize(
     ("severity", "prefix"),
     [
-        (Level.DEBUG, ""),
-        (Level.INFO, ""),
-        (Level.WARNING, "!warning:"),
-        (Level.ERROR, "!error:"),
-        (Level.CRITICAL, "!critical:"),
+        (EventLevel.DEBUG, ""),
+        (EventLevel.INFO, ""),
+        (EventLevel.WARNING, "!warning:"),
+        (EventLevel.ERROR, "!error:"),
+        (EventLevel.CRITICAL, "!critical:"),
     ],
 )
 def test_a_template_may_say_how_grave_it_is(severity, prefix):
@@ -130,14 +130,16 @@ def test_without_a_template_five_fields_are_told():
     """N-32."""
     fields = {f"f{number}": number for number in range(7)}
 
-    text = shown(None, event(Level.INFO, **fields), counts=(3,))
+    text = shown(None, event(EventLevel.INFO, **fields), counts=(3,))
 
     assert text == "system notification: 3× a.b from probe; f0: 0; f1: 1; f2: 2; f3: 3; f4: 4"
 
 
 def test_without_a_template_several_events_are_told_by_ten_types_and_how_many_more():
     """N-32."""
-    events = [event(Level.INFO, f"a.t{number:02}") for number in range(12)] + [event(Level.WARNING, "a.t00")]
+    events = [event(EventLevel.INFO, f"a.t{number:02}") for number in range(12)] + [
+        event(EventLevel.WARNING, "a.t00")
+    ]
 
     text = shown(None, *events)
 
@@ -178,7 +180,7 @@ def test_nothing_slow_is_loaded_before_something_is_told():
     """A run that has nothing to tell does not pay for it."""
     program = (
         "import sys, asyncio\n"
-        "from agent_runner.ans.notices import Notices\n"
+        "from agent_runner.ans.notices import RunNotices\n"
         "n = Notices(None); n.begin_turn(); n.emit('a.b', 'info', {})\n"
         "assert asyncio.run(n.drain('turn_start')) == ''\n"
         "assert not {'jinja2', 'toon_format'} & set(sys.modules), 'loaded too early'\n"
@@ -232,7 +234,7 @@ def test_no_payload_begins_a_line_or_closes_the_wrapper(message, tool, kind):
     """N-31, and B.12-13: a closing tag in a tool's output forged the wrapper."""
     accumulator = Accumulator(next(each for each in SHELF.subscribers if each.id == "tool_failure"))
     payload = {"tool_name": tool, "error_type": kind, "error_message": message}
-    accumulator.accept(event(Level.ERROR, "tool.call.failure", **payload), order=1)
+    accumulator.accept(event(EventLevel.ERROR, "tool.call.failure", **payload), order=1)
 
     injection = compose(accumulator.due({"after_tool"}), SHIPPED.text, limit=9_500)
 
@@ -270,7 +272,7 @@ def cell(text: str) -> str:
 @given(payload=st.dictionaries(nasty, nasty, max_size=7), source=nasty)
 def test_not_even_without_a_template(payload, source):
     """N-32."""
-    odd = Event(type="a.b", source=source, payload=payload, timestamp=NOW)
+    odd = NoticeEvent(type="a.b", source=source, payload=payload, timestamp=NOW)
 
     for text in (shown(None, odd), shown("{{ missing }}", odd), shown(None, odd, odd)):
         assert len(text.splitlines()) == 1
@@ -281,11 +283,11 @@ def test_not_even_without_a_template(payload, source):
 def test_not_even_in_a_note_to_oneself(payload):
     """N-31."""
     subscriber = next(each for each in SHELF.subscribers if each.id == "self_notify")
-    note = Notification(
+    note = NoticeBatch(
         subscriber=subscriber,
         priority="normal",
         inject_at="turn_start",
-        entries=(Entry(event=event(event_type="agent.self.notify", **payload), order=0),),
+        entries=(NoticeEntry(event=event(event_type="agent.self.notify", **payload), order=0),),
     )
 
     text = SHIPPED.text(note)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runner.ans.event import Event
-from agent_runner.ans.notification import Entry, Notification
-from agent_runner.ans.renderer import CLOSE, MAX_CHARS, MAX_NOTICES, OPEN, Injection, compose
+from agent_runner.ans.event import NoticeEvent
+from agent_runner.ans.notification import NoticeBatch, NoticeEntry
+from agent_runner.ans.renderer import CLOSE, MAX_CHARS, MAX_NOTICES, OPEN, RenderedNotices, compose
 from agent_runner.ans.subscriber import parse_subscriber
 
 SUBSCRIBER = parse_subscriber(
@@ -18,29 +18,31 @@ SUBSCRIBER = parse_subscriber(
 )
 
 
-def made(*sizes: int, priority: str = "normal", order: int = 0) -> Notification:
+def made(*sizes: int, priority: str = "normal", order: int = 0) -> NoticeBatch:
     """A notification of one entry a size: so many characters each."""
-    return Notification(
+    return NoticeBatch(
         subscriber=SUBSCRIBER,
         priority=priority,  # type: ignore[arg-type]
         inject_at="after_tool",
         entries=tuple(
-            Entry(event=Event(type="a.b", source="s", payload={"size": size}), order=order + index)
+            NoticeEntry(
+                event=NoticeEvent(type="a.b", source="s", payload={"size": size}), order=order + index
+            )
             for index, size in enumerate(sizes)
         ),
     )
 
 
-def write(notification: Notification) -> str:
+def write(notification: NoticeBatch) -> str:
     return "\n".join("x" * entry.event.payload["size"] for entry in notification.entries)
 
 
-def told(injection: Injection) -> list[Notification]:
+def told(injection: RenderedNotices) -> list[NoticeBatch]:
     return [each.notification for each in injection.told if each.text is not None]
 
 
 def test_nothing_is_nothing():
-    assert compose([], write, limit=9_500) == Injection()
+    assert compose([], write, limit=9_500) == RenderedNotices()
 
 
 def test_all_that_is_told_is_in_one_wrapper():
@@ -108,7 +110,7 @@ def test_one_that_is_longer_than_all_may_be_together_goes_alone():
     candidates = [made(MAX_CHARS + 300), made(3)]
 
     assert told(compose(candidates, write, limit=9_500)) == candidates[:1]
-    assert compose(candidates, write, limit=MAX_CHARS) == Injection()
+    assert compose(candidates, write, limit=MAX_CHARS) == RenderedNotices()
 
 
 def test_a_long_table_is_told_in_parts():
@@ -123,7 +125,7 @@ def test_a_long_table_is_told_in_parts():
 @pytest.mark.parametrize("limit", [-5, 0, 40, 250])
 def test_where_there_is_no_room_nothing_is_told(limit):
     """N-26."""
-    assert compose([made(300)], write, limit=limit) == Injection()
+    assert compose([made(300)], write, limit=limit) == RenderedNotices()
 
 
 @given(

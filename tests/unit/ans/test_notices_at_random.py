@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_runner.ans.notices import Notices
+from agent_runner.ans.notices import RunNotices
 from agent_runner.wire.notices import Notice
 
 BEGIN = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
@@ -40,7 +40,7 @@ class Run:
 
     def __init__(self) -> None:
         self.passed = timedelta()
-        self.notices = Notices(None, now=lambda: BEGIN + self.passed)
+        self.notices = RunNotices(None, now=lambda: BEGIN + self.passed)
         self.noted: list[str] = []
         self.given: list[int] = []
         self.told: Counter[str] = Counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runner.ans.event import Happening
-from agent_runner.ans.notices import Notices
+from agent_runner.ans.notices import RunNotices
 from tests.support.told_notices import fail, kept, lines, note
 
 
@@ -91,7 +91,7 @@ async def test_a_type_that_is_none_is_refused_where_it_is_emitted(notices):
 
 async def test_two_runs_never_see_each_others_text(tmp_path, clock):
     """N-10, and B.12-7: one bus and one queue for all users."""
-    runs = {name: Notices(tmp_path / name, now=clock) for name in ("red", "blue")}
+    runs = {name: RunNotices(tmp_path / name, now=clock) for name in ("red", "blue")}
     for number in range(100):
         for name, each in runs.items():
             note(each, f"{name} {number}")
@@ -112,9 +112,9 @@ async def test_two_runs_never_see_each_others_text(tmp_path, clock):
 
 async def test_the_end_of_a_run_leaves_nothing_to_the_next(tmp_path, clock):
     """B.12-7: what was left at the end was told to whoever came next."""
-    first = Notices(tmp_path, now=clock)
+    first = RunNotices(tmp_path, now=clock)
     note(first, "left over")
-    second = Notices(tmp_path, now=clock)
+    second = RunNotices(tmp_path, now=clock)
 
     assert await second.drain("turn_start") == ""
     assert second.pending == 0

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runner.ans import staleness
-from agent_runner.ans.budgets import Budgets
-from agent_runner.ans.checkpoints import Checkpoints
+from agent_runner.ans.budgets import BudgetWatch
+from agent_runner.ans.checkpoints import CheckpointPrompts
 from agent_runner.ans.context_use import ContextUse, threshold
 from agent_runner.ans.event import Happening
-from agent_runner.ans.repeat_detector import Loops, pattern_of
+from agent_runner.ans.repeat_detector import RepeatDetector, pattern_of
 from agent_runner.ans.staleness import FileMarks
 
 
@@ -29,7 +29,7 @@ def types(*happenings: Happening | None) -> list[str]:
 
 def test_three_of_the_same_in_the_last_six_are_a_loop_said_once_a_turn():
     """B.2: agent.loop.detected, and B.12-12, B.12-18: critical, for it has to be told at once."""
-    loops = Loops()
+    loops = RepeatDetector()
     read = {"file_path": "a.md"}
     assert loops.called("Read", read) is None
     assert loops.called("Bash", {"command": "ls"}) is None
@@ -47,7 +47,7 @@ def test_three_of_the_same_in_the_last_six_are_a_loop_said_once_a_turn():
 
 
 def test_what_lies_further_back_than_six_calls_does_not_count():
-    loops = Loops()
+    loops = RepeatDetector()
     calls = ["a", "b", "c", "a", "d", "e", "a"]
 
     assert types(*(loops.called("Read", {"path": each}) for each in calls)) == []
@@ -78,7 +78,7 @@ def test_a_pattern_is_the_tool_and_the_beginnings_of_its_telling_arguments():
 )
 def test_work_that_goes_on_is_no_loop(tool, calls, is_loop):
     """B.2: three edits of one file are no loop, three reads of it are."""
-    loops = Loops()
+    loops = RepeatDetector()
 
     assert bool(types(*(loops.called(tool, each) for each in calls))) is is_loop
 
@@ -88,7 +88,7 @@ def test_work_that_goes_on_is_no_loop(tool, calls, is_loop):
 
 def test_tokens_are_warned_of_at_eighty_percent_and_when_they_are_used_up_once_each():
     """B.2: budget.token.*, and B.12-6: it was never emitted."""
-    budgets = Budgets(max_tokens=1_000)
+    budgets = BudgetWatch(max_tokens=1_000)
 
     said = types(*(budgets.tokens_used(used) for used in (0, 799, 800, 900, 1_000, 1_100)))
 
@@ -99,7 +99,7 @@ def test_tokens_are_warned_of_at_eighty_percent_and_when_they_are_used_up_once_e
 
 def test_iterations_are_warned_of_at_seventy_percent_of_thirty():
     """B.2: 21 of 30."""
-    budgets = Budgets()
+    budgets = BudgetWatch()
 
     said = [(used, types(budgets.iterations_used(used))) for used in range(1, 33)]
 
@@ -111,7 +111,7 @@ def test_iterations_are_warned_of_at_seventy_percent_of_thirty():
 
 def test_time_is_warned_of_and_never_exceeded():
     """B.2: budget.timeout.warning; that it is over, the host says."""
-    budgets = Budgets(max_seconds=1_800)
+    budgets = BudgetWatch(max_seconds=1_800)
 
     assert types(*(budgets.seconds_used(used) for used in (0, 1_439.9, 1_440, 1_700, 1_801))) == [
         "budget.timeout.warning"
@@ -120,7 +120,7 @@ def test_time_is_warned_of_and_never_exceeded():
 
 def test_what_was_not_said_in_a_turn_is_said_of_it_as_it_is_over():
     """B.2: a turn without tools has no other moment."""
-    budgets = Budgets(max_tokens=1_000, max_iterations=10, max_seconds=100)
+    budgets = BudgetWatch(max_tokens=1_000, max_iterations=10, max_seconds=100)
     assert budgets.judge(tokens=100, iterations=8, seconds=1)
 
     found = budgets.look_back(tokens=900, iterations=9, seconds=85)
@@ -137,13 +137,13 @@ def test_what_was_not_said_in_a_turn_is_said_of_it_as_it_is_over():
 
 
 def test_what_is_used_up_at_once_is_not_warned_of_afterwards():
-    budgets = Budgets(max_tokens=100)
+    budgets = BudgetWatch(max_tokens=100)
 
     assert types(budgets.tokens_used(150), budgets.tokens_used(90)) == ["budget.token.exceeded"]
 
 
 def test_a_budget_that_is_none_is_never_used_up():
-    budgets = Budgets(max_iterations=0)
+    budgets = BudgetWatch(max_iterations=0)
 
     assert (
         types(budgets.tokens_used(10**9), budgets.iterations_used(10**6), budgets.seconds_used(10**9)) == []
@@ -152,7 +152,7 @@ def test_a_budget_that_is_none_is_never_used_up():
 
 def test_what_is_told_of_a_budget_is_all_filled_in():
     """B.12-13."""
-    happening = Budgets(max_tokens=1_000).tokens_used(801)
+    happening = BudgetWatch(max_tokens=1_000).tokens_used(801)
 
     assert happening is not None
     assert happening.payload == {
@@ -229,7 +229,7 @@ def test_it_is_said_once_between_two_times_that_it_was_below_sixty_percent(measu
 
 def test_every_tenth_turn_is_a_checkpoint_and_one_may_be_asked_for():
     """N-54."""
-    checkpoints = Checkpoints()
+    checkpoints = CheckpointPrompts()
 
     found = [checkpoints.begin_turn() for _ in range(20)]
 

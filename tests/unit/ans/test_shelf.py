@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from agent_runner.ans.accumulator import Accumulator
-from agent_runner.ans.event import Event
+from agent_runner.ans.event import NoticeEvent
 from agent_runner.ans.formatter import Formatter
-from agent_runner.ans.subscriber_store import MAX_FILE_BYTES, MAX_OWN, Shelf, Shelves
+from agent_runner.ans.subscriber_store import MAX_FILE_BYTES, MAX_OWN, SubscriberFolder, SubscriberStore
 
 
 @pytest.fixture
@@ -23,16 +23,16 @@ def own(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelves(tmp_path: Path) -> Shelves:
-    return Shelves(tmp_path)
+def shelves(tmp_path: Path) -> SubscriberStore:
+    return SubscriberStore(tmp_path)
 
 
-def own_ids(shelf: Shelf) -> list[str]:
+def own_ids(shelf: SubscriberFolder) -> list[str]:
     return [each.id for each in shelf.subscribers if each.own]
 
 
 def test_without_a_folder_there_are_the_shipped_ones(tmp_path):
-    for shelves in (Shelves(None), Shelves(tmp_path / "nowhere")):
+    for shelves in (SubscriberStore(None), SubscriberStore(tmp_path / "nowhere")):
         shelf = shelves.read()
         assert len(shelf.subscribers) >= 9
         assert own_ids(shelf) == []
@@ -210,7 +210,9 @@ def test_the_example_in_the_documentation_works(own, shelves, caplog):
     accumulator = Accumulator(subscriber)
     for order, (tool, duration_ms) in enumerate((("Bash", 12), ("Read", 3), ("Bash", 15))):
         payload = {"tool_name": tool, "call_id": "c", "duration_ms": duration_ms, "result_length": 3}
-        accumulator.accept(Event(type="tool.call.success", source="agent", payload=payload), order=order)
+        accumulator.accept(
+            NoticeEvent(type="tool.call.success", source="agent", payload=payload), order=order
+        )
 
     (due,) = accumulator.due({"turn_start"})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_runner.ans import subscriber_store
-from agent_runner.ans.event import Event, Level
+from agent_runner.ans.event import EventLevel, NoticeEvent
 from agent_runner.ans.subscriber import BadSubscriber, parse_subscriber
 
 SHIPPED = sorted((subscriber_store.SHIPPED / "subscribers").glob("*.toml"))
@@ -120,26 +120,26 @@ def test_a_group_cannot_make_a_core_subscriber(as_toml):
         parse_subscriber(as_toml(output__core=True), own=True)
 
 
-@pytest.mark.parametrize("severity", Level)
+@pytest.mark.parametrize("severity", EventLevel)
 def test_the_filter_says_at_least(subscriber, severity):
     """B.12-2: the filter was read and never applied."""
     probe = subscriber(events__severity_filter="warning")
-    event = Event(type="tool.call.failure", source="s", severity=severity)
+    event = NoticeEvent(type="tool.call.failure", source="s", severity=severity)
 
-    assert probe.takes(event) is (severity >= Level.WARNING)
+    assert probe.takes(event) is (severity >= EventLevel.WARNING)
 
 
 def test_sources_bound_who_is_heard(subscriber):
     """B.4."""
     probe = subscriber(events__sources=["host"])
 
-    assert probe.takes(Event(type="tool.a", source="host"))
-    assert not probe.takes(Event(type="tool.a", source="agent"))
+    assert probe.takes(NoticeEvent(type="tool.a", source="host"))
+    assert not probe.takes(NoticeEvent(type="tool.a", source="agent"))
 
 
 def test_a_dedupe_key_is_made_of_type_payload_and_words_and_begins_with_the_subscriber(subscriber):
     """N-21, B.4."""
-    event = Event(type="tool.a", source="s", payload={"tool_name": "Read", "n": 3}, dedupe_key="own")
+    event = NoticeEvent(type="tool.a", source="s", payload={"tool_name": "Read", "n": 3}, dedupe_key="own")
 
     assert subscriber().dedupe_key(event) == "probe:own"
     assert subscriber(batching__dedupe_key="type:payload.tool_name:x:payload.n:payload.none").dedupe_key(

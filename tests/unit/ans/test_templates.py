@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 import pytest
 
 from agent_runner.ans import subscriber_store
-from agent_runner.ans.budgets import Budgets
-from agent_runner.ans.checkpoints import Checkpoints
+from agent_runner.ans.budgets import BudgetWatch
+from agent_runner.ans.checkpoints import CheckpointPrompts
 from agent_runner.ans.context_use import ContextUse
-from agent_runner.ans.event import Event, Happening, Level
+from agent_runner.ans.event import EventLevel, Happening, NoticeEvent
 from agent_runner.ans.formatter import Formatter
-from agent_runner.ans.notification import Entry, Notification
+from agent_runner.ans.notification import NoticeBatch, NoticeEntry
 from agent_runner.ans.registry import unclaimed
-from agent_runner.ans.repeat_detector import Loops
+from agent_runner.ans.repeat_detector import RepeatDetector
 from agent_runner.ans.subscriber import Subscriber, parse_subscriber
-from agent_runner.ans.subscriber_store import Shelves
+from agent_runner.ans.subscriber_store import SubscriberStore
 
-SHELF = Shelves(None).read()
+SHELF = SubscriberStore(None).read()
 NOW = datetime(2026, 11, 22, 9, 5, 7, tzinfo=UTC)
 FAILED = {"tool_name": "Read", "call_id": "c1", "error_message": "no such file", "duration_ms": 4}
 NOTE = {"message": "call Bo", "priority": "normal", "inject_at": "turn_start"}
@@ -31,13 +31,13 @@ def found(happening: Happening | None) -> dict[str, object]:
 
 
 def budget(kind: str, current: int) -> dict[str, object]:
-    budgets = Budgets(max_tokens=1_000, max_iterations=30, max_seconds=1_800)
+    budgets = BudgetWatch(max_tokens=1_000, max_iterations=30, max_seconds=1_800)
     judge = {"token": budgets.tokens_used, "iteration": budgets.iterations_used, "time": budgets.seconds_used}
     return found(judge[kind](current))
 
 
 def loop() -> dict[str, object]:
-    loops = Loops()
+    loops = RepeatDetector()
     calls = [loops.called("Read", {"file_path": "a.md", "limit": 3}) for _ in range(3)]
     return found(calls[-1])
 
@@ -99,7 +99,7 @@ LINES = {
         "source_stale: a.md changed since last read - read it again",
     ),
     "task.checkpoint": (
-        found(Checkpoints().reached("is the plan still right?")),
+        found(CheckpointPrompts().reached("is the plan still right?")),
         "checkpoint: is the plan still right? (turn 0)",
     ),
     "subagent.failed": (
@@ -173,16 +173,16 @@ OF_OWN_SUBSCRIBERS = {
 def shown(event_type: str, payload: dict[str, object], subscriber: Subscriber, *counts: int) -> str:
     priority = payload.get("priority", subscriber.output.priority)
     entries = tuple(
-        Entry(
-            event=Event(
-                type=event_type, source="s", severity=Level.ERROR, timestamp=NOW, payload=dict(payload)
+        NoticeEntry(
+            event=NoticeEvent(
+                type=event_type, source="s", severity=EventLevel.ERROR, timestamp=NOW, payload=dict(payload)
             ),
             order=order,
             count=count,
         )
         for order, count in enumerate(counts or (1,))
     )
-    notification = Notification(
+    notification = NoticeBatch(
         subscriber=subscriber,
         priority=priority,  # type: ignore[arg-type]
         inject_at=subscriber.output.inject_at,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.context.dialogue import Registered, Spoken, closed, registered
-from orchestrator.context.models import MAX_SEEN, Context, Message, Seen, bootstrap, ms_of
+from orchestrator.context.dialogue import NewMessage, RegisteredMessages, closed, registered
+from orchestrator.context.models import MAX_SEEN, Context, ContextMessage, SeenMessages, bootstrap, ms_of
 from orchestrator.context.tokens import EncodingCounter
 from tests.support.dialogues import NOW, answers, asks
 
@@ -19,12 +19,14 @@ class Remembering:
     def __init__(self) -> None:
         self.folded: list[str] = []
 
-    def fold(self, old: str, evicted: Sequence[Message]) -> str:
+    def fold(self, old: str, evicted: Sequence[ContextMessage]) -> str:
         self.folded += [message.id for message in evicted]
         return f"{old}+{len(evicted)}"
 
 
-def register(context: Context, *spoken: Spoken, summariser: Remembering | None = None) -> Registered:
+def register(
+    context: Context, *spoken: NewMessage, summariser: Remembering | None = None
+) -> RegisteredMessages:
     return registered(context, spoken, counter=COUNTER, summariser=summariser or Remembering())
 
 
@@ -101,7 +103,7 @@ def test_what_left_is_told_whole_with_the_summary_before_it():
 def test_a_turn_that_is_tried_again_may_ask_more():
     asked = register(EMPTY, asks(1, "one"), answers(1, "!"), asks(2, "two")).context
 
-    done = register(asked, Spoken(id="t2.u", role="user", content="two and three", at_ms=NOW + 10**7))
+    done = register(asked, NewMessage(id="t2.u", role="user", content="two and three", at_ms=NOW + 10**7))
 
     assert [message.content for message in done.context.conversation.recent_window] == [
         "one",
@@ -115,7 +117,7 @@ def test_a_turn_that_is_tried_again_may_ask_more():
 def test_a_clock_that_was_put_back_orders_nothing():
     context = register(EMPTY, asks(1, "first"), answers(1, "second")).context
 
-    done = register(context, Spoken(id="t2.u", role="user", content="third", at_ms=NOW - 10**9))
+    done = register(context, NewMessage(id="t2.u", role="user", content="third", at_ms=NOW - 10**9))
 
     assert ids(done.context) == ["t1.u", "t1.a", "t2.u"]
     stamps = [ms_of(message.ts) for message in done.context.conversation.recent_window]
@@ -147,7 +149,7 @@ def test_halves_of_characters_and_nulls_do_not_stop_a_message():
 
 
 def test_a_long_history_is_remembered_by_its_newest_ids_and_a_floor():
-    seen = Seen().with_ids(f"t{turn}.u" for turn in range(1, 1_000))
+    seen = SeenMessages().with_ids(f"t{turn}.u" for turn in range(1, 1_000))
 
     assert len(seen.ids) == MAX_SEEN
     assert all(f"t{turn}.u" in seen for turn in range(1, 1_000))

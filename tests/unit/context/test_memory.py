@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.context import memory
-from orchestrator.context.models import Checkpoint, Context, Conversation, Memory, Sdk
-from orchestrator.context.workflow import Plan, Task, Workflow
+from orchestrator.context.models import Checkpoint, Context, Dialogue, Memory, Sdk
+from orchestrator.context.workflow import Plan, PlanTask, Workflow
 from tests.support.dialogues import NOW, context, question
 
 
@@ -46,8 +46,8 @@ def test_c_21_decisions_and_file_names_hold_no_secret():
 PLANS = Workflow(
     current_plan_id="plan_001",
     plans=(
-        Plan(id="plan_001", tasks=(Task(id="task_001"),)),
-        Plan(id="plan_002", tasks=(Task(id="task_005"),)),
+        Plan(id="plan_001", tasks=(PlanTask(id="task_001"),)),
+        Plan(id="plan_002", tasks=(PlanTask(id="task_005"),)),
     ),
 )
 
@@ -109,7 +109,7 @@ def test_whoever_wrote_it_everything_comes_down_to_its_limits():
             working_directory="/" * 999,
             note="n" * 999,
         ),
-        conversation=Conversation(running_summary="a" * 5_000),
+        conversation=Dialogue(running_summary="a" * 5_000),
         sdk=Sdk(checkpoints=tuple(Checkpoint(turn=n, uuid="u") for n in range(50)), history=("s",) * 50),
     )
 

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from orchestrator.context import memory
 from orchestrator.context.merging import merged
-from orchestrator.context.models import Checkpoint, Context, Conversation, Memory, Sdk, Seen, Stats
+from orchestrator.context.models import Checkpoint, Context, Dialogue, Memory, Sdk, SeenMessages, Stats
 from tests.support.dialogues import answer, context, question
 
 
 def saying(*turns: int, seen: tuple[str, ...] = (), summary: str = "") -> Context:
     window = tuple(question(turn, f"Q{turn}") for turn in turns)
-    ids = Seen().with_ids((*seen, *(message.id for message in window)))
+    ids = SeenMessages().with_ids((*seen, *(message.id for message in window)))
     return context().model_copy(
-        update={"conversation": Conversation(recent_window=window, seen=ids, running_summary=summary)}
+        update={"conversation": Dialogue(recent_window=window, seen=ids, running_summary=summary)}
     )
 
 

@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.context.snapshots import DAY_MS, Snapshot, doomed, name_of, parsed_name
+from orchestrator.context.snapshots import DAY_MS, ContextSnapshot, doomed, name_of, parsed_name
 from tests.support.dialogues import MINUTE, NOW
 
 
-def taken(at_ms: int, *, is_pinned: bool = False) -> Snapshot:
+def taken(at_ms: int, *, is_pinned: bool = False) -> ContextSnapshot:
     found = parsed_name(name_of(at_ms // MINUTE, at_ms))
     assert found is not None
-    return Snapshot(name=found.name, at_ms=found.at_ms, revision=found.revision, is_pinned=is_pinned)
+    return ContextSnapshot(name=found.name, at_ms=found.at_ms, revision=found.revision, is_pinned=is_pinned)
 
 
-def kept(snapshots: list[Snapshot], now_ms: int = NOW) -> set[str]:
+def kept(snapshots: list[ContextSnapshot], now_ms: int = NOW) -> set[str]:
     return {one.name for one in snapshots} - {one.name for one in doomed(snapshots, now_ms=now_ms)}
 
 
 def test_c_22_a_snapshot_is_named_by_its_time_and_revision():
     assert name_of(17, NOW) == "context-20261122T093000Z-r17.json"
-    assert parsed_name("context-20261122T093000Z-r17.json") == Snapshot(
+    assert parsed_name("context-20261122T093000Z-r17.json") == ContextSnapshot(
         name="context-20261122T093000Z-r17.json", at_ms=NOW, revision=17
     )
 

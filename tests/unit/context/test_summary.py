@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.context import script
-from orchestrator.context.models import Message
-from orchestrator.context.summary import ExtractiveSummariser, merged, split
+from orchestrator.context.models import ContextMessage
+from orchestrator.context.summary import ExtractiveSummarizer, merged, split
 from tests.support.dialogues import answer, question
 
-FOLD = ExtractiveSummariser().fold
+FOLD = ExtractiveSummarizer().fold
 ENGLISH = (
     "Ferry {n} leaves at half past nine from the north pier. Grandmother {n} would like to see a tower."
     " It may rain on day {n}, so the beach comes first. The {n} children want ice cream. We decided to take"
@@ -154,7 +154,9 @@ texts = st.lists(words, max_size=400).map(" ".join) | st.text(max_size=300)
 
 @given(texts, st.lists(texts, max_size=4))
 def test_whatever_was_said_the_summary_keeps_its_limit(old: str, contents: list[str]):
-    evicted = [Message(id=f"t{n}.a", role="assistant", content=one, ts="") for n, one in enumerate(contents)]
+    evicted = [
+        ContextMessage(id=f"t{n}.a", role="assistant", content=one, ts="") for n, one in enumerate(contents)
+    ]
 
     summary = FOLD(old, evicted)
 

@@ -7,7 +7,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.context.models import Message, iso
+from orchestrator.context.models import ContextMessage, iso
 from orchestrator.context.tokens import EncodingCounter, EstimatingCounter
 from orchestrator.context.window import KEEP_TOKENS, OVERHEAD, cost, cut_middle, in_order, trimmed
 from tests.support.dialogues import NOW, answer, question
@@ -20,7 +20,7 @@ FIFTY = (
 )
 
 
-def exchange(turns: int) -> list[Message]:
+def exchange(turns: int) -> list[ContextMessage]:
     """`turns` questions and answers of about 50 tokens each."""
     return [
         message
@@ -29,7 +29,7 @@ def exchange(turns: int) -> list[Message]:
     ]
 
 
-def total(messages: tuple[Message, ...]) -> int:
+def total(messages: tuple[ContextMessage, ...]) -> int:
     return sum(cost(message, COUNTER) for message in messages)
 
 
@@ -136,7 +136,7 @@ messages_of_turns = st.lists(st.tuples(st.booleans(), st.integers(1, 400)), max_
 
 
 @given(messages_of_turns)
-def test_whatever_was_said_the_window_fits_and_nothing_is_lost_between(messages: list[Message]):
+def test_whatever_was_said_the_window_fits_and_nothing_is_lost_between(messages: list[ContextMessage]):
     cut = trimmed(messages, COUNTER)
 
     assert total(cut.kept) <= KEEP_TOKENS
@@ -147,9 +147,9 @@ def test_whatever_was_said_the_window_fits_and_nothing_is_lost_between(messages:
 
 
 def test_a_question_stands_before_the_answer_of_its_turn_whatever_clocks_said():
-    asked = Message(id="t2.u", role="user", content="?", ts=iso(NOW + 90_000))
-    answered = Message(id="t2.a", role="assistant", content="!", ts=iso(NOW))
-    before = Message(id="t1.u", role="user", content="?", ts=iso(NOW + 1_000))
+    asked = ContextMessage(id="t2.u", role="user", content="?", ts=iso(NOW + 90_000))
+    answered = ContextMessage(id="t2.a", role="assistant", content="!", ts=iso(NOW))
+    before = ContextMessage(id="t1.u", role="user", content="?", ts=iso(NOW + 1_000))
 
     assert [one.id for one in in_order([answered, asked, before, asked])] == ["t1.u", "t2.u", "t2.a"]
 

@@ -6,7 +6,15 @@ import pytest
 
 from orchestrator.context import workflow
 from orchestrator.context.refusals import PlanRefused, UnknownPlan, UnknownPlanTask
-from orchestrator.context.workflow import MAX_PLANS, MAX_TASKS, Plan, Status, Task, Workflow, bootstrap
+from orchestrator.context.workflow import (
+    MAX_PLANS,
+    MAX_TASKS,
+    Plan,
+    PlanStatus,
+    PlanTask,
+    Workflow,
+    bootstrap,
+)
 from tests.support.dialogues import NOW
 
 EMPTY = bootstrap("Home", NOW)
@@ -17,7 +25,7 @@ def with_trip(*tasks: str) -> Workflow:
     return workflow.with_new_plan(EMPTY, title="Trip", tasks=tasks or ("Book", "Pack"), now_ms=NOW)
 
 
-def statuses(plans: Workflow) -> list[Status]:
+def statuses(plans: Workflow) -> list[PlanStatus]:
     return [task.status for task in plans.plans[0].tasks]
 
 
@@ -61,21 +69,21 @@ def test_c_5_plans_and_tasks_are_found_by_their_ids():
 @pytest.mark.parametrize(
     ("word", "status"),
     [
-        *[(one.value, one) for one in Status],
-        ("todo", Status.PENDING),
-        ("Done", Status.COMPLETED),
-        ("finished ", Status.COMPLETED),
-        ("in-progress", Status.IN_PROGRESS),
-        ("In Progress", Status.IN_PROGRESS),
-        ("canceled", Status.CANCELLED),
-        ("on hold", Status.BLOCKED),
-        ("", Status.PENDING),
-        (None, Status.PENDING),
-        ("what", Status.PENDING),
+        *[(one.value, one) for one in PlanStatus],
+        ("todo", PlanStatus.PENDING),
+        ("Done", PlanStatus.COMPLETED),
+        ("finished ", PlanStatus.COMPLETED),
+        ("in-progress", PlanStatus.IN_PROGRESS),
+        ("In Progress", PlanStatus.IN_PROGRESS),
+        ("canceled", PlanStatus.CANCELLED),
+        ("on hold", PlanStatus.BLOCKED),
+        ("", PlanStatus.PENDING),
+        (None, PlanStatus.PENDING),
+        ("what", PlanStatus.PENDING),
     ],
 )
-def test_c_9_every_older_word_for_a_state_is_mapped_as_it_is_read(word: str | None, status: Status):
-    assert Task.model_validate({"id": "x", "status": word}).status is status
+def test_c_9_every_older_word_for_a_state_is_mapped_as_it_is_read(word: str | None, status: PlanStatus):
+    assert PlanTask.model_validate({"id": "x", "status": word}).status is status
     assert Plan.model_validate({"id": "x", "status": word}).status is status
 
 
@@ -129,11 +137,11 @@ def test_what_is_done_has_a_time_and_what_is_taken_up_again_has_none():
 def test_a_plan_is_over_with_its_last_task_and_goes_on_with_a_new_one():
     plans = with_trip("Only")
     plans = workflow.with_task(plans, "plan_001", "task_001", status="completed", now_ms=NOW)
-    assert plans.plans[0].status is Status.COMPLETED
+    assert plans.plans[0].status is PlanStatus.COMPLETED
 
     plans = workflow.with_task(plans, "plan_001", None, title="One more", now_ms=NOW)
 
-    assert plans.plans[0].status is Status.IN_PROGRESS
+    assert plans.plans[0].status is PlanStatus.IN_PROGRESS
     assert [task.id for task in plans.plans[0].tasks] == ["task_001", "task_002"]
 
 
@@ -141,16 +149,16 @@ def test_the_next_task_is_the_one_begun_or_the_first_that_waits_for_none():
     plan = Plan(
         id="p",
         tasks=(
-            Task(id="a", status=Status.BLOCKED),
-            Task(id="b", dependencies=("c",)),
-            Task(id="c"),
-            Task(id="d", dependencies=("e",)),
-            Task(id="e", status=Status.COMPLETED),
+            PlanTask(id="a", status=PlanStatus.BLOCKED),
+            PlanTask(id="b", dependencies=("c",)),
+            PlanTask(id="c"),
+            PlanTask(id="d", dependencies=("e",)),
+            PlanTask(id="e", status=PlanStatus.COMPLETED),
         ),
     )
 
     assert workflow.next_task(plan).id == "c"  # type: ignore[union-attr]
-    begun = plan.model_copy(update={"tasks": (*plan.tasks, Task(id="f", status=Status.IN_PROGRESS))})
+    begun = plan.model_copy(update={"tasks": (*plan.tasks, PlanTask(id="f", status=PlanStatus.IN_PROGRESS))})
     assert workflow.next_task(begun).id == "f"  # type: ignore[union-attr]
     assert workflow.next_task(Plan(id="q")) is None
 

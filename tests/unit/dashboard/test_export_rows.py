@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.dashboard.files.export_rows import Times
+from orchestrator.dashboard.files.export_rows import LocalTimes
 
 ZONES = (
     "Asia/Seoul",
@@ -30,11 +30,11 @@ NEW_YORK = ZoneInfo("America/New_York")
 @example(at_ms=1_793_512_799_999, more_ms=1, zone=NEW_YORK)  # and back
 @example(at_ms=-1, more_ms=1, zone=ZoneInfo("UTC"))
 def test_a_time_is_what_the_clocks_of_the_zone_show(at_ms: int, more_ms: int, zone: ZoneInfo) -> None:
-    times = Times(zone)
+    times = LocalTimes(zone)
     for each in (at_ms, at_ms + more_ms):
         asked = datetime.fromtimestamp(each // 1000, zone).replace(tzinfo=None).isoformat()
         assert times.show(each) == asked
 
 
 def test_no_time_stays_none() -> None:
-    assert Times(NEW_YORK).show(None) is None
+    assert LocalTimes(NEW_YORK).show(None) is None

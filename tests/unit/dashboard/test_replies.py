@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.dashboard.delivery import reply_parser
-from orchestrator.dashboard.delivery.reply_parser import Done, Later
+from orchestrator.dashboard.delivery.reply_parser import DoneReply, LaterReply
 
 HOUR, MINUTE = 3_600_000, 60_000
 
@@ -29,33 +29,33 @@ HOUR, MINUTE = 3_600_000, 60_000
     ],
 )
 def test_what_is_done_is_said_in_few_words(text):
-    assert reply_parser.read(text) == Done()
+    assert reply_parser.read(text) == DoneReply()
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("later 2h", Later(pause_ms=2 * HOUR)),
-        ("Later, 30m", Later(pause_ms=30 * MINUTE)),
-        ("later", Later(pause_ms=HOUR)),
-        ("snooze 1h30m", Later(pause_ms=90 * MINUTE)),
-        ("snooze for 1d", Later(pause_ms=24 * HOUR)),
-        ("later in 2h", Later(pause_ms=2 * HOUR)),
-        ("2h", Later(pause_ms=2 * HOUR)),
-        ("later tomorrow 9am", Later(words="tomorrow 9am")),
-        ("in 2 hours", Later(words="in 2 hours")),
-        ("나중에", Later(pause_ms=HOUR)),
-        ("나중에 2시간 후", Later(words="2시간 후")),
-        ("2시간 뒤에", Later(words="2시간 뒤")),
-        ("이따 내일 오전 9시에", Later(words="내일 오전 9시")),
-        ("later 2 hours", Later(words="in 2 hours")),
-        ("snooze 10 minutes please", Later(words="in 10 minutes")),
-        ("30분", Later(words="30분 후")),
-        ("나중에 한 시간", Later(words="한 시간 후")),
-        ("2시간 후에 다시 알려줘", Later(words="2시간 후")),
-        ("2시간 미뤄 주세요", Later(words="2시간 후")),
-        ("내일로 미뤄줘", Later(words="내일")),
-        ("내일 아침 9시에 다시 알려줘", Later(words="내일 아침 9시")),
+        ("later 2h", LaterReply(pause_ms=2 * HOUR)),
+        ("Later, 30m", LaterReply(pause_ms=30 * MINUTE)),
+        ("later", LaterReply(pause_ms=HOUR)),
+        ("snooze 1h30m", LaterReply(pause_ms=90 * MINUTE)),
+        ("snooze for 1d", LaterReply(pause_ms=24 * HOUR)),
+        ("later in 2h", LaterReply(pause_ms=2 * HOUR)),
+        ("2h", LaterReply(pause_ms=2 * HOUR)),
+        ("later tomorrow 9am", LaterReply(words="tomorrow 9am")),
+        ("in 2 hours", LaterReply(words="in 2 hours")),
+        ("나중에", LaterReply(pause_ms=HOUR)),
+        ("나중에 2시간 후", LaterReply(words="2시간 후")),
+        ("2시간 뒤에", LaterReply(words="2시간 뒤")),
+        ("이따 내일 오전 9시에", LaterReply(words="내일 오전 9시")),
+        ("later 2 hours", LaterReply(words="in 2 hours")),
+        ("snooze 10 minutes please", LaterReply(words="in 10 minutes")),
+        ("30분", LaterReply(words="30분 후")),
+        ("나중에 한 시간", LaterReply(words="한 시간 후")),
+        ("2시간 후에 다시 알려줘", LaterReply(words="2시간 후")),
+        ("2시간 미뤄 주세요", LaterReply(words="2시간 후")),
+        ("내일로 미뤄줘", LaterReply(words="내일")),
+        ("내일 아침 9시에 다시 알려줘", LaterReply(words="내일 아침 9시")),
     ],
 )
 def test_what_is_put_off_is_said_in_few_words(text, wanted):

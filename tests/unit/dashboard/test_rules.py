@@ -9,23 +9,23 @@ import pytest
 from orchestrator.dashboard.rules import asking
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import (
-    Archive,
+    AlertHistory,
+    ArchiveTask,
     Ask,
     ChangeStatus,
     CloseQuestion,
     Notify,
-    Past,
-    Plan,
+    RulePlan,
     Withdraw,
 )
 from orchestrator.domain.dashboard import (
     Actor,
-    Intent,
+    BoardTaskStatus,
+    NotificationRequest,
     NotificationStatus,
     NotificationType,
     Priority,
     QuestionType,
-    Status,
 )
 from tests.support.dashboards import (
     DAY,
@@ -43,15 +43,15 @@ from tests.support.dashboards import (
 HOURS = Hours(zone=SEOUL)
 
 
-def notified(plan: Plan) -> list[Intent]:
+def notified(plan: RulePlan) -> list[NotificationRequest]:
     return [step.intent for step in plan.steps if isinstance(step, Notify)]
 
 
-def asked(plan: Plan) -> list[Ask]:
+def asked(plan: RulePlan) -> list[Ask]:
     return [step for step in plan.steps if isinstance(step, Ask)]
 
 
-def told(intents: list[Intent]) -> list[tuple[str, str, int]]:
+def told(intents: list[NotificationRequest]) -> list[tuple[str, str, int]]:
     return [(one.type.value, one.priority.value, one.due_ms) for one in intents]
 
 
@@ -113,9 +113,9 @@ def test_an_alert_of_the_day_before_that_comes_today_is_the_one_of_today():
     task = a_task(deadline="2026-02-10")
     waiting = a_notification(cause="deadline:24h")
     assert notified(planned("2026-02-10 10:00", tasks=[task], notifications=[waiting])) == []
-    late = Past(told={"task_001": (delivered("2026-02-10 10:00", cause="deadline:24h"),)})
+    late = AlertHistory(told={"task_001": (delivered("2026-02-10 10:00", cause="deadline:24h"),)})
     assert notified(planned("2026-02-10 10:30", tasks=[task], past=late)) == []
-    in_time = Past(told={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
+    in_time = AlertHistory(told={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
     assert len(notified(planned("2026-02-10 08:00", tasks=[task], past=in_time))) == 1
 
 
@@ -134,7 +134,7 @@ def test_what_is_overdue_is_told_and_stays_a_question(deadline, now, due):
     plan = planned(now, tasks=[task])
     assert [(one.cause, one.due_ms) for one in notified(plan)] == [("deadline:over", at(due))]
     assert [one.type for one in asked(plan)] == [QuestionType.DEADLINE_CHECK]
-    told_before = Past(told={"task_001": (delivered(due, cause="deadline:over"),)})
+    told_before = AlertHistory(told={"task_001": (delivered(due, cause="deadline:over"),)})
     assert notified(planned(due, tasks=[task], past=told_before)) == []
 
 
@@ -145,13 +145,13 @@ def test_what_has_been_overdue_for_long_is_no_news():
 
 def test_who_was_asked_about_an_overdue_task_is_not_told_of_it():
     task = a_task(deadline="2026-02-09 10:25")
-    past = Past(asked={("task_001", QuestionType.DEADLINE_CHECK): at("2026-02-09 10:26")})
+    past = AlertHistory(asked={("task_001", QuestionType.DEADLINE_CHECK): at("2026-02-09 10:26")})
     assert notified(planned("2026-02-09 10:30", tasks=[task], past=past)) == []
 
 
 def test_at_13_the_second_alert_is_due_two_hours_before_a_moment_whatever_the_first_did():
     task = a_task(deadline="2026-02-09 20:00", pct=70)
-    past = Past(told={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
+    past = AlertHistory(told={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
     assert notified(planned("2026-02-09 17:50", tasks=[task], past=past)) == []
     (intent,) = notified(planned("2026-02-09 18:00", tasks=[task], past=past))
     assert (intent.cause, intent.due_ms) == ("deadline:2h", at("2026-02-09 18:00"))
@@ -183,7 +183,7 @@ def test_who_looks_a_moment_late_is_not_late():
 
 def test_an_alert_is_told_once_a_deadline():
     task = a_task(deadline="2026-02-10 15:00", pct=70)
-    past = Past(told={"task_001": (delivered("2026-02-09 15:00", cause="deadline:24h"),)})
+    past = AlertHistory(told={"task_001": (delivered("2026-02-09 15:00", cause="deadline:24h"),)})
     assert notified(planned("2026-02-10 09:00", tasks=[task], past=past)) == []
 
 
@@ -191,12 +191,12 @@ def test_an_alert_that_a_person_cancelled_is_not_made_again():
     row = a_notification(
         cause="deadline:24h", status=NotificationStatus.CANCELLED, cancelled_ms=at("2026-02-09 08:40")
     )
-    past = Past(told={"task_001": (row,)})
+    past = AlertHistory(told={"task_001": (row,)})
     assert notified(planned("2026-02-09 08:45", tasks=[a_task(deadline="2026-02-10")], past=past)) == []
 
 
 def test_at_21_a_moved_deadline_has_an_alert_of_its_own():
-    past = Past(told={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
+    past = AlertHistory(told={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
     task = a_task(deadline="2026-02-20", last_update_ms=at("2026-02-19 00:00"))
     assert notified(planned("2026-02-18 23:59:59", tasks=[task], past=past)) == []
     (intent,) = notified(planned("2026-02-19 00:00", tasks=[task], past=past))
@@ -206,7 +206,7 @@ def test_at_21_a_moved_deadline_has_an_alert_of_its_own():
 def test_a_parked_task_is_alerted_of_its_deadline_and_nothing_else():
     task = a_task(
         deadline="2026-02-10",
-        status=Status.SOMEDAY,
+        status=BoardTaskStatus.SOMEDAY,
         user_set={"status": 1},
         last_update_ms=at("2026-01-01 09:00"),
     )
@@ -256,7 +256,7 @@ def test_what_is_not_urgent_waits_for_the_end_of_the_quiet_hours():
 def test_at_14_a_nudge_has_a_day_between_itself_and_the_next():
     task = a_task(last_update_ms=at("2026-02-05 09:00"))
     kind = NotificationType.PROGRESS_CHECK
-    past = Past(told={"task_001": (delivered("2026-02-09 09:00", type=kind, cause="progress:72h"),)})
+    past = AlertHistory(told={"task_001": (delivered("2026-02-09 09:00", type=kind, cause="progress:72h"),)})
     assert notified(planned("2026-02-10 08:59", tasks=[task], past=past)) == []
     assert len(notified(planned("2026-02-10 09:00", tasks=[task], past=past))) == 1
 
@@ -269,7 +269,7 @@ def test_one_nudge_is_enough_also_when_it_grows_urgent():
 
 def test_who_was_just_asked_about_silence_is_not_nudged_about_it():
     task = a_task(last_update_ms=at("2026-02-06 08:30"))
-    past = Past(asked={("task_001", QuestionType.STATUS_CHECK): at("2026-02-08 08:30")})
+    past = AlertHistory(asked={("task_001", QuestionType.STATUS_CHECK): at("2026-02-08 08:30")})
     assert planned("2026-02-09 08:30", tasks=[task], past=past).actions == ()
 
 
@@ -399,7 +399,7 @@ def test_at_18_very_stale_goes_before_stale_from_96_hours_on():
 
 def test_at_19_an_answered_question_is_not_asked_again_until_its_cooldown_is_over():
     task = a_task(last_update_ms=at("2026-02-06 20:00"))
-    past = Past(asked={("task_001", QuestionType.STATUS_CHECK): at("2026-02-09 08:40")})
+    past = AlertHistory(asked={("task_001", QuestionType.STATUS_CHECK): at("2026-02-09 08:40")})
     for now in ("2026-02-09 09:00", "2026-02-09 09:30", "2026-02-12 08:39:59"):
         plan = planned(now, tasks=[task], past=past)
         assert (asked(plan), notified(plan)) == ([], []), now
@@ -430,24 +430,24 @@ def test_one_look_asks_a_few_questions_the_most_important_first():
 
 
 def test_at_20_a_task_that_a_person_parked_stays_parked():
-    task = a_task(pct=40, status=Status.SOMEDAY, user_set={"status": at("2026-02-09 10:00")})
+    task = a_task(pct=40, status=BoardTaskStatus.SOMEDAY, user_set={"status": at("2026-02-09 10:00")})
     assert planned("2026-02-09 10:30", tasks=[task]).actions == ()
 
 
 @pytest.mark.parametrize(
     ("changes", "status"),
     [
-        ({"last_update_ms": at("2026-02-02 08:30")}, Status.ACTIVE),
-        ({"last_update_ms": at("2026-02-02 08:29:59")}, Status.SOMEDAY),
-        ({"last_update_ms": 0, "pct": 1}, Status.ACTIVE),
-        ({"last_update_ms": 0, "priority": Priority.HIGH}, Status.ACTIVE),
-        ({"last_update_ms": 0, "deadline": "2026-02-16 08:30"}, Status.ACTIVE),
-        ({"last_update_ms": 0, "deadline": "2026-02-16 08:31"}, Status.SOMEDAY),
-        ({"last_update_ms": 0, "deadline": "2026-01-16"}, Status.ACTIVE),
+        ({"last_update_ms": at("2026-02-02 08:30")}, BoardTaskStatus.ACTIVE),
+        ({"last_update_ms": at("2026-02-02 08:29:59")}, BoardTaskStatus.SOMEDAY),
+        ({"last_update_ms": 0, "pct": 1}, BoardTaskStatus.ACTIVE),
+        ({"last_update_ms": 0, "priority": Priority.HIGH}, BoardTaskStatus.ACTIVE),
+        ({"last_update_ms": 0, "deadline": "2026-02-16 08:30"}, BoardTaskStatus.ACTIVE),
+        ({"last_update_ms": 0, "deadline": "2026-02-16 08:31"}, BoardTaskStatus.SOMEDAY),
+        ({"last_update_ms": 0, "deadline": "2026-01-16"}, BoardTaskStatus.ACTIVE),
     ],
 )
 def test_a_task_is_on_or_parked_by_what_is_known_of_it(changes, status):
-    other = Status.SOMEDAY if status is Status.ACTIVE else Status.ACTIVE
+    other = BoardTaskStatus.SOMEDAY if status is BoardTaskStatus.ACTIVE else BoardTaskStatus.ACTIVE
     plan = planned("2026-02-09 08:30", tasks=[a_task(**changes, status=other)])
     assert ChangeStatus(task_id="task_001", status=status) in plan.steps
     same = planned("2026-02-09 08:30", tasks=[a_task(**changes, status=status)])
@@ -455,9 +455,9 @@ def test_a_task_is_on_or_parked_by_what_is_known_of_it(changes, status):
 
 
 def test_completed_tasks_go_to_the_history_and_cancelled_ones_stay():
-    done = a_task("task_1", status=Status.COMPLETED, pct=100, completed_ms=1)
-    off = a_task("task_2", status=Status.CANCELLED)
-    assert planned("2026-02-09 08:30", tasks=[done, off]).actions == (Archive(task_id="task_1"),)
+    done = a_task("task_1", status=BoardTaskStatus.COMPLETED, pct=100, completed_ms=1)
+    off = a_task("task_2", status=BoardTaskStatus.CANCELLED)
+    assert planned("2026-02-09 08:30", tasks=[done, off]).actions == (ArchiveTask(task_id="task_1"),)
 
 
 def test_one_task_that_cannot_be_read_spoils_no_other():
@@ -485,7 +485,7 @@ def test_one_question_a_task_is_left_and_old_ones_go():
 
 
 def test_what_is_to_be_told_of_a_task_that_is_over_is_withdrawn():
-    off = a_task(status=Status.CANCELLED)
+    off = a_task(status=BoardTaskStatus.CANCELLED)
     rows = [
         a_notification("n_1"),
         a_notification("n_2", task_id="task_gone"),

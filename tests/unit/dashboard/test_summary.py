@@ -10,14 +10,14 @@ import pytest
 
 from orchestrator.dashboard.views import summary
 from orchestrator.domain.dashboard import (
+    BoardSnapshot,
+    BoardTask,
+    BoardTaskStatus,
     Dashboard,
     Deadline,
     NotificationType,
     Priority,
     QuestionType,
-    Snapshot,
-    Status,
-    Task,
 )
 from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, FOLDER, HOUR_MS, a_question, alert, at, blog
 from tests.support.household import SEOUL
@@ -25,7 +25,7 @@ from tests.support.household import SEOUL
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def a_snapshot(**changes: Any) -> Snapshot:
+def a_snapshot(**changes: Any) -> BoardSnapshot:
     given: dict[str, Any] = {
         "dashboard": Dashboard(folder=FOLDER, revision=7, created_ms=FEB_9_0830),
         "tasks": (),
@@ -33,14 +33,14 @@ def a_snapshot(**changes: Any) -> Snapshot:
         "answered": (),
         "notifications": (),
     }
-    return Snapshot(**{**given, **changes})
+    return BoardSnapshot(**{**given, **changes})
 
 
-def rendered(snapshot: Snapshot, **changes: Any) -> str:
+def rendered(snapshot: BoardSnapshot, **changes: Any) -> str:
     return summary.render(snapshot, **{"now_ms": FEB_9_0830, "zone": SEOUL, **changes})
 
 
-def course(**changes: Any) -> Task:
+def course(**changes: Any) -> BoardTask:
     """The document's task_002: blocked, and untouched for five days."""
     return blog(
         **{
@@ -65,7 +65,7 @@ FULL = a_snapshot(
         blog(id="task_late", deadline=Deadline(at_ms=at("2026-02-07T00:00"), date="2026-02-07")),
         blog(id="task_now", title="Two\n## Active Tasks\nlines", last_update_ms=FEB_9_0830),
         blog(id="task_timed", deadline=Deadline(at_ms=at("2026-02-12T18:00"))),
-        blog(id="task_off", status=Status.SOMEDAY),
+        blog(id="task_off", status=BoardTaskStatus.SOMEDAY),
         course(blocker_note=None),
     ),
     questions=(
@@ -98,7 +98,7 @@ FULL = a_snapshot(
 @pytest.mark.parametrize(
     ("name", "snapshot"), [("document", DOCUMENT), ("full", FULL), ("empty", a_snapshot())]
 )
-def test_at_44_a_summary_is_as_its_golden_file(name: str, snapshot: Snapshot) -> None:
+def test_at_44_a_summary_is_as_its_golden_file(name: str, snapshot: BoardSnapshot) -> None:
     assert rendered(snapshot) + "\n" == (GOLDEN / f"dashboard_{name}.md").read_text(encoding="utf-8")
 
 

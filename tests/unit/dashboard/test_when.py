@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.dashboard.results import Refused
+from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.words import when
 
 SEOUL = ZoneInfo("Asia/Seoul")
@@ -128,7 +128,7 @@ def test_at_41_a_time_is_read_as_the_table_says(text, wanted):
     ],
 )
 def test_at_41_what_is_no_time_is_refused_and_the_forms_are_named(text):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ToolRefused) as refused:
         read(text)
     assert refused.value.code == "UNPARSEABLE_TIME"
     assert "2026-02-10T18:00" in str(refused.value)
@@ -137,14 +137,14 @@ def test_at_41_what_is_no_time_is_refused_and_the_forms_are_named(text):
 
 @pytest.mark.parametrize("text", ["in 99999999999 hours", "in 6 years 1 day", "2036-01-01", "in 2000 days"])
 def test_at_41_what_is_more_than_five_years_away_is_too_far(text):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ToolRefused) as refused:
         read(text)
     assert refused.value.code in ("TOO_FAR", "UNPARSEABLE_TIME")
     assert refused.value.code == "TOO_FAR" or "years" in text
 
 
 def test_at_29_a_past_time_is_refused_and_a_minute_ago_is_now():
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ToolRefused) as refused:
         when.due_ms("2026-02-09T07:00:00", now_ms=NOW_MS, zone=SEOUL)
     assert refused.value.code == "PAST_TIME"
     assert when.due_ms("2026-02-09T08:29:00", now_ms=NOW_MS, zone=SEOUL).at_ms == NOW_MS - 60_000
@@ -175,7 +175,7 @@ def test_a_deadline_is_a_day_or_a_moment():
     assert timed is not None
     assert (timed.date, timed.at_ms, timed.is_timed) == (None, ms("2026-02-10T18:00", SEOUL), True)
     assert when.parse_deadline(" ", now_ms=NOW_MS, zone=SEOUL) is None
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ToolRefused) as refused:
         when.parse_deadline("whenever", now_ms=NOW_MS, zone=SEOUL)
     assert refused.value.code == "BAD_DATE"
 
@@ -188,7 +188,7 @@ def test_only_iso_times_are_told_as_such():
 def outcome(text: str) -> str:
     try:
         when.parse_datetime(text, now_ms=NOW_MS, zone=SEOUL)
-    except Refused as refused:
+    except ToolRefused as refused:
         return refused.code
     return "read"
 

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agent_runner.wire import times
-from agent_runner.wire.times import Language, Refusal
-from orchestrator.dashboard.results import Refused
+from agent_runner.wire.times import Language, TimeRefusal
+from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.words import when
 from orchestrator.domain.errors import BadTime
 from orchestrator.loop.intervals import read_clock, read_interval
@@ -38,7 +38,7 @@ def reminder(text: str) -> str | None:
 def dashboard(text: str) -> str | None:
     try:
         point = when.due_ms(text, now_ms=NOW_MS, zone=SEOUL)
-    except Refused:
+    except ToolRefused:
         return None
     return f"{point.day.isoformat()} (09:00)" if point.day else shown(point.at_ms)
 
@@ -74,7 +74,7 @@ def test_what_one_caller_takes_all_take() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=[row["phrase"] for row in ROWS])
 def test_the_one_reader_takes_what_the_table_says(row: dict[str, str | None]) -> None:
     read = times.read(str(row["phrase"]), now=NOW, zone=SEOUL)
-    said = f"refused: {read.reason}" if isinstance(read, Refusal) else times.say(read, Language.ENGLISH)
+    said = f"refused: {read.reason}" if isinstance(read, TimeRefusal) else times.say(read, Language.ENGLISH)
     assert said == row["reader"]
 
 
@@ -86,7 +86,7 @@ def test_the_one_reader_takes_all_that_any_caller_took_but_for_next_friday() -> 
         and str(row["reader"]).startswith("refused")
     ]
     assert lost == ["next friday", "next friday at 9am"]
-    policy = times.Policy(is_next_weekday_next_week=True)
+    policy = times.TimePolicy(is_next_weekday_next_week=True)
     read = times.read("next friday at 9am", now=NOW, zone=SEOUL, policy=policy)
     assert times.say(read, Language.ENGLISH) == "Fri 2026-11-27 09:00"
 

@@ -16,11 +16,11 @@ from agent_runner.wire.times import (
     Duration,
     Instant,
     Language,
-    Policy,
     Reason,
     Recurrence,
-    Refusal,
     Shift,
+    TimePolicy,
+    TimeRefusal,
 )
 from agent_runner.wire.times.forms import FORMS
 from agent_runner.wire.times.model import Half
@@ -31,7 +31,7 @@ NEW_YORK = ZoneInfo("America/New_York")
 SUNDAY_MORNING = datetime(2026, 11, 22, 9, 20, 15, tzinfo=SEOUL)
 
 
-def read(text: str, now: datetime = SUNDAY_MORNING, policy: Policy | None = None) -> times.Reading:
+def read(text: str, now: datetime = SUNDAY_MORNING, policy: TimePolicy | None = None) -> times.Reading:
     assert now.tzinfo is not None
     return times.read(text, now=now, zone=now.tzinfo, policy=policy)
 
@@ -42,9 +42,9 @@ def moment(text: str, now: datetime = SUNDAY_MORNING) -> Instant | Duration:
     return found
 
 
-def refused(text: str, now: datetime = SUNDAY_MORNING, policy: Policy | None = None) -> Reason:
+def refused(text: str, now: datetime = SUNDAY_MORNING, policy: TimePolicy | None = None) -> Reason:
     found = read(text, now, policy)
-    assert isinstance(found, Refusal), (text, found)
+    assert isinstance(found, TimeRefusal), (text, found)
     return found.reason
 
 
@@ -53,7 +53,7 @@ EXAMPLES = [example for form in FORMS for shape in form.shapes for example in sh
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_every_example_of_the_table_is_read(text: str) -> None:
-    assert not isinstance(read(text), Refusal)
+    assert not isinstance(read(text), TimeRefusal)
 
 
 @pytest.mark.parametrize(
@@ -207,16 +207,16 @@ def test_what_cannot_be_one_time_is_refused_with_the_reason(text: str, reason: R
 
 def test_a_refusal_says_the_moment_it_would_have_been() -> None:
     found = read("today at 8:00")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, TimeRefusal)
     assert found.at == datetime(2026, 11, 22, 8, 0, tzinfo=SEOUL)
 
 
 def test_what_a_caller_decides_is_data() -> None:
-    assert refused("tomorrow at 9", policy=Policy(ask_half=AskHalf.ALWAYS)) is Reason.WHICH_HALF
-    assert refused("tomorrow morning", policy=Policy(parts_of_day={})) is Reason.NEEDS_CLOCK
-    assert isinstance(read("yesterday", policy=Policy(takes_past=True)), DateOnly)
-    assert refused("in 40 days", policy=Policy(days_ahead=30)) is Reason.TOO_FAR
-    evening = read("tomorrow evening", policy=Policy(parts_of_day={Half.EVENING: datetime.min.time()}))
+    assert refused("tomorrow at 9", policy=TimePolicy(ask_half=AskHalf.ALWAYS)) is Reason.WHICH_HALF
+    assert refused("tomorrow morning", policy=TimePolicy(parts_of_day={})) is Reason.NEEDS_CLOCK
+    assert isinstance(read("yesterday", policy=TimePolicy(takes_past=True)), DateOnly)
+    assert refused("in 40 days", policy=TimePolicy(days_ahead=30)) is Reason.TOO_FAR
+    evening = read("tomorrow evening", policy=TimePolicy(parts_of_day={Half.EVENING: datetime.min.time()}))
     assert isinstance(evening, Instant)
     assert evening.at.hour == 0
 
@@ -286,7 +286,7 @@ TIMES = st.one_of(st.builds("{} {}".format, DAYS, CLOCKS).map(str.strip), DURATI
 @given(text=TIMES, now=NOWS)
 def test_what_is_printed_is_read_as_the_same(text: str, now: datetime) -> None:
     found = read(text, now)
-    assume(not isinstance(found, Refusal))
+    assume(not isinstance(found, TimeRefusal))
     for language in Language:
         again = read(times.say(found, language), now)
         if isinstance(found, Instant) and isinstance(again, Instant):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.dashboard.services.work import Limits
-from orchestrator.domain.dashboard import NotificationStatus, Status
+from orchestrator.dashboard.services.work import BoardLimits
+from orchestrator.domain.dashboard import BoardTaskStatus, NotificationStatus
 from tests.support.dashboard_harness import (
     FEB_9_0830,
     HOUR_MS,
@@ -129,7 +129,7 @@ async def test_what_is_full_or_over_or_not_there_is_refused_by_its_code(
 ) -> None:
     await home.put(
         blog(),
-        blog(id="task_002", status=Status.COMPLETED, pct=100, completed_ms=FEB_9_0830),
+        blog(id="task_002", status=BoardTaskStatus.COMPLETED, pct=100, completed_ms=FEB_9_0830),
         a_question(),
         a_question(id="q_002", question="gone?", closed_ms=FEB_9_0830, closed_reason="gone"),
         alert(),
@@ -137,7 +137,7 @@ async def test_what_is_full_or_over_or_not_there_is_refused_by_its_code(
         alert(id="n_009", status=NotificationStatus.FAILED),
     )
     if code == "CAP":
-        home.desk = home.desk_with(Limits(pending=1, tasks=1, questions=1, insights=0))
+        home.desk = home.desk_with(BoardLimits(pending=1, tasks=1, questions=1, insights=0))
     before = await home.everything()
     result = await home.use(tool, **arguments)
     assert (result.ok, result.code) == (False, code), result.text

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.dashboard.views import serializers
-from orchestrator.domain.dashboard import NotificationStatus, Status
+from orchestrator.domain.dashboard import BoardTaskStatus, NotificationStatus
 from tests.support.dashboard_harness import (
     DAY_MS,
     FEB_9_0830,
@@ -121,7 +121,7 @@ async def test_only_what_is_over_goes_to_the_history(home: DashboardHouse) -> No
 
 
 async def test_at_33_a_move_that_breaks_leaves_the_task_where_it_was(home: DashboardHouse) -> None:
-    await home.put(replace(blog(status=Status.COMPLETED, pct=100), completed_ms=FEB_9_0830), alert())
+    await home.put(replace(blog(status=BoardTaskStatus.COMPLETED, pct=100), completed_ms=FEB_9_0830), alert())
     before = await home.task("task_001")
     async with home.house.database.transaction() as tx:
         await tx.execute(

@@ -6,7 +6,7 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from agent_runner.wire import dashboard as wire
-from orchestrator.domain.dashboard import Status
+from orchestrator.domain.dashboard import BoardTaskStatus
 from tests.support.dashboard_harness import FEB_9_0830, DashboardHouse, a_question, alert, at, blog
 
 HEBREW = "\u202bשלום\u202c \u200fעולם"
@@ -44,7 +44,9 @@ FITTING = [*ODD_TEXTS, "", " \u200b "]
 async def test_whatever_stands_in_a_field_it_is_taken_or_refused_in_a_line(
     home: DashboardHouse, tool: str
 ) -> None:
-    await home.put(blog(status=Status.COMPLETED, pct=100, completed_ms=FEB_9_0830), a_question(), alert())
+    await home.put(
+        blog(status=BoardTaskStatus.COMPLETED, pct=100, completed_ms=FEB_9_0830), a_question(), alert()
+    )
     for name, field in wire_arguments(tool):
         for text in (*UNFIT, *FITTING):
             given = {**NEEDED.get(tool, {}), name: [text] if "tuple" in str(field.annotation) else text}
