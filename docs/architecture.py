@@ -11,6 +11,8 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH, ROW, BOX_WIDTH, BOX_HEIGHT, TOP = 960, 78, 132, 40, 16
+GROUND = {"store", "domain", "base"}
+"""Everything imports these, so lines to them would hide all others."""
 
 
 def layers() -> list[list[str]]:
@@ -41,7 +43,7 @@ def drawing() -> str:
     for importer in graph.modules:
         for imported in graph.find_modules_directly_imported_by(importer):
             pair = (_package(importer), _package(imported))
-            if pair[0] != pair[1] and "" not in pair:
+            if pair[0] != pair[1] and "" not in pair and (pair[1] not in GROUND or pair[0] in GROUND):
                 arrows[pair] += 1
     places = {
         name: (WIDTH * (place + 1) / (len(line) + 1), TOP + row * ROW)
