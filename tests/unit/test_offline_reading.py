@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runner.agents.offline import reading, texts
+from agent_runner.agents.offline import intents, reading
 from agent_runner.agents.offline.checklists import ChecklistFault
-from agent_runner.agents.offline.intents import ROWS, Wish
+from agent_runner.agents.offline.intents import Wish
 from agent_runner.agents.offline.reading import MAX_CHARS, read
 from agent_runner.wire.times import Language, Reason, Shift
 
@@ -300,21 +300,21 @@ def blanks(text: str) -> set[str]:
 
 
 def test_both_languages_have_every_sentence_with_the_same_blanks() -> None:
-    for name, (english, korean) in texts.phrases().items():
+    for name, (english, korean) in intents.ANSWERS.items():
         assert blanks(english) == blanks(korean), name
 
 
 def test_every_refusal_has_a_sentence() -> None:
-    known = set(texts.phrases())
+    known = set(intents.ANSWERS)
     assert {f"time.{reason}" for reason in Reason} <= known
     assert {f"faults.{fault}" for fault in ChecklistFault} <= known
     assert {f"shifts.{shift}" for shift in Shift} <= known
-    assert {row.said for row in ROWS if row.said} <= known
+    assert {"greet", "thank", "time", "day", "called"} <= known
 
 
 @pytest.mark.parametrize("language", list(Language))
 def test_every_example_in_the_help_is_understood(language: Language) -> None:
-    told_help = texts.say("help", language, name="Andy") + texts.say("help_main", language)
+    told_help = intents.say("help", language, name="Andy") + intents.say("help_main", language)
     bullets = [line[2:] for line in told_help.splitlines() if line.startswith("• ")]
     for example in (part for bullet in bullets for part in bullet.split(" · ")):
         (wish,) = read(example)

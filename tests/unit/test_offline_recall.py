@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_runner.agents.offline import texts
+from agent_runner.agents.offline import intents
 from agent_runner.agents.offline.conversation import Asked, Known
 from agent_runner.agents.offline.reading import read
 from agent_runner.agents.offline.recall import MAX_CHARS, Recall, kept_of
@@ -143,4 +143,4 @@ async def test_where_nothing_is_kept_it_says_so(tmp_path: Path, content: str | N
         (tmp_path / "context.json").write_text(content)
     for language in Language:
         said = await Recall(tmp_path, name="Andy").told(asked(language), turn(1))
-        assert said == texts.say("recall_nothing", language)
+        assert said == intents.say("recall_nothing", language)

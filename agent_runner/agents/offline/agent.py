@@ -22,11 +22,10 @@ from agent_runner.agents.offline.conversation import (
     OpenQuestion,
 )
 from agent_runner.agents.offline.groups import Groups
-from agent_runner.agents.offline.intents import ROWS, Wish
+from agent_runner.agents.offline.intents import Wish, long_day, say
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
-from agent_runner.agents.offline.texts import long_day, say
 from agent_runner.ans.noticing import LazyNotices
 from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
@@ -40,7 +39,6 @@ _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$)
 """No letter goes on with the name but a Korean vocative."""
 Now = Callable[[], datetime]
 """Tells the time, aware."""
-_SAID = {row.name: row.said for row in ROWS if row.said}
 
 
 def _utc_now() -> datetime:
@@ -255,7 +253,7 @@ class OfflineAgent:
     def _small_talk(self, wish: Wish, asked: Asked) -> str:
         day = long_day(asked.now, asked.language)
         return asked.say(
-            _SAID.get(wish.intent, wish.intent),
+            wish.intent,
             name=self._order.assistant_name,
             sender=f" {asked.sender}" if asked.sender else "",
             clock=f"{asked.now:%H:%M}",

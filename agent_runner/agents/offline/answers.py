@@ -7,20 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
 from agent_runner.agents.offline.conversation import OpenQuestion
-from agent_runner.agents.offline.intents import TODO, Wish
+from agent_runner.agents.offline.intents import PATTERNS, TODO, Wish
 from agent_runner.agents.offline.reading import one
 from agent_runner.agents.offline.wording import reminders
 from agent_runner.wire import times
 from agent_runner.wire.times import Reason, TimeRefusal
 
-_POLITE = re.compile(
-    r"^(?:(?:in|at|on)\s+the\s+|the\s+|on\s+(?=the\s)|make\s+it\s+|let's\s+say\s+)|[\s,]*(?:please|thanks|thank\s+you)?[\s.!?~]*$"
-    r"|(?<=[가-힣])(?:이?요|이에요|예요|으로|로)$",
-    re.IGNORECASE,
-)
-_EARLY = re.compile(r"(?:morning|am|a\.m\.?|early|오전|아침|새벽)", re.IGNORECASE)
-_LATE = re.compile(r"(?:evening|afternoon|night|pm|p\.m\.?|tonight|오후|저녁|밤|낮)(?:에)?", re.IGNORECASE)
-_ALL = re.compile(r"(?:both|all|all\s+of\s+them|둘\s*다|모두|전부|다)", re.IGNORECASE)
 _ORDER = (
     re.compile(r"(?:the\s+)?(?:first|one|former|1st)(?:\s+one)?|첫\s*번?\s*째|하나|한\s*개", re.IGNORECASE),
     re.compile(
@@ -77,7 +69,10 @@ def _sure(question: OpenQuestion, said: Wish | None) -> Answer | None:
 
 def _when(question: OpenQuestion, text: str, *, now: datetime, zone: tzinfo) -> Answer | None:
     """Join the answer to what was known of the time, or take it in its place."""
-    wish, said = question.wish, _POLITE.sub("", _POLITE.sub("", text.strip())).strip()
+    wish, said = (
+        question.wish,
+        PATTERNS["around_answer"].sub("", PATTERNS["around_answer"].sub("", text.strip())).strip(),
+    )
     before = wish.slot("when")
     said = f"at {said}" if re.fullmatch(r"\d{1,2}", said) else said
     joined = [_with_half(before, said), *_joined(before, said), said] if before else [said]
@@ -106,9 +101,9 @@ def _joined(before: str, said: str) -> list[str]:
 def _with_half(before: str, said: str) -> str:
     """`tomorrow at 3` and `in the evening`: any word for a half of the day tells which."""
     is_korean = re.search(r"[가-힣]", before) is not None
-    if _EARLY.fullmatch(said):
+    if PATTERNS["morning"].fullmatch(said):
         return f"{before} 오전" if is_korean else f"{before} am"
-    if _LATE.fullmatch(said):
+    if PATTERNS["evening"].fullmatch(said):
         return f"{before} 오후" if is_korean else f"{before} pm"
     return ""
 
@@ -116,16 +111,16 @@ def _with_half(before: str, said: str) -> str:
 def _list(question: OpenQuestion, text: str, said: Wish | None) -> Answer | None:
     if said is not None and said.intent == "show_list":
         return Answer((question.wish.having(list=said.slot("list") or TODO),))
-    name = _POLITE.sub("", re.sub(r"^(?:to|on|the)\s+|에$", "", text.strip())).strip()
+    name = PATTERNS["around_answer"].sub("", re.sub(r"^(?:to|on|the)\s+|에$", "", text.strip())).strip()
     is_name = 0 < len(name) <= MAX_NAME_CHARS and len(name.split()) <= 3 and said is None
     return Answer((question.wish.having(list=name),)) if is_name else None
 
 
 def _which(question: OpenQuestion, text: str) -> Answer | None:
     """By number, by place, by a part of its words, or all of them."""
-    said = _POLITE.sub("", text.strip()).strip(" .").casefold()
+    said = PATTERNS["around_answer"].sub("", text.strip()).strip(" .").casefold()
     options = question.options
-    if _ALL.fullmatch(said):
+    if PATTERNS["all_options"].fullmatch(said):
         return Answer(tuple(option.wish for option in options))
     number = re.fullmatch(r"(?:number|no\.?|#)?\s*(\d{1,3})\s*번?(?:이?요)?\.?", said)
     if number:

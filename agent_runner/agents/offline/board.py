@@ -11,9 +11,8 @@ from typing import Any
 from agent_runner.agents.offline import reminders
 from agent_runner.agents.offline.checklists import Checklists, Item, ListFault
 from agent_runner.agents.offline.conversation import Asked, Option, Ref
-from agent_runner.agents.offline.intents import TODO, Wish
+from agent_runner.agents.offline.intents import PATTERNS, TODO, Wish, long_day
 from agent_runner.agents.offline.lists import Lists
-from agent_runner.agents.offline.texts import long_day
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire import times
 from agent_runner.wire.mailbox import Reply, ShowDashboard, UseDashboard
@@ -23,7 +22,6 @@ MAX_SHOWN = 50
 SOON_DAYS = 7
 """A task that is due by then, or at no time, belongs to today too."""
 _DATE_CHARS = len("2026-02-10")
-_IS_DONE = re.compile(r"is it done|finished\?|다 됐나요|끝났나요|끝났어", re.IGNORECASE)
 _DAYS_BEFORE = {
     "the": 1,
     "a": 1,
@@ -207,7 +205,7 @@ class Board:
                 wish=wish.having(
                     question_id=row["id"],
                     task_id=row.get("related_task_id") or "",
-                    is_done="yes" if _IS_DONE.search(row["question"]) else "",
+                    is_done="yes" if PATTERNS["asks_if_done"].search(row["question"]) else "",
                 ),
             )
             for row in rows

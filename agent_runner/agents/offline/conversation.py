@@ -13,8 +13,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from agent_runner.agents.offline.checklists import ListFault, read_plain
-from agent_runner.agents.offline.intents import Wish
-from agent_runner.agents.offline.texts import say
+from agent_runner.agents.offline.intents import Wish, say
 from agent_runner.wire import times
 from agent_runner.wire.files import write_whole
 from agent_runner.wire.times import Language

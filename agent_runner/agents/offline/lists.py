@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agent_runner.agents.offline.checklists import ChecklistFault, Checklists, Item, ListFault
 from agent_runner.agents.offline.conversation import Asked, Option, Ref
 from agent_runner.agents.offline.intents import TODO, Wish
-from agent_runner.agents.offline.wording import entries, wish_of
+from agent_runner.agents.offline.wording import entries
 from agent_runner.wire.times import Language
 
 MAX_SHOWN_ITEMS = 100
@@ -57,7 +57,7 @@ class Lists:
         try:
             return await asyncio.to_thread(self._overview, asked)
         except ListFault as error:
-            return _fault(error.fault, wish_of(_ANY, "show_list"), "*", asked)
+            return _fault(error.fault, _ANY.of("show_list"), "*", asked)
         except OSError as error:
             return asked.say("disk", reason=error.strerror)
 
@@ -106,7 +106,7 @@ class Lists:
             return asked.say("list_empty", list=named)
         if not wish.slot("sure"):
             return asked.ask(
-                wish_of(wish, "clear_list", list=name),
+                wish.of("clear_list", list=name),
                 "sure",
                 asked.say("sure_clear", list=named, count=count),
             )
@@ -140,12 +140,12 @@ def _add_wishes(wish: Wish, parts: list[str]) -> tuple[Wish, Wish]:
     """The wish for one thing and the wish for several, to-dos or tasks."""
     if wish.slot("kind") == "todo":
         return (
-            wish_of(wish, "add_items", items=wish.slot("one"), list=TODO),
-            wish_of(wish, "add_items", items="\n".join(parts), list=TODO),
+            wish.of("add_items", items=wish.slot("one"), list=TODO),
+            wish.of("add_items", items="\n".join(parts), list=TODO),
         )
     return (
-        wish_of(wish, "add_task", title=wish.slot("one"), when=wish.slot("when")),
-        wish_of(wish, "add_tasks", titles="\n".join(parts), when=wish.slot("when")),
+        wish.of("add_task", title=wish.slot("one"), when=wish.slot("when")),
+        wish.of("add_tasks", titles="\n".join(parts), when=wish.slot("when")),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agent_runner.agents.offline.conversation import Asked
-from agent_runner.agents.offline.texts import say
+from agent_runner.agents.offline.intents import say
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import NotifySelf
 from agent_runner.wire.notices import Notice

@@ -11,49 +11,18 @@ from collections.abc import Iterator
 from itertools import islice
 
 from agent_runner.agents.offline import wording
-from agent_runner.agents.offline.intents import ROWS, TIMES, TODO, Row, Wish
+from agent_runner.agents.offline.intents import FLAGS, PATTERNS, ROWS, TIMES, TODO, Row, Wish
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
 
 MAX_CHARS = 2000
 """Longer requests are for a model: patterns read short ones."""
 MAX_WISHES = 20
-_FLAGS = re.IGNORECASE | re.DOTALL
-_STARTS_KOREAN = re.compile(r"[^A-Za-z]*?[가-힣]")
-_HANGUL = re.compile(r"[가-힣ㄱ-ㆎ]")
 _SAME = str.maketrans("’‘ʼ\u00a0\u3000０１２３４５６７８９：，", "'''  0123456789:,")
 """What keyboards send for the same sign."""
-_FRAME = re.compile(
-    r"^(?:(?:please|hey|ok|okay|and|also|then|(?:can|could|would|will)\s+you)\b[,\s]*)*"
-    r"(?P<core>\S.*?)[\s,]*(?:\b(?:please|thanks|thank\s+you))?[\s.!?~]*$",
-    _FLAGS,
-)
-_JOINER = re.compile(
-    r"\s*[.!?;]\s+|\s*,\s*(?:and\s+|then\s+|also\s+)*|\s+(?:and|then|also)\s+(?:then\s+|also\s+)?"
-    r"|[\s,]*(?:그리고|또)\s+",
-    re.IGNORECASE,
-)
-_COMMAND = re.compile(
-    r"(?:please\s+)?(?:add|put|remind|show|list|cancel|delete|remove|done|finish|mark|todo|to-do|set|wake|what|what's"
-    r"|send|create|make|new|clear|empty|tell|register|unregister|start|timer|note|remember"
-    r"|in\s+\S+\s+\S+,?\s+remind)\b",
-    re.IGNORECASE,
-)
 _COMMAND_KO = ("줘", "줘요", "주세요", "추가", "완료", "취소", "삭제", "보여", "뭐 있어", "뭐있어", "했어")
 MAX_CUTS = 100
 """A line with more joiners is one request, or none that is understood."""
-_KOREAN_AND = re.compile(
-    r"(?P<verb>(?:추가|등록|취소|삭제|완료|정리)(?:해)?|알려|보내|깨워)\s*(?:주|하)?고\s+"
-)
-_BULLET = re.compile(r"^\s*(?:[-*+•]|\d{1,2}[.)])\s+")
-_ASKS = re.compile(
-    r"(?:move|change|reschedule|postpone|what|who|whom|where|when|why|how|which|is|are|am|was|were|do|does"
-    r"|did|can|could|will|would|should|have|has)\b",
-    re.IGNORECASE,
-)
-_ASKS_KO = re.compile(
-    r"(?:줘요?|주세요)$|(?:뭐|무엇|언제|어디|누구|왜|어떻게|몇|얼마)|(?:까|니|나요|어요|야|지)$"
-)
 _TASK_INTENTS = ("add_todo", "add_task")
 
 
@@ -69,7 +38,7 @@ def read(text: str) -> list[Wish]:
 
 
 def language_of(text: str) -> Language:
-    return Language.KOREAN if _HANGUL.search(text) else Language.ENGLISH
+    return Language.KOREAN if PATTERNS["hangul"].search(text) else Language.ENGLISH
 
 
 def plain(text: str) -> str:
@@ -79,16 +48,16 @@ def plain(text: str) -> str:
 
 def one(text: str) -> Wish | None:
     """Return the wish that a whole text is, None where no row knows it."""
-    frame = _FRAME.match(text)
+    frame = PATTERNS["polite_frame"].match(text)
     if frame is None:
         return None
     if (echo := _echo(text)) is not None:
         return echo
     whole, core = text.strip(" \t\n.!?~"), frame["core"]
     found = None
-    if not _STARTS_KOREAN.match(text):
+    if not PATTERNS["starts_korean"].match(text):
         found = _first(core, Language.ENGLISH) or (_first(whole, Language.ENGLISH) if whole != core else None)
-    if found is None and _HANGUL.search(text):
+    if found is None and PATTERNS["hangul"].search(text):
         found = _first(whole, Language.KOREAN)
     return found
 
@@ -110,21 +79,21 @@ def _lines(text: str) -> list[Wish]:
     listed = _under_heading(lines, head)
     if listed is not None:
         return listed
-    return [wish for line in lines for wish in _line(_BULLET.sub("", line))]
+    return [wish for line in lines for wish in _line(PATTERNS["bullet"].sub("", line))]
 
 
 def _under_heading(lines: list[str], head: Wish | None) -> list[Wish] | None:
     """`shopping list:` and its entries, one a line; `todo` and one to-do a line; None of anything else."""
-    has_bullets = all(_BULLET.match(line) for line in lines[1:])
+    has_bullets = all(PATTERNS["bullet"].match(line) for line in lines[1:])
     if not (lines[0].endswith(":") or has_bullets) or any(_known(line) for line in lines[1:]):
         return None
-    entries = [_BULLET.sub("", line).strip() for line in lines[1:]]
+    entries = [PATTERNS["bullet"].sub("", line).strip() for line in lines[1:]]
     if head is not None and head.intent == "show_list":
         name = head.slot("list") or TODO
         return [_adding(head.language, entries, name)]
-    if re.fullmatch(r"(?:add|todos?|to-dos?|할\s*일(?:\s*추가)?|추가)\s*:?", lines[0], _FLAGS):
+    if re.fullmatch(r"(?:add|todos?|to-dos?|할\s*일(?:\s*추가)?|추가)\s*:?", lines[0], FLAGS):
         return [_adding(language_of(" ".join(lines)), entries, TODO)]
-    added = re.fullmatch(r"add(?:\s+\S+)?\s+(?:to|on)\s+(?P<list>\S.*?)\s*:?", lines[0], _FLAGS)
+    added = re.fullmatch(r"add(?:\s+\S+)?\s+(?:to|on)\s+(?P<list>\S.*?)\s*:?", lines[0], FLAGS)
     named = one(f"show {added['list']}") if added else None
     if named is not None and named.intent == "show_list":
         return [_adding(named.language, entries, named.slot("list") or TODO)]
@@ -167,7 +136,7 @@ def _line(text: str) -> list[Wish]:
 
 def _is_command(text: str) -> bool:
     """Whether a text begins, or in Korean ends, as what asks for something does."""
-    return _COMMAND.match(text) is not None or text.rstrip(" .!?~").endswith(_COMMAND_KO)
+    return PATTERNS["starts_request"].match(text) is not None or text.rstrip(" .!?~").endswith(_COMMAND_KO)
 
 
 def _goes_on(right: str) -> bool:
@@ -176,11 +145,11 @@ def _goes_on(right: str) -> bool:
 
 
 def _cuts(text: str) -> Iterator[tuple[str, str]]:
-    for joiner in _JOINER.finditer(text):
+    for joiner in PATTERNS["between_requests"].finditer(text):
         left, right = text[: joiner.start()].strip(), text[joiner.end() :].strip()
         if left and right:
             yield left, right
-    for joined in _KOREAN_AND.finditer(text):
+    for joined in PATTERNS["korean_and"].finditer(text):
         verb = joined["verb"]
         ending = "줘" if verb in ("알려", "보내", "깨워") else "해줘"
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()
@@ -189,7 +158,11 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
 def _offers(text: str) -> list[Wish]:
     """`pay rent tomorrow and call mum on Friday` asks for nothing in words: a reminder of each is offered."""
     language = language_of(text)
-    is_question = "?" in text or _ASKS.match(text) or _ASKS_KO.search(text.rstrip(" .!"))
+    is_question = (
+        "?" in text
+        or PATTERNS["starts_question"].match(text)
+        or PATTERNS["ends_question_ko"].search(text.rstrip(" .!"))
+    )
     offered = [] if is_question else wording.reminders(text, language)
     if offered and all(wish.slot("what") and wish.slot("when") for wish in offered):
         return [wish.having(offered="yes") for wish in offered]
@@ -202,16 +175,16 @@ def _offers(text: str) -> list[Wish]:
 def _echo(text: str) -> Wish | None:
     """What is to be said again is said to the letter."""
     for language in Language:
-        for pattern in ROWS[0].patterns(language):
-            if match := re.fullmatch(pattern, text, _FLAGS):
+        for pattern in ROWS[0].patterns[language]:
+            if match := re.fullmatch(pattern, text, FLAGS):
                 return Wish(intent="echo", language=language, slots={"text": match["text"]})
     return None
 
 
 def _first(text: str, language: Language) -> Wish | None:
     for row in ROWS:
-        for pattern in row.patterns(language):
-            match = re.fullmatch(pattern, text, _FLAGS)
+        for pattern in row.patterns[language]:
+            match = re.fullmatch(pattern, text, FLAGS)
             wish = _made(row, match, language) if match else None
             if wish is not None:
                 return wish

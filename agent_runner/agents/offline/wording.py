@@ -9,39 +9,11 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from agent_runner.agents.offline.intents import TODO, Wish
+from agent_runner.agents.offline.intents import PATTERNS, TODO, Wish
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
 
-_JOINT = re.compile(r"(?:(?:to|that|about|of)(?:\s+|$)|[:：]\s*)", re.IGNORECASE)
 # Words of time that were not read as a part of the time: cutting beside them may change what is meant.
-_LEFT_OVER = re.compile(
-    r"\d{1,2}[/.]\d|\d:\d\d|\d\s*(?:am|pm)\b|\d(?:st|nd|rd|th)\b|\d+\s*(?:min|hour|day|week|month|year)"
-    r"|\b(?:next|last|today|tonight|tomorrow|yesterday|weekend|noon|midnight|morning|afternoon|evening|week|month"
-    r"|every|each|daily|weekly|monthly|hourly|(?:mon|tues|wednes|thurs|fri|satur|sun)days?)\b"
-    r"|\d+\s*[시일월주달년]|오늘|내일|모레|글피|다음|이번|지난|요일|주말|오전|오후|새벽|저녁|아침|자정|정오|매[일주달월년]"
-    r"|마다(?=\s|$)|격주|평일",
-    re.IGNORECASE,
-)
-_DANGLING = re.compile(
-    r"(?:^|\s)(?:for|until|till|by|before|after|since|around|about|from|of|or|and|between|than|other"
-    r"|the|a|an|my|our|your|his|her|their|this|that|last|next|부터|까지|전|이후|또는|아니면)[,\s]*$",
-    re.IGNORECASE,
-)
-_HEDGED = re.compile(
-    r"(?:at|on|in|for|or|and|until|till|by|before|after|if|when|unless"
-    r"|전에?|이후에?|부터|까지|쯤에?|경에?|정도에?|또는|아니면|이나)(?![\w])",
-    re.IGNORECASE,
-)
-_AND = re.compile(
-    r"\s*[,;]\s*(?:and\s+|then\s+)*|\s+(?:and|then)\s+|[\s,]*그리고\s+|(?<=[가-힣])고\s+(?=\S)", re.IGNORECASE
-)
-_EACH_EN = re.compile(r"\s*[,;\n]\s*(?:and\s+|&\s*)?|\s+(?:and|&|\+)\s+", re.IGNORECASE)
-_EACH_KO = re.compile(r"\s*[,;\n]\s*|(?<=[가-힣])(?:이랑|랑|하고)\s+|\s+(?:그리고|및)\s+")
-_COMMAS = re.compile(r"\s*[,;\n]\s*(?:and\s+)?", re.IGNORECASE)
-_LONG_AND = re.compile(r"(?P<left>\S+\s+\S.*?)\s+and\s+(?P<right>\S+\s+\S.*)", re.IGNORECASE | re.DOTALL)
-_BY = re.compile(r"(?:^|[\s,])(?:by|until|till|due(?:\s+(?:on|by))?|for|on)\s+", re.IGNORECASE)
-_QUOTE = re.compile(r"[라다자]고(?=\s|$)")
 _BETWEEN = " \t\n,:："
 _SHORT_VERBS = frozenset(
     {"가", "오", "주", "사", "보", "내", "타", "자", "켜", "보내", "마시", "만나", "찾아오", "다녀오"}
@@ -72,7 +44,9 @@ def _perhaps_reminder(wish: Wish) -> Wish | None:
     """`… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news."""
     body = wish.slot("news")
     lead = times.leading(body)
-    is_sure = _QUOTE.search(body) or (lead is not None and (lead.parts.has_clock or lead.parts.repeat))
+    is_sure = PATTERNS["korean_quote"].search(body) or (
+        lead is not None and (lead.parts.has_clock or lead.parts.repeat)
+    )
     return wish.having(body=body, news="") if is_sure else None
 
 
@@ -102,9 +76,9 @@ def expanded(wish: Wish) -> list[Wish]:
 
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     """Return the single entries of `milk, eggs and bread`; to-dos are cut at commas alone."""
-    each = _EACH_KO if language is Language.KOREAN else _EACH_EN
+    each = PATTERNS["between_entries_ko"] if language is Language.KOREAN else PATTERNS["between_entries_en"]
     if list_name == TODO:
-        each = _COMMAS
+        each = PATTERNS["between_todos"]
     found = [_without_object(one) for one in each.split(text) if one and one.strip(" .")]
     return list(dict.fromkeys(found))
 
@@ -113,39 +87,39 @@ def _todos(wish: Wish) -> list[Wish]:
     """To-dos. One with a time after `by` is a task; `call Bob and buy stamps` may be one or two."""
     if wish.slot("bare"):
         items = "\n".join(entries(wish.slot("bare"), wish.language))
-        return [wish_of(wish, "add_items", items=items)]
+        return [wish.of("add_items", items=items)]
     found: list[Wish] = []
     for item in entries(wish.slot("items"), wish.language, TODO):
         title, deadline = until(item, wish.language, is_task=False)
         if deadline:
-            found.append(wish_of(wish, "add_task", title=title, when=deadline))
+            found.append(wish.of("add_task", title=title, when=deadline))
             continue
-        two = _LONG_AND.fullmatch(item)
+        two = PATTERNS["two_things"].fullmatch(item)
         found.append(
-            wish_of(wish, "one_or_more", one=item, more=f"{two['left']}\n{two['right']}", kind="todo")
+            wish.of("one_or_more", one=item, more=f"{two['left']}\n{two['right']}", kind="todo")
             if two
-            else wish_of(wish, "add_items", items=item, list=TODO)
+            else wish.of("add_items", items=item, list=TODO)
         )
     plain = [one.slot("items") for one in found if one.intent == "add_items"]
     if len(plain) == len(found):
-        return [wish_of(wish, "add_items", items="\n".join(plain), list=TODO)]
+        return [wish.of("add_items", items="\n".join(plain), list=TODO)]
     return found
 
 
 def tasks(wish: Wish, body: str) -> list[Wish]:
     """Tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
     body = body.strip()
-    pieces = [until(piece, wish.language) for piece in _AND.split(body)]
+    pieces = [until(piece, wish.language) for piece in PATTERNS["between_things"].split(body)]
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
-        return [wish_of(wish, "add_task", title=title, when=deadline) for title, deadline in pieces]
+        return [wish.of("add_task", title=title, when=deadline) for title, deadline in pieces]
     title, deadline = until(body, wish.language)
-    parts = _COMMAS.split(title)
-    two = _LONG_AND.fullmatch(title)
+    parts = PATTERNS["between_todos"].split(title)
+    two = PATTERNS["two_things"].fullmatch(title)
     if two and len(parts) == 1:
         parts = [two["left"], two["right"]]
     if len(parts) > 1 and all(len(part.split()) > 1 for part in parts):
-        return [wish_of(wish, "one_or_more", one=title, more="\n".join(parts), kind="task", when=deadline)]
-    return [wish_of(wish, "add_task", title=title, when=deadline)]
+        return [wish.of("one_or_more", one=title, more="\n".join(parts), kind="task", when=deadline)]
+    return [wish.of("add_task", title=title, when=deadline)]
 
 
 def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
@@ -157,14 +131,14 @@ def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, 
     body = body.strip(" ,")
     if language is Language.KOREAN:
         return _until_ko(body, is_task=is_task)
-    for found in _BY.finditer(body):
+    for found in PATTERNS["deadline_mark"].finditer(body):
         rest, title = body[found.end() :].strip(), body[: found.start()].strip(" ,")
         is_sure = found[0].strip(" ,").lower().split()[0] in ("by", "until", "till", "due")
         if title and times.is_time(rest) and (is_sure or is_task):
             return title, rest
     trail = times.trailing(body) if is_task else None
     title = body[: trail.start].strip(" ,") if trail else ""
-    if trail and title and not _DANGLING.search(title):
+    if trail and title and not PATTERNS["dangling"].search(title):
         return title, body[trail.start :]
     lead = times.leading(body) if is_task else None
     rest = _without_joint(body[lead.end :]) if lead else ""
@@ -207,7 +181,7 @@ def reminders(body: str, language: Language) -> list[Wish]:
 
 def _pieces(body: str) -> Iterator[str]:
     start = 0
-    for joiner in _AND.finditer(body):
+    for joiner in PATTERNS["between_things"].finditer(body):
         if joiner.start() > start:
             ending = "기" if joiner[0].startswith("고") else ""
             yield body[start : joiner.start()].strip() + ending
@@ -225,8 +199,10 @@ def _reminder(body: str, language: Language) -> Wish:
         around = _time_around(body, lead, language)
         if around is not None:
             return around
-    is_marked = _JOINT.match(rest) or body[: lead.end].endswith("에")
-    if not is_marked and (_HEDGED.match(rest) or _LEFT_OVER.match(rest) or times.leading(rest)):
+    is_marked = PATTERNS["before_text"].match(rest) or body[: lead.end].endswith("에")
+    if not is_marked and (
+        PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
+    ):
         return _unsure(body, language)
     return _remind(rest, body[: lead.end], language)
 
@@ -235,10 +211,12 @@ def _time_last(body: str, language: Language) -> Wish:
     trail = times.trailing(body)
     if trail is None:
         what = _without_joint(body)
-        return _unsure(body, language) if _LEFT_OVER.search(body) else _remind(what, "", language)
+        return (
+            _unsure(body, language) if PATTERNS["words_of_time"].search(body) else _remind(what, "", language)
+        )
     what = body[: trail.start]
-    is_hidden = trail.parts.span is None and _LEFT_OVER.search(what)
-    if is_hidden or _DANGLING.search(_without_joint(what)):
+    is_hidden = trail.parts.span is None and PATTERNS["words_of_time"].search(what)
+    if is_hidden or PATTERNS["dangling"].search(_without_joint(what)):
         return _unsure(body, language)
     return _remind(what, body[trail.start :], language)
 
@@ -250,13 +228,13 @@ def _time_around(body: str, lead: times.Found, language: Language) -> Wish | Non
     if trail is None or lead.parts.joined(trail.parts) is None or not rest[: trail.start].strip():
         return None
     what = rest[: trail.start]
-    if _DANGLING.search(_without_joint(what)) or _LEFT_OVER.search(what):
+    if PATTERNS["dangling"].search(_without_joint(what)) or PATTERNS["words_of_time"].search(what):
         return _unsure(body, language)
     return _remind(what, f"{body[: lead.end]} {rest[trail.start :]}", language)
 
 
 def _remind(what: str, when: str, language: Language) -> Wish:
-    has_joint = _JOINT.match(what.strip(_BETWEEN)) is not None
+    has_joint = PATTERNS["before_text"].match(what.strip(_BETWEEN)) is not None
     slots = {"what": note(_without_joint(what), language), "when": when.strip(_BETWEEN)}
     if has_joint and not slots["what"]:
         slots["trouble"] = "no_text"
@@ -270,7 +248,7 @@ def _unsure(body: str, language: Language) -> Wish:
 
 def _without_joint(what: str) -> str:
     what = what.strip(_BETWEEN)
-    joint = _JOINT.match(what)
+    joint = PATTERNS["before_text"].match(what)
     return what[joint.end() :].strip(_BETWEEN) if joint else what
 
 
@@ -323,10 +301,3 @@ def _without_object(item: str) -> str:
 
 def _has_final(syllable: str) -> bool:
     return "가" <= syllable <= "힣" and (ord(syllable) - ord("가")) % 28 != 0
-
-
-def wish_of(wish: Wish, intent: str, **slots: str) -> Wish:
-    """Return a wish of another row in the same language."""
-    return Wish(
-        intent=intent, language=wish.language, slots={name: words for name, words in slots.items() if words}
-    )
