@@ -1,15 +1,20 @@
-"""When a group's agent wakes next, and when a cycle may start. Pure: the one place where that is decided."""
+"""Decide when a group's agent wakes next, and when a cycle may start. Pure: this is decided nowhere else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from zoneinfo import ZoneInfo
 
-from agent_runner.wire import wakes
-from orchestrator.loop.intervals import RequestedInterval, spoken
+from agent_runner.wire import times, wakes
+from agent_runner.wire.times import Instant
+from orchestrator.scheduler import when
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+NOW = "now"
+"""The word with which an agent asks for the shortest sleep there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,14 @@ class SetBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedInterval:
+    """How long an agent wants to sleep, before the bounds are applied. `is_soonest`: as short as allowed."""
+
+    ms: int
+    is_soonest: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SleepRequest:
     """What an agent asked for in a cycle, last."""
 
@@ -98,6 +111,32 @@ class WakeDecision:
     """By a message that waits."""
 
 
+def read_interval(text: str) -> RequestedInterval | None:
+    """Read how long an agent wants to sleep: `30m`, `in 1.5 hours`, `now`; None when it is no span above zero."""
+    if text.strip().lower() == NOW:
+        return RequestedInterval(ms=0, is_soonest=True)
+    span = when.duration(text)
+    return RequestedInterval(ms=round(span / timedelta(milliseconds=1))) if span else None
+
+
+def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> RequestedInterval | None:
+    """Read at what time an agent wants to wake: `09:00`, `tomorrow 9am`; None when it is no moment ahead."""
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    match times.read(text, now=now, zone=zone, policy=when.POLICY):
+        case Instant(at=at):
+            return RequestedInterval(ms=round(at.timestamp() * 1000) - now_ms)
+        case _:
+            return None
+
+
+def format_span(ms: int) -> str:
+    """Return a span for people and agents: `45 min`, `1 h 30 min`, `20 s`."""
+    seconds = max(0, round(ms / 1000))
+    hours, minutes, rest = seconds // 3600, seconds % 3600 // 60, seconds % 60
+    parts = [f"{count} {unit}" for count, unit in ((hours, "h"), (minutes, "min"), (rest, "s")) if count]
+    return " ".join(parts) or "0 s"
+
+
 def clamp(asked: RequestedInterval, rules: WakePolicy = RULES) -> int:
     """The sleep that an agent gets."""
     return min(max(asked.ms, rules.min_ms), rules.max_ms)
@@ -117,13 +156,13 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
 
 def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
     if state.outcome is CycleOutcome.ACTION:
-        return rules.base_ms, (f"something was done: the pause is {spoken(rules.base_ms)} again",)
+        return rules.base_ms, (f"something was done: the pause is {format_span(rules.base_ms)} again",)
     if state.outcome is CycleOutcome.NOOP and state.wish is None:
         auto_ms = min(state.auto_ms * 2, rules.base_ms * rules.max_factor)
         return auto_ms, (
-            f"nothing was done: the pause goes from {spoken(state.auto_ms)} to {spoken(auto_ms)}",
+            f"nothing was done: the pause goes from {format_span(state.auto_ms)} to {format_span(auto_ms)}",
         )
-    return state.auto_ms, (f"outcome {state.outcome}: the pause stays {spoken(state.auto_ms)}",)
+    return state.auto_ms, (f"outcome {state.outcome}: the pause stays {format_span(state.auto_ms)}",)
 
 
 def _wanted(
@@ -134,8 +173,8 @@ def _wanted(
         return WakeDecision(
             next_ms=now_ms + auto_ms,
             set_by=SetBy.AUTO,
-            why=f"after {spoken(auto_ms)} by itself",
-            trace=(*trace, f"no wish of the agent: in {spoken(auto_ms)}"),
+            why=f"after {format_span(auto_ms)} by itself",
+            trace=(*trace, f"no wish of the agent: in {format_span(auto_ms)}"),
             auto_ms=auto_ms,
             soonest_streak=0
             if state.outcome in (CycleOutcome.ACTION, CycleOutcome.NOOP)
@@ -143,14 +182,14 @@ def _wanted(
         )
     applied_ms = clamp(wish.asked, rules)
     streak = state.soonest_streak + 1 if applied_ms == rules.min_ms else 0
-    trace = (*trace, f"the agent asked for {wish.raw!r}: in {spoken(applied_ms)}")
+    trace = (*trace, f"the agent asked for {wish.raw!r}: in {format_span(applied_ms)}")
     is_bounded = not wish.asked.is_soonest and applied_ms != wish.asked.ms
     if is_bounded:
-        trace = (*trace, f"bounded to {spoken(rules.min_ms)} … {spoken(rules.max_ms)}")
+        trace = (*trace, f"bounded to {format_span(rules.min_ms)} … {format_span(rules.max_ms)}")
     set_by = SetBy.AGENT
     if streak > rules.max_soonest:
         applied_ms, set_by, is_bounded = rules.base_ms, SetBy.CAP, True
-        trace = (*trace, f"the shortest sleep {streak} times in a row: {spoken(applied_ms)} instead")
+        trace = (*trace, f"the shortest sleep {streak} times in a row: {format_span(applied_ms)} instead")
     return WakeDecision(
         next_ms=now_ms + applied_ms,
         set_by=set_by,
@@ -174,7 +213,7 @@ def _capped(state: CycleState, decision: WakeDecision, now_ms: int, rules: WakeP
         next_ms=latest_ms,
         set_by=SetBy.CAP,
         why="a message was not answered",
-        trace=f"capped to {spoken(rules.pending_cap_ms)}: a message was not answered ({times})",
+        trace=f"capped to {format_span(rules.pending_cap_ms)}: a message was not answered ({times})",
         is_capped=True,
     )
 
@@ -191,7 +230,7 @@ def _within_budget(state: CycleState, decision: WakeDecision, now_ms: int, rules
         next_ms=free_ms,
         set_by=SetBy.CAP,
         why="it has set enough wakes this hour",
-        trace=f"{len(recent)} self-set cycles in an hour: in {spoken(free_ms - now_ms)} instead",
+        trace=f"{len(recent)} self-set cycles in an hour: in {format_span(free_ms - now_ms)} instead",
         is_bounded=True,
     )
 
