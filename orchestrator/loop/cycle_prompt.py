@@ -10,7 +10,7 @@ from agent_runner.wire.wakes import GUIDANCE
 from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.domain import schedule_tag
 from orchestrator.domain.values import Folder, Group
-from orchestrator.loop.intervals import spoken
+from orchestrator.loop.policy import format_span
 from orchestrator.store import cycles, wake_requests
 from orchestrator.store.database import Tx
 from orchestrator.store.wake_requests import WakeRequest
@@ -63,7 +63,7 @@ async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneI
     if last_end_ms is None:
         return "This is your first cycle."
     found = await cycles.said_between(tx, folder, since_ms=last_end_ms)
-    when = f"{local_minute(last_end_ms, zone)}, {spoken(now_ms - last_end_ms)} ago"
+    when = f"{local_minute(last_end_ms, zone)}, {format_span(now_ms - last_end_ms)} ago"
     return (
         f"Since your last cycle ended ({when}): "
         f"messages that came in: {found['messages']}, other turns that ended: {found['turns']}."

@@ -14,8 +14,16 @@ from orchestrator.domain import schedule_tag
 from orchestrator.domain.schedule_tag import ScheduleTag
 from orchestrator.domain.values import Folder, Group, Turn, TurnKind, TurnState
 from orchestrator.loop import cycle_prompt, policy
-from orchestrator.loop.intervals import RequestedInterval, read_clock, read_interval
-from orchestrator.loop.policy import CycleOutcome, CycleState, SleepRequest, WakeDecision, WakePolicy
+from orchestrator.loop.policy import (
+    CycleOutcome,
+    CycleState,
+    RequestedInterval,
+    SleepRequest,
+    WakeDecision,
+    WakePolicy,
+    read_clock,
+    read_interval,
+)
 from orchestrator.store import cycles, events, groups, loops, messages, outbox, turns, wake_requests
 from orchestrator.store.cycles import Cycle
 from orchestrator.store.database import Tx

@@ -116,7 +116,9 @@ def read_interval(text: str) -> RequestedInterval | None:
     if text.strip().lower() == NOW:
         return RequestedInterval(ms=0, is_soonest=True)
     span = when.duration(text)
-    return RequestedInterval(ms=round(span / timedelta(milliseconds=1))) if span else None
+    if span is None or not timedelta(0) < span <= when.FURTHEST:
+        return None
+    return RequestedInterval(ms=round(span / timedelta(milliseconds=1)))
 
 
 def read_clock(text: str, *, now_ms: int, zone: ZoneInfo) -> RequestedInterval | None:

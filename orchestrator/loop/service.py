@@ -10,8 +10,7 @@ from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.schedule_tag import MAX_REASON_CHARS
 from orchestrator.domain.values import Folder, Group
 from orchestrator.loop import policy
-from orchestrator.loop.intervals import read_clock, read_interval, spoken
-from orchestrator.loop.policy import RULES, WakePolicy
+from orchestrator.loop.policy import RULES, WakePolicy, format_span, read_clock, read_interval
 from orchestrator.store import cycles, events, groups, loops, wake_requests
 from orchestrator.store.database import Tx
 from orchestrator.store.loops import LoopStatus, NextWake
@@ -86,7 +85,7 @@ async def _switch_on(
         at_ms=now_ms + FIRST_MS,
         set_by=policy.SetBy.USER,
         reason="the loop was switched on",
-        trace=(f"switched on: first in {spoken(FIRST_MS)}",),
+        trace=(f"switched on: first in {format_span(FIRST_MS)}",),
     )
     await loops.switch_on(tx, group.folder, auto_ms=rules.base_ms, next_wake=first, now_ms=now_ms)
 
@@ -137,10 +136,10 @@ async def set_next_wake(
     )
     applied_ms = policy.clamp(asked, rules)
     is_bounded = not asked.is_soonest and applied_ms != asked.ms
-    bounds = f" You asked for {spoken(asked.ms)}; it is {spoken(rules.min_ms)} to {spoken(rules.max_ms)}."
+    bounds = f" You asked for {format_span(asked.ms)}; it is {format_span(rules.min_ms)} to {format_span(rules.max_ms)}."
     return WakeSetting(
         applied_ms=applied_ms,
         is_bounded=is_bounded,
-        text=f"You wake {spoken(applied_ms)} after this turn, or when something happens."
+        text=f"You wake {format_span(applied_ms)} after this turn, or when something happens."
         + (bounds if is_bounded else ""),
     )

@@ -6,7 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
-from orchestrator.loop.intervals import spoken
+from orchestrator.loop.policy import format_span
 from orchestrator.store import cycles, groups, loops, turns, wake_requests
 from orchestrator.store.cycles import Cycle
 from orchestrator.store.database import Tx
@@ -97,7 +97,7 @@ def show_lines(row: dict[str, Any], zone: ZoneInfo) -> list[str]:
     idle = f", {row['idle_in_a_row']} cycles without anything to do" if row["idle_in_a_row"] else ""
     lines = [
         _line(row, zone),
-        f"  set by {row['set_by']}; without a wish it would be {spoken(row['pause_ms'])}{idle}",
+        f"  set by {row['set_by']}; without a wish it would be {format_span(row['pause_ms'])}{idle}",
         *(f"  · {step}" for step in row["trace"]),
     ]
     lines += [f"  held: {row['held']}"] if row["held"] else []
@@ -115,12 +115,14 @@ def _line(row: dict[str, Any], zone: ZoneInfo) -> str:
     if row["next_wake_ms"] is None or row["status"] == "paused":
         return f"{row['group']}: {row['status']}"
     when = local_minute(row["next_wake_ms"], zone)
-    return f"{row['group']}: {row['status']}, sleeps until {when} ({spoken(row['in_ms'])}): {row['reason']}"
+    return (
+        f"{row['group']}: {row['status']}, sleeps until {when} ({format_span(row['in_ms'])}): {row['reason']}"
+    )
 
 
 def _cycle_line(cycle: dict[str, Any], zone: ZoneInfo) -> str:
     asked = f", asked for {cycle['asked']}" if cycle["asked"] else ""
-    got = "" if cycle["applied_ms"] is None else f", then {spoken(cycle['applied_ms'])}"
+    got = "" if cycle["applied_ms"] is None else f", then {format_span(cycle['applied_ms'])}"
     because = "; ".join(cycle["triggers"]) or "itself"
     began = local_minute(cycle["started_ms"], zone)
     return f"  {began} {cycle['kind']} {cycle['outcome'] or 'runs'}{asked}{got} ({because})"

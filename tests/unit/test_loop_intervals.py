@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.loop.intervals import read_clock, read_interval, spoken
+from orchestrator.loop.policy import format_span, read_clock, read_interval
 
 MINUTE, HOUR = 60_000, 3_600_000
 TAIPEI = ZoneInfo("Asia/Taipei")
@@ -38,6 +38,11 @@ TAIPEI = ZoneInfo("Asia/Taipei")
         ("999h", 999 * HOUR),
         ("0.5m", 30_000),
         ("1 hour", HOUR),
+        ("in 30m", 30 * MINUTE),
+        ("1h30", 90 * MINUTE),
+        ("half an hour", 30 * MINUTE),
+        ("두 시간", 2 * HOUR),
+        ("30분 뒤", 30 * MINUTE),
     ],
 )
 def test_bt_07_an_interval_is_read(text, ms):
@@ -72,7 +77,6 @@ def test_bt_07_now_is_as_soon_as_may_be(text):
         "३०m",
         "30ｍ",
         "1e3s",
-        "in 30m",
         "1,5h",
         "next week",
         "9999999999s",
@@ -96,6 +100,11 @@ def test_any_text_is_read_or_refused(text):
         ("9:00", "2026-02-14T08:59:30", 30_000),
         ("09:00", "2026-02-14T09:00", 24 * HOUR),
         ("00:30", "2026-02-14T23:30", 1 * HOUR),
+        ("9am", "2026-02-14T08:00", 1 * HOUR),
+        ("tomorrow 9am", "2026-02-14T08:00", 25 * HOUR),
+        ("오전 9시", "2026-02-14T08:00", 1 * HOUR),
+        ("at 3", "2026-02-14T08:00", None),
+        ("30m", "2026-02-14T08:00", None),
         ("24:00", "2026-02-14T08:00", None),
         ("09:60", "2026-02-14T08:00", None),
         ("٠٩:٠٠", "2026-02-14T08:00", None),
@@ -112,4 +121,4 @@ def test_a_clock_time_is_the_next_of_the_groups_zone(text, now, expected):
     ("ms", "words"), [(2 * MINUTE, "2 min"), (90 * MINUTE, "1 h 30 min"), (20_000, "20 s"), (0, "0 s")]
 )
 def test_a_span_is_told_in_words(ms, words):
-    assert spoken(ms) == words
+    assert format_span(ms) == words

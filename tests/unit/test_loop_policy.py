@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.loop.intervals import RequestedInterval
 from orchestrator.loop.policy import (
     RULES,
     CycleOutcome,
     CycleState,
+    RequestedInterval,
     SetBy,
     SleepRequest,
     WakeDecision,

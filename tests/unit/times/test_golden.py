@@ -14,7 +14,7 @@ from agent_runner.wire.times import Language, TimeRefusal
 from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.words import when
 from orchestrator.domain.errors import BadTime
-from orchestrator.loop.intervals import read_clock, read_interval
+from orchestrator.loop.policy import read_clock, read_interval
 from orchestrator.scheduler.when import point_ms
 
 SEOUL = ZoneInfo("Asia/Seoul")
@@ -89,6 +89,14 @@ def test_the_one_reader_takes_all_that_any_caller_took_but_for_next_friday() -> 
     policy = times.TimePolicy(is_next_weekday_next_week=True)
     read = times.read("next friday at 9am", now=NOW, zone=SEOUL, policy=policy)
     assert times.say(read, Language.ENGLISH) == "Fri 2026-11-27 09:00"
+
+
+def test_the_loop_takes_every_span_and_moment_of_the_one_reader() -> None:
+    """It asks for a moment or a span: a day alone and what repeats are neither."""
+    for row in ROWS:
+        read = times.read(str(row["phrase"]), now=NOW, zone=SEOUL)
+        is_usable = isinstance(read, times.Instant | times.Duration)
+        assert (loop(str(row["phrase"])) is not None) == is_usable, row
 
 
 def test_whoever_reads_a_phrase_reads_the_same_moment() -> None:
