@@ -136,7 +136,8 @@ async def set_next_wake(
     )
     applied_ms = policy.clamp(asked, rules)
     is_bounded = not asked.is_soonest and applied_ms != asked.ms
-    bounds = f" You asked for {format_span(asked.ms)}; it is {format_span(rules.min_ms)} to {format_span(rules.max_ms)}."
+    shortest, longest = format_span(rules.min_ms), format_span(rules.max_ms)
+    bounds = f" You asked for {format_span(asked.ms)}; it is {shortest} to {longest}."
     return WakeSetting(
         applied_ms=applied_ms,
         is_bounded=is_bounded,
