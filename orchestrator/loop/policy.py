@@ -112,7 +112,7 @@ class WakeDecision:
 
 
 def read_interval(text: str) -> RequestedInterval | None:
-    """Read how long an agent wants to sleep: `30m`, `in 1.5 hours`, `now`; None when it is no span above zero."""
+    """Read how long an agent wants to sleep: `30m`, `in 1.5 hours`, `now`; None of anything but a span."""
     if text.strip().lower() == NOW:
         return RequestedInterval(ms=0, is_soonest=True)
     span = when.duration(text)
