@@ -39,7 +39,8 @@ _NUMBERS_EN = {
 _NATIVE = ("한", "두", "세", "네", "다섯", "여섯", "일곱", "여덟", "아홉", "열", "열한", "열두")
 _SINO = "일이삼사오육칠팔구"
 _DAYS_KO = {"하루": 1, "이틀": 2, "사흘": 3, "나흘": 4, "닷새": 5, "열흘": 10}
-_NUMBER_EN = rf"(?:\d{{1,12}}(?:\.\d{{1,6}})?|\.\d{{1,6}}|(?:{'|'.join(sorted(_NUMBERS_EN, key=len, reverse=True))})\b)"
+_DIGITS = r"\d{1,12}(?:\.\d{1,6})?|\.\d{1,6}"
+_NUMBER_EN = rf"(?:{_DIGITS}|(?:{'|'.join(sorted(_NUMBERS_EN, key=len, reverse=True))})\b)"
 NUMBER_KO = rf"(?:\d{{1,12}}(?:\.\d{{1,6}})?|{'|'.join(reversed(_NATIVE))}|[{_SINO}]?십[{_SINO}]?|[{_SINO}])"
 _UNIT_EN = r"(?:seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])"
 _PIECE_EN = rf"(?P<number>{_NUMBER_EN})\s*(?P<unit>(?:sec|min|hour|hr|day|week|[smhdw]))[a-z]*"
