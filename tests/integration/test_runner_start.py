@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,14 @@ import jsonschema, mcp.types
 print(mcp.types.Tool.__module__, callable(jsonschema.validate))
 """
     assert python(program) == ["True", "False", "False", "mcp_types._types", "True"]
+
+
+def test_the_sdk_is_the_one_release_that_the_shortcuts_were_tried_with() -> None:
+    """An upgrade is a decision: run this module with it, then measure the start and move both pins."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["agent"]]
+    pins = {each for each in wanted if each.startswith("claude-agent-sdk")}
+    assert pins == {f"claude-agent-sdk=={version('claude-agent-sdk')}"}
 
 
 def test_an_sdk_that_wants_more_of_mcp_is_imported_as_it_is() -> None:

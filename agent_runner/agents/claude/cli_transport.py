@@ -1,7 +1,7 @@
 """The pipe to a running Claude CLI, in the shape of the SDK's `Transport`.
 
 Two things are ours and not the SDK's: the CLI runs before the SDK is imported, and the messages to our
-MCP server are answered here (`claude_tools`).
+MCP server are answered here (`tools.mcp_server`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The half of the Claude agent that needs the SDK: import it after `claude_import.import_sdk`."""
+"""The half of the Claude agent that needs the SDK: import it after `sdk_import.import_sdk`."""
 
 from __future__ import annotations
 
