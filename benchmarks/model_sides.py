@@ -114,6 +114,8 @@ async def host(service: str, token: str, data: Path) -> None:
             data=data,
             on_told=lambda: None,
             on_runaway=_never,
+            on_outage=lambda: None,
+            model_of=lambda _group, _kind: None,
         )
         doors.gate._requests_a_turn = 10**9  # noqa: SLF001 - a benchmark is a loop that runs away
         await doors.open(stack)

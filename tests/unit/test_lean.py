@@ -34,7 +34,7 @@ from orchestrator.cli import import_blocker
 with import_blocker.without("rich"):
     import httpx, structlog
 from orchestrator.base import logging
-import orchestrator.app, orchestrator.proxies.model.upstream
+import orchestrator.app, orchestrator.proxies.model.upstream_client
 logging.configure("info")
 assert "rich.console" not in sys.modules
 import rich.console

@@ -10,12 +10,12 @@ from typing import Any
 
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model import refusals
-from orchestrator.proxies.model.answer import UpstreamRequest, UpstreamResponse
 from orchestrator.proxies.model.client import ClientSide
 from orchestrator.proxies.model.leak_check import LeakCheck
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, ProxyRefused
 from orchestrator.proxies.model.secrets import Credential
+from orchestrator.proxies.model.upstream_client import UpstreamRequest, UpstreamResponse
 from orchestrator.proxies.model.usage_parser import UsageParser
 
 MAX_ERROR_BYTES = 64 * 1024

@@ -41,9 +41,8 @@ from orchestrator.proxies.model.usage_parser import UsageParser
 from orchestrator.proxies.token_binding import TokenBinding
 
 if TYPE_CHECKING:
-    from orchestrator.proxies.model.answer import UpstreamResponse
     from orchestrator.proxies.model.forwarder import BodySource
-    from orchestrator.proxies.model.upstream import Upstream
+    from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamResponse
 
 
 CHEAP_MODEL = "claude-haiku-4-5"
@@ -77,7 +76,7 @@ class CredentialProxy:
         self.refusals: Counter[int] = Counter()
         """Since the start, by status."""
         self._log = ExchangeLog()
-        self._upstream: Upstream | None = None
+        self._upstream: UpstreamClient | None = None
         self.app = ProxyRouter(self._serve, self._limits)
 
     async def __aenter__(self) -> Self:
@@ -101,7 +100,7 @@ class CredentialProxy:
     async def probe(self, model: str | None) -> Answered:
         """Have the host itself ask for one word, which costs ten tokens, and tell how the service answers."""
         from orchestrator.proxies.model import forwarder
-        from orchestrator.proxies.model.answer import UpstreamRequest
+        from orchestrator.proxies.model.upstream_client import UpstreamRequest
 
         assert self._upstream is not None, "the proxy is not started"
         began = time.perf_counter()
@@ -272,10 +271,10 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-def _open_upstream(limits: ModelProxyLimits) -> Upstream:
-    from orchestrator.proxies.model.upstream import Upstream
+def _open_upstream(limits: ModelProxyLimits) -> UpstreamClient:
+    from orchestrator.proxies.model.upstream_client import UpstreamClient
 
-    return Upstream(limits)
+    return UpstreamClient(limits)
 
 
 def _read(source: CredentialSource) -> BodySource | None:

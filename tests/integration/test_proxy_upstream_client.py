@@ -1,4 +1,4 @@
-"""The proxy's own connections to the model service."""
+"""The proxy's connections to the model service."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.proxies.model.answer import UpstreamRequest, UpstreamResponse
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.refusals import ProxyRefused
-from orchestrator.proxies.model.straight import DirectUpstream
+from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest, UpstreamResponse
 from tests.doubles.faulty_upstream import OddUpstream, Received, answer, say
 from tests.support.running_proxy import BODY, REAL_KEY, proxied
 
@@ -38,6 +37,13 @@ async def test_what_a_service_says_unasked_is_nobodys_answer(tmp_path: Path) -> 
         served.upstream.behave = answer(200, b"mine")
         assert (await served.call(token=served.other_token)).text == "mine"
     assert served.upstream.connections == 2
+
+
+async def test_a_connection_is_used_again_after_a_whole_answer(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as served:
+        for token in (served.token, served.other_token, served.token):
+            assert (await served.call(token=token)).text == "{}"
+    assert served.upstream.connections == 1
 
 
 async def test_a_word_before_the_answer_is_passed_over(tmp_path: Path) -> None:
@@ -126,13 +132,13 @@ async def _asked_over_tls(certificate: Path) -> bytes:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     server = await asyncio.start_server(serve, "localhost", 0, ssl=context)
-    straight = await asyncio.to_thread(DirectUpstream, ModelProxyLimits())
+    client = await asyncio.to_thread(UpstreamClient, ModelProxyLimits())
     url = f"https://localhost:{server.sockets[0].getsockname()[1]}/v1/models"
     try:
-        async with straight.send(UpstreamRequest(method="GET", url=url, headers=(), body=None)) as found:
+        async with client.send(UpstreamRequest(method="GET", url=url, headers=(), body=None)) as found:
             return await _whole(found)
     finally:
-        await straight.close()
+        await client.close()
         server.close()
         await server.wait_closed()
 
