@@ -1,4 +1,4 @@
-"""The HTTP client for the model service: straight, or through the proxy that this machine's environment names.
+"""The HTTP client for the model service: straight, or by the proxy that this machine's environment names.
 
 Imported with the first start only: httpx and its CA file take some 50 ms to load.
 """
