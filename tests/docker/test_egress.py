@@ -23,7 +23,7 @@ from orchestrator.domain.values import Folder, RunId
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock
-from tests.doubles.small_internet import PUBLIC, SmallInternet
+from tests.processes.small_internet import PUBLIC, SmallInternet
 from tests.support.runtimes import DockerBench, a_spec, all_of, running
 from tests.support.until import until
 

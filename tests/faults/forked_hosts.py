@@ -2,7 +2,7 @@
 
     ANDY_HOME=… python forked_hosts.py up …
 
-Each line on stdin is a point of `dying_host`: a host begins that dies there (0: nowhere). Its pid is
+Each line on stdin is a point of `crashing_host`: a host begins that dies there (0: nowhere). Its pid is
 told on stdout, and its exit code once it has ended; then the next may begin.
 """
 
@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 
-import dying_host
+import crashing_host
 
 from orchestrator import app
 from orchestrator.base import log_file, logging
@@ -27,7 +27,7 @@ def become_host(point: int) -> None:
     """Be `andy up` with stdin and stdout of its own; does not return."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    dying_host.DIE_AT = point
+    crashing_host.DIE_AT = point
     andy()
 
 

@@ -19,7 +19,7 @@ from orchestrator.proxies.egress.names import Resolver
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressLimits, EgressProxy
 from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock
-from tests.doubles.small_internet import PUBLIC, SmallInternet
+from tests.processes.small_internet import PUBLIC, SmallInternet
 
 TOKEN = "andy-token"
 
