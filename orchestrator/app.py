@@ -275,7 +275,7 @@ class Orchestrator:
         self._pool = RunPool(
             self._database,
             self._chosen.runtime,
-            self._ties(),
+            self._run_ports(),
             limits=timeouts.RunTimeouts(
                 idle_ms=settings.idle_timeout,
                 age_ms=settings.container_timeout,
@@ -284,7 +284,7 @@ class Orchestrator:
             logs=self._run_logs,
             clock=clock,
             tasks=tasks,
-            hints=hints,
+            wakeups=hints,
             bus=bus,
         )
         available = Availability(
@@ -412,7 +412,7 @@ class Orchestrator:
 
     # What the pool needs of other stages
 
-    def _ties(self) -> RunPorts:
+    def _run_ports(self) -> RunPorts:
         inputs = input_files.InputFiles(self._home.ipc)
         return RunPorts(
             compose=self._compose,
@@ -422,14 +422,14 @@ class Orchestrator:
             prepare=self._provision.prepare,
             watch=self._open_mailbox,
             unwatch=self._watcher.unwatch,
-            deposit_turn=inputs.write_turn,
-            deposit_close=inputs.write_close,
-            forget_turn=inputs.forget_turn,
-            forget_run=inputs.forget_run,
-            forget_all_but=inputs.forget_all_but,
-            give_back=give_back,
+            write_turn=inputs.write_turn,
+            write_close=inputs.write_close,
+            remove_turn=inputs.remove_turn,
+            remove_run_files=inputs.remove_run_files,
+            remove_files_of_others=inputs.remove_files_of_others,
+            requeue=give_back,
             new_run_id=_new_run_id,
-            hear=self._waking.hear,
+            on_success=self._waking.hear,
             restore=self._remembering.restoring.restore,
         )
 

@@ -1,4 +1,7 @@
-"""What one frame changes, in the transaction that takes its number."""
+"""Apply one frame of a container to the store, in the transaction that records the frame's number.
+
+So each frame takes effect once, however often its stream is read again after a crash.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,23 @@ from orchestrator.domain.values import OFFLINE, OutboxState, Run, Turn, TurnKind
 from orchestrator.store import checkpoints, notice_claims, outbox, runs, sessions, turns
 from orchestrator.store.database import Tx
 
-GiveBack = Callable[..., Awaitable[TurnState]]
-"""`(tx, turn, *, reason, is_retryable, now_ms, is_at_once, fault)`: settle a turn that was not answered."""
+RequeueTurn = Callable[..., Awaitable[TurnState]]
+"""`(tx, turn, *, reason, is_retryable, now_ms, is_at_once, fault)`: queue a turn again that was not
+answered, or fail it. Returns its new state.
+"""
 
-Hear = Callable[[Tx, Turn], Awaitable[None]]
-"""Take notice of what a turn has said that ends well, before that leaves."""
+OnSuccess = Callable[[Tx, Turn], Awaitable[None]]
+"""Called in the transaction in which a turn ends well, before its answers are released to the outbox."""
 
 LOST_SESSION = "session_gone"
 SESSION_GONE = "its session was gone when it was to be resumed"
 MAX_RESULTS, MAX_RESULT_CHARS = 100, 1_000_000
-"""How much an attempt at a turn may say. What goes beyond is left out."""
+"""How many results, and characters in all, one attempt at a turn may give. What goes beyond is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameEffect:
-    """What a frame did to its turn."""
+    """What a frame changed about its turn."""
 
     turn: Turn
     is_acked: bool = False
@@ -47,22 +52,28 @@ class FrameEffect:
     reason: str | None = None
     """Why it was not answered."""
     is_left_out: bool = False
-    """What was said was not kept: the turn has said enough."""
-    told: tuple[int, ...] = ()
-    """The notices that were told in it, of those that it was given."""
+    """Whether its result was dropped, for the turn has said enough."""
+    delivered_notices: tuple[int, ...] = ()
+    """The ids of the notices that reached the agent, of those that the turn was given."""
     restored: RestoreMode | None = None
     """How its conversation really went on, if that is news."""
 
 
-async def hear_nothing(tx: Tx, turn: Turn) -> None:
-    """Nobody takes notice."""
+async def ignore_success(tx: Tx, turn: Turn) -> None:
+    """Do nothing when a turn ends well."""
     del tx, turn
 
 
-async def take(
-    tx: Tx, run: Run, frame: Frame, *, give_back: GiveBack, now_ms: int, hear: Hear = hear_nothing
+async def apply(
+    tx: Tx,
+    run: Run,
+    frame: Frame,
+    *,
+    requeue: RequeueTurn,
+    now_ms: int,
+    on_success: OnSuccess = ignore_success,
 ) -> FrameEffect | None:
-    """Apply `frame`; None when it was taken before or speaks of a turn that is not this run's."""
+    """Apply a frame; None when it was applied before, or names a turn that is not this run's."""
     if not await runs.advance_frame(tx, run.id, frame.n):
         return None
     turn = await turns.running_in(tx, run.id)
@@ -73,19 +84,21 @@ async def take(
     match frame:
         case Ack():
             await turns.acknowledge(tx, turn.id, now_ms=now_ms)
-            return FrameEffect(turn, is_acked=True, restored=await _restored(tx, run, frame))
+            return FrameEffect(turn, is_acked=True, restored=await _note_restored(tx, run, frame))
         case Result():
-            return FrameEffect(turn, is_left_out=not await _hold(tx, run, turn, frame, now_ms=now_ms))
+            return FrameEffect(turn, is_left_out=not await _hold_result(tx, run, turn, frame, now_ms=now_ms))
         case TurnEnd():
-            told: list[int] = []
+            delivered: list[int] = []
             if frame.status == "success":
-                await hear(tx, turn)
-                told = await _note_told(tx, run, turn, frame, now_ms=now_ms)
-                await _mark(tx, run, turn, frame, now_ms=now_ms)
-            ended = await _end(tx, run, turn, frame, give_back=give_back, now_ms=now_ms)
+                await on_success(tx, turn)
+                delivered = await _settle_notices(tx, run, turn, frame, now_ms=now_ms)
+                await _add_checkpoint(tx, run, turn, frame, now_ms=now_ms)
+            ended = await _end_turn(tx, run, turn, frame, requeue=requeue, now_ms=now_ms)
             reason = plain_reason(frame.error) if frame.status == "error" else None
-            restored = await _restored(tx, run, frame)
-            return FrameEffect(turn, ended=ended, reason=reason, told=tuple(told), restored=restored)
+            restored = await _note_restored(tx, run, frame)
+            return FrameEffect(
+                turn, ended=ended, reason=reason, delivered_notices=tuple(delivered), restored=restored
+            )
         case Usage():
             await runs.note_context(tx, run.id, tokens=frame.context_tokens, window=frame.context_window)
             return FrameEffect(turn)
@@ -95,16 +108,16 @@ async def take(
             assert_never(frame)
 
 
-async def know_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bool:
-    """Keep the session that a sign of life names, if a turn of this run is under way in it."""
+async def keep_session(tx: Tx, run: Run, session_id: str, *, now_ms: int) -> bool:
+    """Store the session that a heartbeat names, if a turn of this run is under way; tell whether it is."""
     if run.is_isolated or await turns.running_in(tx, run.id) is None:
         return False
     await sessions.keep(tx, run.folder, session_id, now_ms=now_ms)
     return True
 
 
-async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
-    """Keep what was said until the turn has ended; False when that would be too much."""
+async def _hold_result(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> bool:
+    """Keep a result in the outbox until its turn has ended; False when that would be too much."""
     text = (frame.result or "")[:MAX_TEXT_CHARS]
     if not text or turn.kind is TurnKind.WORKER or is_silence(text):
         return True
@@ -123,16 +136,16 @@ async def _hold(tx: Tx, run: Run, turn: Turn, frame: Result, *, now_ms: int) -> 
     )
 
 
-async def _restored(tx: Tx, run: Run, frame: Ack | TurnEnd) -> RestoreMode | None:
-    """Take the runner's word for how it went on with the conversation, where the host had planned another."""
+async def _note_restored(tx: Tx, run: Run, frame: Ack | TurnEnd) -> RestoreMode | None:
+    """Record how the runner went on with the conversation; None when it did as the host had planned."""
     if frame.restored is None:
         return None
     is_news = await runs.note_restored(tx, run.id, frame.restored, reason=SESSION_GONE)
     return frame.restored if is_news else None
 
 
-async def _mark(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> None:
-    """Note up to where the session holds the turn, or that an agent without one has answered it."""
+async def _add_checkpoint(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> None:
+    """Record up to where the session holds the turn, or that an agent without a session has answered it."""
     if run.is_isolated:
         return
     session_id = await sessions.current(tx, run.folder)
@@ -142,30 +155,30 @@ async def _mark(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) ->
         await checkpoints.add_outside(tx, turn)
 
 
-async def _note_told(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> list[int]:
+async def _settle_notices(tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, now_ms: int) -> list[int]:
     session_id = None if run.is_isolated else await sessions.current(tx, run.folder)
     return await notice_claims.settle(tx, turn, frame.told, session_id=session_id, now_ms=now_ms)
 
 
-async def _end(
-    tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, give_back: GiveBack, now_ms: int
+async def _end_turn(
+    tx: Tx, run: Run, turn: Turn, frame: TurnEnd, *, requeue: RequeueTurn, now_ms: int
 ) -> TurnState:
     if frame.status == "error":
         if frame.code == LOST_SESSION and not run.is_isolated:
             await sessions.lose(tx, turn.folder)
         reason = plain_reason(frame.error)
-        return await give_back(
+        return await requeue(
             tx, turn, reason=reason, is_retryable=frame.code not in NOT_RETRIED, now_ms=now_ms
         )
-    spoken = await outbox.release(tx, turn.id, now_ms=now_ms)
+    sent = await outbox.release(tx, turn.id, now_ms=now_ms)
     silence = plain_reason(frame.note) if frame.note else "nothing to say"
-    await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=None if spoken else silence, now_ms=now_ms)
+    await turns.settle(tx, turn.id, TurnState.ANSWERED, reason=None if sent else silence, now_ms=now_ms)
     if turn.kind is TurnKind.CHAT and turn.command is None and turn.last_seq is not None:
         await sessions.move_cursor(tx, turn.folder, turn.last_seq)
     return TurnState.ANSWERED
 
 
 def plain_reason(text: str | None) -> str:
-    """One short line of what an agent gave as its error, ending like a sentence."""
+    """Return one line of at most 200 characters of an agent's own error text, ending like a sentence."""
     line = " ".join((text or "the agent gave no reason").split())[:200]
     return line if line.endswith((".", "!", "?")) else f"{line}."

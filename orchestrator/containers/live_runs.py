@@ -1,28 +1,109 @@
-"""Every container that lives: who they are, and what the lanes see of them."""
+"""The state of every live run: a container that holds a slot, from the decision to start it until its end.
+
+Only what the host may forget is kept here. What must outlive the host is in the store.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.rate_limits import TokenBucket
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import timeouts
-from orchestrator.containers.live_run import LiveRunState
-from orchestrator.domain.values import Folder, LiveRun, Run, RunId, RunState, TurnId
+from orchestrator.domain.protocols import RunningContainer
+from orchestrator.domain.values import Folder, Group, LiveRun, Run, RunId, RunState, TurnId
+from orchestrator.groups import settings
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveRunState:
+    """What the pool knows of one container that holds a slot. All times are of the steady clock, in ms."""
+
+    run: Run
+    """The run as it is recorded; before that, as far as it is known."""
+    state: RunState
+    started_ms: int
+    state_since_ms: int
+    last_frame_ms: int | None = None
+    """When its last frame came, heartbeats included; None before the first."""
+    container: RunningContainer | None = None
+    """None before it is started, and while the engine is lost."""
+    failure: str | None = None
+    """What the runner itself said was wrong, if it said so."""
+    verdict: timeouts.TimeoutVerdict | None = None
+    """Why the run has to end, once that is decided."""
+    close_reason: str | None = None
+    """Why the container was asked to close, if it was."""
+    has_exited: bool = False
+    """Whether its exit was seen, as opposed to a container that was given up."""
+    frame_rate: TokenBucket
+    last_frame: int
+    """The number of the last frame that was applied."""
+    turn_id: TurnId | None = None
+    """The turn that the run is made for, until that is recorded: from then on the store knows."""
+    session_id: str | None = None
+    """The agent session that is recorded for the run, or was handed to it."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """The group's configuration when the container was made."""
+    turn_ms: int | None = None
+    """The group's own limit for a turn, if it has one."""
+    is_retired: bool = False
+    """Whether it ends after the turn it has: its group is gone, or has another configuration."""
+    free_replays: int = 0
+    """How many frames may come again at no cost: as many as an earlier host or stream has read."""
+    unreadable_frames: int = 0
+    silenced_turn: int | None = None
+    """The turn whose further results are left out, for it has said enough."""
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def has_to_go(self) -> bool:
+        """Tell whether the container is to be killed."""
+        return self.verdict is not None and self.verdict.kill
+
+    def enter(self, state: RunState, now_ms: int) -> None:
+        """Change to a state at `now_ms`."""
+        self.state, self.state_since_ms = state, now_ms
+
+    def begin(self, run: Run, group: Group, *, now_ms: int) -> None:
+        """Take over the run as it was recorded. Its container has its whole time to start from here on."""
+        self.run, self.turn_id, self.started_ms = run, None, now_ms
+        self.apply_config(group)
+
+    def apply_config(self, group: Group) -> None:
+        """Remember the configuration that the container is made with."""
+        self.config, self.turn_ms = group.container_config, settings.of(group).timeout_ms
+
+    def limits(self, common: timeouts.RunTimeouts) -> timeouts.RunTimeouts:
+        """Return the limits of this run: the common ones, with its group's own limit for a turn."""
+        return replace(common, turn_ms=self.turn_ms or common.turn_ms)
+
+    def vitals(self) -> timeouts.Vitals:
+        """Return what the timeouts are judged by."""
+        return timeouts.Vitals(
+            state=self.state,
+            is_isolated=self.run.is_isolated,
+            started_ms=self.started_ms,
+            last_frame_ms=self.last_frame_ms,
+            state_since_ms=self.state_since_ms,
+        )
 
 
 class LiveRuns:
-    """The lives that hold a slot. Called from the event loop only."""
+    """The registry of the runs that hold a slot. It is used from the event loop only."""
 
-    def __init__(self, *, limits: timeouts.RunTimeouts, clock: Clock, hints: Wakeups) -> None:
+    def __init__(self, *, limits: timeouts.RunTimeouts, clock: Clock, wakeups: Wakeups) -> None:
         self._limits = limits
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._by_run: dict[RunId, LiveRunState] = {}
 
     def __iter__(self) -> Iterator[LiveRunState]:
-        """Go over those that live now, whatever comes or goes meanwhile."""
+        """Go over the runs that live now, whatever comes or goes meanwhile."""
         return iter(list(self._by_run.values()))
 
     def __len__(self) -> int:
@@ -32,45 +113,48 @@ class LiveRuns:
         return run_id in self._by_run
 
     def get(self, run_id: RunId) -> LiveRunState | None:
+        """Return the run with this id, or None when it holds no slot."""
         return self._by_run.get(run_id)
 
     def of(self, folder: Folder) -> list[LiveRunState]:
-        return [life for life in self if life.run.folder == folder]
+        """Return the runs of a group."""
+        return [live for live in self if live.run.folder == folder]
 
     def admit(self, run: Run, state: RunState, *, turn_id: TurnId | None = None) -> LiveRunState:
-        """Take a slot for a run that is about to live, for a turn that waits, or was found alive."""
+        """Take a slot for a run that is about to start for a waiting turn, or that was found alive."""
         now_ms = self._clock.steady_ms()
-        life = LiveRunState(
+        live = LiveRunState(
             run=run,
             state=state,
             started_ms=now_ms,
-            since_ms=now_ms,
-            pace=TokenBucket(self._clock),
+            state_since_ms=now_ms,
+            frame_rate=TokenBucket(self._clock),
             last_frame=run.last_frame,
             turn_id=turn_id,
         )
-        self._by_run[run.id] = life
-        self._hints.reaper.give()
-        return life
+        self._by_run[run.id] = live
+        self._wakeups.reaper.give()
+        return live
 
-    def vacate(self, life: LiveRunState) -> None:
-        """Free its slot, and tell the lanes."""
-        del self._by_run[life.run.id]
-        self._hints.lanes.give()
+    def release_slot(self, live: LiveRunState) -> None:
+        """Forget a run and wake the queue, for its slot is free."""
+        del self._by_run[live.run.id]
+        self._wakeups.lanes.give()
 
     def as_runs(self) -> list[LiveRun]:
+        """Return the runs as the queue sees them."""
         now_ms = self._clock.steady_ms()
         return [
             LiveRun(
-                id=life.run.id,
-                folder=life.run.folder,
-                is_isolated=life.run.is_isolated,
-                state=life.state,
-                started_ms=life.started_ms,
-                idle_since_ms=life.since_ms,
-                begun_ms=life.run.started_ms,
-                turn_id=life.turn_id,
-                is_worn=life.is_retired or timeouts.is_worn(life.vitals(), self._limits, now_ms=now_ms),
+                id=live.run.id,
+                folder=live.run.folder,
+                is_isolated=live.run.is_isolated,
+                state=live.state,
+                started_ms=live.started_ms,
+                idle_since_ms=live.state_since_ms,
+                begun_ms=live.run.started_ms,
+                turn_id=live.turn_id,
+                is_worn=live.is_retired or timeouts.is_worn(live.vitals(), self._limits, now_ms=now_ms),
             )
-            for life in self
+            for live in self
         ]

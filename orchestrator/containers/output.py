@@ -1,10 +1,12 @@
-"""Hears one container: takes its frames from its first byte to its end, also across a lost engine."""
+"""Read the output of a container to its end: decode its frames, apply each to the store, publish the effects.
+
+A lost engine does not end a run: the container is looked for again for `REJOIN_SECONDS`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import replace
 
 import stamina
 import structlog
@@ -19,11 +21,19 @@ from agent_runner.wire.frames import (
     Ready,
     parse_frame,
 )
-from orchestrator.containers import exit_classification, frames, timeouts
-from orchestrator.containers.live_run import LiveRunState
-from orchestrator.containers.orphans import Orphan, Orphans
-from orchestrator.containers.ports import PoolContext, until_stored, word_of
-from orchestrator.containers.termination import CHANGED, Termination
+from orchestrator.containers import frames, timeouts
+from orchestrator.containers.live_runs import LiveRunState
+from orchestrator.containers.ports import PoolContext, turn_event, until_stored
+from orchestrator.containers.termination import (
+    GROUP_CHANGED,
+    Orphan,
+    Orphans,
+    RunEnd,
+    Termination,
+    classify,
+    classify_exit,
+    stop_container,
+)
 from orchestrator.domain.errors import EngineGone
 from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import Exit, RunningContainer
@@ -33,60 +43,65 @@ from orchestrator.store import turn_outages, turns
 log = structlog.get_logger(__name__)
 
 REJOIN_SECONDS = 60.0
-REFUSALS_TOLD = 10
-TALKS_WITHOUT_END = timeouts.TimeoutVerdict(kill=True, reason="it talked without end.", is_retryable=False)
+"""How long a container is looked for whose engine does not answer; then its turn is tried again elsewhere."""
+MAX_LOGGED_REFUSALS = 10
+"""So many unreadable frames of a run are logged one by one, then each thousandth: one could send millions."""
+ENDLESS_OUTPUT = timeouts.TimeoutVerdict(kill=True, reason="it talked without end.", is_retryable=False)
 
 
 class OutputReader:
-    """One for all containers; what is known of each is in its `LiveRunState`."""
+    """Reads containers. One serves all of them; what is known of each is in its `LiveRunState`."""
 
-    def __init__(self, around: PoolContext, ending: Termination, leftovers: Orphans) -> None:
-        self._around = around
-        self._ending = ending
-        self._leftovers = leftovers
+    def __init__(self, context: PoolContext, *, termination: Termination, orphans: Orphans) -> None:
+        self._context = context
+        self._termination = termination
+        self._orphans = orphans
 
-    async def follow(self, life: LiveRunState, container: RunningContainer) -> exit_classification.RunEnd:
-        """Hear a container to its end; when the engine breaks off, look for it again for a while."""
+    async def follow(self, live: LiveRunState, container: RunningContainer) -> RunEnd:
+        """Read a container's output to its end and return how it ended, also across a lost engine."""
         try:
-            return await self._hear_out(life, container)
+            return await self._read_to_end(live, container)
         except EngineGone as gone:
-            life.container = None  # it cannot be judged by its silence now
-            await self.note_outage(life)
+            live.container = None  # so that the timeouts do not count its silence
+            await self.note_outage(live)
             try:
-                again = await self._rejoin(life)
+                again = await self._rejoin(live)
             except TimeoutError:
-                self._leftovers.add(Orphan.of(life.run))
-                return exit_classification.classify(gone)
-        await self.note_outage(life, is_over=True)
+                self._orphans.add(Orphan.of(live.run))
+                return classify(gone)
+        await self.note_outage(live, is_over=True)
         if again is None:
-            return _judge_exit(life, Exit(code=None))
-        life.container, life.heard_ms = again, self._around.clock.steady_ms()
-        self._around.bus.publish("run.rejoined", group=life.run.folder, run=life.run.id)
-        return await self.follow(life, again)
+            return classify_exit(live, Exit(code=None))
+        live.container, live.last_frame_ms = again, self._context.clock.steady_ms()
+        self._context.bus.publish("run.rejoined", group=live.run.folder, run=live.run.id)
+        return await self.follow(live, again)
 
-    async def note_outage(self, life: LiveRunState, *, is_over: bool = False) -> None:
-        """Record since when the turn of a container waits for its engine: whoever asked is told in time."""
+    async def note_outage(self, live: LiveRunState, *, is_over: bool = False) -> None:
+        """Record since when a container's turn waits for its engine, or that it no longer does (`is_over`).
+
+        Whoever asked is notified of an outage that lasts.
+        """
         async for attempt in until_stored():
             with attempt:
-                async with self._around.database.transaction() as tx:
-                    turn = await turns.running_in(tx, life.run.id)
+                async with self._context.database.transaction() as tx:
+                    turn = await turns.running_in(tx, live.run.id)
                     if turn is not None and is_over:
                         await turn_outages.end(tx, turn.id, Outage.ENGINE)
                     elif turn is not None:
-                        now_ms = self._around.clock.now_ms()
+                        now_ms = self._context.clock.now_ms()
                         await turn_outages.begin(tx, turn.id, Outage.ENGINE, since_ms=now_ms)
-        self._around.hints.outages.give()
+        self._context.wakeups.outages.give()
 
-    async def _hear_out(self, life: LiveRunState, container: RunningContainer) -> exit_classification.RunEnd:
-        await self._hear(life, container)
-        if life.has_to_go:
-            await self._ending.kill(container)
+    async def _read_to_end(self, live: LiveRunState, container: RunningContainer) -> RunEnd:
+        await self._read_frames(live, container)
+        if live.has_to_go:
+            await stop_container(container)
         exited = await container.wait()
-        life.has_exited = True
-        return _judge_exit(life, exited)
+        live.has_exited = True
+        return classify_exit(live, exited)
 
-    async def _rejoin(self, life: LiveRunState) -> RunningContainer | None:
-        """Find it again; None when the engine answers and has it no more.
+    async def _rejoin(self, live: LiveRunState) -> RunningContainer | None:
+        """Find the container again; None when the engine answers and has it no more.
 
         Raises:
             TimeoutError: no engine answered in time.
@@ -96,120 +111,115 @@ class OutputReader:
                 on=EngineGone, attempts=None, timeout=None, wait_initial=0.5, wait_max=5
             ):
                 with attempt:
-                    found = await self._around.runtime.adopt()
-        return next((one for one in found if one.run_id == life.run.id), None)
+                    found = await self._context.runtime.adopt()
+        return next((other for other in found if other.run_id == live.run.id), None)
 
-    async def _hear(self, life: LiveRunState, container: RunningContainer) -> None:
-        """Take what it says until it ends, or has to go.
+    async def _read_frames(self, live: LiveRunState, container: RunningContainer) -> None:
+        """Apply the container's frames until its output ends, or it has to be killed.
 
-        What is in its pipe then is not heard any more, and the pipe is closed: an engine does not end a
-        container whose output nobody takes.
+        What is in its pipe then is not read any more, and the pipe is closed: an engine does not end a
+        container whose output nobody reads.
         """
         decoder = FrameDecoder()
-        life.replays = life.last_frame
+        live.free_replays = live.last_frame
         async with aclosing(container.output()) as output:
             async for chunk in output:
                 for line in decoder.feed(chunk):
-                    if isinstance(line, FrameLine) and not life.has_to_go:
-                        await self._read(life, line)
-                if life.has_to_go:
+                    if isinstance(line, FrameLine) and not live.has_to_go:
+                        await self._take_line(live, line)
+                if live.has_to_go:
                     return
 
-    async def _read(self, life: LiveRunState, line: FrameLine) -> None:
+    async def _take_line(self, live: LiveRunState, line: FrameLine) -> None:
         try:
             frame = parse_frame(line)
         except WireError as error:
-            await self._keep_pace(life)
-            life.refused += 1
-            if life.refused <= REFUSALS_TOLD or life.refused % 1000 == 0:
-                ids = {"run": life.run.id, "group": life.run.folder}
-                log.warning("frame.refused", **ids, reason=str(error), count=life.refused)
+            await self._limit_rate(live)
+            live.unreadable_frames += 1
+            if live.unreadable_frames <= MAX_LOGGED_REFUSALS or live.unreadable_frames % 1000 == 0:
+                ids = {"run": live.run.id, "group": live.run.folder}
+                log.warning("frame.refused", **ids, reason=str(error), count=live.unreadable_frames)
             return
-        life.heard_ms = self._around.clock.steady_ms()
-        is_new = frame.n > life.last_frame  # else it was heard before, by an earlier host or stream
-        if is_new or life.replays == 0:
-            await self._keep_pace(life)
+        live.last_frame_ms = self._context.clock.steady_ms()
+        is_new = frame.n > live.last_frame  # else an earlier host or stream has read it
+        if is_new or live.free_replays == 0:
+            await self._limit_rate(live)
         else:
-            life.replays -= 1
+            live.free_replays -= 1
         match frame:
             case Heartbeat() | Ready():
                 if is_new:
-                    await self._know_session(life, frame.new_session_id)
+                    await self._keep_session(live, frame.new_session_id)
                 return
             case FailureFrame():
-                life.failure = frames.plain_reason(frame.error)
+                live.failure = frames.plain_reason(frame.error)
         if is_new:
-            await self._take(life, frame)
-            life.last_frame = frame.n
+            await self._apply(live, frame)
+            live.last_frame = frame.n
 
-    async def _keep_pace(self, life: LiveRunState) -> None:
-        await life.pace.wait()
-        if life.pace.is_overrun and life.verdict is None:
-            self._ending.condemn(life, TALKS_WITHOUT_END)
+    async def _limit_rate(self, live: LiveRunState) -> None:
+        await live.frame_rate.wait()
+        if live.frame_rate.is_overrun and live.verdict is None:
+            self._termination.schedule_kill(live, ENDLESS_OUTPUT)
 
-    async def _know_session(self, life: LiveRunState, session_id: str | None) -> None:
-        """Record a turn's session before anything is said in it: a crash then does not cost the conversation.
-
-        One that is known costs nothing.
-        """
-        if session_id is None or session_id == life.session_id or life.run.is_isolated:
+    async def _keep_session(self, live: LiveRunState, session_id: str | None) -> None:
+        """Record a turn's session before its first result: a crash then does not cost the conversation."""
+        if session_id is None or session_id == live.session_id or live.run.is_isolated:
             return
-        if life.state is not RunState.BUSY:
+        if live.state is not RunState.BUSY:
             return
         async for attempt in until_stored():
             with attempt:
-                async with self._around.database.transaction() as tx:
-                    now_ms = self._around.clock.now_ms()
-                    if await frames.know_session(tx, life.run, session_id, now_ms=now_ms):
-                        life.session_id = session_id
+                async with self._context.database.transaction() as tx:
+                    now_ms = self._context.clock.now_ms()
+                    if await frames.keep_session(tx, live.run, session_id, now_ms=now_ms):
+                        live.session_id = session_id
 
-    async def _take(self, life: LiveRunState, frame: Frame) -> None:
-        """Record a frame, however often the disk refuses: a frame left out would be a lost answer."""
-        now_ms = self._around.clock.now_ms
-        ties = self._around.ties
+    async def _apply(self, live: LiveRunState, frame: Frame) -> None:
+        """Apply a frame, however often the disk refuses: a frame left out would be a lost answer."""
+        now_ms = self._context.clock.now_ms
+        ports = self._context.ports
         async for attempt in until_stored():
             with attempt:
-                async with self._around.database.transaction() as tx:
-                    taken = await frames.take(
-                        tx, life.run, frame, give_back=ties.give_back, now_ms=now_ms(), hear=ties.hear
+                async with self._context.database.transaction() as tx:
+                    effect = await frames.apply(
+                        tx,
+                        live.run,
+                        frame,
+                        requeue=ports.requeue,
+                        now_ms=now_ms(),
+                        on_success=ports.on_success,
                     )
-        if taken is not None:
-            life.session_id = frame.new_session_id or life.session_id
-            await self._react(life, taken)
+        if effect is not None:
+            live.session_id = frame.new_session_id or live.session_id
+            await self._act_on(live, effect)
 
-    async def _react(self, life: LiveRunState, taken: frames.FrameEffect) -> None:
-        ids = {"group": life.run.folder, "turn": taken.turn.id, "run": life.run.id}
-        if taken.is_acked:
-            self._around.bus.publish("turn.acknowledged", **ids)
-            await asyncio.to_thread(self._around.ties.forget_turn, life.run.folder, taken.turn.id)
-        if taken.is_left_out and life.muted_turn != taken.turn.id:
-            life.muted_turn = taken.turn.id
+    async def _act_on(self, live: LiveRunState, effect: frames.FrameEffect) -> None:
+        """Do what follows from a frame once it is stored: events, wake-ups, and the run's next state."""
+        ids = {"group": live.run.folder, "turn": effect.turn.id, "run": live.run.id}
+        if effect.is_acked:
+            self._context.bus.publish("turn.acknowledged", **ids)
+            await asyncio.to_thread(self._context.ports.remove_turn, live.run.folder, effect.turn.id)
+        if effect.is_left_out and live.silenced_turn != effect.turn.id:
+            live.silenced_turn = effect.turn.id
             log.warning("result.left_out", **ids, reason="the turn has said enough")
-        if taken.restored is not None:
-            self._around.bus.publish(
-                "conversation.restored", **ids, detail=taken.restored, reason=frames.SESSION_GONE
+        if effect.restored is not None:
+            self._context.bus.publish(
+                "conversation.restored", **ids, detail=effect.restored, reason=frames.SESSION_GONE
             )
-        for notice in taken.told:
-            self._around.bus.publish(
-                "notice.told", group=life.run.folder, turn=taken.turn.id, detail=str(notice)
+        for notice in effect.delivered_notices:
+            self._context.bus.publish(
+                "notice.told", group=live.run.folder, turn=effect.turn.id, detail=str(notice)
             )
-        if taken.ended is None:
+        if effect.ended is None:
             return
-        life.enter(RunState.IDLE, self._around.clock.steady_ms())
-        if taken.ended is not TurnState.ANSWERED:
-            await self._ending.close(life, reason="its turn was not answered")
-        elif life.is_retired:
-            await self._ending.close(life, reason=CHANGED)
-        self._around.bus.publish(
-            f"turn.{word_of(taken.ended)}", **ids, attempt=taken.turn.attempt, reason=taken.reason
+        live.enter(RunState.IDLE, self._context.clock.steady_ms())
+        if effect.ended is not TurnState.ANSWERED:
+            await self._termination.close(live, reason="its turn was not answered")
+        elif live.is_retired:
+            await self._termination.close(live, reason=GROUP_CHANGED)
+        self._context.bus.publish(
+            turn_event(effect.ended), **ids, attempt=effect.turn.attempt, reason=effect.reason
         )
-        self._around.hints.outbox.give()
-        self._around.hints.lanes.give()
-
-
-def _judge_exit(life: LiveRunState, ended: Exit) -> exit_classification.RunEnd:
-    judged = life.sentence() or exit_classification.classify(ended, failure=life.failure)
-    if judged.kind is exit_classification.RunEndKind.CLOSED and life.state is not RunState.BUSY:
-        # Nobody waited for it. One that an earlier host asked to end does not say why.
-        return replace(judged, reason=f"closed: {life.close_reason or 'it had nothing to do'}")
-    return judged
+        self._context.wakeups.outbox.give()
+        self._context.wakeups.lanes.give()

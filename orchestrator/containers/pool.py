@@ -1,4 +1,9 @@
-"""The pool of live containers, as the lanes see it: who lives, start, hand over, close."""
+"""The pool of live containers: what the queue sees of them, and what it may ask of them.
+
+`start` records a run and makes its container, `output` reads its frames, `timeouts` decides when it has to
+go, `termination` ends it and records that, `reattach` takes over what an earlier host left; `live_runs` holds
+the state of all of them.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +16,13 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers import timeouts
-from orchestrator.containers.live_run import LiveRunState
-from orchestrator.containers.live_runs import LiveRuns
+from orchestrator.containers.live_runs import LiveRuns, LiveRunState
 from orchestrator.containers.logs.run_log import RunLogs
-from orchestrator.containers.orphans import Orphans
 from orchestrator.containers.output import OutputReader
 from orchestrator.containers.ports import PoolContext, RunPorts
 from orchestrator.containers.reattach import Reattachment
-from orchestrator.containers.run_creation import RunCreator, waits
-from orchestrator.containers.run_task import RunTasks
-from orchestrator.containers.start import ContainerStarter
-from orchestrator.containers.termination import CHANGED, Termination
-from orchestrator.containers.watch import TimeoutLoop
+from orchestrator.containers.start import ContainerStarter, RunCreator, is_queued
+from orchestrator.containers.termination import GROUP_CHANGED, Orphans, Termination, stop_container
 from orchestrator.domain.protocols import ContainerRuntime
 from orchestrator.domain.values import Folder, LiveRun, RunId, RunState, Turn
 from orchestrator.store import groups, turns
@@ -32,160 +32,166 @@ __all__ = ["RunPool", "RunPorts"]
 
 log = structlog.get_logger(__name__)
 
-NOT_WRITTEN = timeouts.TimeoutVerdict(kill=True, reason="I could not write my own files.")
+REAP_SECONDS = 2.0
+"""How often the timeouts are looked at while there is a run or an orphan."""
+STOP_ALL_SECONDS = 10
+TURN_NOT_WRITTEN = timeouts.TimeoutVerdict(kill=True, reason="I could not write my own files.")
 
 
 class RunPool:
-    """Every live container of this host. Methods are called from the event loop only."""
+    """All live containers of this host. Its methods are called from the event loop only."""
 
     def __init__(
         self,
         database: Database,
         runtime: ContainerRuntime,
-        ties: RunPorts,
+        ports: RunPorts,
         *,
         limits: timeouts.RunTimeouts,
         logs: RunLogs,
         clock: Clock,
         tasks: asyncio.TaskGroup,
-        hints: Wakeups,
+        wakeups: Wakeups,
         bus: EventBus,
     ) -> None:
-        self._around = around = PoolContext(
+        """`tasks` owns the task of each run."""
+        self._context = context = PoolContext(
             database=database,
             runtime=runtime,
-            ties=ties,
+            ports=ports,
             limits=limits,
             logs=logs,
             clock=clock,
             tasks=tasks,
-            hints=hints,
+            wakeups=wakeups,
             bus=bus,
         )
-        self._lives = lives = LiveRuns(limits=limits, clock=clock, hints=hints)
-        self._leftovers = leftovers = Orphans(around)
-        self._ending = ending = Termination(around, lives)
-        self._living = living = RunTasks(around, lives, ending=ending, leftovers=leftovers)
-        hearing = OutputReader(around, ending, leftovers)
-        self._beginning = beginning = RunCreator(around)
-        self._launching = ContainerStarter(around, beginning=beginning, hearing=hearing, leftovers=leftovers)
-        self._adoption = Reattachment(
-            around, lives, living=living, hearing=hearing, ending=ending, leftovers=leftovers
+        self._live_runs = live_runs = LiveRuns(limits=limits, clock=clock, wakeups=wakeups)
+        self._orphans = orphans = Orphans(context)
+        self._termination = termination = Termination(context, live_runs, orphans)
+        reader = OutputReader(context, termination=termination, orphans=orphans)
+        self._creator = creator = RunCreator(context)
+        self._starter = ContainerStarter(context, creator=creator, reader=reader, orphans=orphans)
+        self._reattachment = Reattachment(
+            context, live_runs, reader=reader, termination=termination, orphans=orphans
         )
-        self._watching = TimeoutLoop(around, lives, ending=ending, leftovers=leftovers)
 
-    # What the lanes see and ask for
+    # For the queue
 
     def live(self) -> list[LiveRun]:
-        """Every container that holds a slot, and those that were given up and may still be there."""
-        return self._lives.as_runs() + self._leftovers.as_runs()
+        """Return every container that holds a slot, and those that were given up and may still be there."""
+        return self._live_runs.as_runs() + self._orphans.as_runs()
 
     async def start(self, turn: Turn) -> None:
-        """Give a queued turn to a new container. Its slot is taken at once; all else is its own job."""
-        life = self._lives.admit(self._beginning.run_for(turn), RunState.STARTING, turn_id=turn.id)
-        self._living.spawn(life, self._launching.launch(life, turn))
+        """Give a queued turn to a new container. Its slot is taken at once; all else is a task of its own."""
+        live = self._live_runs.admit(self._creator.new_run(turn), RunState.STARTING, turn_id=turn.id)
+        self._termination.spawn(live, self._starter.run(live, turn))
 
     async def hand_over(self, turn: Turn, run_id: RunId) -> None:
         """Give a queued turn to a live container, unless that has ended or is busy by now."""
-        life = self._lives.get(run_id)
-        if life is None or life.state is not RunState.IDLE:
+        live = self._live_runs.get(run_id)
+        if live is None or live.state is not RunState.IDLE:
             return
-        order = await self._record_hand_over(turn, life)
+        order = await self._record_hand_over(turn, live)
         if order is None:
             return
         try:
-            await asyncio.to_thread(self._around.ties.deposit_turn, turn.folder, order)
+            await asyncio.to_thread(self._context.ports.write_turn, turn.folder, order)
         except Exception as error:
-            log.exception("turn.not_deposited", turn=turn.id, run=run_id, reason=str(error))
-            await self._ending.end(life, NOT_WRITTEN)
+            log.exception("turn.not_written", turn=turn.id, run=run_id, reason=str(error))
+            await self._termination.kill(live, TURN_NOT_WRITTEN)
             return
-        self._around.bus.publish(
+        self._context.bus.publish(
             "turn.handed_over", group=turn.folder, turn=turn.id, run=run_id, attempt=turn.attempt
         )
 
-    async def _record_hand_over(self, turn: Turn, life: LiveRunState) -> TurnOrder | None:
-        """Give the turn to the run, which is busy from here on; it is idle as before if that fails."""
-        idle_since_ms = life.since_ms
-        life.enter(RunState.BUSY, self._around.clock.steady_ms())
+    async def _record_hand_over(self, turn: Turn, live: LiveRunState) -> TurnOrder | None:
+        """Record the turn as running in the run; None if it cannot have it, which leaves the run idle."""
+        # The run is busy from here on: it is not to be closed, or given another turn, while this is stored.
+        idle_since_ms = live.state_since_ms
+        live.enter(RunState.BUSY, self._context.clock.steady_ms())
         order = None
-        is_given = False
+        is_recorded = False
         try:
-            async with self._around.database.transaction() as tx:
-                order = await self._order_for(tx, turn, life)
-            is_given = order is not None
+            async with self._context.database.transaction() as tx:
+                order = await self._start_turn(tx, turn, live)
+            is_recorded = order is not None
         finally:
-            if not is_given and life.state is RunState.BUSY:
-                life.enter(RunState.IDLE, idle_since_ms)
+            if not is_recorded and live.state is RunState.BUSY:
+                live.enter(RunState.IDLE, idle_since_ms)
         return order
 
-    async def _order_for(self, tx: Tx, turn: Turn, life: LiveRunState) -> TurnOrder | None:
+    async def _start_turn(self, tx: Tx, turn: Turn, live: LiveRunState) -> TurnOrder | None:
         group = await groups.by_folder(tx, turn.folder)
-        if group is None or life.is_retired or group.container_config != life.config:
-            life.is_retired = True
-            self._around.hints.lanes.give()
+        if group is None or live.is_retired or group.container_config != live.config:
+            # Another container has to be made for it, with what the group has set by now.
+            live.is_retired = True
+            self._context.wakeups.lanes.give()
             return None
-        if life.state is not RunState.BUSY or not await waits(tx, turn):
+        if live.state is not RunState.BUSY or not await is_queued(tx, turn):
             return None
-        await turns.start(tx, turn.id, life.run.id, now_ms=self._around.clock.now_ms())
-        return await self._around.ties.compose(tx, turn, group, life.run.id)
+        await turns.start(tx, turn.id, live.run.id, now_ms=self._context.clock.now_ms())
+        return await self._context.ports.compose(tx, turn, group, live.run.id)
 
     async def close(self, run_id: RunId, *, reason: str = "its slot is needed") -> None:
         """Ask an idle container to end; its slot is free once it has."""
-        life = self._lives.get(run_id)
-        if life is not None and life.state is RunState.IDLE:
-            await self._ending.close(life, reason=reason)
+        live = self._live_runs.get(run_id)
+        if live is not None and live.state is RunState.IDLE:
+            await self._termination.close(live, reason=reason)
 
     async def stop(self, run_id: RunId, reason: str) -> None:
-        """End a run whatever it does; a turn in it fails with `reason`, and is not tried again."""
-        life = self._lives.get(run_id)
-        if life is not None and life.verdict is None:
-            await self._ending.end(
-                life, timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
+        """Kill a run in whatever state; a turn in it fails with `reason`, and is not tried again."""
+        live = self._live_runs.get(run_id)
+        if live is not None and live.verdict is None:
+            await self._termination.kill(
+                live, timeouts.TimeoutVerdict(kill=True, reason=reason, is_retryable=False)
             )
 
     async def retire(self, folder: Folder) -> None:
-        """Have a group's containers end: idle ones now, the others after their turn."""
-        for life in self._lives.of(folder):
-            life.is_retired = True
-            await self.close(life.run.id, reason=CHANGED)
+        """End a group's containers: idle ones now, the others after their turn."""
+        for live in self._live_runs.of(folder):
+            live.is_retired = True
+            await self.close(live.run.id, reason=GROUP_CHANGED)
 
     # From the host's start to its end
 
     async def adopt(self) -> None:
-        """Take over what an earlier host left: hear its containers from the first frame, or end them.
+        """Re-attach to the containers of an earlier host, or end them.
 
-        Called once, before the lanes run. Runs without a container give their turns back.
+        It is called once, before the queue runs. Runs without a container give their turns back.
 
         Raises:
             EngineGone: the runtime cannot be asked.
         """
-        await self._adoption.adopt()
+        await self._reattachment.run()
 
     async def reap(self) -> None:
-        """The reaper's loop: asleep while nothing lives."""
-        await self._watching.run()
+        """End what is overdue, every `REAP_SECONDS`; sleep while there is no run and no orphan."""
+        while True:
+            is_needed = self._live_runs or self._orphans
+            await self._context.wakeups.reaper.wait(at_most_seconds=REAP_SECONDS if is_needed else None)
+            await self._termination.end_overdue()
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """The jobs of all lives, for whoever ends the host: cancelled, they leave containers as they are."""
-        return [life.task for life in self._lives if life.task is not None]
+        """Return the tasks of all runs. Cancelled as a host ends, they leave their containers alone."""
+        return [live.task for live in self._live_runs if live.task is not None]
 
     async def drain(self, *, seconds: float) -> None:
         """Wait until no turn runs, at most `seconds`."""
         busy = (RunState.STARTING, RunState.BUSY)
-        with self._around.bus.listening() as events:
+        with self._context.bus.listening() as events:
             try:
                 async with asyncio.timeout(seconds):
-                    while any(life.state in busy for life in self._lives):
+                    while any(live.state in busy for live in self._live_runs):
                         await events.get()
             except TimeoutError:
-                log.warning("shutdown.turns_left", running=[life.run.id for life in self._lives])
+                log.warning("shutdown.turns_left", running=[live.run.id for live in self._live_runs])
 
     async def stop_all(self) -> None:
         """End every container, where none may outlive the host."""
         async with asyncio.TaskGroup() as stopping:
-            for life in self._lives:
-                if life.container is not None:
-                    stopping.create_task(self._ending.kill(life.container), name=f"stop:{life.run.id}")
-        ending = self.tasks()
-        if ending:
-            await asyncio.wait(ending, timeout=10)
+            for live in self._live_runs:
+                if live.container is not None:
+                    stopping.create_task(stop_container(live.container), name=f"stop:{live.run.id}")
+        if tasks := self.tasks():
+            await asyncio.wait(tasks, timeout=STOP_ALL_SECONDS)

@@ -1,4 +1,4 @@
-"""What the rooms of this stage work with: the host's things, and what other stages do for them."""
+"""Define what the pool is given: functions of other packages (`RunPorts`) and services (`PoolContext`)."""
 
 from __future__ import annotations
 
@@ -23,71 +23,77 @@ from orchestrator.store.database import Database, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoration:
-    """How a container goes on with its group's conversation."""
+    """How a new container goes on with its group's conversation."""
 
     restore: RestoreOrder
-    seen: str | None
-    """The group's session when this was decided."""
+    decided_on_session: str | None
+    """The group's session when this was decided: with another one, the decision no longer holds."""
     session_id: str | None
-    """The session to resume."""
+    """The session to resume, if one is."""
     model: str | None = None
     provider: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Numbers, for who watches."""
+    """Numbers about the decision, published with the event."""
 
-    def told(self) -> dict[str, Any]:
-        """What an event says of it."""
+    def event_fields(self) -> dict[str, Any]:
+        """Return what the event `conversation.restored` says of it."""
         return {"detail": self.restore.mode, "reason": self.restore.reason, "data": dict(self.facts)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedAgent:
-    """Who is asked in a group's containers."""
+    """The agent, model and service that answer in a group's containers."""
 
     agent: AgentName
     model: str | None
-    """As it is ordered; None is the agent's own choice."""
+    """The model as the run's order names it; None leaves the choice to the agent."""
     service: str | None
-    """The host part of the address at which it is asked."""
+    """The host part of the model service's address."""
 
     @property
     def provider(self) -> str | None:
+        """Return what a run records as its provider: the service, or that no model is asked."""
         return OFFLINE if self.agent == "offline" else self.service
 
 
 async def resume_plainly(turn: Turn, group: Group, session_id: str | None) -> Restoration:
-    """Resume the session if there is one, and tell nothing."""
+    """Resume the group's session if there is one, and add nothing to its context."""
     del turn, group
     mode: RestoreMode = "resume" if session_id else "fresh"
-    return Restoration(restore=RestoreOrder(mode=mode), seen=session_id, session_id=session_id)
+    return Restoration(restore=RestoreOrder(mode=mode), decided_on_session=session_id, session_id=session_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """What other stages do for the pool; `app` ties them."""
+    """What other packages do for the pool; `app` passes them in. Functions without `await` block."""
 
     compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]]
+    """Write a turn's prompt and what goes with it."""
     order: Callable[[Run, Group, TurnOrder, str | None], RunOrder]
+    """Write the first order of a container, with the session that it resumes."""
     token: Callable[[], tuple[str, str]]
-    """A new token and its hash."""
+    """Return a new token and its hash."""
     environment: Callable[[Group, AgentName, str], Mapping[str, str]]
+    """Return a container's environment variables; the last argument is its token."""
     prepare: Callable[[Group], Awaitable[Sequence[Mount]]]
-    """Make the group's directories and tell what a container of it sees."""
+    """Make the group's directories and return what a container of it sees."""
     watch: Callable[[Folder], Awaitable[None]]
-    """Look at the group's mailboxes from now on."""
+    """Read the group's mailboxes from now on."""
     unwatch: Callable[[Folder], Awaitable[None]]
-    deposit_turn: Callable[[Folder, TurnOrder], None]
-    """Write a turn for a live container; blocking."""
-    deposit_close: Callable[[Folder, Sequence[RunId]], None]
-    forget_turn: Callable[[Folder, int], None]
-    """Remove a turn's file; blocking."""
-    forget_run: Callable[[Folder, RunId], None]
-    """Remove what a run that is over has not read; blocking."""
-    forget_all_but: Callable[[Collection[RunId]], None]
-    """Remove what any other run has not read; blocking."""
-    give_back: frames.GiveBack
+    """Stop reading the group's mailboxes, after one last look."""
+    write_turn: Callable[[Folder, TurnOrder], None]
+    """Write the file that hands a turn to a live container."""
+    write_close: Callable[[Folder, Sequence[RunId]], None]
+    """Write the file that asks these runs of the group, and no others, to close."""
+    remove_turn: Callable[[Folder, int], None]
+    """Remove the file of a turn that was taken."""
+    remove_run_files: Callable[[Folder, RunId], None]
+    """Remove the files that an ended run has not read."""
+    remove_files_of_others: Callable[[Collection[RunId]], None]
+    """Remove, in every group, the files for runs other than these."""
+    requeue: frames.RequeueTurn
     new_run_id: Callable[[], RunId]
-    hear: frames.Hear = frames.hear_nothing
+    on_success: frames.OnSuccess = frames.ignore_success
     restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]] = resume_plainly
     """Decide how a new container goes on with the conversation of a group that has this session. It may read
     files, and never fails a turn.
@@ -96,16 +102,16 @@ class RunPorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolContext:
-    """What every room of the pool stands on."""
+    """The services that every part of the pool uses."""
 
     database: Database
     runtime: ContainerRuntime
-    ties: RunPorts
+    ports: RunPorts
     limits: timeouts.RunTimeouts
     logs: RunLogs
     clock: Clock
     tasks: asyncio.TaskGroup
-    hints: Wakeups
+    wakeups: Wakeups
     bus: EventBus
 
 
@@ -115,10 +121,10 @@ def until_stored() -> AsyncIterator[stamina.Attempt]:
 
 
 def _passes(error: Exception) -> bool:
-    """A disk has room again some day; a damaged database does not mend itself."""
+    """Tell whether an error may pass: a full disk has room again some day, a damaged database stays so."""
     return isinstance(error, StoreError) and not isinstance(error, StoreCorrupt)
 
 
-def word_of(state: TurnState) -> str:
-    """The second part of the event that tells of a turn's new state."""
-    return "put_back" if state is TurnState.QUEUED else state.value
+def turn_event(state: TurnState) -> str:
+    """Return the name of the event that announces a turn's new state."""
+    return f"turn.{'put_back' if state is TurnState.QUEUED else state.value}"

@@ -1,84 +1,77 @@
-"""Takes over what an earlier host left: live containers are heard on, the others ended."""
+"""Re-attach, as a host starts, to the containers that an earlier host left: read on, or end them."""
 
 from __future__ import annotations
 
 import asyncio
 
-from orchestrator.containers import exit_classification
 from orchestrator.containers.live_runs import LiveRuns
-from orchestrator.containers.orphans import Orphan, Orphans
 from orchestrator.containers.output import OutputReader
 from orchestrator.containers.ports import PoolContext
-from orchestrator.containers.run_task import RunTasks
-from orchestrator.containers.termination import Termination
+from orchestrator.containers.termination import Orphan, Orphans, RunEnd, RunEndKind, Termination
 from orchestrator.domain.protocols import RunningContainer
 from orchestrator.domain.values import Run, RunState
 from orchestrator.store import groups, runs, sessions, turns
 
+LOST = RunEnd(kind=RunEndKind.LOST, reason="Andy was restarted while I worked.", is_retryable=True)
+
 
 class Reattachment:
-    """Done once, as a host begins."""
+    """Takes over containers of an earlier host, once, before the queue runs."""
 
     def __init__(
         self,
-        around: PoolContext,
-        lives: LiveRuns,
+        context: PoolContext,
+        live_runs: LiveRuns,
         *,
-        living: RunTasks,
-        hearing: OutputReader,
-        ending: Termination,
-        leftovers: Orphans,
+        reader: OutputReader,
+        termination: Termination,
+        orphans: Orphans,
     ) -> None:
-        self._around = around
-        self._lives = lives
-        self._living = living
-        self._hearing = hearing
-        self._ending = ending
-        self._leftovers = leftovers
+        self._context = context
+        self._live_runs = live_runs
+        self._reader = reader
+        self._termination = termination
+        self._orphans = orphans
 
-    async def adopt(self) -> None:
-        """Hear found containers from their first frame, or end them; settle runs without a container.
+    async def run(self) -> None:
+        """Read recorded containers from their first frame, remove others, settle runs without a container.
 
         Raises:
             EngineGone: the runtime cannot be asked.
         """
-        found = {container.run_id: container for container in await self._around.runtime.adopt()}
-        async with self._around.database.reading() as tx:
+        found = {container.run_id: container for container in await self._context.runtime.adopt()}
+        async with self._context.database.reading() as tx:
             recorded = {run.id: run for run in await runs.live(tx)}
-        # What is left in a mailbox for any other run, nobody will read.
-        await asyncio.to_thread(self._around.ties.forget_all_but, found.keys() & recorded.keys())
+        # What is left in an input folder for any other run, nobody will read.
+        await asyncio.to_thread(self._context.ports.remove_files_of_others, found.keys() & recorded.keys())
         for run_id, container in found.items():
             if run_id in recorded:
                 await self._take_over(recorded[run_id], container)
             else:
-                left = Orphan(run_id=run_id, folder=container.folder, is_isolated=False, may_work=True)
-                await self._leftovers.remove(container, left)
+                orphan = Orphan(run_id=run_id, folder=container.folder, is_isolated=False, may_work=True)
+                await self._orphans.remove(container, orphan)
         for run_id in recorded.keys() - found.keys():
-            lost = exit_classification.RunEnd(
-                kind=exit_classification.RunEndKind.LOST,
-                reason="Andy was restarted while I worked.",
-                is_retryable=True,
-            )
-            await self._around.logs.resume(recorded[run_id])
-            await self._ending.settle(recorded[run_id], lost)
+            await self._context.logs.resume(recorded[run_id])
+            await self._termination.settle(recorded[run_id], LOST)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
-        ties = self._around.ties
-        async with self._around.database.reading() as tx:
+        ports = self._context.ports
+        async with self._context.database.reading() as tx:
             turn = await turns.running_in(tx, run.id)
             group = await groups.by_folder(tx, run.folder)
-            order = await ties.compose(tx, turn, group, run.id) if turn and group else None
+            order = await ports.compose(tx, turn, group, run.id) if turn and group else None
             has_turn = turn is not None and await turns.acked_ms(tx, turn.id) is not None
             session_id = await sessions.current(tx, run.folder)
-        await ties.watch(run.folder)
-        await self._around.logs.resume(run)
-        life = self._lives.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
-        life.container, life.heard_ms = container, self._around.clock.steady_ms()
-        life.session_id = session_id
+        await ports.watch(run.folder)
+        await self._context.logs.resume(run)
+        live = self._live_runs.admit(run, RunState.IDLE if turn is None else RunState.BUSY)
+        # Counted as heard from now: the host was away, so its silence until here says nothing.
+        live.container, live.last_frame_ms = container, self._context.clock.steady_ms()
+        live.session_id = session_id
         if group is not None:
-            life.obey(group)
+            live.apply_config(group)
         if order is not None and not has_turn:
             # The file may never have been written; a runner takes each turn once.
-            await asyncio.to_thread(ties.deposit_turn, run.folder, order)
-        self._living.spawn(life, self._hearing.follow(life, container))
-        self._around.bus.publish("run.adopted", group=run.folder, run=run.id)
+            await asyncio.to_thread(ports.write_turn, run.folder, order)
+        self._termination.spawn(live, self._reader.follow(live, container))
+        self._context.bus.publish("run.adopted", group=run.folder, run=run.id)

@@ -1,120 +1,255 @@
-"""A new container: what it is made of, and its start."""
+"""Start a container for a queued turn: record the run, prepare what the container finds, start it.
+
+`RunCreator` takes the steps up to the record, in the run's own task, while the run holds a slot and nothing
+of it is in the store yet. A host that dies there leaves the turn queued as it was; what is said, deleted or
+cancelled meanwhile counts. `ContainerStarter` does the rest.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from agent_runner.wire.order import RunOrder
-from orchestrator.containers import exit_classification
-from orchestrator.containers.live_run import LiveRunState
-from orchestrator.containers.orphans import Orphan, Orphans
+from orchestrator.containers.live_runs import LiveRunState
 from orchestrator.containers.output import OutputReader
-from orchestrator.containers.ports import PoolContext
-from orchestrator.containers.run_creation import NewRun, RunCreator
+from orchestrator.containers.ports import PoolContext, Restoration, resume_plainly, until_stored
+from orchestrator.containers.termination import (
+    Orphan,
+    Orphans,
+    RunEnd,
+    RunEndKind,
+    classify,
+    forced_outcome,
+)
 from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import ContainerSpec, Mount, RunningContainer
-from orchestrator.domain.values import Run, RunState, Turn
+from orchestrator.domain.values import Group, Run, RunState, Turn, TurnState
 from orchestrator.groups import settings
-from orchestrator.store import runs, turn_outages
+from orchestrator.store import groups, runs, sessions, turn_outages, turns
+from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
 
 PREPARE_SECONDS = 120.0
-"""How long it takes at the most to prepare a container: a folder on a disk that hangs gives its slot back."""
+"""How long it may take to prepare a container: a folder on a disk that hangs gives its slot back."""
 SLOW_SECONDS = 20.0
-"""A start that takes longer is told as one that has to wait."""
-NOTHING_TO_DO = exit_classification.RunEnd(
-    kind=exit_classification.RunEndKind.CLOSED,
-    reason="there was nothing to answer any more.",
-    is_retryable=False,
+"""A start that takes longer counts as an outage of the engine, and whoever asked is notified."""
+NO_GROUP = "this group is no longer registered."
+NOTHING_TO_DO = RunEnd(
+    kind=RunEndKind.CLOSED, reason="there was nothing to answer any more.", is_retryable=False
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run that was recorded, and all that is decided of its container before it is made."""
+
+    run: Run
+    group: Group
+    order: RunOrder
+    environment: dict[str, str]
+    restoration: Restoration | None
+    """How it goes on with the group's conversation; None for a run apart from that."""
+
+    def log_fields(self) -> dict[str, object]:
+        """Return what the run's log says of it: settings, never the prompt."""
+        return {
+            "runtime": self.run.runtime,
+            "agent": self.order.agent,
+            "model": self.order.model,
+            "session": self.order.session_id or "new",
+            "restore": self.run.restore_mode,
+            "because": self.run.restore_reason,
+            "egress": self.order.egress,
+            "isolated": "yes" if self.run.is_isolated else None,
+            "turn_seconds": self.order.limits.turn_seconds,
+        }
+
+
+class RunCreator:
+    """Makes the records of new runs. One serves all runs; what is known of each is in its `LiveRunState`."""
+
+    def __init__(self, context: PoolContext) -> None:
+        self._context = context
+
+    def new_run(self, turn: Turn) -> Run:
+        """Return a run for a turn, as far as it is known before anything is decided. Nothing is stored."""
+        return Run(
+            id=self._context.ports.new_run_id(),
+            folder=turn.folder,
+            is_isolated=turn.is_isolated,
+            runtime=self._context.runtime.name,
+            container_ref=None,
+            token_hash="",
+            last_frame=0,
+            started_ms=self._context.clock.now_ms(),
+            ended_ms=None,
+            exit_kind=None,
+            exit_detail=None,
+        )
+
+    async def record(self, live: LiveRunState, turn: Turn) -> NewRun | None:
+        """Record the run, and the turn as running in it; None when there is nothing to start any more."""
+        async for attempt in until_stored():
+            with attempt:
+                restoration = None if turn.is_isolated else await self._plan_restoration(turn)
+                new = await self._record(live.run, turn, restoration)
+        if new is not None:
+            live.begin(new.run, new.group, now_ms=self._context.clock.steady_ms())
+            live.session_id = new.order.session_id
+            self._publish(turn, new)
+        return new
+
+    async def _plan_restoration(self, turn: Turn) -> Restoration | None:
+        """Decide how the conversation goes on; None for a group that is gone."""
+        async with self._context.database.reading() as tx:
+            group = await groups.by_folder(tx, turn.folder)
+            session_id = await sessions.current(tx, turn.folder)
+        return None if group is None else await self._context.ports.restore(turn, group, session_id)
+
+    async def _record(self, run: Run, turn: Turn, restoration: Restoration | None) -> NewRun | None:
+        ports, now_ms = self._context.ports, self._context.clock.now_ms()
+        token, token_hash = ports.token()
+        async with self._context.database.transaction() as tx:
+            group = await groups.by_folder(tx, turn.folder)
+            if not await is_queued(tx, turn):
+                return None
+            if group is None:
+                await turns.settle(tx, turn.id, TurnState.FAILED, reason=NO_GROUP, now_ms=now_ms)
+                return None
+            restoration = await _still_valid(tx, turn, group, restoration)
+            run = _with_restoration(replace(run, token_hash=token_hash, started_ms=now_ms), restoration)
+            await runs.begin(tx, run)
+            await turns.start(tx, turn.id, run.id, now_ms=now_ms)
+            session_id = restoration.session_id if restoration is not None else None
+            order = ports.order(run, group, await ports.compose(tx, turn, group, run.id), session_id)
+            environment = dict(ports.environment(group, order.agent, token))
+        if restoration is not None:
+            order = order.model_copy(update={"restore": restoration.restore})
+        return NewRun(run=run, group=group, order=order, environment=environment, restoration=restoration)
+
+    def _publish(self, turn: Turn, new: NewRun) -> None:
+        self._context.logs.begin(new.run, new.log_fields())
+        ids = {"group": turn.folder, "turn": turn.id, "run": new.run.id}
+        self._context.bus.publish("turn.started", **ids, attempt=turn.attempt)
+        if new.restoration is not None:
+            self._context.bus.publish("conversation.restored", **ids, **new.restoration.event_fields())
+
+
+def _with_restoration(run: Run, restoration: Restoration | None) -> Run:
+    if restoration is None:
+        return run
+    return replace(
+        run,
+        model=restoration.model,
+        provider=restoration.provider,
+        restore_mode=restoration.restore.mode,
+        restore_reason=restoration.restore.reason,
+    )
+
+
+async def _still_valid(tx: Tx, turn: Turn, group: Group, planned: Restoration | None) -> Restoration | None:
+    """Return the plan, unless the group has another session by now: then that is resumed as it is."""
+    # The plan was made outside of this transaction, for it reads files: a reset may have come between.
+    session_id = None if turn.is_isolated else await sessions.current(tx, turn.folder)
+    if turn.is_isolated or (planned is not None and planned.decided_on_session == session_id):
+        return planned
+    return await resume_plainly(turn, group, session_id)
+
+
+async def is_queued(tx: Tx, turn: Turn) -> bool:
+    """Tell whether a turn is still to begin: its task may have been cancelled since the queue looked."""
+    now = await turns.get(tx, turn.id)
+    return now is not None and now.state is TurnState.QUEUED
+
+
 class ContainerStarter:
-    """Starts containers, and hands them to who hears them."""
+    """Starts containers and passes them on to the output reader."""
 
     def __init__(
-        self, around: PoolContext, *, beginning: RunCreator, hearing: OutputReader, leftovers: Orphans
+        self, context: PoolContext, *, creator: RunCreator, reader: OutputReader, orphans: Orphans
     ) -> None:
-        self._around = around
-        self._beginning = beginning
-        self._hearing = hearing
-        self._leftovers = leftovers
+        self._context = context
+        self._creator = creator
+        self._reader = reader
+        self._orphans = orphans
 
-    async def launch(self, life: LiveRunState, turn: Turn) -> exit_classification.RunEnd:
-        """Begin a run for a turn, start its container and hear that to its end."""
-        launch = await self._beginning.begin(life, turn)
-        if launch is None:
+    async def run(self, live: LiveRunState, turn: Turn) -> RunEnd:
+        """Start a container for a turn, read its output to the end, and return how it ended."""
+        new = await self._creator.record(live, turn)
+        if new is None:
             return NOTHING_TO_DO
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
-                spec = await self._prepare(launch)
-            if (stopped := life.sentence()) is not None:
+                spec = await self._prepare(new)
+            if (stopped := forced_outcome(live)) is not None:
                 return stopped
-            container = await self._start(life, spec, launch.order)
+            container = await self._start(live, spec, new.order)
         except (ContainerError, OSError) as error:
-            return exit_classification.classify(error)
-        life.container = container
-        life.enter(RunState.BUSY, self._around.clock.steady_ms())
-        async with self._around.database.transaction() as tx:
-            await runs.note_ref(tx, life.run.id, container.ref)
+            return classify(error)
+        live.container = container
+        live.enter(RunState.BUSY, self._context.clock.steady_ms())
+        async with self._context.database.transaction() as tx:
+            await runs.note_ref(tx, live.run.id, container.ref)
             await turn_outages.end(tx, turn.id, Outage.ENGINE)
-        self._around.bus.publish(
-            "run.started", group=life.run.folder, run=life.run.id, detail=container.ref[:12]
+        self._context.bus.publish(
+            "run.started", group=live.run.folder, run=live.run.id, detail=container.ref[:12]
         )
-        return await self._hearing.follow(life, container)
+        return await self._reader.follow(live, container)
 
-    async def _prepare(self, launch: NewRun) -> ContainerSpec:
-        """Make what its container will find.
+    async def _prepare(self, new: NewRun) -> ContainerSpec:
+        """Make what the container will find.
 
         Raises:
             ContainerError, OSError: it is not to be started.
         """
-        run = launch.run
+        run = new.run
         await self._free_session(run)
-        mounts = await self._around.ties.prepare(launch.group)
-        self._around.logs.note(run.id, "run.mounts", _seen(mounts))
-        await self._around.ties.watch(run.folder)
-        spec = _spec(launch, mounts)
+        mounts = await self._context.ports.prepare(new.group)
+        self._context.logs.note(run.id, "run.mounts", _mount_targets(mounts))
+        await self._context.ports.watch(run.folder)
+        spec = _container_spec(new, mounts)
         if spec.is_open:
             log.warning("run.reaches_the_internet", run=run.id, group=run.folder)
         return spec
 
-    async def _start(self, life: LiveRunState, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
-        waiting = self._around.tasks.create_task(self._note_slow(life), name=f"slow-start:{life.run.id}")
+    async def _start(self, live: LiveRunState, spec: ContainerSpec, order: RunOrder) -> RunningContainer:
+        slow_start = self._context.tasks.create_task(
+            self._note_slow_start(live), name=f"slow-start:{live.run.id}"
+        )
         try:
-            return await self._around.runtime.start(spec, order.to_json())
+            return await self._context.runtime.start(spec, order.to_json())
         except EngineGone:
             # It may have been made all the same. It was not told what to do.
-            self._leftovers.add(Orphan.of(life.run, may_work=False))
+            self._orphans.add(Orphan.of(live.run, may_work=False))
             raise
         finally:
-            waiting.cancel()
+            slow_start.cancel()
 
-    async def _note_slow(self, life: LiveRunState) -> None:
-        """Have whoever asked told: the engine's own timeout, a minute, would be too late for that."""
+    async def _note_slow_start(self, live: LiveRunState) -> None:
+        """Record an outage in time: the engine's own timeout, a minute, would be too late for a person."""
         await asyncio.sleep(SLOW_SECONDS)
-        await self._hearing.note_outage(life)
+        await self._reader.note_outage(live)
 
     async def _free_session(self, run: Run) -> None:
-        """See what was given up before ended first: two containers on one session would lose a branch of it.
+        """Remove the orphans first: two containers on one session would lose a branch of it.
 
         Raises:
             ContainerError: what may still work on the session of this run cannot be ended.
         """
-        await self._leftovers.end_all()
-        if self._leftovers.hold_session_of(run):
+        await self._orphans.remove_all()
+        if self._orphans.hold_session_of(run):
             raise ContainerError("An earlier container of this group cannot be ended: see 'andy status'.")
 
 
-def _spec(launch: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
-    run, config = launch.run, settings.of(launch.group)
-    spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=launch.environment)
+def _container_spec(new: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
+    run, config = new.run, settings.of(new.group)
+    spec = ContainerSpec(run_id=run.id, folder=run.folder, mounts=mounts, environment=new.environment)
     return replace(
         spec,
         memory_bytes=config.memory_mb * 1024**2 if config.memory_mb else spec.memory_bytes,
@@ -123,7 +258,7 @@ def _spec(launch: NewRun, mounts: Sequence[Mount]) -> ContainerSpec:
     )
 
 
-def _seen(mounts: Sequence[Mount]) -> dict[str, object]:
-    """The mounts as a container sees them."""
+def _mount_targets(mounts: Sequence[Mount]) -> dict[str, object]:
+    """Return the mounts as a container sees them, for the log."""
     targets = (f"{mount.target}:{'rw' if mount.is_writable else 'ro'}" for mount in mounts)
     return {"targets": ",".join(targets)}

@@ -1,29 +1,257 @@
-"""How a life ends: asked to close or killed, and its end recorded."""
+"""End runs: ask a container to close or stop it, classify its exit, record that, and remove what is left.
+
+`Termination` ends the runs that hold a slot. `Orphans` keeps the containers that were given up (the engine
+did not answer, or an earlier host left them) and tries again until the runtime has removed them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import structlog
 
-from orchestrator.containers import exit_classification, timeouts
-from orchestrator.containers.live_run import LiveRunState
-from orchestrator.containers.live_runs import LiveRuns
-from orchestrator.containers.ports import PoolContext, until_stored, word_of
-from orchestrator.domain.errors import ContainerError
-from orchestrator.domain.protocols import RunningContainer
-from orchestrator.domain.values import Run, RunState, Turn, TurnId, TurnState
+from orchestrator.containers import timeouts
+from orchestrator.containers.live_runs import LiveRuns, LiveRunState
+from orchestrator.containers.ports import PoolContext, turn_event, until_stored
+from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
+from orchestrator.domain.failures import FailureOwner
+from orchestrator.domain.protocols import Exit, RunningContainer
+from orchestrator.domain.values import Folder, LiveRun, Run, RunId, RunState, Turn, TurnId, TurnState
 from orchestrator.store import runs, turns
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
 
-CHANGED = "its group is gone or has changed"
+SIGTERM_CODE, SIGKILL_CODE = 143, 137
+MAX_DETAIL_CHARS = 500
+GROUP_CHANGED = "its group is gone or has changed"
+
+
+# How a run ended
+
+
+class RunEndKind(StrEnum):
+    """How a run ended, in one word; the store keeps it as `exit_kind`."""
+
+    CLOSED = "closed"
+    """It ended well."""
+    STOPPED = "stopped"
+    """Somebody asked it to end."""
+    TIMED_OUT = "timed_out"
+    OOM_KILLED = "oom_killed"
+    CRASHED = "crashed"
+    LOST = "lost"
+    """Nobody saw how it ended."""
+    REFUSED = "refused"
+    """The runtime did not start it."""
+    IMAGE_MISSING = "image_missing"
+    ENGINE_GONE = "engine_gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run ended. `reason` finishes a sentence for a person; `detail` is for the log.
+
+    A turn still open in the run is tried again if `is_retryable`.
+    """
+
+    kind: RunEndKind
+    reason: str
+    is_retryable: bool
+    detail: str = ""
+
+    @property
+    def fault(self) -> FailureOwner:
+        """Return whose fault it is: a turn is not to blame when nothing could be started."""
+        match self.kind:
+            case RunEndKind.ENGINE_GONE:
+                return FailureOwner.ENGINE
+            case RunEndKind.IMAGE_MISSING | RunEndKind.REFUSED | RunEndKind.LOST:
+                return FailureOwner.HOST
+            case _:
+                return FailureOwner.TURN
+
+
+def classify(end: Exit | ContainerError | OSError, *, failure: str | None = None) -> RunEnd:
+    """Return what an exit means, or an error that kept a container from starting or being read.
+
+    `failure` is what the runner itself said was wrong, if it said so before it ended.
+    """
+    match end:
+        case Exit():
+            kind, reason = _exit_cause(end)
+            detail = _last_line(end.stderr_tail)
+            return RunEnd(kind=kind, reason=failure or reason, is_retryable=True, detail=detail)
+        case ImageMissing():
+            return _failed_start(
+                RunEndKind.IMAGE_MISSING, "my container image is missing.", end, is_retryable=False
+            )
+        case EngineGone():
+            return _failed_start(RunEndKind.ENGINE_GONE, "Docker does not answer.", end)
+        case ContainerError():
+            return _failed_start(RunEndKind.REFUSED, "my container could not be started.", end)
+        case OSError():
+            return _failed_start(RunEndKind.REFUSED, "my folders could not be prepared.", end)
+
+
+def classify_exit(live: LiveRunState, ended: Exit) -> RunEnd:
+    """Return what the exit of a live run means, given what was decided about the run before."""
+    result = forced_outcome(live) or classify(ended, failure=live.failure)
+    if result.kind is RunEndKind.CLOSED and live.state is not RunState.BUSY:
+        # Nobody waited for it. One that an earlier host asked to end does not say why.
+        return replace(result, reason=f"closed: {live.close_reason or 'it had nothing to do'}")
+    return result
+
+
+def forced_outcome(live: LiveRunState) -> RunEnd | None:
+    """Return how a run ends that is to be killed; None for one that is not."""
+    if live.verdict is None or not live.verdict.kill:
+        return None
+    return RunEnd(
+        kind=RunEndKind.TIMED_OUT, reason=live.verdict.reason, is_retryable=live.verdict.is_retryable
+    )
+
+
+def _exit_cause(end: Exit) -> tuple[RunEndKind, str]:
+    if end.was_oom_killed:
+        return RunEndKind.OOM_KILLED, "I ran out of memory."
+    match end.code:
+        case None:
+            return RunEndKind.LOST, "my container vanished."
+        case 0:
+            return RunEndKind.CLOSED, "my container ended before I had answered."
+        case code if code == SIGTERM_CODE:
+            return RunEndKind.STOPPED, "my container was stopped."
+        case code if code == SIGKILL_CODE:
+            return RunEndKind.CRASHED, "my container was killed."
+        case code:
+            return RunEndKind.CRASHED, f"my container crashed (exit code {code})."
+
+
+def _failed_start(kind: RunEndKind, reason: str, error: Exception, *, is_retryable: bool = True) -> RunEnd:
+    return RunEnd(kind=kind, reason=reason, is_retryable=is_retryable, detail=str(error))
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][-MAX_DETAIL_CHARS:] if lines else ""
+
+
+# Containers that were given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A container whose output nobody reads any more."""
+
+    run_id: RunId
+    folder: Folder
+    is_isolated: bool
+    may_work: bool
+    """Whether it may still run and go on in its group's session."""
+
+    @classmethod
+    def of(cls, run: Run, *, may_work: bool = True) -> Orphan:
+        """Return the orphan that the container of `run` becomes."""
+        return cls(run_id=run.id, folder=run.folder, is_isolated=run.is_isolated, may_work=may_work)
+
+
+class Orphans:
+    """The containers that were given up. While one may work on a session, no other is started on it."""
+
+    def __init__(self, context: PoolContext) -> None:
+        self._context = context
+        self._by_run: dict[RunId, Orphan] = {}
+        self._since_ms: dict[RunId, int] = {}
+        self._asking = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._by_run)
+
+    def add(self, orphan: Orphan) -> None:
+        """Look for a container from now on, which may be there or not."""
+        self._by_run[orphan.run_id] = orphan
+        self._since_ms.setdefault(orphan.run_id, self._context.clock.steady_ms())
+        self._context.wakeups.reaper.give()
+
+    def hold_session_of(self, run: Run) -> bool:
+        """Tell whether one of them may still work on the session that `run` is to have."""
+        return not run.is_isolated and any(
+            orphan.folder == run.folder and orphan.may_work and not orphan.is_isolated
+            for orphan in self._by_run.values()
+        )
+
+    def as_runs(self) -> list[LiveRun]:
+        """Return the orphans as the queue sees them: left over, and holding no slot."""
+        return [
+            LiveRun(
+                id=orphan.run_id,
+                folder=orphan.folder,
+                is_isolated=orphan.is_isolated,
+                state=RunState.LEFT,
+                started_ms=self._since_ms[orphan.run_id],
+                idle_since_ms=self._since_ms[orphan.run_id],
+            )
+            for orphan in self._by_run.values()
+        ]
+
+    async def remove(self, container: RunningContainer, orphan: Orphan) -> None:
+        """Stop and remove a container, whatever its state; one that stays is tried again later."""
+        try:
+            if await _has_stopped(container):
+                orphan = replace(orphan, may_work=False)
+            await container.remove()
+        except ContainerError as error:
+            if orphan.run_id not in self._by_run:
+                log.warning("container.left", run=orphan.run_id, group=orphan.folder, reason=str(error))
+            self.add(orphan)
+        else:
+            self._forget(orphan.run_id)
+
+    async def remove_all(self) -> None:
+        """Remove those that the runtime still has, and forget the others, for they are gone.
+
+        Raises:
+            EngineGone: the runtime cannot be asked.
+        """
+        async with self._asking:
+            # A copy: what is given up while the runtime is asked may not be in its answer yet.
+            asked = dict(self._by_run)
+            if not asked:
+                return
+            found = {container.run_id: container for container in await self._context.runtime.adopt()}
+            for run_id in asked.keys() - found.keys():
+                self._forget(run_id)
+            async with asyncio.TaskGroup() as removals:
+                for run_id in asked.keys() & found.keys():
+                    removals.create_task(self.remove(found[run_id], asked[run_id]), name=f"end:{run_id}")
+
+    def _forget(self, run_id: RunId) -> None:
+        self._by_run.pop(run_id, None)
+        self._since_ms.pop(run_id, None)
+
+
+async def _has_stopped(container: RunningContainer) -> bool:
+    """Stop a container; False when that is refused, for its removal ends it too. Raises `EngineGone`."""
+    try:
+        await container.stop()
+    except EngineGone:
+        raise
+    except ContainerError as error:
+        log.warning("container.not_stopped", run=container.run_id, reason=str(error))
+        return False
+    return True
+
+
+# Runs that hold a slot
 
 
 @dataclass(frozen=True, slots=True)
-class _Settled:
+class _SettledTurn:
     """What became of the turn of a run that ended."""
 
     turn: Turn
@@ -31,102 +259,135 @@ class _Settled:
 
 
 class Termination:
-    """Everything that ends a life. Its container is removed by `leftovers`."""
+    """Ends runs that hold a slot, records their ends, and frees their slots."""
 
-    def __init__(self, around: PoolContext, lives: LiveRuns) -> None:
-        self._around = around
-        self._lives = lives
+    def __init__(self, context: PoolContext, live_runs: LiveRuns, orphans: Orphans) -> None:
+        self._context = context
+        self._live_runs = live_runs
+        self._orphans = orphans
 
-    # Asked, or made to
+    def spawn(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
+        """Run `work`, which starts or re-attaches a container and reads it to its end, as a task of its own.
 
-    async def close(self, life: LiveRunState, *, reason: str) -> None:
-        """Ask a container to end; it has until the reaper's grace to do so."""
-        life.enter(RunState.CLOSING, self._around.clock.steady_ms())
-        life.close_reason = reason
-        self._around.bus.publish("run.closing", group=life.run.folder, run=life.run.id, reason=reason)
-        closing = [
-            other.run.id for other in self._lives.of(life.run.folder) if other.state is RunState.CLOSING
-        ]
-        await asyncio.to_thread(self._around.ties.deposit_close, life.run.folder, closing)
-        self._around.hints.reaper.give()
+        When it is done, its end is recorded, its container removed and its slot freed.
+        """
+        live.task = self._context.tasks.create_task(self._run_to_end(live, work), name=f"run:{live.run.id}")
 
-    def condemn(self, life: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
-        """Have it end; whoever hears it carries that out."""
-        life.verdict = verdict
-        log.warning("run.killed", run=life.run.id, group=life.run.folder, reason=verdict.reason)
-        self._around.bus.publish("run.killed", group=life.run.folder, run=life.run.id, reason=verdict.reason)
-
-    async def end(self, life: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
-        """End it now."""
-        self.condemn(life, verdict)
-        if life.container is not None and not await self.kill(life.container):
-            life.verdict = None  # the next look at it tries again
-
-    async def kill(self, container: RunningContainer) -> bool:
-        """Stop a container; False when the runtime did not."""
+    async def _run_to_end(self, live: LiveRunState, work: Awaitable[RunEnd]) -> None:
         try:
-            await container.stop()
-        except ContainerError as error:
-            log.warning("container.left", run=container.run_id, reason=str(error))
-            return False
-        return True
-
-    # Recorded
-
-    async def settle_surely(self, life: LiveRunState, ended: exit_classification.RunEnd) -> None:
-        """Settle, however often the disk refuses."""
+            ended = await work
+        except Exception:
+            # Whatever goes wrong here ends this run alone, and is recorded like any other end.
+            log.exception("run.broke", run=live.run.id, group=live.run.folder)
+            ended = RunEnd(
+                kind=RunEndKind.CRASHED, reason="something went wrong inside Andy.", is_retryable=True
+            )
+        live.enter(RunState.CLOSING, self._context.clock.steady_ms())  # it is given no turn any more
         async for attempt in until_stored():
             with attempt:
-                await self.settle(life.run, ended, made_for=life.turn_id)
+                await self.settle(live.run, ended, made_for=live.turn_id)
+        await asyncio.to_thread(self._context.ports.remove_run_files, live.run.folder, live.run.id)
+        if live.container is not None and not live.has_exited:
+            await self._orphans.remove(live.container, Orphan.of(live.run))
+        self._live_runs.release_slot(live)
+        if not self._live_runs.of(live.run.folder):
+            await self._context.ports.unwatch(live.run.folder)
+        if live.container is not None and live.has_exited:
+            # What is left of it holds no slot: whoever waits for one need not wait for this.
+            await self._orphans.remove(live.container, Orphan.of(live.run, may_work=False))
 
-    async def settle(
-        self, run: Run, ended: exit_classification.RunEnd, *, made_for: TurnId | None = None
-    ) -> None:
-        """Record the end of a run and, in the same transaction, what becomes of its turn: of the one that it
-        was `made_for`, if it came to no run.
+    async def close(self, live: LiveRunState, *, reason: str) -> None:
+        """Ask a container to close; one that does not in `timeouts.CLOSE_GRACE_MS` is killed."""
+        live.enter(RunState.CLOSING, self._context.clock.steady_ms())
+        live.close_reason = reason
+        self._context.bus.publish("run.closing", group=live.run.folder, run=live.run.id, reason=reason)
+        # One file holds the close order of all the group's runs, so each has to be named again.
+        closing = [
+            other.run.id for other in self._live_runs.of(live.run.folder) if other.state is RunState.CLOSING
+        ]
+        await asyncio.to_thread(self._context.ports.write_close, live.run.folder, closing)
+        self._context.wakeups.reaper.give()
+
+    def schedule_kill(self, live: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
+        """Mark a run to be killed; whoever reads its output carries that out."""
+        live.verdict = verdict
+        log.warning("run.killed", run=live.run.id, group=live.run.folder, reason=verdict.reason)
+        self._context.bus.publish("run.killed", group=live.run.folder, run=live.run.id, reason=verdict.reason)
+
+    async def kill(self, live: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
+        """Stop the container of a run now, for the reason that `verdict` gives."""
+        self.schedule_kill(live, verdict)
+        if live.container is not None and not await stop_container(live.container):
+            live.verdict = None  # the next look at it tries again
+
+    async def end_overdue(self) -> None:
+        """Close or kill each run whose time is over, and try again to remove the orphans."""
+        now_ms = self._context.clock.steady_ms()
+        for live in self._live_runs:
+            verdict = timeouts.judge(live.vitals(), live.limits(self._context.limits), now_ms=now_ms)
+            if verdict is None:
+                continue
+            if not verdict.kill and live.state is RunState.IDLE:
+                await self.close(live, reason=verdict.reason)
+            elif verdict.kill and live.container is not None and live.verdict is None:
+                await self.kill(live, verdict)
+        with suppress(EngineGone):  # the next look asks it again
+            await self._orphans.remove_all()
+
+    async def settle(self, run: Run, ended: RunEnd, *, made_for: TurnId | None = None) -> None:
+        """Record the end of a run and, in the same transaction, what becomes of its turn.
+
+        That is the turn that runs in it, else the turn that it was `made_for`, if that still waits.
         """
         settled = await self._record(run, ended, made_for)
         if ended.detail:
-            self._around.logs.note(run.id, "run.exit", {"detail": ended.detail})
-        level = log.info if ended.kind is exit_classification.RunEndKind.CLOSED else log.warning
+            self._context.logs.note(run.id, "run.exit", {"detail": ended.detail})
+        level = log.info if ended.kind is RunEndKind.CLOSED else log.warning
         level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
         if settled is not None:
-            turn, state = settled.turn, settled.state
-            self._around.bus.publish(
-                f"turn.{word_of(state)}",
+            self._context.bus.publish(
+                turn_event(settled.state),
                 group=run.folder,
-                turn=turn.id,
+                turn=settled.turn.id,
                 run=run.id,
-                attempt=turn.attempt,
+                attempt=settled.turn.attempt,
                 reason=ended.reason,
             )
-            self._around.hints.outbox.give()
-            self._around.hints.outages.give()
-        self._around.bus.publish(
+            self._context.wakeups.outbox.give()
+            self._context.wakeups.outages.give()
+        self._context.bus.publish(
             "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
         )
 
-    async def _record(
-        self, run: Run, ended: exit_classification.RunEnd, made_for: TurnId | None
-    ) -> _Settled | None:
-        detail, now_ms = ended.detail or ended.reason, self._around.clock.now_ms()
-        async with self._around.database.transaction() as tx:
+    async def _record(self, run: Run, ended: RunEnd, made_for: TurnId | None) -> _SettledTurn | None:
+        detail, now_ms = ended.detail or ended.reason, self._context.clock.now_ms()
+        async with self._context.database.transaction() as tx:
             await runs.end(tx, run.id, kind=ended.kind.value, detail=detail, now_ms=now_ms)
-            turn = await turns.running_in(tx, run.id) or await _waiting(tx, made_for)
+            turn = await turns.running_in(tx, run.id) or await _queued_turn(tx, made_for)
             if turn is None:
                 return None
-            state = await self._around.ties.give_back(
+            state = await self._context.ports.requeue(
                 tx,
                 turn,
                 reason=ended.reason,
                 is_retryable=ended.is_retryable,
                 now_ms=now_ms,
-                is_at_once=ended.kind is exit_classification.RunEndKind.LOST,
+                is_at_once=ended.kind is RunEndKind.LOST,
                 fault=ended.fault,
             )
-            return _Settled(turn, state)
+            return _SettledTurn(turn, state)
 
 
-async def _waiting(tx: Tx, turn_id: TurnId | None) -> Turn | None:
+async def stop_container(container: RunningContainer) -> bool:
+    """Stop a container; False when the runtime did not, so that it has to be tried again."""
+    try:
+        await container.stop()
+    except ContainerError as error:
+        log.warning("container.left", run=container.run_id, reason=str(error))
+        return False
+    return True
+
+
+async def _queued_turn(tx: Tx, turn_id: TurnId | None) -> Turn | None:
     turn = await turns.get(tx, turn_id) if turn_id is not None else None
     return turn if turn is not None and turn.state is TurnState.QUEUED else None

@@ -1,4 +1,4 @@
-"""When a container's life ends. Pure; the pool does what is judged."""
+"""Decide when a run has to end: silent, too slow, idle or old. Pure; `termination` carries it out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from agent_runner.wire.frames import time_limit_reason
 from orchestrator.domain.values import RunState
 
 SILENT_MS = 60_000
+"""A container sends a heartbeat far more often; one that is silent for longer hangs."""
 FIRST_SIGN_MS = 120_000
+"""How long a container may take to send its first frame."""
 TURN_GRACE_MS = 30_000
+"""The runner ends a turn at its limit by itself; only one that does not is killed after this time."""
 TASK_IDLE_MS = 10_000
+"""How long the container of an isolated run stays idle: nothing more is coming for it."""
 CLOSE_GRACE_MS = 10_000
+"""How long a container may take to close when it was asked to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimeouts:
-    """From the settings; milliseconds."""
+    """The limits from the settings, in milliseconds."""
 
     idle_ms: int
     age_ms: int
@@ -25,37 +30,39 @@ class RunTimeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """What is known of a container; all times of the steady clock."""
+    """What is known of a container; all times are of the steady clock."""
 
     state: RunState
     is_isolated: bool
     started_ms: int
-    heard_ms: int | None
-    """The last frame, heartbeats too; None before the first."""
-    since_ms: int
-    """Since when it is in `state`."""
+    last_frame_ms: int | None
+    """When the last frame came, heartbeats too; None before the first."""
+    state_since_ms: int
+    """When it came into `state`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutVerdict:
-    """`close` asks it to end, `kill` ends it; the turn in it is tried again or not."""
+    """Why a run has to end, and how: killed, or asked to close."""
 
     kill: bool
+    """Whether to kill it; else it is asked to close."""
     reason: str
     is_retryable: bool = True
+    """Whether the turn in it is tried again."""
 
 
 def judge(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> TimeoutVerdict | None:
-    """Tell whether a container has to go; None lets it live.
+    """Return why a container has to end now; None lets it live.
 
     A heartbeat separates "alive" from "busy": a model that thinks for minutes is left alone.
     """
-    in_state_ms = now_ms - vitals.since_ms
-    if vitals.heard_ms is None:
+    in_state_ms = now_ms - vitals.state_since_ms
+    if vitals.last_frame_ms is None:
         if now_ms - vitals.started_ms > FIRST_SIGN_MS:
             return TimeoutVerdict(kill=True, reason="the container did not start in 2 minutes.")
         return None
-    if now_ms - vitals.heard_ms > SILENT_MS:
+    if now_ms - vitals.last_frame_ms > SILENT_MS:
         return TimeoutVerdict(kill=True, reason="the container gave no sign of life for a minute.")
     match vitals.state:
         case RunState.BUSY if in_state_ms > limits.turn_ms + TURN_GRACE_MS:
@@ -71,5 +78,5 @@ def judge(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> TimeoutVerdict
 
 
 def is_worn(vitals: Vitals, limits: RunTimeouts, *, now_ms: int) -> bool:
-    """Older than a container may get: replaced between turns, never in one."""
+    """Tell whether a container is older than it may get: it is replaced between turns, never in one."""
     return now_ms - vitals.started_ms > limits.age_ms

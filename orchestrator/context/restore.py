@@ -106,7 +106,7 @@ class SessionRestorer:
             restore, resumed = found.restore(), found.decision.session_id
         return Restoration(
             restore=restore,
-            seen=known.session_id,
+            decided_on_session=known.session_id,
             session_id=resumed,
             model=asked.model,
             provider=asked.provider,
@@ -166,7 +166,7 @@ def _unread(known: RestoreFacts) -> Restoration:
     decision = plan_restore(replace(known, marks=held, is_kept=False))
     return Restoration(
         restore=RestoreOrder(mode=decision.mode, reason=UNREAD, resume_at=decision.resume_at),
-        seen=known.session_id,
+        decided_on_session=known.session_id,
         session_id=decision.session_id,
     )
 

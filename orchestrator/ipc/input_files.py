@@ -78,17 +78,17 @@ class InputFiles:
         with self._writing:
             write_close(self._of(folder), closing)
 
-    def forget_turn(self, folder: Folder, turn_id: int) -> None:
+    def remove_turn(self, folder: Folder, turn_id: int) -> None:
         """Remove the file of a turn that was taken; one that never had a file is no error."""
         name = self._names.pop(turn_id, None)
         if name is not None:
             remove_turn(self._of(folder), name)
 
-    def forget_run(self, folder: Folder, run_id: RunId) -> None:
+    def remove_run_files(self, folder: Folder, run_id: RunId) -> None:
         """Remove what a run that is over has not read."""
         self._clear(folder, lambda run: run == run_id)
 
-    def forget_all_but(self, living: Collection[RunId]) -> None:
+    def remove_files_of_others(self, living: Collection[RunId]) -> None:
         """Remove what other runs have not read, in every group: for a host that begins."""
         for directory in self._ipc.glob("*/input"):
             self._clear(Folder(directory.parent.name), lambda run: run not in living)

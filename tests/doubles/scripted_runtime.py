@@ -23,28 +23,28 @@ from tests.support.household import SEOUL, Household
 MINUTE_MS = 60_000
 
 
-class ToldRuntime:
+class ScriptedRuntime:
     """An engine: `is_gone`, it answers nothing; `refusal`, it starts nothing and says why."""
 
     name, is_isolated = "told", True
 
     def __init__(self) -> None:
-        self.started: list[ToldContainer] = []
-        self.present: list[ToldContainer] = []
+        self.started: list[ScriptedContainer] = []
+        self.present: list[ScriptedContainer] = []
         self.orders: list[RunOrder] = []
         self.is_gone = False
         self.refusal: str | None = None
 
-    async def start(self, spec: ContainerSpec, order: str) -> ToldContainer:
+    async def start(self, spec: ContainerSpec, order: str) -> ScriptedContainer:
         self.check_it_answers()
         if self.refusal is not None:
             raise ContainerError(self.refusal)
         self.orders.append(RunOrder.parse(order))
-        self.started.append(ToldContainer(spec.run_id, spec.folder, self))
+        self.started.append(ScriptedContainer(spec.run_id, spec.folder, self))
         self.present.append(self.started[-1])
         return self.started[-1]
 
-    async def adopt(self) -> list[ToldContainer]:
+    async def adopt(self) -> list[ScriptedContainer]:
         self.check_it_answers()
         return list(self.present)
 
@@ -62,12 +62,12 @@ class ToldRuntime:
             container.said.put_nowait(EngineGone())
 
     @property
-    def working(self) -> list[ToldContainer]:
+    def working(self) -> list[ScriptedContainer]:
         return [container for container in self.present if not container.has_ended.is_set()]
 
 
-class ToldContainer:
-    def __init__(self, run_id: RunId, folder: Folder, runtime: ToldRuntime) -> None:
+class ScriptedContainer:
+    def __init__(self, run_id: RunId, folder: Folder, runtime: ScriptedRuntime) -> None:
         self.run_id, self.folder, self.ref = run_id, folder, f"ref-{run_id}"
         self.said: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
         self.has_ended, self.may_stop, self.is_stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -119,7 +119,7 @@ async def _no_mounts(_: Group) -> tuple[Mount, ...]:
     return ()
 
 
-def told_ties() -> RunPorts:
+def scripted_ports() -> RunPorts:
     """Real prompts and settling; no files."""
     numbers = itertools.count(1)
 
@@ -136,32 +136,32 @@ def told_ties() -> RunPorts:
         prepare=_no_mounts,
         watch=_nothing,
         unwatch=_nothing,
-        deposit_turn=lambda *_: None,
-        deposit_close=lambda *_: None,
-        forget_turn=lambda *_: None,
-        forget_run=lambda *_: None,
-        forget_all_but=lambda *_: None,
-        give_back=give_back,
+        write_turn=lambda *_: None,
+        write_close=lambda *_: None,
+        remove_turn=lambda *_: None,
+        remove_run_files=lambda *_: None,
+        remove_files_of_others=lambda *_: None,
+        requeue=give_back,
         new_run_id=lambda: RunId(f"run-{next(numbers)}"),
     )
 
 
-def told_pool(
+def scripted_pool(
     household: Household,
-    runtime: ToldRuntime,
+    runtime: ScriptedRuntime,
     tasks: asyncio.TaskGroup,
     home: Path,
     *,
-    ties: RunPorts | None = None,
+    ports: RunPorts | None = None,
 ) -> RunPool:
     return RunPool(
         household.database,
         runtime,
-        ties or told_ties(),
+        ports or scripted_ports(),
         limits=timeouts.RunTimeouts(idle_ms=30 * MINUTE_MS, age_ms=30 * MINUTE_MS, turn_ms=30 * MINUTE_MS),
         logs=RunLogs(home, clock=household.clock),
         clock=household.clock,
         tasks=tasks,
-        hints=household.hints,
+        wakeups=household.hints,
         bus=household.bus,
     )

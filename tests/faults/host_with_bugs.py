@@ -12,16 +12,16 @@ from orchestrator.cli.main import main
 from orchestrator.containers import frames
 from orchestrator.domain.protocols import Receive
 
-_take = frames.take
+_apply = frames.apply
 _run = LocalChannel.run
 _failures = itertools.count(1)
 CURE = Path(os.environ["ANDY_HOME"]) / "cured"
 
 
-async def take(tx: Any, run: Any, frame: Any, **rest: Any) -> Any:
+async def apply(tx: Any, run: Any, frame: Any, **rest: Any) -> Any:
     if "cursed" in (frame.result or "") and not CURE.exists():
         raise ValueError("a bug of the host")
-    return await _take(tx, run, frame, **rest)
+    return await _apply(tx, run, frame, **rest)
 
 
 async def run(self: LocalChannel, receive: Receive) -> None:
@@ -30,7 +30,7 @@ async def run(self: LocalChannel, receive: Receive) -> None:
     await _run(self, receive)
 
 
-frames.take = take
+frames.apply = apply
 LocalChannel.run = run  # type: ignore[method-assign]
 
 if __name__ == "__main__":

@@ -147,8 +147,8 @@ async def test_no_container_is_killed_for_a_jump_of_the_clock(clock, jump_ms):
         state=RunState.BUSY,
         is_isolated=False,
         started_ms=clock.steady_ms() - 1_000,
-        heard_ms=clock.steady_ms() - 1_000,
-        since_ms=clock.steady_ms() - 1_000,
+        last_frame_ms=clock.steady_ms() - 1_000,
+        state_since_ms=clock.steady_ms() - 1_000,
     )
     clock.wall_ms += jump_ms
 

@@ -130,8 +130,8 @@ def test_a_task_that_said_nothing_closes_as_soon_as_one_that_spoke(clock):
         state=RunState.IDLE,
         is_isolated=True,
         started_ms=clock.steady_ms(),
-        heard_ms=clock.steady_ms() + timeouts.TASK_IDLE_MS,
-        since_ms=clock.steady_ms(),
+        last_frame_ms=clock.steady_ms() + timeouts.TASK_IDLE_MS,
+        state_since_ms=clock.steady_ms(),
     )
     later = clock.steady_ms() + timeouts.TASK_IDLE_MS + 1
     verdict = timeouts.judge(vitals, LIMITS, now_ms=later)
@@ -157,8 +157,8 @@ def test_a_container_that_has_a_turn_is_not_closed_as_idle(clock):
         state=RunState.BUSY,
         is_isolated=False,
         started_ms=clock.steady_ms(),
-        heard_ms=clock.steady_ms() + 10 * LIMITS.idle_ms,
-        since_ms=clock.steady_ms(),
+        last_frame_ms=clock.steady_ms() + 10 * LIMITS.idle_ms,
+        state_since_ms=clock.steady_ms(),
     )
 
     assert timeouts.judge(vitals, LIMITS, now_ms=clock.steady_ms() + 10 * LIMITS.idle_ms) is None

@@ -17,7 +17,7 @@ from orchestrator.domain.values import OFFLINE, Folder, RunId
 from orchestrator.store import checkpoints, runs, sessions
 from orchestrator.store.checkpoints import CheckpointMark
 from orchestrator.store.database import Database, migrations
-from tests.doubles.scripted_runtime import ToldRuntime, told_pool, told_ties
+from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.household import Household
 from tests.support.until import until
 
@@ -181,9 +181,11 @@ async def test_sessions_from_before_are_taken_to_hold_what_was_answered(tmp_path
 
 async def started(family: Household, tmp_path: Path, restore, *, order=0):
     """Start the queued turn with this tie; return what the container was told, and the row of its run."""
-    runtime = ToldRuntime()
+    runtime = ScriptedRuntime()
     async with asyncio.TaskGroup() as tasks:
-        pool = told_pool(family, runtime, tasks, tmp_path, ties=replace(told_ties(), restore=restore))
+        pool = scripted_pool(
+            family, runtime, tasks, tmp_path, ports=replace(scripted_ports(), restore=restore)
+        )
         await pool.start((await family.queued())[0])
         await until(lambda: runtime.started, "the container is started")
         runtime.started[0].end()
@@ -202,7 +204,7 @@ async def test_a_container_is_told_what_was_decided_before_its_run_was_recorded(
             seen.append((turn.prompt, group.folder, session_id, await runs.live(tx)))
         return Restoration(
             restore=RestoreOrder(mode="rehydrate", reason="it is old", text="KEPT"),
-            seen=session_id,
+            decided_on_session=session_id,
             session_id=None,
             model="opus",
             provider="api",
@@ -229,7 +231,7 @@ async def test_what_was_decided_for_another_session_is_left(family, tmp_path):
     async def restore(turn, group, session_id):
         async with family.database.transaction() as tx:
             await sessions.keep(tx, FAMILY, "s-2", now_ms=1)
-        return Restoration(restore=RestoreOrder(mode="fresh"), seen=session_id, session_id=None)
+        return Restoration(restore=RestoreOrder(mode="fresh"), decided_on_session=session_id, session_id=None)
 
     order, row = await started(family, tmp_path, restore)
     assert (order.session_id, order.restore.mode, row["restore_mode"]) == ("s-2", "resume", "resume")

@@ -25,7 +25,7 @@ from orchestrator.context.restore import SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.values import Folder, RunId, RunState, Turn, TurnState
 from orchestrator.ipc import input_files
-from tests.doubles.scripted_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
+from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.household import Household
 from tests.support.live_files import contents
 from tests.support.transcripts import SESSION, Writing, place
@@ -42,7 +42,7 @@ class Home:
 
     household: Household
     root: Path
-    runtime: ToldRuntime = field(default_factory=ToldRuntime)
+    runtime: ScriptedRuntime = field(default_factory=ScriptedRuntime)
     transcript: Writing = field(default_factory=Writing)
     frames: dict[RunId, int] = field(default_factory=dict)
 
@@ -92,18 +92,18 @@ class Home:
             clock=self.household.clock,
             bus=self.household.bus,
         )
-        ties = replace(
-            told_ties(),
+        ports = replace(
+            scripted_ports(),
             restore=restoring.restore,
-            deposit_turn=inputs.write_turn,
-            forget_turn=inputs.forget_turn,
-            forget_run=inputs.forget_run,
-            forget_all_but=inputs.forget_all_but,
+            write_turn=inputs.write_turn,
+            remove_turn=inputs.remove_turn,
+            remove_run_files=inputs.remove_run_files,
+            remove_files_of_others=inputs.remove_files_of_others,
             new_run_id=lambda: RunId(secrets.token_hex(6)),
             token=lambda: ("token", secrets.token_hex(6)),
         )
         async with asyncio.TaskGroup() as tasks:
-            pool = told_pool(self.household, self.runtime, tasks, self.root, ties=ties)
+            pool = scripted_pool(self.household, self.runtime, tasks, self.root, ports=ports)
             await pool.adopt()
             following = tasks.create_task(chronicle.run(), name="context")
             yield Host(self, pool)
@@ -123,7 +123,7 @@ class Host:
         await self.home.household.hear(f"@Andy {text}")
         return (await self.home.household.queued())[0]
 
-    async def start(self, turn: Turn) -> ToldContainer:
+    async def start(self, turn: Turn) -> ScriptedContainer:
         """Start a container for a turn, which writes down what it is told besides."""
         before = len(self.home.runtime.started)
         await self.pool.start(turn)
@@ -134,7 +134,7 @@ class Host:
             self.home.transcript.attaches(text=order.restore.text)
         return self.home.runtime.started[-1]
 
-    async def answer(self, turn: Turn, container: ToldContainer, text: str) -> None:
+    async def answer(self, turn: Turn, container: ScriptedContainer, text: str) -> None:
         """Say what a whole turn says, and write it into the transcript."""
         home = self.home
         home.transcript.asks(text)
@@ -155,7 +155,7 @@ class Host:
         await until(is_answered, f"turn {turn.id} is answered")
         await until(lambda: self.states() == [RunState.IDLE], "its container is idle")
 
-    async def end(self, container: ToldContainer) -> None:
+    async def end(self, container: ScriptedContainer) -> None:
         container.end()
         await until(lambda: self.states() == [], "its container is gone")
 
@@ -172,7 +172,7 @@ async def home(household: Household, tmp_path: Path) -> Home:
     return made
 
 
-async def killed_before_it_heard(home: Home) -> tuple[Turn, ToldContainer]:
+async def killed_before_it_heard(home: Home) -> tuple[Turn, ScriptedContainer]:
     """A host dies right after it has given a live container its second question."""
     async with home.host() as host:
         first = await host.ask(FIRST)

@@ -44,7 +44,7 @@ async def test_a_notice_for_the_next_turn_is_given_to_it_and_told_once(home):
     assert await home.state(number) == "pending"
     taken = await home.end(turn, run, told(number, "[NOTE] look at the oven"))
 
-    assert taken.told == (number,)
+    assert taken.delivered_notices == (number,)
     kept = await home.kept(number)
     assert (kept.state.value, kept.deliveries, kept.content) == ("delivered", 1, "[NOTE] look at the oven")
     assert kept.delivered_ms == home.house.clock.now_ms()
@@ -104,7 +104,7 @@ async def test_an_end_that_is_read_twice_tells_nothing_twice(home):
     number = await home.note()
     turn, run, _ = await home.begin()
     end = TurnEnd(n=9, turn=turn.id, told=(told(number), told(number)))
-    assert (await home.house.take(run, end)).told == (number,)
+    assert (await home.house.take(run, end)).delivered_notices == (number,)
     assert await home.house.take(run, end) is None
     assert (await home.kept(number)).deliveries == 1
 
@@ -375,7 +375,7 @@ async def test_what_a_turn_was_not_given_it_cannot_have_told(home):
     turn, run, _ = await home.begin()
     later = await home.note()
     taken = await home.end(turn, run, told(later), told(2**70), told(-1), told(0))
-    assert taken.told == ()
+    assert taken.delivered_notices == ()
     assert await home.state(later) == "pending"
 
 

@@ -188,7 +188,7 @@ class Lives(RuleBasedStateMachine):
         status = {} if is_good else {"status": "error", "error": "overloaded"}
         taken = self.do(self.home.end(turn, run, *map(told, said), session=self.session[folder], **status))
         expected = {number for number in given if number in said} if is_good else set()
-        assert set(taken.told) == expected
+        assert set(taken.delivered_notices) == expected
         for number in expected:
             one = self.known[number]
             one.deliveries += 1

@@ -13,9 +13,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from agent_runner.wire.frames import Ack, Frame, Heartbeat, Result, TurnEnd
-from orchestrator.containers import output
-from orchestrator.containers import start as launching
-from orchestrator.containers import watch as watching
+from orchestrator.containers import output, pool, start
 from orchestrator.containers.pool import RunPool
 from orchestrator.domain import failures
 from orchestrator.domain.errors import EngineGone
@@ -23,7 +21,7 @@ from orchestrator.domain.protocols import ContainerSpec
 from orchestrator.domain.values import Folder, RunState, Turn, TurnState
 from orchestrator.queue.availability import Availability
 from orchestrator.store import runs, sessions
-from tests.doubles.scripted_runtime import ToldContainer, ToldRuntime, told_pool
+from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool
 from tests.support.household import Household
 from tests.support.until import until
 
@@ -33,14 +31,14 @@ class House:
     """A group, and a pool whose reaper runs."""
 
     household: Household
-    runtime: ToldRuntime
+    runtime: ScriptedRuntime
     pool: RunPool
 
     async def ask(self, text: str = "@Andy hi") -> Turn:
         await self.household.hear(text)
         return (await self.household.queued())[0]
 
-    async def start(self, turn: Turn | None = None) -> tuple[Turn, ToldContainer]:
+    async def start(self, turn: Turn | None = None) -> tuple[Turn, ScriptedContainer]:
         """Give a turn to a new container."""
         turn = turn or await self.ask()
         count = len(self.runtime.started)
@@ -82,12 +80,12 @@ class House:
             await availability.tell_waiting()
         return [one.text for one in await house.outgoing()]
 
-    async def answer(self, turn: Turn, container: ToldContainer) -> None:
+    async def answer(self, turn: Turn, container: ScriptedContainer) -> None:
         for frame in (Ack(n=1, turn=turn.id), TurnEnd(n=2, turn=turn.id)):
             container.say(frame)
         await until(lambda: self.states() == [RunState.IDLE], "the container is idle")
 
-    async def heard(self, container: ToldContainer, frame: Frame, turn: Turn) -> None:
+    async def heard(self, container: ScriptedContainer, frame: Frame, turn: Turn) -> None:
         """Say a frame and wait until it was taken: a result after it was."""
         container.say(frame)
         container.say(Result(n=frame.n + 1, turn=turn.id, result=f"after {frame.n}"))
@@ -110,10 +108,10 @@ class House:
 
 @asynccontextmanager
 async def a_house(household: Household, home: Path) -> AsyncIterator[House]:
-    runtime = ToldRuntime()
+    runtime = ScriptedRuntime()
     await household.add_group()
     async with asyncio.TaskGroup() as tasks:
-        pool = told_pool(household, runtime, tasks, home)
+        pool = scripted_pool(household, runtime, tasks, home)
         watch = tasks.create_task(pool.reap(), name="reaper")
         yield House(household, runtime, pool)
         for task in [watch, *pool.tasks()]:
@@ -125,7 +123,7 @@ async def house(
     household: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[House]:
     monkeypatch.setattr(output, "REJOIN_SECONDS", 0.05)
-    monkeypatch.setattr(watching, "REAP_SECONDS", 0.01)
+    monkeypatch.setattr(pool, "REAP_SECONDS", 0.01)
     async with a_house(household, tmp_path) as made:
         yield made
 
@@ -238,7 +236,7 @@ async def test_a_session_is_not_taken_of_a_sign_of_life_outside_a_turn(house: Ho
 # An engine that stays away
 
 
-async def given_up(house: House) -> tuple[Turn, ToldContainer]:
+async def given_up(house: House) -> tuple[Turn, ScriptedContainer]:
     """A turn whose container works on where no engine answers."""
     turn, container = await house.start()
     house.runtime.break_off()
@@ -281,7 +279,7 @@ async def test_a_container_that_was_made_though_no_engine_answered_is_found_and_
 ) -> None:
     make = house.runtime.start
 
-    async def make_and_say_nothing(spec: ContainerSpec, order: str) -> ToldContainer:
+    async def make_and_say_nothing(spec: ContainerSpec, order: str) -> ScriptedContainer:
         await make(spec, order)
         house.runtime.is_gone = True
         raise EngineGone
@@ -367,10 +365,10 @@ async def test_a_chat_whose_container_cannot_be_made_is_told_and_its_attempts_do
 async def test_a_start_that_hangs_is_told_before_the_engine_is_given_up(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launching, "SLOW_SECONDS", 0.01)
+    monkeypatch.setattr(start, "SLOW_SECONDS", 0.01)
     hangs = asyncio.Event()
 
-    async def hang(*_: object) -> ToldContainer:
+    async def hang(*_: object) -> ScriptedContainer:
         await hangs.wait()
         raise EngineGone
 

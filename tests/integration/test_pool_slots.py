@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.groups import registration
 from orchestrator.groups.reconciler import GroupReconciler
-from tests.doubles.scripted_runtime import ToldRuntime, told_pool
+from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool
 from tests.support.household import Household
 from tests.support.until import until
 
@@ -15,9 +15,9 @@ from tests.support.until import until
 async def test_a_slot_is_free_once_its_container_has_ended_though_the_engine_still_removes_it(
     household: Household, tmp_path: Path
 ) -> None:
-    runtime = ToldRuntime()
+    runtime = ScriptedRuntime()
     async with asyncio.TaskGroup() as tasks:
-        pool = told_pool(household, runtime, tasks, tmp_path)
+        pool = scripted_pool(household, runtime, tasks, tmp_path)
         await household.add_group()
         await household.hear("@Andy hi")
         await pool.start((await household.queued())[0])
@@ -37,13 +37,13 @@ async def test_a_slot_is_free_once_its_container_has_ended_though_the_engine_sti
 async def test_a_container_that_began_after_its_group_was_configured_is_kept(
     household: Household, tmp_path: Path
 ) -> None:
-    runtime, laid = ToldRuntime(), list[str]()
+    runtime, laid = ScriptedRuntime(), list[str]()
     await household.add_group(container_config={"egress": "open"})
     async with household.database.transaction() as tx:
         await registration.configure(tx, "family", {"egress": None}, now_ms=household.clock.now_ms())
     household.clock.pass_ms(1)
     async with asyncio.TaskGroup() as tasks:
-        pool = told_pool(household, runtime, tasks, tmp_path)
+        pool = scripted_pool(household, runtime, tasks, tmp_path)
         await household.hear("@Andy hi")
         await pool.start((await household.queued())[0])
         await until(lambda: runtime.started, "the container is started")

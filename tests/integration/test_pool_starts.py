@@ -19,7 +19,7 @@ import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
 from agent_runner.wire.order import RestoreOrder
-from orchestrator.containers import start as launching
+from orchestrator.containers import start
 from orchestrator.containers.pool import RunPool
 from orchestrator.containers.ports import AskedAgent, Restoration
 from orchestrator.context.recorder import ContextRecorder
@@ -31,7 +31,7 @@ from orchestrator.domain.values import Folder, Group, RunId, RunState, Turn, Tur
 from orchestrator.groups import registration
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.store import runs, turns
-from tests.doubles.scripted_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
+from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.household import Household
 from tests.support.until import until
 
@@ -73,7 +73,7 @@ class Gate:
                 raise self.error
         return Restoration(
             restore=RestoreOrder(mode="rehydrate", reason="it was so decided", text="KEPT"),
-            seen=session_id,
+            decided_on_session=session_id,
             session_id=None,
             model="opus",
             provider="api",
@@ -83,7 +83,7 @@ class Gate:
 @dataclass
 class House:
     household: Household
-    runtime: ToldRuntime
+    runtime: ScriptedRuntime
     pool: RunPool
     dispatcher: asyncio.Task[None]
 
@@ -95,8 +95,8 @@ class House:
     def states(self) -> list[tuple[str, RunState]]:
         return sorted((run.folder, run.state) for run in self.pool.live())
 
-    async def container_of(self, folder: str) -> ToldContainer:
-        found: list[ToldContainer] = []
+    async def container_of(self, folder: str) -> ScriptedContainer:
+        found: list[ScriptedContainer] = []
 
         def is_there() -> bool:
             found[:] = [one for one in self.runtime.started if one.folder == folder]
@@ -105,7 +105,7 @@ class House:
         await until(is_there, f"the container of {folder} is started")
         return found[-1]
 
-    async def answer(self, turn: Turn, container: ToldContainer, text: str = "Hello.") -> None:
+    async def answer(self, turn: Turn, container: ScriptedContainer, text: str = "Hello.") -> None:
         for frame in (
             Ack(n=1, turn=turn.id),
             Result(n=2, turn=turn.id, result=text),
@@ -147,11 +147,13 @@ async def a_host(
     **others: Any,
 ) -> AsyncIterator[House]:
     """Lanes and a pool, killed when they are left: nothing is recorded of their end."""
-    runtime = ToldRuntime()
+    runtime = ScriptedRuntime()
     async with asyncio.TaskGroup() as tasks:
-        ties = replace(told_ties(), restore=restore, new_run_id=lambda: RunId(secrets.token_hex(6)), **others)
-        ties = replace(ties, token=lambda: ("token", secrets.token_hex(6)))
-        pool = told_pool(household, runtime, tasks, home, ties=ties)
+        ports = replace(
+            scripted_ports(), restore=restore, new_run_id=lambda: RunId(secrets.token_hex(6)), **others
+        )
+        ports = replace(ports, token=lambda: ("token", secrets.token_hex(6)))
+        pool = scripted_pool(household, runtime, tasks, home, ports=ports)
         containers = Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close)
         lanes = Dispatcher(
             household.database, containers, cap=cap, clock=household.clock, hints=household.hints
@@ -240,13 +242,13 @@ async def test_it_is_recorded_how_it_goes_on_before_there_is_a_container(
     groups_of_two: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[dict[str, object]] = []
-    start = ToldRuntime.start
+    start = ScriptedRuntime.start
 
-    async def look_and_start(self: ToldRuntime, spec, order):  # type: ignore[no-untyped-def]
+    async def look_and_start(self: ScriptedRuntime, spec, order):  # type: ignore[no-untyped-def]
         seen.extend(await groups_of_two.rows("SELECT * FROM runs"))
         return await start(self, spec, order)
 
-    monkeypatch.setattr(ToldRuntime, "start", look_and_start)
+    monkeypatch.setattr(ScriptedRuntime, "start", look_and_start)
     gate = Gate()
     gate.may.set()
     async with a_host(groups_of_two, tmp_path, gate.restore) as house:
@@ -332,7 +334,7 @@ async def test_what_goes_wrong_counts_as_an_attempt_and_frees_the_slot(
 async def test_a_folder_on_a_disk_that_hangs_gives_the_slot_back(
     groups_of_two: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launching, "PREPARE_SECONDS", 0.05)
+    monkeypatch.setattr(start, "PREPARE_SECONDS", 0.05)
 
     async def hang(group: Group) -> Sequence[Mount]:
         if group.folder == FAMILY:

@@ -15,7 +15,7 @@ from agent_runner.wire.order import CloseOrder, TurnOrder
 from orchestrator.containers.pool import RunPool
 from orchestrator.domain.values import RunState, Turn, TurnState
 from orchestrator.ipc import input_files
-from tests.doubles.scripted_runtime import ToldContainer, ToldRuntime, told_pool, told_ties
+from tests.doubles.scripted_runtime import ScriptedContainer, ScriptedRuntime, scripted_pool, scripted_ports
 from tests.support.household import Household
 from tests.support.live_files import contents
 from tests.support.until import until
@@ -29,7 +29,7 @@ class Hosts:
 
     household: Household
     home: Path
-    runtime: ToldRuntime
+    runtime: ScriptedRuntime
 
     @property
     def input(self) -> Path:
@@ -39,16 +39,16 @@ class Hosts:
     async def host(self) -> AsyncIterator[RunPool]:
         """A host, killed when it is left: nothing is recorded of its end."""
         inputs = input_files.InputFiles(self.home / "ipc")
-        ties = replace(
-            told_ties(),
-            deposit_turn=inputs.write_turn,
-            deposit_close=inputs.write_close,
-            forget_turn=inputs.forget_turn,
-            forget_run=inputs.forget_run,
-            forget_all_but=inputs.forget_all_but,
+        ports = replace(
+            scripted_ports(),
+            write_turn=inputs.write_turn,
+            write_close=inputs.write_close,
+            remove_turn=inputs.remove_turn,
+            remove_run_files=inputs.remove_run_files,
+            remove_files_of_others=inputs.remove_files_of_others,
         )
         async with asyncio.TaskGroup() as tasks:
-            pool = told_pool(self.household, self.runtime, tasks, self.home, ties=ties)
+            pool = scripted_pool(self.household, self.runtime, tasks, self.home, ports=ports)
             await pool.adopt()
             yield pool
             await asyncio.sleep(0)  # a job that has not begun cannot be cancelled without a word
@@ -59,7 +59,7 @@ class Hosts:
         await self.household.hear(f"@Andy {text}")
         return (await self.household.queued())[0]
 
-    async def idle(self, pool: RunPool) -> ToldContainer:
+    async def idle(self, pool: RunPool) -> ScriptedContainer:
         """A container that has answered its first turn."""
         turn = await self.ask("first")
         await pool.start(turn)
@@ -70,7 +70,7 @@ class Hosts:
         await until(lambda: [one.state for one in pool.live()] == [RunState.IDLE], "it is idle")
         return container
 
-    async def handed_over(self, pool: RunPool, container: ToldContainer) -> Turn:
+    async def handed_over(self, pool: RunPool, container: ScriptedContainer) -> Turn:
         turn = await self.ask("second")
         await pool.hand_over(turn, container.run_id)
         return turn
@@ -84,7 +84,7 @@ class Hosts:
 @pytest.fixture
 async def hosts(household: Household, tmp_path: Path) -> Hosts:
     await household.add_group()
-    made = Hosts(household, tmp_path, ToldRuntime())
+    made = Hosts(household, tmp_path, ScriptedRuntime())
     made.input.mkdir(parents=True)
     return made
 

@@ -18,7 +18,7 @@ from orchestrator.groups import registration
 from orchestrator.queue.retries import refuse
 from orchestrator.scheduler import firing
 from orchestrator.store import groups, turn_outages
-from tests.doubles.scripted_runtime import ToldRuntime, told_pool
+from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool
 from tests.support.household import Household
 from tests.support.task_harness import DAY_MS, HOUR_MS, MINUTE_MS, TaskHouse
 from tests.support.until import until
@@ -352,8 +352,8 @@ async def test_what_is_cancelled_after_the_lanes_looked_gets_no_container(
     (seen,) = await home.after(HOUR_MS)
     await home.ask("cancel_task", taskId=task_id)
     async with asyncio.TaskGroup() as tasks:
-        runtime = ToldRuntime()
-        pool = told_pool(home.house, runtime, tasks, tmp_path)
+        runtime = ScriptedRuntime()
+        pool = scripted_pool(home.house, runtime, tasks, tmp_path)
         await pool.start(seen)
         await until(lambda: pool.live() == [], "its slot is free")
     assert runtime.started == []

@@ -118,7 +118,7 @@ class Household:
 
     async def take(self, run: Run, frame: Frame) -> frames.FrameEffect | None:
         async with self.database.transaction() as tx:
-            return await frames.take(tx, run, frame, give_back=give_back, now_ms=self.clock.now_ms())
+            return await frames.apply(tx, run, frame, requeue=give_back, now_ms=self.clock.now_ms())
 
     async def answer(self, *texts: str, folder: str = "family") -> Turn:
         """A whole good turn: started, acknowledged, said, ended."""

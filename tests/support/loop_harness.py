@@ -183,13 +183,13 @@ class LoopHouse:
 
     async def take(self, turn: Turn, frame: Frame) -> None:
         async with self.house.database.transaction() as tx:
-            await frames.take(
+            await frames.apply(
                 tx,
                 self.runs[turn.id],
                 frame,
-                give_back=give_back,
+                requeue=give_back,
                 now_ms=self.house.clock.now_ms(),
-                hear=self.book.hear,
+                on_success=self.book.hear,
             )
 
     async def end(self, turn: Turn, *texts: str) -> None:

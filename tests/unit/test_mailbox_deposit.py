@@ -77,7 +77,7 @@ def test_a_directory_that_cannot_be_cleared_is_told_and_the_others_are_cleared(t
     (tmp_path / "odd" / "input").symlink_to(tmp_path / "family" / "input")
     inputs = input_files.InputFiles(tmp_path)
     with structlog.testing.capture_logs() as told:
-        inputs.forget_all_but(())
+        inputs.remove_files_of_others(())
     assert [one["group"] for one in told if one["event"] == "input.not_cleared"] == ["odd"]
     assert not list(tmp_path.glob("[bf]*/input/*"))
 
@@ -87,10 +87,10 @@ def test_a_run_that_is_over_takes_its_turns_along_and_no_others(tmp_path: Path) 
     inputs = input_files.InputFiles(tmp_path)
     inputs.write_turn(Folder("family"), ORDER)
     inputs.write_turn(Folder("family"), ORDER.model_copy(update={"run": "run-0", "turn": 99}))
-    inputs.forget_run(Folder("family"), RunId("run-0"))
+    inputs.remove_run_files(Folder("family"), RunId("run-0"))
     (left,) = (tmp_path / "family" / "input").iterdir()
     assert TurnOrder.parse(left.read_bytes()) == ORDER
-    inputs.forget_turn(Folder("family"), ORDER.turn)
+    inputs.remove_turn(Folder("family"), ORDER.turn)
     assert not left.exists()
 
 

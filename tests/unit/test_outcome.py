@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.containers.exit_classification import RunEndKind, classify
+from orchestrator.containers.termination import RunEndKind, classify
 from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
 from orchestrator.domain.protocols import Exit
 

@@ -24,8 +24,8 @@ def vitals(state=RunState.IDLE, **changes):
         "state": state,
         "is_isolated": False,
         "started_ms": NOW - 1_000,
-        "heard_ms": NOW,
-        "since_ms": NOW,
+        "last_frame_ms": NOW,
+        "state_since_ms": NOW,
     }
     return Vitals(**{**fields, **changes})
 
@@ -41,38 +41,38 @@ def test_who_was_heard_and_is_young_lives(state):
 
 @pytest.mark.parametrize("state", list(RunState))
 def test_a_minute_of_silence_is_the_end_and_the_turn_is_tried_again(state):
-    judged = verdict(state, heard_ms=NOW - SILENT_MS - 1)
+    judged = verdict(state, last_frame_ms=NOW - SILENT_MS - 1)
 
     assert (judged.kill, judged.is_retryable) == (True, True)
-    assert verdict(state, heard_ms=NOW - SILENT_MS) is None
+    assert verdict(state, last_frame_ms=NOW - SILENT_MS) is None
 
 
 def test_a_model_that_thinks_for_half_an_hour_is_left_alone_while_it_beats():
-    assert verdict(RunState.BUSY, since_ms=NOW - LIMITS.turn_ms, started_ms=0) is None
+    assert verdict(RunState.BUSY, state_since_ms=NOW - LIMITS.turn_ms, started_ms=0) is None
 
 
 def test_a_turn_beyond_its_limit_is_stopped_and_not_tried_again():
-    judged = verdict(RunState.BUSY, since_ms=NOW - LIMITS.turn_ms - TURN_GRACE_MS - 1)
+    judged = verdict(RunState.BUSY, state_since_ms=NOW - LIMITS.turn_ms - TURN_GRACE_MS - 1)
 
     assert (judged.kill, judged.is_retryable) == (True, False)
     assert "30 minutes" in judged.reason
 
 
 def test_the_container_has_two_minutes_to_give_its_first_sign():
-    assert verdict(RunState.STARTING, heard_ms=None, started_ms=NOW - FIRST_SIGN_MS) is None
-    assert verdict(RunState.STARTING, heard_ms=None, started_ms=NOW - FIRST_SIGN_MS - 1).kill
+    assert verdict(RunState.STARTING, last_frame_ms=None, started_ms=NOW - FIRST_SIGN_MS) is None
+    assert verdict(RunState.STARTING, last_frame_ms=None, started_ms=NOW - FIRST_SIGN_MS - 1).kill
 
 
 def test_an_idle_container_is_asked_to_close_after_its_time():
-    judged = verdict(since_ms=NOW - LIMITS.idle_ms - 1)
+    judged = verdict(state_since_ms=NOW - LIMITS.idle_ms - 1)
 
     assert (judged.kill, judged.reason) == (False, "idle")
-    assert verdict(since_ms=NOW - LIMITS.idle_ms) is None
+    assert verdict(state_since_ms=NOW - LIMITS.idle_ms) is None
 
 
 def test_a_task_container_closes_ten_seconds_after_its_turn():
-    assert verdict(is_isolated=True, since_ms=NOW - TASK_IDLE_MS - 1).reason == "idle"
-    assert verdict(is_isolated=True, since_ms=NOW - TASK_IDLE_MS) is None
+    assert verdict(is_isolated=True, state_since_ms=NOW - TASK_IDLE_MS - 1).reason == "idle"
+    assert verdict(is_isolated=True, state_since_ms=NOW - TASK_IDLE_MS) is None
 
 
 def test_an_old_container_closes_between_turns_and_never_in_one():
@@ -85,5 +85,5 @@ def test_an_old_container_closes_between_turns_and_never_in_one():
 
 
 def test_who_does_not_close_when_asked_is_ended():
-    assert verdict(RunState.CLOSING, since_ms=NOW - CLOSE_GRACE_MS - 1).kill
-    assert verdict(RunState.CLOSING, since_ms=NOW - CLOSE_GRACE_MS) is None
+    assert verdict(RunState.CLOSING, state_since_ms=NOW - CLOSE_GRACE_MS - 1).kill
+    assert verdict(RunState.CLOSING, state_since_ms=NOW - CLOSE_GRACE_MS) is None
