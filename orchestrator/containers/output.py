@@ -23,7 +23,7 @@ from agent_runner.wire.frames import (
 )
 from orchestrator.containers import frames, timeouts
 from orchestrator.containers.live_runs import LiveRunState
-from orchestrator.containers.ports import PoolContext, turn_event, until_stored
+from orchestrator.containers.ports import PoolContext, event_word, until_stored
 from orchestrator.containers.termination import (
     GROUP_CHANGED,
     Orphan,
@@ -219,7 +219,7 @@ class OutputReader:
         elif live.is_retired:
             await self._termination.close(live, reason=GROUP_CHANGED)
         self._context.bus.publish(
-            turn_event(effect.ended), **ids, attempt=effect.turn.attempt, reason=effect.reason
+            f"turn.{event_word(effect.ended)}", **ids, attempt=effect.turn.attempt, reason=effect.reason
         )
         self._context.wakeups.outbox.give()
         self._context.wakeups.lanes.give()

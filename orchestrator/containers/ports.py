@@ -125,6 +125,6 @@ def _passes(error: Exception) -> bool:
     return isinstance(error, StoreError) and not isinstance(error, StoreCorrupt)
 
 
-def turn_event(state: TurnState) -> str:
-    """Return the name of the event that announces a turn's new state."""
-    return f"turn.{'put_back' if state is TurnState.QUEUED else state.value}"
+def event_word(state: TurnState) -> str:
+    """Return what follows `turn.` in the name of the event that announces a turn's new state."""
+    return "put_back" if state is TurnState.QUEUED else state.value

@@ -16,7 +16,7 @@ import structlog
 
 from orchestrator.containers import timeouts
 from orchestrator.containers.live_runs import LiveRuns, LiveRunState
-from orchestrator.containers.ports import PoolContext, turn_event, until_stored
+from orchestrator.containers.ports import PoolContext, event_word, until_stored
 from orchestrator.domain.errors import ContainerError, EngineGone, ImageMissing
 from orchestrator.domain.failures import FailureOwner
 from orchestrator.domain.protocols import Exit, RunningContainer
@@ -346,7 +346,7 @@ class Termination:
         level("run.ended", run=run.id, group=run.folder, kind=ended.kind.value, reason=ended.reason)
         if settled is not None:
             self._context.bus.publish(
-                turn_event(settled.state),
+                f"turn.{event_word(settled.state)}",
                 group=run.folder,
                 turn=settled.turn.id,
                 run=run.id,

@@ -38,8 +38,8 @@ COMMAND = re.compile(r"(?:\.venv/bin/)?andy(?= |$)")
 EVENT_NAMES = {
     "message.{accepted.outcome}": ("message.queued", "message.ignored"),
     "message.{state}": ("message.skipped", "message.dead"),
-    "turn.{word_of(taken.ended)}": ("turn.answered", "turn.put_back", "turn.failed"),
-    "turn.{word_of(state)}": ("turn.put_back", "turn.failed"),
+    "turn.{event_word(effect.ended)}": ("turn.answered", "turn.put_back", "turn.failed"),
+    "turn.{event_word(settled.state)}": ("turn.put_back", "turn.failed"),
     "task.{one.word}": ("task.due", "task.skipped", "task.paused"),
     "command.{command.type}": tuple(f"command.{name}" for name in HANDLERS),
     "{one.kind}": (
