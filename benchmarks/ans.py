@@ -64,7 +64,7 @@ async def measure(effort: Effort) -> list[Figure]:
 
 
 def _flood(seconds: int) -> Figure:
-    """Processor time of what a second brings, through bus and accumulators."""
+    """Processor time of what a second brings, through queue and accumulators."""
     collector, notices = SubscriberRegistry(), RunNotices(None)
     collector.use(SubscriberStore(None).read().subscribers)
     shares = []
@@ -73,11 +73,11 @@ def _flood(seconds: int) -> Figure:
         for number in range(EVENTS_A_SECOND):
             _emit(notices, number)
             if number % (EVENTS_A_SECOND // DRAINS_A_SECOND) == 0:
-                collector.accept(notices.bus.drain_pending())
+                collector.accept(notices.events.drain_pending())
         shares.append((time.process_time() - began) * 100)
         for due in collector.candidates("after_tool", time.time_ns() // 1_000_000 + second):
             collector.tell(due)
-    return _share("1,000 events a second through bus and accumulators", shares)
+    return _share("1,000 events a second through queue and accumulators", shares)
 
 
 async def _told_flood(group: Path, seconds: int) -> Figure:

@@ -1,4 +1,4 @@
-"""What happened: the one kind of thing that goes over the bus."""
+"""An event: one thing that happened in a run, before a notice is made of it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _WORDS: Mapping[EventLevel, Severity] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """What a rule found, before the bus has stamped it."""
+    """What a rule found, before it became an event with a time and an id."""
 
     type: str
     severity: Severity

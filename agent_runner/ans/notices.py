@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent_runner.ans.bus import NoticeBus
 from agent_runner.ans.conditions import TurnFacts
 from agent_runner.ans.deferred import DeferredNotices, awaits
 from agent_runner.ans.escaping import one_line
 from agent_runner.ans.event import EventLevel, Happening, NoticeEvent
+from agent_runner.ans.event_queue import EventQueue
 from agent_runner.ans.formatter import Formatter
 from agent_runner.ans.notification import RANK, NoticeBatch
 from agent_runner.ans.registry import SubscriberRegistry
@@ -57,7 +57,7 @@ class RunNotices:
     """
 
     def __init__(self, group: Path | None = None, *, now: Callable[[], datetime] = _utc_now) -> None:
-        self.bus = NoticeBus(now=now)
+        self.events = EventQueue(now=now)
         self.facts = TurnFacts()
         self._now = now
         self._collector = SubscriberRegistry()
@@ -98,7 +98,7 @@ class RunNotices:
             timestamp=self._now(),
             dedupe_key=dedupe_key,
         )
-        self.bus.emit(event)
+        self.events.emit(event)
         return event
 
     def happened(self, *happenings: Happening | None, source: str = "agent") -> None:
@@ -149,7 +149,7 @@ class RunNotices:
     def begin_turn(self, notices: Iterable[Notice] = ()) -> None:
         """Open a turn. What was not told in the turn before is told at this one's first opportunity."""
         self.end_turn()
-        self._left_over = [*(self._left_over or ()), *self.bus.drain_pending()]
+        self._left_over = [*(self._left_over or ()), *self.events.drain_pending()]
         self._told = []
         self.give(notices)
 
@@ -186,7 +186,7 @@ class RunNotices:
     @property
     def pending(self) -> int:
         """How much waits to be told, or for what it awaits."""
-        waiting = self.bus.pending_count + len(self._left_over or ()) + len(self._arrived)
+        waiting = self.events.pending_count + len(self._left_over or ()) + len(self._arrived)
         return waiting + len(self._deferred) + self._collector.pending
 
     async def drain(
@@ -222,7 +222,7 @@ class RunNotices:
             self._collector.accept(self._left_over)
             self._collector.carry_over(self._now_ms())
             self._left_over = None
-        self._collector.accept(self.bus.drain_pending())
+        self._collector.accept(self.events.drain_pending())
         arrived, self._arrived = self._arrived, []
         for notice, at in arrived:
             if awaits(notice):

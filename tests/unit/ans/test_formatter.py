@@ -181,7 +181,7 @@ def test_nothing_slow_is_loaded_before_something_is_told():
     program = (
         "import sys, asyncio\n"
         "from agent_runner.ans.notices import RunNotices\n"
-        "n = Notices(None); n.begin_turn(); n.emit('a.b', 'info', {})\n"
+        "n = RunNotices(None); n.begin_turn(); n.emit('a.b', 'info', {})\n"
         "assert asyncio.run(n.drain('turn_start')) == ''\n"
         "assert not {'jinja2', 'toon_format'} & set(sys.modules), 'loaded too early'\n"
     )

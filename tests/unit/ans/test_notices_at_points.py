@@ -73,7 +73,7 @@ async def test_at_the_end_only_what_matters_is_told_and_the_rest_with_the_next_t
 async def test_what_matters_most_comes_first_and_of_the_same_the_earlier(notices):
     """N-22."""
     for priority in ("low", "normal", "critical", "high", "normal", "critical"):
-        note(notices, f"{priority} {notices.bus.pending_count}", priority=priority)
+        note(notices, f"{priority} {notices.events.pending_count}", priority=priority)
 
     assert lines(await notices.drain("turn_start")) == [
         "[NOTE] critical 2",

@@ -74,13 +74,11 @@ async def test_a_flood_is_bounded_and_what_was_dropped_is_told(notices):
 
 
 async def test_what_a_rule_found_is_emitted_and_what_it_did_not_find_is_not(notices):
-    heard = []
-    notices.bus.subscribe_all(heard.append)
-
     found = Happening(type="source.stale", severity="warning", payload={"path": "a"})
     notices.happened(None, found, source="files")
 
-    assert [(each.type, each.source) for each in heard] == [("source.stale", "files")]
+    emitted = notices.events.drain_pending()
+    assert [(each.type, each.source) for each in emitted] == [("source.stale", "files")]
 
 
 async def test_a_type_that_is_none_is_refused_where_it_is_emitted(notices):
@@ -90,7 +88,7 @@ async def test_a_type_that_is_none_is_refused_where_it_is_emitted(notices):
 
 
 async def test_two_runs_never_see_each_others_text(tmp_path, clock):
-    """N-10, and B.12-7: one bus and one queue for all users."""
+    """N-10, and B.12-7: one queue for all users."""
     runs = {name: RunNotices(tmp_path / name, now=clock) for name in ("red", "blue")}
     for number in range(100):
         for name, each in runs.items():
