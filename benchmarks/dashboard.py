@@ -24,7 +24,7 @@ from orchestrator.dashboard.files import export
 from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.worker import cycle
-from orchestrator.domain.dashboard import ActingHand, Actor
+from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
 from orchestrator.groups import registration
@@ -177,7 +177,7 @@ async def _looks(database: Database, boards: DashboardFeature, times: int) -> li
     async def list_them(folder: Folder) -> int:
         async with database.reading() as tx:
             group = await groups.known(tx, folder)
-            hand = ActingHand(actor=Actor.USER, now_ms=SystemClock().now_ms())
+            hand = Caller(actor=Actor.USER, now_ms=SystemClock().now_ms())
             return len((await notifications.list_them(boards.desk.work(tx, group, hand))).text)
 
     async def write_out(folder: Folder) -> int:
@@ -234,7 +234,7 @@ async def _one_pass(database: Database, boards: DashboardFeature, folder: Folder
         group = await groups.known(tx, folder)
         seen = await board.snapshot(tx, folder)
         assert seen is not None
-        hand = ActingHand(actor=Actor.WORKER, now_ms=SystemClock().now_ms())
+        hand = Caller(actor=Actor.WORKER, now_ms=SystemClock().now_ms())
         await cycle.apply(boards.desk.work(tx, group, hand), seen, boards.hours_of(group))
 
 

@@ -61,7 +61,7 @@ from orchestrator.queue.retries import give_back
 from orchestrator.reports.event_history import recall_events
 from orchestrator.reports.status import HostFacts, gather
 from orchestrator.scheduler.loop import Scheduler
-from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import database as store_database
 from orchestrator.store import groups, runs
@@ -383,7 +383,7 @@ class Orchestrator:
             self._database,
             clock=self._clock,
             read_time=point_ms,
-            times=times_for(self._zone_of),
+            times=schedule_reader(self._zone_of),
             zone_of=self._zone_of,
             hints=self._hints,
             bus=self.bus,

@@ -141,14 +141,14 @@ def notification(
     Example: `andy dashboard notification n_1a2b3c4d`
     """
     from orchestrator.cli import dashboard_service
-    from orchestrator.dashboard.views import history, serializers
+    from orchestrator.dashboard.views import notification_log, serializers
 
     async def found(tx: Any, place: Any) -> dict[str, Any]:
         one, entries = await dashboard_service.notification(tx, place, notification)
         return {
             **serializers.notification(one, place.zone),
-            "history": [history.data(entry, place.zone) for entry in entries],
-            "lines": [history.line(entry, place.zone) for entry in entries],
+            "history": [notification_log.data(entry, place.zone) for entry in entries],
+            "lines": [notification_log.line(entry, place.zone) for entry in entries],
         }
 
     shown = dashboard_service.look(home, group, found)

@@ -18,11 +18,11 @@ from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
 from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.dashboard.files import export
-from orchestrator.dashboard.views import history as history_view
+from orchestrator.dashboard.views import notification_log as history_view
 from orchestrator.dashboard.views.board import snapshot
 from orchestrator.dashboard.worker import cycle
 from orchestrator.domain import settings as config
-from orchestrator.domain.dashboard import ActingHand, Actor, BoardSnapshot, Notification
+from orchestrator.domain.dashboard import Actor, BoardSnapshot, Caller, Notification
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Group
 from orchestrator.groups import settings as group_config
@@ -142,9 +142,12 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
                 raise NoDashboard(group.folder)
             hours, now_ms = boards.hours_of(group), SystemClock().now_ms()
             if is_dry:
-                report = await cycle.look(tx, seen, hours, now_ms=now_ms)
-                return {**report.to_detail(), "would": [cycle.named(step) for step in report.plan.actions]}
-            hand = ActingHand(actor=Actor.WORKER, now_ms=now_ms)
+                report = await cycle.preview(tx, seen, hours, now_ms=now_ms)
+                return {
+                    **report.to_detail(),
+                    "would": [cycle.describe_step(step) for step in report.plan.actions],
+                }
+            hand = Caller(actor=Actor.WORKER, now_ms=now_ms)
             report = await cycle.apply(boards.desk.work(tx, group, hand), seen, hours, why="by hand")
             return report.to_detail()
 

@@ -111,7 +111,7 @@ def _act(home: Path | None, group: str, action: str, *, as_json: bool, reason: s
         await client.act_on_loop(group, action, reason)
 
     async def act(tx: Tx, now_ms: int) -> None:
-        await service.act(tx, group, action, reason=reason, now_ms=now_ms)
+        await service.apply_action(tx, group, action, reason=reason, now_ms=now_ms)
 
     asyncio.run(terminal.ask_or_change(home, ask, act))
     if as_json:

@@ -42,10 +42,10 @@ def list_tasks(
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import tasks
-    from orchestrator.scheduler import task_rows
+    from orchestrator.scheduler import scheduled_task_service
 
     found = asyncio.run(terminal.read(home, lambda tx: tasks.every(tx, group, with_over=with_over)))
-    rows = [task_rows.row(task) for task in found]
+    rows = [scheduled_task_service.to_row(task) for task in found]
     show(rows, lambda _: tasks.list_lines(found), as_json=as_json)
 
 
@@ -87,7 +87,7 @@ def add(
     """
     from orchestrator.cli import terminal
     from orchestrator.reports import tasks
-    from orchestrator.scheduler import task_rows, task_service
+    from orchestrator.scheduler import scheduled_task_service
 
     given = {"cron": cron, "interval": every, "once": at}
     chosen = [(kind, value) for kind, value in given.items() if value is not None]
@@ -95,10 +95,14 @@ def add(
         raise BadRequest("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
     ((kind, value),) = chosen
     times = terminal.task_times(home)
-    wish = task_service.TaskRequest(prompt=prompt, kind=kind, value=value, context_mode=context)
+    wish = scheduled_task_service.ScheduledTaskRequest(
+        prompt=prompt, kind=kind, value=value, context_mode=context
+    )
 
     async def act(tx: Tx, now_ms: int) -> dict[str, Any]:
-        return task_rows.row(await task_service.add(tx, group, wish, times, now_ms=now_ms))
+        return scheduled_task_service.to_row(
+            await scheduled_task_service.add(tx, group, wish, times, now_ms=now_ms)
+        )
 
     asked = {
         "group": group,
@@ -153,7 +157,7 @@ def run(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeOption 
 
 def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
     from orchestrator.cli import terminal
-    from orchestrator.scheduler import task_service
+    from orchestrator.scheduler import scheduled_task_service
 
     times = terminal.task_times(home)
 
@@ -162,7 +166,7 @@ def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
         return ""
 
     async def act(tx: Tx, now_ms: int) -> str:
-        await task_service.act(tx, task, action, times, now_ms=now_ms)
+        await scheduled_task_service.apply_action(tx, task, action, times, now_ms=now_ms)
         return " when Andy starts" if action == "run" else ""
 
     later = asyncio.run(terminal.ask_or_change(home, ask, act))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.settings import Settings
     from orchestrator.domain.values import Group
     from orchestrator.groups.registration import Registration
-    from orchestrator.scheduler.task_service import ScheduleReader
+    from orchestrator.scheduler.scheduled_task_service import ScheduleReader
     from orchestrator.store.database import Tx
 
 FAILED = 1
@@ -198,9 +198,9 @@ def task_times(given: Path | None) -> ScheduleReader:
     """How the schedules of a home's tasks are read."""
     from orchestrator.dashboard.feature import read_time
     from orchestrator.groups import settings as group_config
-    from orchestrator.scheduler.timing import times_for
+    from orchestrator.scheduler.timing import schedule_reader
 
-    return times_for(partial(group_config.zone_of, default=zone_of(given)), read_time=read_time)
+    return schedule_reader(partial(group_config.zone_of, default=zone_of(given)), read_time=read_time)
 
 
 def zone_of(given: Path | None) -> ZoneInfo:

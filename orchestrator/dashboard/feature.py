@@ -18,17 +18,15 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.delivery import instant_replies
 from orchestrator.dashboard.delivery.dispatch import NotificationDispatcher
 from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
-from orchestrator.dashboard.files.exporter import Exporter
-from orchestrator.dashboard.results import ToolRefused
+from orchestrator.dashboard.files.export import DashboardExporter
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.service import DashboardService
-from orchestrator.dashboard.services.work import BoardLimits
-from orchestrator.dashboard.views import board, brief
+from orchestrator.dashboard.services.context import BoardLimits
+from orchestrator.dashboard.views import board
 from orchestrator.dashboard.words import when
 from orchestrator.dashboard.worker import prompt
-from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts
-from orchestrator.dashboard.worker.mode import mode_of
-from orchestrator.domain.dashboard import ActingHand, Actor
+from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts, worker_mode
+from orchestrator.domain.dashboard import Actor, Caller, ToolRefused
 from orchestrator.domain.errors import BadTime
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Quote, RunId, Turn
@@ -74,7 +72,7 @@ class DashboardFeature:
         self._settings = settings
         self._zone_of = zone_of
         self._clock = clock
-        self._exporter = Exporter(home / "data" / "env", database, bus=bus, zone_of=zone_of)
+        self._exporter = DashboardExporter(home / "data" / "env", database, bus=bus, zone_of=zone_of)
         self.desk = DashboardService(
             database,
             clock=clock,
@@ -103,7 +101,7 @@ class DashboardFeature:
         self.rounds = WorkerLoop(
             database,
             WorkerPorts(
-                mode=mode_of(
+                mode=worker_mode(
                     enabled=settings.agents_worker_enabled,
                     use_llm=settings.agents_worker_use_llm,
                     fallback_to_rules=settings.agents_worker_fallback_to_rules,
@@ -153,7 +151,7 @@ class DashboardFeature:
 
     async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
         """What a turn is told of its group's dashboard; None where there is none."""
-        return await brief.brief(tx, turn, zone=self._zone_of(group), now_ms=self._clock.now_ms())
+        return await board.brief(tx, turn, zone=self._zone_of(group), now_ms=self._clock.now_ms())
 
     async def show(self, folder: str) -> dict[str, Any]:
         """What stands on a group's dashboard. Raises `UnknownGroup`."""
@@ -175,7 +173,7 @@ class DashboardFeature:
         """What somebody writes that needs no model: the reply; None of all else, and without a dashboard."""
         if await dashboards.get(tx, group.folder) is None:
             return None
-        hand = ActingHand(actor=Actor.USER, now_ms=self._clock.now_ms(), is_person=True)
+        hand = Caller(actor=Actor.USER, now_ms=self._clock.now_ms(), is_person=True)
         return await instant_replies.answer(self.desk.work(tx, group, hand), text, quote, is_asked=is_asked)
 
     def hours_of(self, group: Group) -> Hours:

@@ -16,21 +16,22 @@ from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.dashboard.files import export, importing
-from orchestrator.dashboard.results import ToolRefused, ToolResult
+from orchestrator.dashboard.files import export, import_files
 from orchestrator.dashboard.services import knowledge, notifications, questions, tasks
-from orchestrator.dashboard.services.work import BoardLimits, ServiceContext
+from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
 from orchestrator.dashboard.views import board
 from orchestrator.dashboard.worker import prompt
 from orchestrator.domain.dashboard import (
-    ActingHand,
     Actor,
     BoardTaskStatus,
+    Caller,
     Category,
     NotificationStatus,
     NotificationType,
     Priority,
     QuestionType,
+    ToolRefused,
+    ToolResult,
 )
 from orchestrator.domain.values import Group, Turn, TurnKind
 from orchestrator.store import audit, dashboards, groups
@@ -97,7 +98,7 @@ class DashboardService:
         self._can_deliver = can_deliver
         self._limits = limits or BoardLimits()
 
-    def work(self, tx: Tx, group: Group, hand: ActingHand) -> ServiceContext:
+    def work(self, tx: Tx, group: Group, hand: Caller) -> ServiceContext:
         """What the services act with, for those who need no tool: rules, deliveries, answers."""
         return ServiceContext(
             tx,
@@ -125,10 +126,10 @@ class DashboardService:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
-            hand = ActingHand(
+            hand = Caller(
                 actor=actor, now_ms=now_ms, is_person=actor is Actor.USER, expect_version=expect_version
             )
-            result = await used(self.work(tx, group, hand), tool, arguments)
+            result = await call_tool(self.work(tx, group, hand), tool, arguments)
             detail = {"type": f"dashboard.{tool}", "by": actor.value, "ok": result.ok, "code": result.code}
             await audit.append(
                 tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
@@ -152,7 +153,7 @@ class DashboardService:
         await asyncio.to_thread(export.write, directory, found.contents)
         return list(found.contents)
 
-    async def take(self, folder: str, directory: Path, *, replaces: bool = False) -> importing.ImportRows:
+    async def take(self, folder: str, directory: Path, *, replaces: bool = False) -> import_files.ImportRows:
         """Import a dashboard's files beside what is there, or in its place if `replaces`: all or nothing.
 
         Returns the rows that were written, and notes of what was left out.
@@ -161,13 +162,13 @@ class DashboardService:
             UnknownGroup: there is no such group.
             ImportRefused: the files do not fit; the text names each row.
         """
-        documents = await asyncio.to_thread(importing.read, directory)
+        documents = await asyncio.to_thread(import_files.read, directory)
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
-            rows = importing.rows_of(documents, group.folder, zone=self._zone_of(group), now_ms=now_ms)
-            hand = ActingHand(actor=Actor.USER, now_ms=now_ms, is_person=True)
-            rows = await importing.put(self.work(tx, group, hand), rows, replaces=replaces)
+            rows = import_files.rows_of(documents, group.folder, zone=self._zone_of(group), now_ms=now_ms)
+            hand = Caller(actor=Actor.USER, now_ms=now_ms, is_person=True)
+            rows = await import_files.put(self.work(tx, group, hand), rows, replaces=replaces)
             await dashboards.wake_rules(tx, group.folder, now_ms=now_ms)
             detail = {"type": "dashboard.import", "by": Actor.USER.value, **rows.counts()}
             await audit.append(
@@ -193,12 +194,12 @@ class DashboardService:
         request_id: str,
     ) -> Reply:
         """Use a tool for the agent whose turn runs."""
-        hand = hand_of(turn, now_ms=self._clock.now_ms())
+        hand = caller_of(turn, now_ms=self._clock.now_ms())
         if hand is None:
             refused = ToolRefused("NO_TURN", "No turn of this group runs: nothing was done.")
             return _reply(refused.result(), request_id)
         work = self.work(tx, group, hand)
-        result = await used(work, tool, arguments)
+        result = await call_tool(work, tool, arguments)
         if turn is not None and hand.actor is Actor.WORKER and result.ok and tool != LISTING:
             state = await prompt.after_tool(
                 tx, turn.id, group.folder, zone=work.zone, now_ms=self._clock.now_ms()
@@ -211,12 +212,12 @@ class DashboardService:
         return _reply(await board.show(tx, group.folder, self._zone_of(group)), request_id)
 
 
-def hand_of(turn: Turn | None, *, now_ms: int) -> ActingHand | None:
+def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
     """Who acts in a turn: told by what the host asked, never by what is said in it."""
     if turn is None:
         return None
     is_worker = turn.kind is TurnKind.WORKER
-    return ActingHand(
+    return Caller(
         actor=Actor.WORKER if is_worker else Actor.MAIN_AGENT,
         now_ms=now_ms,
         turn_id=turn.id,
@@ -224,7 +225,7 @@ def hand_of(turn: Turn | None, *, now_ms: int) -> ActingHand | None:
     )
 
 
-async def used(work: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+async def call_tool(work: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
     """Check a wish against what the tool takes and whoever asks may do, then do it.
 
     A refusal is a result; nothing was written then.

@@ -40,7 +40,7 @@ from orchestrator.ipc.handlers import notices as notice_handlers
 from orchestrator.ipc.handlers import reminders as reminder_handlers
 from orchestrator.ipc.handlers import tasks as task_handlers
 from orchestrator.ipc.outgoing_files import CopyFile, no_files
-from orchestrator.scheduler.task_service import ScheduleReader
+from orchestrator.scheduler.scheduled_task_service import ScheduleReader
 from orchestrator.store import audit, commands, host_events, turns
 from orchestrator.store.database import Database, Tx
 

@@ -19,7 +19,7 @@ from agent_runner.wire.files import write_whole
 from orchestrator.base.clock import Clock, local_iso
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.values import Chat, Folder, Group, ScheduledTask, TurnId, TurnKind
-from orchestrator.scheduler.task_rows import row
+from orchestrator.scheduler.scheduled_task_service import to_row
 from orchestrator.store import chats, groups, tasks, turns
 from orchestrator.store.database import Database, Tx
 
@@ -129,7 +129,7 @@ class SnapshotWriter:
         known = known_chats(seen, zone)
         now = local_iso(self._clock.now_ms(), zone)
         tasks_file, groups_file = (self._root / seen.group.folder / name for name in FILES)
-        await self._put(tasks_file, [row(task) for task in seen.tasks])
+        await self._put(tasks_file, [to_row(task) for task in seen.tasks])
         await self._put(groups_file, {"groups": known}, {"lastSync": now})
 
     async def _put(self, path: Path, content: Any, beside: dict[str, str] | None = None) -> None:

@@ -47,14 +47,14 @@ async def prompt(
     return "\n\n".join(part for part in parts if part)
 
 
-def told(wake: WakeRequest) -> str:
+def describe_trigger(wake: WakeRequest) -> str:
     """Why it woke, on one short line."""
     line = f"{wake.kind}: {wake.reason}" if wake.reason else wake.kind
     return line[: wake_requests.MAX_REASON_CHARS]
 
 
 def _told_triggers(triggers: Sequence[WakeRequest]) -> str:
-    lines = [_safe(told(wake)) for wake in triggers[:MAX_TRIGGERS]]
+    lines = [_safe(describe_trigger(wake)) for wake in triggers[:MAX_TRIGGERS]]
     lines += [f"and {len(triggers) - len(lines)} more"] if len(triggers) > len(lines) else []
     return "Triggered by: " + ("; ".join(lines) or "nothing that is known")
 

@@ -107,7 +107,7 @@ class CycleRecorder:
         await wake_requests.take(tx, taken, cycle_id)
         triggers = tuple(await wake_requests.of_cycle(tx, cycle_id))
         kinds = sorted({wake.kind for wake in triggers})
-        await cycles.note_triggers(tx, cycle_id, [cycle_prompt.told(wake) for wake in triggers])
+        await cycles.note_triggers(tx, cycle_id, [cycle_prompt.describe_trigger(wake) for wake in triggers])
         await loops.start(tx, turn.folder, turn.id, now_ms=now_ms, until_ms=now_ms + LEASE_MS)
         ids = {"cycle": cycle_id, "turn": turn.id}
         await self._tell(tx, turn.folder, "cycle.start", **ids, kind=turn.kind.value)

@@ -14,7 +14,7 @@ from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import Folder, Group, Turn
 from orchestrator.loop import service
 from orchestrator.loop.cycle_recorder import CycleRecorder, Summary
-from orchestrator.loop.runtime import GroupLoops, StopRun
+from orchestrator.loop.cycle_starter import CycleStarter, StopRun
 from orchestrator.loop.service import WakeSetting
 from orchestrator.loop.workspace import Workspaces
 from orchestrator.outbound.format import for_people
@@ -43,8 +43,8 @@ class LoopFeature:
         self._clock = clock
         self._zone = zone
         self._zone_of = zone_of
-        self._book = CycleRecorder(clock=clock, zone_of=zone_of, for_people=seen, summary=summary)
-        self._loops = GroupLoops(
+        self._book = CycleRecorder(clock=clock, zone_of=zone_of, for_people=visible_text, summary=summary)
+        self._loops = CycleStarter(
             database, self._book, clock=clock, hints=hints, bus=bus, spent=self._why_spent, stop_run=stop_run
         )
         self._workspaces = Workspaces(groups, database, clock=clock, bus=bus, touched=self._loops.touched)
@@ -67,8 +67,8 @@ class LoopFeature:
         )
 
     async def act(self, tx: Tx, folder: str, action: str, reason: str) -> Folder:
-        """What `service.act` does and raises."""
-        return await service.act(tx, folder, action, reason=reason, now_ms=self._clock.now_ms())
+        """What `service.apply_action` does and raises."""
+        return await service.apply_action(tx, folder, action, reason=reason, now_ms=self._clock.now_ms())
 
     async def _why_spent(self, tx: Tx, group: Group) -> str | None:
         asker = rules.BudgetAccount(folder=group.folder, is_main=group.is_main, is_background=True)
@@ -82,7 +82,7 @@ class LoopFeature:
         return None
 
 
-def seen(text: str) -> str:
+def visible_text(text: str) -> str:
     """What people see of what an agent says."""
     shown = for_people(text)
     return "" if is_silence(shown) else shown

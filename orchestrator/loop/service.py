@@ -46,7 +46,7 @@ class WakeSetting:
     text: str
 
 
-async def act(
+async def apply_action(
     tx: Tx, folder: str, action: str, *, now_ms: int, reason: str = "", rules: WakePolicy = RULES
 ) -> Folder:
     """Do one of `ACTIONS` to a group's loop; asked twice, it is as once.

@@ -6,7 +6,7 @@ from orchestrator.domain import failures
 from orchestrator.domain.failures import FailureOwner, Outage
 from orchestrator.domain.values import Turn, TurnKind, TurnState
 from orchestrator.groups import owner
-from orchestrator.scheduler import task_turns
+from orchestrator.scheduler import scheduled_task_turns
 from orchestrator.store import (
     groups,
     host_stops,
@@ -55,7 +55,7 @@ async def give_back(
     """
     await outbox.drop_held(tx, turn.id)
     await notice_claims.release(tx, turn, now_ms=now_ms)
-    stopped = await task_turns.why_stopped(tx, turn)
+    stopped = await scheduled_task_turns.why_stopped(tx, turn)
     if stopped is not None:
         await task_stops.cancel(tx, turn, reason=stopped, now_ms=now_ms)
         return TurnState.FAILED
@@ -92,7 +92,7 @@ async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bo
         text = f"⚠️ I could not answer this: {reason} Your next message tries again."
         await outbox.add_failure(tx, turn, text, now_ms=now_ms)
     elif turn.kind is TurnKind.TASK:
-        await task_turns.note_failure(tx, turn, reason=reason, now_ms=now_ms)
+        await scheduled_task_turns.report_failure(tx, turn, reason=reason, now_ms=now_ms)
 
 
 async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
@@ -117,7 +117,7 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
     elif turn.kind is TurnKind.CHAT:
         await outbox.add_failure(tx, turn, failures.REFUSED, now_ms=now_ms)
     elif turn.kind is TurnKind.TASK:
-        await task_turns.note_failure(tx, turn, reason=failures.REFUSED_TASK, now_ms=now_ms)
+        await scheduled_task_turns.report_failure(tx, turn, reason=failures.REFUSED_TASK, now_ms=now_ms)
 
 
 def _cause(one: ModelRefusal) -> str:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_iso
 from orchestrator.base.tables import table
 from orchestrator.domain.values import ScheduledTask, TaskRun
-from orchestrator.scheduler import task_rows, task_service, task_turns
+from orchestrator.scheduler import scheduled_task_service, scheduled_task_turns
 from orchestrator.store import groups, task_runs, tasks
 from orchestrator.store.database import Tx
 
@@ -23,12 +23,12 @@ async def every(tx: Tx, folder: str | None, *, with_over: bool) -> list[Schedule
 
 async def one(tx: Tx, task_id: str) -> dict[str, Any]:
     """A task with its newest runs, newest first. Raises `UnknownTask`."""
-    task = await task_service.find(tx, task_id)
+    task = await scheduled_task_service.find(tx, task_id)
     zone = ZoneInfo(task.schedule.timezone)
     runs = await task_runs.of_task(tx, task.id, limit=RUNS_SHOWN)
     return {
-        **task_rows.row(task),
-        "when": task_rows.when(task),
+        **scheduled_task_service.to_row(task),
+        "when": scheduled_task_service.describe(task),
         "runs": [_run_row(run, zone) for run in runs],
     }
 
@@ -56,10 +56,10 @@ def list_lines(found: list[ScheduledTask]) -> list[str]:
                 task.id,
                 task.folder,
                 task.status.value + (f" ({task.failures} failed)" if task.failures else ""),
-                task_rows.rhythm(task.schedule),
-                task_rows.next_due(task).removeprefix("next "),
+                scheduled_task_service.describe_schedule(task.schedule),
+                scheduled_task_service.describe_next_run(task).removeprefix("next "),
                 " ".join((task.last_result or "").split())[:30],
-                task_turns.shown(task)[:40],
+                scheduled_task_turns.shorten(task)[:40],
             )
             for task in found
         ],

@@ -10,7 +10,7 @@ import structlog
 
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Cause, Group, ScheduledTask, ScheduleKind, TurnId
-from orchestrator.scheduler import due, task_turns, timing
+from orchestrator.scheduler import due, scheduled_task_turns, timing
 from orchestrator.store import groups, task_runs, task_stops, tasks
 from orchestrator.store.database import Tx
 
@@ -20,7 +20,7 @@ NO_GROUP = "its group is no longer registered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fired:
+class FiredTask:
     """What became of a due task: turns that were queued, or `word` alone."""
 
     task: ScheduledTask
@@ -28,12 +28,12 @@ class Fired:
     turns: tuple[TurnId, ...] = ()
 
 
-async def fire_due(tx: Tx, *, now_ms: int) -> list[Fired]:
+async def fire_due(tx: Tx, *, now_ms: int) -> list[FiredTask]:
     """Queue what is due and set the next due times, in the transaction that is given."""
     return [await _fire(tx, task, now_ms=now_ms) for task in await tasks.due(tx, now_ms)]
 
 
-async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> Fired:
+async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
     group = await groups.by_folder(tx, task.folder)
     if group is None:
         return await _stop(tx, task, NO_GROUP, now_ms=now_ms)
@@ -48,7 +48,7 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> Fired:
 
 async def _carry_out(
     tx: Tx, task: ScheduledTask, group: Group, decision: due.DueDecision, *, now_ms: int
-) -> Fired:
+) -> FiredTask:
     await tasks.advance(tx, task.id, decision.next_ms)
     if decision.left_out_ms is not None:
         await task_runs.skip(
@@ -60,17 +60,19 @@ async def _carry_out(
             now_ms=now_ms,
         )
     turns = [
-        await task_turns.queue(tx, task, group, cause=_cause(at, now_ms), due_ms=at, now_ms=now_ms)
+        await scheduled_task_turns.queue_turn(
+            tx, task, group, cause=_cause(at, now_ms), due_ms=at, now_ms=now_ms
+        )
         for at in decision.run
     ]
     if not turns and decision.next_ms is None:
         await tasks.complete(tx, task.id, result=f"Left out: {decision.reason}", now_ms=now_ms)
-    return Fired(task=task, word="due" if turns else "skipped", turns=tuple(turns))
+    return FiredTask(task=task, word="due" if turns else "skipped", turns=tuple(turns))
 
 
-async def _stop(tx: Tx, task: ScheduledTask, reason: str, *, now_ms: int) -> Fired:
+async def _stop(tx: Tx, task: ScheduledTask, reason: str, *, now_ms: int) -> FiredTask:
     await task_stops.stop(tx, task, reason=reason, now_ms=now_ms)
-    return Fired(task=task, word="paused")
+    return FiredTask(task=task, word="paused")
 
 
 def _cause(due_ms: int, now_ms: int) -> Cause:

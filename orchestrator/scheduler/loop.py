@@ -71,7 +71,7 @@ class Scheduler:
         before, self._ahead_ms = self._ahead_ms, now_ms - self._clock.steady_ms()
         return before is None or self._ahead_ms < before - SET_BACK_MS
 
-    def _tell(self, fired: list[firing.Fired]) -> None:
+    def _tell(self, fired: list[firing.FiredTask]) -> None:
         for one in fired:
             for turn in one.turns or (None,):
                 self._bus.publish(f"task.{one.word}", group=one.task.folder, turn=turn, detail=one.task.id)

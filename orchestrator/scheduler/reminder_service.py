@@ -12,7 +12,7 @@ from orchestrator.base.clock import local_iso
 from orchestrator.base.tables import Rows, short, table
 from orchestrator.domain.errors import ReminderRefused, TextEmpty, TextTooLong, UnknownReminder
 from orchestrator.domain.values import Group, Reminder, ReminderState
-from orchestrator.scheduler.task_service import ReadTime
+from orchestrator.scheduler.scheduled_task_service import ReadTime
 from orchestrator.store import audit, groups, reminders
 from orchestrator.store.database import Tx
 

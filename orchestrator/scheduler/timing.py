@@ -14,7 +14,7 @@ from orchestrator.base.clock import local_iso
 from orchestrator.domain.errors import BadSchedule
 from orchestrator.domain.values import Dst, Group, PlannedTask, Schedule, ScheduleKind
 from orchestrator.scheduler import cron, when
-from orchestrator.scheduler.task_service import ReadTime, ScheduleReader
+from orchestrator.scheduler.scheduled_task_service import ReadTime, ScheduleReader
 
 MIN_INTERVAL_MS = 60_000
 MAX_INTERVAL_MS = int(when.FURTHEST.total_seconds() * 1000)
@@ -23,7 +23,9 @@ _FIRST_LOOK_BACK_MS = 3_600_000
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 
-def times_for(zone_of: Callable[[Group], ZoneInfo], *, read_time: ReadTime | None = None) -> ScheduleReader:
+def schedule_reader(
+    zone_of: Callable[[Group], ZoneInfo], *, read_time: ReadTime | None = None
+) -> ScheduleReader:
     """Tell the agenda how schedules are read, each in the zone that its group is in.
 
     `read_time` reads the one time of a task that runs once, where more is understood than agents write.

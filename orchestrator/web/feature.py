@@ -20,7 +20,7 @@ from orchestrator.domain.values import Group, LiveRun
 from orchestrator.inbound.intake import Intake
 from orchestrator.loop.feature import LoopFeature
 from orchestrator.scheduler.reminder_service import ReminderService
-from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.store.database import Database
 
 HEAD_SECONDS = 10.0
@@ -80,7 +80,7 @@ class WebFeature:
             desk=GroupApi(self.database, clock=self.clock, hints=self.hints, bus=self.bus),
             tasks=TaskApi(
                 self.database,
-                times=times_for(self.zone_of, read_time=read_time),
+                times=schedule_reader(self.zone_of, read_time=read_time),
                 clock=self.clock,
                 hints=self.hints,
                 bus=self.bus,

@@ -14,7 +14,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import ScheduledTask
-from orchestrator.scheduler import task_rows, task_service
+from orchestrator.scheduler import scheduled_task_service
 from orchestrator.store.database import Database, Tx
 
 MAX_PROMPT_CHARS = 100_000
@@ -31,8 +31,8 @@ class NewTask(BaseModel):
     schedule_value: str = Field(min_length=1, max_length=200)
     context_mode: Literal["group", "isolated"] = "isolated"
 
-    def to_wish(self) -> task_service.TaskRequest:
-        return task_service.TaskRequest(
+    def to_wish(self) -> scheduled_task_service.ScheduledTaskRequest:
+        return scheduled_task_service.ScheduledTaskRequest(
             prompt=self.prompt,
             kind=self.schedule_type,
             value=self.schedule_value,
@@ -47,7 +47,7 @@ class TaskApi:
         self,
         database: Database,
         *,
-        times: task_service.ScheduleReader,
+        times: scheduled_task_service.ScheduleReader,
         clock: Clock,
         hints: Wakeups,
         bus: EventBus,
@@ -59,15 +59,19 @@ class TaskApi:
         self._bus = bus
 
     async def add(self, asked: NewTask) -> dict[str, Any]:
-        """Raises what `task_service.add` raises."""
+        """Raises what `scheduled_task_service.add` raises."""
         return await self._change(
-            lambda tx, now_ms: task_service.add(tx, asked.group, asked.to_wish(), self._times, now_ms=now_ms)
+            lambda tx, now_ms: scheduled_task_service.add(
+                tx, asked.group, asked.to_wish(), self._times, now_ms=now_ms
+            )
         )
 
     async def act(self, task_id: str, action: str) -> dict[str, Any]:
-        """Raises what `task_service.act` raises."""
+        """Raises what `scheduled_task_service.act` raises."""
         return await self._change(
-            lambda tx, now_ms: task_service.act(tx, task_id, action, self._times, now_ms=now_ms)
+            lambda tx, now_ms: scheduled_task_service.apply_action(
+                tx, task_id, action, self._times, now_ms=now_ms
+            )
         )
 
     async def _change(self, act: Callable[[Tx, int], Awaitable[ScheduledTask]]) -> dict[str, Any]:
@@ -76,7 +80,7 @@ class TaskApi:
         self._bus.publish("task.changed", group=task.folder, detail=task.id)
         self._hints.scheduler.give()
         self._hints.lanes.give()
-        return task_rows.row(task)
+        return scheduled_task_service.to_row(task)
 
 
 def task_routes(desk: TaskApi, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:

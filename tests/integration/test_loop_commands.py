@@ -9,9 +9,9 @@ import pytest
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
-from orchestrator.loop.feature import LoopFeature, seen
-from orchestrator.loop.runtime import stop_nothing
-from orchestrator.scheduler.timing import times_for
+from orchestrator.loop.cycle_starter import stop_nothing
+from orchestrator.loop.feature import LoopFeature, visible_text
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import budgets, groups
 from tests.support.loop_harness import TAIPEI, LoopHouse, at
@@ -56,7 +56,7 @@ def ask(due, waking):
         house.database,
         clock=house.clock,
         read_time=point_ms,
-        times=times_for(lambda _: TAIPEI),
+        times=schedule_reader(lambda _: TAIPEI),
         zone_of=lambda _: TAIPEI,
         hints=house.hints,
         bus=house.bus,
@@ -119,6 +119,6 @@ async def test_bt_22_a_spent_budget_of_the_background_holds_free_cycles(due, wak
 
 
 def test_people_see_neither_tags_nor_the_word_for_silence():
-    assert seen('Hello [SCHEDULE next="30m"]') == "Hello"
-    assert seen('SILENT\n[SCHEDULE next="30m"]') == ""
-    assert seen(SILENT) == ""
+    assert visible_text('Hello [SCHEDULE next="30m"]') == "Hello"
+    assert visible_text('SILENT\n[SCHEDULE next="30m"]') == ""
+    assert visible_text(SILENT) == ""

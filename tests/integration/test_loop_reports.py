@@ -87,7 +87,7 @@ async def test_paused_off_and_never_on_are_told(due):
 
 async def test_a_loop_is_switched_over_http_and_its_host_told(due):
     async def act(tx, folder, action, reason):
-        return await service.act(tx, folder, action, reason=reason, now_ms=due.house.clock.now_ms())
+        return await service.apply_action(tx, folder, action, reason=reason, now_ms=due.house.clock.now_ms())
 
     loops = LoopApi(due.house.database, act=act, bus=due.house.bus)
     assert await loops.act("family", "pause", "") == {"group": "family", "action": "pause"}

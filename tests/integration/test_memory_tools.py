@@ -20,7 +20,7 @@ from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
-from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
 from tests.support.household import SEOUL, Household
@@ -50,7 +50,7 @@ def ask(household: Household, chronicle: ContextRecorder) -> Ask:
         household.database,
         clock=household.clock,
         read_time=point_ms,
-        times=times_for(lambda _: SEOUL),
+        times=schedule_reader(lambda _: SEOUL),
         zone_of=lambda _: SEOUL,
         hints=household.hints,
         bus=household.bus,

@@ -10,7 +10,7 @@ import pytest
 from agent_runner.wire.document import WireError
 from orchestrator.base.event_bus import EventBus
 from orchestrator.ipc.command_dispatcher import HANDLERS, CommandDispatcher
-from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups
 from tests.support.household import SEOUL, Household
@@ -28,7 +28,7 @@ class Desk:
             household.database,
             clock=household.clock,
             read_time=point_ms,
-            times=times_for(lambda _: SEOUL),
+            times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
             hints=household.hints,
             bus=self.bus,

@@ -17,7 +17,7 @@ from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.outgoing_files import OutgoingFiles
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, outbox
 from tests.doubles.channel import ScriptedChannel
@@ -38,7 +38,7 @@ class Desk:
             household.database,
             clock=household.clock,
             read_time=point_ms,
-            times=times_for(lambda _: SEOUL),
+            times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
             hints=household.hints,
             bus=self.bus,

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.domain.values import TaskStatus
 from orchestrator.ipc.snapshots import SnapshotWriter
-from orchestrator.scheduler.task_service import MAX_OPEN
+from orchestrator.scheduler.scheduled_task_service import MAX_OPEN
 from orchestrator.store import commands
 from tests.support.household import Household
 from tests.support.task_harness import HOUR_MS, MINUTE_MS, TaskHouse

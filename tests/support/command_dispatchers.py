@@ -5,7 +5,7 @@ from __future__ import annotations
 from zoneinfo import ZoneInfo
 
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
-from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from tests.support.household import Household
 
@@ -17,7 +17,7 @@ def reception_of(household: Household) -> CommandDispatcher:
         household.database,
         clock=household.clock,
         read_time=point_ms,
-        times=times_for(lambda _: ZONE),
+        times=schedule_reader(lambda _: ZONE),
         zone_of=lambda _: ZONE,
         hints=household.hints,
         bus=household.bus,

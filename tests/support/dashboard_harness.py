@@ -10,24 +10,24 @@ from dataclasses import replace
 from typing import Any
 
 from agent_runner.wire.mailbox import Reply
-from orchestrator.dashboard.results import ToolResult
 from orchestrator.dashboard.service import DashboardService
-from orchestrator.dashboard.services.work import BoardLimits, ServiceContext
+from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import (
-    ActingHand,
     Actor,
     BoardTask,
+    Caller,
     Deadline,
     Notification,
     NotificationType,
     Priority,
     Question,
+    ToolResult,
 )
 from orchestrator.domain.values import ChatJid, Folder, Group, TurnId, TurnKind, TurnState
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.notices.service import NoticeService as Notices
-from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import (
     dashboard_notifications,
@@ -71,7 +71,7 @@ class DashboardHouse:
             household.database,
             clock=household.clock,
             read_time=point_ms,
-            times=times_for(lambda _: self.zone),
+            times=schedule_reader(lambda _: self.zone),
             zone_of=lambda _: self.zone,
             hints=household.hints,
             bus=household.bus,
@@ -177,7 +177,7 @@ class DashboardHouse:
         """What services act with, in a transaction."""
         async with self.house.database.transaction() as tx:
             group = await groups.known(tx, FOLDER)
-            yield self.desk.work(tx, group, ActingHand(actor=actor, now_ms=self.clock.now_ms()))
+            yield self.desk.work(tx, group, Caller(actor=actor, now_ms=self.clock.now_ms()))
 
     # What is on the board now
 

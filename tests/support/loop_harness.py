@@ -15,7 +15,7 @@ from orchestrator.domain.values import Folder, Run, Turn, TurnKind, TurnState
 from orchestrator.inbound import prompt
 from orchestrator.loop import service
 from orchestrator.loop.cycle_recorder import CycleRecorder
-from orchestrator.loop.runtime import GroupLoops
+from orchestrator.loop.cycle_starter import CycleStarter
 from orchestrator.outbound.format import for_people
 from orchestrator.queue import plan as lanes
 from orchestrator.queue.retries import give_back
@@ -58,9 +58,9 @@ class LoopHouse:
         )
         self.loops = self.another_host()
 
-    def another_host(self) -> GroupLoops:
+    def another_host(self) -> CycleStarter:
         """The loops as a host has them that begins now."""
-        return GroupLoops(
+        return CycleStarter(
             self.house.database,
             self.book,
             clock=self.house.clock,
@@ -140,7 +140,7 @@ class LoopHouse:
 
     async def act(self, action: str, folder: str = "family", reason: str = "") -> None:
         async with self.house.database.transaction() as tx:
-            await service.act(tx, folder, action, reason=reason, now_ms=self.house.clock.now_ms())
+            await service.apply_action(tx, folder, action, reason=reason, now_ms=self.house.clock.now_ms())
 
     async def trigger(
         self, kind: str = "workspace", *, folder: str = "family", key: str | None = None, reason: str = ""

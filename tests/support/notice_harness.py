@@ -17,7 +17,7 @@ from orchestrator.domain.values import Folder, Run, Turn, TurnKind
 from orchestrator.inbound import prompt
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.notices.feature import NoticeFeature
-from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, loops, notices, sessions, turns
 from orchestrator.store.notices import NoticeRow
@@ -44,7 +44,7 @@ class NoticeHouse:
             house.database,
             clock=house.clock,
             read_time=point_ms,
-            times=times_for(lambda _: SEOUL),
+            times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
             hints=house.hints,
             bus=house.bus,

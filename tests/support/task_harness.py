@@ -14,7 +14,7 @@ from orchestrator.domain.values import Cause, Group, Run, ScheduledTask, TaskRun
 from orchestrator.groups import settings
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.scheduler.loop import Scheduler
-from orchestrator.scheduler.timing import times_for
+from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, task_runs, tasks
 from tests.support.household import Household
@@ -39,7 +39,7 @@ class TaskHouse:
             house.database,
             clock=house.clock,
             read_time=point_ms,
-            times=times_for(self._zone_of),
+            times=schedule_reader(self._zone_of),
             zone_of=self._zone_of,
             hints=house.hints,
             bus=house.bus,

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from orchestrator.dashboard.results import ToolResult as Told
-from orchestrator.dashboard.service import DashboardService, used
+from orchestrator.dashboard.service import DashboardService, call_tool
 from orchestrator.dashboard.worker import prompt
-from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerPorts
-from orchestrator.dashboard.worker.mode import WorkerMode, mode_of
-from orchestrator.domain.dashboard import ActingHand, Actor
+from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerMode, WorkerPorts, worker_mode
+from orchestrator.domain.dashboard import Actor, Caller
+from orchestrator.domain.dashboard import ToolResult as Told
 from orchestrator.domain.values import Run, Turn
 from orchestrator.store import dashboard_rounds, groups
 from tests.support.dashboards import FOLDER
@@ -52,7 +51,9 @@ class UpkeptHouse(NotifiedHouse):
 
     @property
     def mode(self) -> WorkerMode:
-        return mode_of(enabled=self.enabled, use_llm=self.use_llm, fallback_to_rules=self.fallback_to_rules)
+        return worker_mode(
+            enabled=self.enabled, use_llm=self.use_llm, fallback_to_rules=self.fallback_to_rules
+        )
 
     async def cycle(self, text: str) -> dict[str, Any]:
         """Have the rules look at a time of Seoul, whenever they looked last; gives the newest cycle."""
@@ -67,13 +68,13 @@ class UpkeptHouse(NotifiedHouse):
         """Use a tool of the dashboard, by default as a person."""
         async with self.house.database.transaction() as tx:
             group = await groups.known(tx, FOLDER)
-            hand = ActingHand(
+            hand = Caller(
                 actor=actor,
                 now_ms=self.house.clock.now_ms(),
                 turn_id=turn.id if turn else None,
                 is_person=actor is not Actor.WORKER,
             )
-            return await used(self.desk.work(tx, group, hand), tool, given)
+            return await call_tool(self.desk.work(tx, group, hand), tool, given)
 
     # What a model does
 

@@ -36,17 +36,17 @@ class Expire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Void:
+class Cancel:
     """Not at all: what it speaks of is over."""
 
     reason: str
 
 
-Fate = SendNow | Postpone | Expire | Void
+DeliveryDecision = SendNow | Postpone | Expire | Cancel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class DeliveryContext:
     """What it depends on. A task or question of another one, or of none, is None."""
 
     hours: Hours
@@ -58,7 +58,7 @@ class Circumstances:
     """0: none."""
 
 
-def decide(one: Notification, around: Circumstances, *, now_ms: int) -> Fate:
+def decide(one: Notification, around: DeliveryContext, *, now_ms: int) -> DeliveryDecision:
     """Decide over one that is due.
 
     What a person asked for comes at its minute, and what is urgent too; quiet hours and the daily limit bind
@@ -66,7 +66,7 @@ def decide(one: Notification, around: Circumstances, *, now_ms: int) -> Fate:
     """
     void = _void(one, around)
     if void is not None:
-        return Void(reason=void)
+        return Cancel(reason=void)
     if now_ms - one.due_ms > PROMPT_MS and one.attempts == 0 and now_ms > _latest_ms(one, around):
         return Expire()
     if one.created_by is not Actor.WORKER or one.priority is Priority.HIGH:
@@ -80,7 +80,7 @@ def decide(one: Notification, around: Circumstances, *, now_ms: int) -> Fate:
     return SendNow()
 
 
-def _void(one: Notification, around: Circumstances) -> str | None:
+def _void(one: Notification, around: DeliveryContext) -> str | None:
     if one.task_id is not None and around.task is None:
         return "Task gone"
     if around.task is not None and around.task.status.is_terminal:
@@ -92,7 +92,7 @@ def _void(one: Notification, around: Circumstances) -> str | None:
     return None
 
 
-def _latest_ms(one: Notification, around: Circumstances) -> int:
+def _latest_ms(one: Notification, around: DeliveryContext) -> int:
     """Until when it is still worth telling."""
     is_before = one.type is NotificationType.DEADLINE_ALERT and one.cause != alerts.OVERDUE
     if is_before and around.task is not None and around.task.deadline:

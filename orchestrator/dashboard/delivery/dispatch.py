@@ -42,7 +42,7 @@ TOLD_TOO_LATE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dispatched:
+class DispatchResult:
     """What became of one that was due."""
 
     notification: Notification
@@ -99,16 +99,16 @@ class NotificationDispatcher:
         for one in done:
             self._tell(one)
 
-    async def _settle(self, tx: Tx, one: Notification, *, now_ms: int) -> Dispatched:
+    async def _settle(self, tx: Tx, one: Notification, *, now_ms: int) -> DispatchResult:
         group = await groups.by_folder(tx, one.folder)
         around = None if group is None else await self._circumstances(tx, one, group, now_ms=now_ms)
         if around is not None:
             one = await _worded(tx, one, around, now_ms=now_ms)
         if await dashboard_deliveries.keep_claim(tx, one, until_ms=now_ms + CLAIM_MS):
-            return Dispatched(notification=one, word="kept")
+            return DispatchResult(notification=one, word="kept")
         if group is None or around is None:
             await _cancel(tx, one, NO_GROUP, now_ms=now_ms)
-            return Dispatched(notification=one, word="cancelled")
+            return DispatchResult(notification=one, word="cancelled")
         match decision.decide(one, around, now_ms=now_ms):
             case decision.SendNow():
                 return await _claim(tx, one, group, now_ms=now_ms)
@@ -125,19 +125,19 @@ class NotificationDispatcher:
                 if not alerts.says_overdue(one.cause, around.task, around.hours, now_ms=now_ms):
                     await host_events.notification_expired(tx, one.folder, one.message, now_ms=now_ms)
                     word = "expired"
-            case decision.Void(reason=reason):
+            case decision.Cancel(reason=reason):
                 await _cancel(tx, one, reason, now_ms=now_ms)
                 word = "cancelled"
-        return Dispatched(notification=one, word=word, group=group)
+        return DispatchResult(notification=one, word=word, group=group)
 
     async def _circumstances(
         self, tx: Tx, one: Notification, group: Group, *, now_ms: int
-    ) -> decision.Circumstances:
+    ) -> decision.DeliveryContext:
         hours = self._hours_of(group)
         task = await dashboard_tasks.get(tx, one.folder, one.task_id) if one.task_id else None
         question = await dashboard_questions.get(tx, one.folder, one.question_id) if one.question_id else None
         midnight = hours.start_of(hours.day_of(now_ms))
-        return decision.Circumstances(
+        return decision.DeliveryContext(
             hours=hours,
             task=task,
             question=question,
@@ -147,7 +147,7 @@ class NotificationDispatcher:
             daily_limit=self._daily_limit,
         )
 
-    def _tell(self, done: Dispatched) -> None:
+    def _tell(self, done: DispatchResult) -> None:
         one = done.notification
         match done.word:
             case "claimed":
@@ -161,7 +161,9 @@ class NotificationDispatcher:
                 self._bus.publish("notification.postponed", group=one.folder, detail=one.id)
 
 
-async def _worded(tx: Tx, one: Notification, around: decision.Circumstances, *, now_ms: int) -> Notification:
+async def _worded(
+    tx: Tx, one: Notification, around: decision.DeliveryContext, *, now_ms: int
+) -> Notification:
     """Give a notification of the rules the words that are true now, unless somebody has chosen its words."""
     if one.cause is None or await notification_history.was_reworded(tx, one.folder, one.id):
         return one
@@ -176,17 +178,17 @@ async def _cancel(tx: Tx, one: Notification, reason: str, *, now_ms: int) -> Non
     await write(tx, one, now_ms=now_ms, status=cancelled, cancelled_ms=now_ms, cancel_reason=reason)
 
 
-async def _claim(tx: Tx, one: Notification, group: Group, *, now_ms: int) -> Dispatched:
+async def _claim(tx: Tx, one: Notification, group: Group, *, now_ms: int) -> DispatchResult:
     """Take it, if nobody else has, and put it on its way."""
     token = secrets.token_hex(8)
     until_ms = now_ms + CLAIM_MS
     if not await dashboard_notifications.claim(tx, one, token, now_ms=now_ms, until_ms=until_ms):
-        return Dispatched(notification=one, word="taken", group=group)
+        return DispatchResult(notification=one, word="taken", group=group)
     await dashboard_deliveries.hand_over(tx, one, group.jid, now_ms=now_ms)
-    return Dispatched(notification=one, word="claimed", group=group)
+    return DispatchResult(notification=one, word="claimed", group=group)
 
 
-async def _tell_expired(tx: Tx, expired: Sequence[Dispatched], *, now_ms: int) -> None:
+async def _tell_expired(tx: Tx, expired: Sequence[DispatchResult], *, now_ms: int) -> None:
     """One line a group for all that came too late."""
     groups_of = {one.group.folder: one.group for one in expired if one.group is not None}
     for folder, group in groups_of.items():
@@ -203,6 +205,6 @@ async def _tell_expired(tx: Tx, expired: Sequence[Dispatched], *, now_ms: int) -
 
 def expired_line(texts: Sequence[str]) -> str:
     """`⌛ Too late to be of use: “water the plants”, “call Bo” and 2 more.`"""
-    named = ", ".join(f"“{rule_texts.shown(text)}”" for text in texts[:TOLD_TOO_LATE])
+    named = ", ".join(f"“{rule_texts.shorten(text)}”" for text in texts[:TOLD_TOO_LATE])
     more = f" and {len(texts) - TOLD_TOO_LATE} more" if len(texts) > TOLD_TOO_LATE else ""
     return f"⌛ Too late to be of use: {named}{more}."

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.dashboard.delivery import reply_parser
-from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.services import notifications, questions, tasks
-from orchestrator.dashboard.services.work import ServiceContext
+from orchestrator.dashboard.services.context import ServiceContext
 from orchestrator.dashboard.words import rule_texts, when
 from orchestrator.domain.dashboard import (
     BoardTaskStatus,
@@ -13,6 +12,7 @@ from orchestrator.domain.dashboard import (
     NotificationRequest,
     NotificationStatus,
     NotificationType,
+    ToolRefused,
 )
 from orchestrator.domain.values import Quote
 from orchestrator.store import dashboard_cycles, dashboard_notifications, dashboard_questions
@@ -40,7 +40,7 @@ async def answer(work: ServiceContext, text: str, quote: Quote | None, *, is_ask
     return await _by_number(work, text)
 
 
-async def list_questions(work: ServiceContext, words: rule_texts.Answers) -> str:
+async def list_questions(work: ServiceContext, words: rule_texts.AnswerTexts) -> str:
     """The open questions by number; from now on they can be answered so."""
     found = (await dashboard_questions.unanswered(work.tx, work.folder))[:MAX_LISTED]
     if not found:
@@ -91,7 +91,7 @@ async def _done_by_sign(work: ServiceContext, told: Notification, sign: str) -> 
     return await _done(work, told, rule_texts.answers_for(task.title))
 
 
-async def _done(work: ServiceContext, told: Notification, words: rule_texts.Answers) -> str | None:
+async def _done(work: ServiceContext, told: Notification, words: rule_texts.AnswerTexts) -> str | None:
     if told.task_id is None:
         return None if told.question_id is not None else "✅"
     result = await tasks.update(work, told.task_id, tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
@@ -121,7 +121,7 @@ async def _later(work: ServiceContext, told: Notification, pause_ms: int | None,
     )
     if outcome.refused is not None:
         raise outcome.refused
-    return f"⏰ {when.shown(due_ms, work.zone)}"
+    return f"⏰ {when.format_time(due_ms, work.zone)}"
 
 
 async def _by_number(work: ServiceContext, text: str) -> str | None:

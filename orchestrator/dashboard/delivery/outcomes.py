@@ -10,7 +10,7 @@ import structlog
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.dashboard.delivery import decision
-from orchestrator.dashboard.services import history
+from orchestrator.dashboard.services import notification_log
 from orchestrator.domain.dashboard import Notification, NotificationStatus
 from orchestrator.domain.values import OutboxState, Outgoing, Retry
 from orchestrator.store import dashboard_deliveries, dashboard_notifications, dashboards, host_events, outbox
@@ -113,5 +113,5 @@ async def write(
     version = await dashboards.advance(tx, one.folder)
     changed = replace(one, claim_token=None, claim_until_ms=None, version=version, **changes)
     await dashboard_notifications.put(tx, changed, was=one.version)
-    await history.record(tx, one, changed, by=history.HOST, now_ms=now_ms, reason=reason)
+    await notification_log.record(tx, one, changed, by=notification_log.HOST, now_ms=now_ms, reason=reason)
     return changed

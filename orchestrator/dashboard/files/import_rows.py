@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.files.export_rows import DAY_MS
-from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.services.knowledge import content_hash
 from orchestrator.dashboard.words import texts, when
 from orchestrator.domain.dashboard import (
@@ -26,6 +25,7 @@ from orchestrator.domain.dashboard import (
     Priority,
     Question,
     QuestionType,
+    ToolRefused,
 )
 from orchestrator.domain.values import Folder
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
-from orchestrator.dashboard.rules import cooldowns, slots
+from orchestrator.dashboard.rules import dedupe, slots
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import (
     DAY_MS,
@@ -94,7 +94,7 @@ class AlertContext:
         return any(
             row.type is kind
             and row.delivered_ms is not None
-            and self.now_ms - row.delivered_ms < cooldowns.notification_ms(kind)
+            and self.now_ms - row.delivered_ms < dedupe.notification_ms(kind)
             for row in self.past.told.get(row_id, ())
         )
 
@@ -257,7 +257,7 @@ def _nudge(task: BoardTask, scene: AlertContext, intent: NotificationRequest) ->
         return
     was_asked = any(
         (last := scene.last_asked(task.id, kind)) is not None
-        and scene.now_ms - last < cooldowns.question_ms(kind)
+        and scene.now_ms - last < dedupe.question_ms(kind)
         for kind in SAME_CAUSE[intent.type]
     )
     if was_asked:
@@ -289,7 +289,7 @@ def _is_ours(row: Notification, intent: NotificationRequest) -> bool:
         return (
             is_late
             or row.cause == intent.cause
-            or (row.cause is None and abs(row.due_ms - intent.due_ms) < cooldowns.WINDOW_MS)
+            or (row.cause is None and abs(row.due_ms - intent.due_ms) < dedupe.WINDOW_MS)
         )
     return True
 
@@ -358,27 +358,27 @@ def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
 
 
 def _deadline_text(task: BoardTask, deadline: Deadline, cause: str, hours: Hours, *, at_ms: int) -> str:
-    words = rule_texts.words_for(task.title)
+    words = rule_texts.texts_for(task.title)
     text = {HOURS_BEFORE: words.deadline_soon, OVERDUE: words.overdue}.get(cause, words.deadline)
     if cause != OVERDUE and deadline.date == hours.day_of(at_ms).isoformat():
         text = words.deadline_today
-    return text.format(title=rule_texts.shown(task.title), when=when(deadline, hours), pct=task.pct)
+    return text.format(title=rule_texts.shorten(task.title), when=when(deadline, hours), pct=task.pct)
 
 
 def _silence_text(task: BoardTask, cause: str, *, at_ms: int) -> str:
-    words = rule_texts.words_for(task.title)
+    words = rule_texts.texts_for(task.title)
     text = words.stagnant if cause == STAGNANT else words.progress
     days = max(1, (at_ms - task.last_update_ms) // DAY_MS)
-    return text.format(title=rule_texts.shown(task.title), days=days, pct=task.pct)
+    return text.format(title=rule_texts.shorten(task.title), days=days, pct=task.pct)
 
 
 def _block_text(task: BoardTask) -> str:
-    note = f" ({rule_texts.shown(task.blocker_note)})" if task.blocker_note else ""
-    return rule_texts.words_for(task.title).blocker.format(title=rule_texts.shown(task.title), note=note)
+    note = f" ({rule_texts.shorten(task.blocker_note)})" if task.blocker_note else ""
+    return rule_texts.texts_for(task.title).blocker.format(title=rule_texts.shorten(task.title), note=note)
 
 
 def _question_text(question: Question) -> str:
-    words = rule_texts.words_for(question.question)
+    words = rule_texts.texts_for(question.question)
     return words.question.format(question=" ".join(question.question.split())[:1000])
 
 

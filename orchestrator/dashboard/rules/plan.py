@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.dashboard.rules import alerts, asking, tidying
+from orchestrator.dashboard.rules import alerts, cleanup, follow_up_questions
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import AlertHistory, Ask, RulePlan, Skip, SkippedRow, Step
 from orchestrator.domain.dashboard import BoardSnapshot, BoardTask, Priority
@@ -41,9 +41,9 @@ def plan(board: BoardState) -> RulePlan:
         except (ValueError, LookupError, ArithmeticError, TypeError) as error:
             troubles.append(SkippedRow(row_id=task.id, reason=f"{type(error).__name__}: {error}"))
     steps = _few(steps)
-    steps += tidying.of_questions(board.snapshot, now_ms=board.now_ms)
+    steps += cleanup.of_questions(board.snapshot, now_ms=board.now_ms)
     steps += alerts.of_questions(scene)
-    steps += tidying.of_notifications(board.snapshot)
+    steps += cleanup.of_notifications(board.snapshot)
     return RulePlan(
         steps=tuple(steps),
         troubles=tuple(troubles),
@@ -64,8 +64,8 @@ def _few(steps: list[Step]) -> list[Step]:
 
 
 def _steps_of(task: BoardTask, scene: alerts.AlertContext) -> list[Step]:
-    tidied = tidying.of_task(task, now_ms=scene.now_ms)
+    tidied = cleanup.of_task(task, now_ms=scene.now_ms)
     if task.status.is_terminal:
         return tidied
     told = alerts.of_task(task, scene)
-    return [*tidied, *told, *asking.of_task(task, scene, told)]
+    return [*tidied, *told, *follow_up_questions.of_task(task, scene, told)]

@@ -57,7 +57,7 @@ class Notify:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withdraw:
+class WithdrawNotification:
     """Cancel what is to be told."""
 
     notification_id: str
@@ -73,7 +73,7 @@ class Skip:
     why: str
 
 
-Step = ChangeStatus | ArchiveTask | Ask | CloseQuestion | Notify | Withdraw | Skip
+Step = ChangeStatus | ArchiveTask | Ask | CloseQuestion | Notify | WithdrawNotification | Skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-from orchestrator.dashboard.results import ToolRefused, ToolResult
-from orchestrator.dashboard.services.work import ServiceContext, new_id
+from orchestrator.dashboard.services.context import ServiceContext, new_id
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts
-from orchestrator.domain.dashboard import Category, Insight
+from orchestrator.domain.dashboard import Category, Insight, ToolRefused, ToolResult
 from orchestrator.store import dashboard_knowledge
 
 TITLE_CHARS = 50

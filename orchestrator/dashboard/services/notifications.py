@@ -8,11 +8,10 @@ from typing import Any
 
 import structlog
 
-from orchestrator.dashboard.results import ToolRefused, ToolResult
 from orchestrator.dashboard.rules import dedupe
-from orchestrator.dashboard.services import history
-from orchestrator.dashboard.services.work import ServiceContext, new_id
-from orchestrator.dashboard.views import history as history_view
+from orchestrator.dashboard.services import notification_log
+from orchestrator.dashboard.services.context import ServiceContext, new_id
+from orchestrator.dashboard.views import notification_log as history_view
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts, when
 from orchestrator.domain.dashboard import (
@@ -23,6 +22,8 @@ from orchestrator.domain.dashboard import (
     NotificationStatus,
     NotificationType,
     Priority,
+    ToolRefused,
+    ToolResult,
 )
 from orchestrator.store import (
     dashboard_deliveries,
@@ -329,7 +330,7 @@ async def _check_alike(work: ServiceContext, intent: NotificationRequest, *, but
         return
     row = found.row
     if found.until_ms is not None:
-        until = when.shown(found.until_ms, work.zone)
+        until = when.format_time(found.until_ms, work.zone)
         raise ToolRefused(
             "COOLDOWN",
             f"{row.id} said so lately ({row.status.value}); not again before {until}.",
@@ -415,7 +416,7 @@ async def _put(work: ServiceContext, one: Notification, *, was: Notification | N
     if not await dashboard_notifications.put(work.tx, one, was=None if was is None else was.version):
         raise ToolRefused("STALE", f"{one.id} was changed meanwhile.")
     by, turn_id = work.hand.actor.value, work.hand.turn_id
-    await history.record(work.tx, was, one, by=by, turn_id=turn_id, now_ms=work.now_ms)
+    await notification_log.record(work.tx, was, one, by=by, turn_id=turn_id, now_ms=work.now_ms)
     return one
 
 
@@ -430,7 +431,11 @@ def _line(work: ServiceContext, one: Notification) -> str:
         f", {name} {value}" for name, value in (("task", one.task_id), ("question", one.question_id)) if value
     )
     ended_ms = one.delivered_ms or one.cancelled_ms
-    ended = f", {one.status.value} {when.shown(ended_ms, work.zone)}" if ended_ms else f", {one.status.value}"
+    ended = (
+        f", {one.status.value} {when.format_time(ended_ms, work.zone)}"
+        if ended_ms
+        else f", {one.status.value}"
+    )
     said = f" (said: {one.due_text})" if one.due_text else ""
     context = f" [{' '.join(one.context.split())}]" if one.context else ""
     return (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.dashboard.results import ToolRefused, ToolResult
-from orchestrator.dashboard.rules import cooldowns
+from orchestrator.dashboard.rules import dedupe
 from orchestrator.dashboard.services import notifications
-from orchestrator.dashboard.services.work import ServiceContext, new_id
+from orchestrator.dashboard.services.context import ServiceContext, new_id
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts, when
-from orchestrator.domain.dashboard import Priority, Question, QuestionType
+from orchestrator.domain.dashboard import Priority, Question, QuestionType, ToolRefused, ToolResult
 from orchestrator.store import dashboard_questions
 
 MAX_QUESTION = 1_000
@@ -42,7 +41,7 @@ async def create(
         priority=priority,
         type=type,
         task_id=related_task_id,
-        cooldown_h=cooldowns.QUESTION_HOURS[type],
+        cooldown_h=dedupe.QUESTION_HOURS[type],
         created_by=work.hand.actor,
         created_ms=work.now_ms,
     )
@@ -148,9 +147,9 @@ async def _check_alike(work: ServiceContext, text: str, task_id: str | None, kin
         raise ToolRefused("DUPLICATE", f"Question {one.id} asks that already: {one.question}", ids=[one.id])
     for one in of_task:
         last_ms = max(one.last_asked_ms or 0, one.answered_ms or 0, one.closed_ms or 0)
-        until_ms = last_ms + one.cooldown_h * cooldowns.HOUR_MS
+        until_ms = last_ms + one.cooldown_h * dedupe.HOUR_MS
         if until_ms > work.now_ms:
-            until = when.shown(until_ms, work.zone)
+            until = when.format_time(until_ms, work.zone)
             raise ToolRefused(
                 "COOLDOWN",
                 f"{one.id} asked that lately; not again before {until}.",

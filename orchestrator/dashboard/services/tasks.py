@@ -7,13 +7,20 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from orchestrator.dashboard.results import ToolRefused, ToolResult
 from orchestrator.dashboard.rules import alerts
 from orchestrator.dashboard.services import notifications, questions
-from orchestrator.dashboard.services.work import ServiceContext, new_id
+from orchestrator.dashboard.services.context import ServiceContext, new_id
 from orchestrator.dashboard.views import serializers
 from orchestrator.dashboard.words import texts, when
-from orchestrator.domain.dashboard import MAX_TITLE_CHARS, BoardTask, BoardTaskStatus, Deadline, Priority
+from orchestrator.domain.dashboard import (
+    MAX_TITLE_CHARS,
+    BoardTask,
+    BoardTaskStatus,
+    Deadline,
+    Priority,
+    ToolRefused,
+    ToolResult,
+)
 from orchestrator.store import dashboard_tasks, dashboards
 
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.results import ToolResult
-from orchestrator.dashboard.views import serializers
-from orchestrator.domain.dashboard import BoardSnapshot, BoardTaskStatus
-from orchestrator.domain.values import Folder
-from orchestrator.store import dashboard_notifications, dashboard_questions, dashboard_tasks, dashboards
+from orchestrator.dashboard.views import serializers, summary
+from orchestrator.domain.dashboard import BoardSnapshot, BoardTaskStatus, ToolResult
+from orchestrator.domain.values import Folder, Turn
+from orchestrator.store import (
+    dashboard_notifications,
+    dashboard_questions,
+    dashboard_tasks,
+    dashboard_views,
+    dashboards,
+)
 from orchestrator.store.database import Tx
 
 MAX_ANSWERED = 20
@@ -69,3 +74,15 @@ async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
     return ToolResult(
         text=f"On the dashboard: {counts}." if seen else "There is no dashboard yet.", data=data
     )
+
+
+async def brief(tx: Tx, turn: Turn, *, zone: ZoneInfo, now_ms: int) -> str | None:
+    """Render the dashboard of a turn's group, and note that this is what the turn decides upon.
+
+    None where the group has no dashboard.
+    """
+    seen = await active(tx, turn.folder)
+    if seen is None:
+        return None
+    await dashboard_views.note_view(tx, turn.id, turn.folder, seen.dashboard.revision)
+    return summary.render(seen, now_ms=now_ms, zone=zone)

@@ -95,7 +95,7 @@ def _question(question: Question, zone: ZoneInfo, *, has_context: bool) -> str:
     lines.append(f"- Created: {_day(question.created_ms, zone).isoformat()}")
     if question.asked_count and question.last_asked_ms is not None:
         lines.append(
-            f"- Asked: {question.asked_count} times, last {when.shown(question.last_asked_ms, zone)}"
+            f"- Asked: {question.asked_count} times, last {when.format_time(question.last_asked_ms, zone)}"
         )
     if question.context and has_context:
         lines.append(f"- Context: {one_line(question.context)}")
@@ -103,7 +103,7 @@ def _question(question: Question, zone: ZoneInfo, *, has_context: bool) -> str:
 
 
 def _notification(one: Notification, zone: ZoneInfo) -> str:
-    due = when.shown(one.due_ms, zone)
+    due = when.format_time(one.due_ms, zone)
     lines = [
         f"- **{one.id}** ({one.type.value}, {one.priority.value}): {one_line(one.message)} [Scheduled: {due}]"
     ]
@@ -118,7 +118,7 @@ def _deadline(deadline: Deadline | None, today: date, zone: ZoneInfo) -> str:
     if deadline is None:
         return "None"
     days = (_day(deadline.at_ms, zone) - today).days
-    shown = deadline.date or when.shown(deadline.at_ms, zone)
+    shown = deadline.date or when.format_time(deadline.at_ms, zone)
     return f"{shown} ({_ahead(days)})"
 
 

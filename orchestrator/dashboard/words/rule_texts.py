@@ -67,7 +67,7 @@ KOREAN = RuleTexts(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class AnswerTexts:
     """What is said to who writes what needs no model. `{count}` is a number of at least one."""
 
     none_open: str
@@ -76,13 +76,13 @@ class Answers:
     cancelled: str
 
 
-ENGLISH_ANSWERS = Answers(
+ENGLISH_ANSWERS = AnswerTexts(
     none_open="There are no open questions.",
     how_to_answer="Answer by number, in one message: “1. … 2. …”",
     noted="✅ Answers noted: {count}.",
     cancelled=" (reminders cancelled: {count})",
 )
-KOREAN_ANSWERS = Answers(
+KOREAN_ANSWERS = AnswerTexts(
     none_open="열린 질문이 없습니다.",
     how_to_answer="번호를 붙여 한 메시지로 답해 주세요: “1. … 2. …”",
     noted="✅ 답변 {count}개를 적어 두었습니다.",
@@ -90,17 +90,17 @@ KOREAN_ANSWERS = Answers(
 )
 
 
-def words_for(text: str) -> RuleTexts:
+def texts_for(text: str) -> RuleTexts:
     """Korean where there is Hangul in it."""
     return KOREAN if _HANGUL.search(text) else ENGLISH
 
 
-def answers_for(text: str) -> Answers:
+def answers_for(text: str) -> AnswerTexts:
     """Korean where there is Hangul in it."""
     return KOREAN_ANSWERS if _HANGUL.search(text) else ENGLISH_ANSWERS
 
 
-def shown(text: str) -> str:
+def shorten(text: str) -> str:
     """A text in one line, and not too long."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_SHOWN_CHARS else f"{line[: MAX_SHOWN_CHARS - 1]}…"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.dashboard.results import ToolRefused
+from orchestrator.domain.dashboard import ToolRefused
 
 MAX_LINE = 200
 MAX_TEXT = 10_000

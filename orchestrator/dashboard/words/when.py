@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo
 
 from agent_runner.wire import times
 from agent_runner.wire.times import DateOnly, Duration, Instant, Reason, TimeRefusal
-from orchestrator.dashboard.results import ToolRefused
-from orchestrator.domain.dashboard import Deadline
+from orchestrator.domain.dashboard import Deadline, ToolRefused
 
 FURTHEST = timedelta(days=5 * 366)
 GRACE_MS = 60_000
@@ -34,7 +33,7 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class ParsedTime:
     """What was meant: a moment, or a `day` whose time of day was not said."""
 
     at_ms: int
@@ -42,7 +41,7 @@ class Point:
     is_iso: bool = False
 
 
-def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> Point:
+def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
     """Read when something is to be told; a day alone means 09:00.
 
     Raises:
@@ -53,16 +52,16 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> Point:
     is_iso = _ISO.match(text.strip()) is not None
     match read:
         case DateOnly(day=day, at=at):
-            return Point(at_ms=_ms(at), day=day, is_iso=is_iso)
+            return ParsedTime(at_ms=_ms(at), day=day, is_iso=is_iso)
         case Instant(at=at) | Duration(at=at):
-            return Point(at_ms=_ms(at), is_iso=is_iso)
+            return ParsedTime(at_ms=_ms(at), is_iso=is_iso)
         case TimeRefusal(reason=Reason.TOO_FAR):
             raise ToolRefused("TOO_FAR", f"'{_short(text)}' is more than five years away.")
         case _:
             raise ToolRefused("UNPARSEABLE_TIME", f"'{_short(text)}' is no time I can read: {FORMS}.")
 
 
-def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> Point:
+def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
     """Like `parse_datetime`, for what is to come; `in 0 minutes` is now.
 
     Raises:
@@ -71,7 +70,8 @@ def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> Point:
     point = parse_datetime(text, now_ms=now_ms, zone=zone)
     if point.at_ms < now_ms - GRACE_MS:
         raise ToolRefused(
-            "PAST_TIME", f"{shown(point.at_ms, zone)} is past; it is {shown(now_ms, zone)} now ({zone.key})."
+            "PAST_TIME",
+            f"{format_time(point.at_ms, zone)} is past; it is {format_time(now_ms, zone)} now ({zone.key}).",
         )
     return point
 
@@ -103,7 +103,7 @@ def local_ms(naive: datetime, zone: ZoneInfo) -> int:
     return round(naive.replace(tzinfo=zone, fold=0).timestamp() * 1000)
 
 
-def shown(at_ms: int, zone: ZoneInfo) -> str:
+def format_time(at_ms: int, zone: ZoneInfo) -> str:
     """`2026-02-10 09:00`: as the group's clocks show it."""
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%Y-%m-%d %H:%M")
 

@@ -8,7 +8,6 @@ from typing import Any, assert_never
 
 import structlog
 
-from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.rules import dedupe
 from orchestrator.dashboard.rules.plan import BoardState, plan
 from orchestrator.dashboard.rules.slots import Hours
@@ -24,11 +23,11 @@ from orchestrator.dashboard.rules.steps import (
     RulePlan,
     Skip,
     Step,
-    Withdraw,
+    WithdrawNotification,
 )
 from orchestrator.dashboard.services import notifications, questions, tasks
-from orchestrator.dashboard.services.work import ServiceContext
-from orchestrator.domain.dashboard import BoardSnapshot, NotificationType
+from orchestrator.dashboard.services.context import ServiceContext
+from orchestrator.domain.dashboard import BoardSnapshot, NotificationType, ToolRefused
 from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_cycles, dashboard_deliveries
 from orchestrator.store.database import Tx
@@ -69,7 +68,7 @@ class CycleReport:
         }
 
 
-async def look(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int) -> CycleReport:
+async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int) -> CycleReport:
     """Plan, and do nothing."""
     past = await _past(tx, snapshot.dashboard.folder, now_ms=now_ms)
     planned = plan(BoardState(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
@@ -84,7 +83,7 @@ async def apply(
     tx, folder, now_ms = work.tx, work.folder, work.now_ms
     cycle_id = await dashboard_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
     log.info("Worker Agent: rules begin", group=folder, why=why)
-    planned = await look(tx, snapshot, hours, now_ms=now_ms)
+    planned = await preview(tx, snapshot, hours, now_ms=now_ms)
     done: list[dict[str, Any]] = []
     skipped = list(planned.skipped)
     for step in planned.plan.actions:
@@ -104,7 +103,7 @@ async def _try(
     work: ServiceContext, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]
 ) -> None:
     """Do one step; what goes wrong in it is undone, told, and spoils no other."""
-    told = named(step)
+    told = describe_step(step)
     await work.tx.execute("SAVEPOINT step")
     try:
         done.append(told | await _do(work, step))
@@ -142,7 +141,7 @@ async def _do(work: ServiceContext, step: Step) -> dict[str, Any]:
                 raise outcome.refused
             assert outcome.notification is not None
             return {"id": outcome.notification.id}
-        case Withdraw(notification_id=notification_id, reason=reason):
+        case WithdrawNotification(notification_id=notification_id, reason=reason):
             await notifications.cancel(work, notification_id=notification_id, reason=reason)
         case Skip():
             pass
@@ -156,7 +155,7 @@ def _why(refused: ToolRefused) -> str:
     return f"duplicate of {ids[0]}" if refused.code == "DUPLICATE" and ids else f"{refused.code}: {refused}"
 
 
-def named(step: Step) -> dict[str, Any]:
+def describe_step(step: Step) -> dict[str, Any]:
     match step:
         case ChangeStatus(task_id=task_id, status=status):
             return {"what": "status", "row": task_id, "to": status.value}
@@ -165,7 +164,8 @@ def named(step: Step) -> dict[str, Any]:
         case Ask(task_id=task_id, type=kind):
             return {"what": "question", "row": task_id, "type": kind.value}
         case (
-            CloseQuestion(question_id=row_id, reason=reason) | Withdraw(notification_id=row_id, reason=reason)
+            CloseQuestion(question_id=row_id, reason=reason)
+            | WithdrawNotification(notification_id=row_id, reason=reason)
         ):
             what = "close_question" if isinstance(step, CloseQuestion) else "cancel_notification"
             return {"what": what, "row": row_id, "reason": reason}

@@ -14,16 +14,34 @@ from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.services import tasks
-from orchestrator.dashboard.services.work import ServiceContext
+from orchestrator.dashboard.services.context import ServiceContext
 from orchestrator.dashboard.views import board
 from orchestrator.dashboard.worker import cycle, llm_trigger
 from orchestrator.dashboard.worker.llm_trigger import PERIODS, BoardDigest
-from orchestrator.dashboard.worker.mode import WorkerMode
-from orchestrator.domain.dashboard import ActingHand, Actor, BoardSnapshot, Dashboard
+from orchestrator.domain.dashboard import Actor, BoardSnapshot, Caller, Dashboard
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Folder, Group, TurnState
 from orchestrator.store import dashboard_cycles, dashboard_questions, dashboard_rounds, dashboards, groups
 from orchestrator.store.database import Database, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerMode:
+    """What an upkeep of a dashboard consists of."""
+
+    applies_rules: bool
+    """The rules do what they plan, and stand in for a model that fails."""
+    asks_model: bool
+
+    @property
+    def does_anything(self) -> bool:
+        return self.applies_rules or self.asks_model
+
+
+def worker_mode(*, enabled: bool, use_llm: bool, fallback_to_rules: bool) -> WorkerMode:
+    """Off beats all. Without the fallback rules only say whether there is something to judge."""
+    return WorkerMode(applies_rules=enabled and fallback_to_rules, asks_model=enabled and use_llm)
+
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +62,7 @@ class WorkerPorts:
     mode: WorkerMode
     beat_ms: int
     hours_of: Callable[[Group], Hours]
-    work: Callable[[Tx, Group, ActingHand], ServiceContext]
+    work: Callable[[Tx, Group, Caller], ServiceContext]
     has_model: Callable[[Group], bool]
     queue: Callable[..., Awaitable[int]]
     """`(tx, group, *, now_ms)`: queue a worker's turn and give its number."""
@@ -91,7 +109,7 @@ class WorkerLoop:
             async with self._database.transaction() as tx:
                 dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
                 assert dashboard is not None
-                hand = ActingHand(actor=Actor.WORKER, now_ms=self._clock.now_ms())
+                hand = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
                 work = self._ties.work(tx, group, hand)
                 await tasks.follow_zone(work, is_news=dashboard.zone is not None)
 
@@ -124,8 +142,8 @@ class WorkerLoop:
         now_ms = self._clock.now_ms()
         hours = self._ties.hours_of(group)
         if not self._ties.mode.applies_rules:
-            return await cycle.look(tx, seen, hours, now_ms=now_ms)
-        work = self._ties.work(tx, group, ActingHand(actor=Actor.WORKER, now_ms=now_ms))
+            return await cycle.preview(tx, seen, hours, now_ms=now_ms)
+        work = self._ties.work(tx, group, Caller(actor=Actor.WORKER, now_ms=now_ms))
         return await cycle.apply(work, seen, hours, why=why)
 
     # The model
@@ -152,7 +170,7 @@ class WorkerLoop:
             turn_id = await dashboard_rounds.open_model_cycle(tx, group.folder)
             if turn_id is None and self._ties.has_model(group):
                 now_ms = self._clock.now_ms()
-                report = await cycle.look(tx, seen, self._ties.hours_of(group), now_ms=now_ms)
+                report = await cycle.preview(tx, seen, self._ties.hours_of(group), now_ms=now_ms)
                 to_judge = report.plan.to_judge
                 digest = BoardDigest.of(seen, to_judge)
                 turn_id = await self.ask(tx, group, digest, why="by hand", to_judge=to_judge)

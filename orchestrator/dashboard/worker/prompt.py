@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import resources
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.rules import alerts, cooldowns
+from orchestrator.dashboard.rules import alerts, dedupe
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import HOUR_MS
 from orchestrator.dashboard.views import board, summary
@@ -78,7 +78,7 @@ def render(seen: BoardSnapshot, told: Sequence[Notification], *, zone: ZoneInfo,
 
 def _state(seen: BoardSnapshot, *, zone: ZoneInfo, now_ms: int) -> str:
     parts = [
-        f"# Current Dashboard State\n\nIt is {when.shown(now_ms, zone)} ({zone.key}).",
+        f"# Current Dashboard State\n\nIt is {when.format_time(now_ms, zone)} ({zone.key}).",
         summary.render(seen, now_ms=now_ms, zone=zone),
         _over(seen),
         _answered(seen.answered, zone),
@@ -98,18 +98,18 @@ def _over(seen: BoardSnapshot) -> str:
 def _answered(questions: Sequence[Question], zone: ZoneInfo) -> str:
     lines = [
         f"- **{one.id}** ({one.type.value}, task {one.task_id or 'none'}): {summary.one_line(one.question)}\n"
-        f"  Answer ({when.shown(one.answered_ms or 0, zone)}): {summary.one_line(one.answer or '')}"
+        f"  Answer ({when.format_time(one.answered_ms or 0, zone)}): {summary.one_line(one.answer or '')}"
         for one in questions
     ]
     return _section("Answered Questions", lines)
 
 
-def _delivered(told: Sequence[Notification], zone: ZoneInfo) -> str:
-    lines = [
-        f"- {when.shown(one.delivered_ms or 0, zone)} ({one.type.value}, task {one.task_id or 'none'}): "
-        f"{summary.one_line(one.message)}"
-        for one in told
-    ]
+def _delivered(sent: Sequence[Notification], zone: ZoneInfo) -> str:
+    lines = []
+    for row in sent:
+        about = f"{row.type.value}, task {row.task_id or 'none'}"
+        at = when.format_time(row.delivered_ms or 0, zone)
+        lines.append(f"- {at} ({about}): {summary.one_line(row.message)}")
     return _section("Delivered in the Last 48 Hours", lines)
 
 
@@ -130,7 +130,7 @@ def _figures(hours: Hours, cap: int) -> dict[str, object]:
         "unanswered_hours": min(alerts.UNANSWERED_MS.values()) // HOUR_MS,
         "slots": ", ".join(f"{slot:%H:%M}" for slot in hours.slots),
         "quiet": f"{hours.quiet_start:02}:00 to {hours.quiet_end:02}:00",
-        "question_cooldowns": listed({one.value: n for one, n in cooldowns.QUESTION_HOURS.items()}),
-        "notification_cooldowns": listed({one.value: n for one, n in cooldowns.NOTIFICATION_HOURS.items()}),
+        "question_cooldowns": listed({one.value: n for one, n in dedupe.QUESTION_HOURS.items()}),
+        "notification_cooldowns": listed({one.value: n for one, n in dedupe.NOTIFICATION_HOURS.items()}),
         "cap": cap,
     }

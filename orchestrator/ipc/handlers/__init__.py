@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
 from orchestrator.domain.values import Attachment, Folder, Group, Turn
 from orchestrator.groups.attachments import FileRefused
-from orchestrator.scheduler.task_service import ScheduleReader
+from orchestrator.scheduler.scheduled_task_service import ScheduleReader
 from orchestrator.store.database import Tx
 
 

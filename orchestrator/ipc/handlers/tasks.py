@@ -16,8 +16,8 @@ from agent_runner.wire.mailbox import (
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ScheduledTask, ScheduleKind
 from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
-from orchestrator.scheduler import task_service, task_turns
-from orchestrator.scheduler.task_rows import row, when
+from orchestrator.scheduler import scheduled_task_service, scheduled_task_turns
+from orchestrator.scheduler.scheduled_task_service import describe, to_row
 from orchestrator.store import groups, tasks
 from orchestrator.store.database import Tx
 
@@ -28,36 +28,38 @@ async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) ->
         group = await groups.known(tx, command.target_folder or caller.group.folder)
         is_once = command.schedule_type == ScheduleKind.ONCE
         now_ms = caller.asked_ms if is_once else caller.now_ms  # what recurs has no time that could pass
-        task = await task_service.schedule(tx, group, _wish(command), caller.times, now_ms=now_ms)
+        task = await scheduled_task_service.create(tx, group, _wish(command), caller.times, now_ms=now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
-    return CommandResult(text=f"Task {task.id} is made: {when(task)}.", data=row(task))
+    return CommandResult(text=f"Task {task.id} is made: {describe(task)}.", data=to_row(task))
 
 
 async def update_task(tx: Tx, caller: CommandCaller, command: UpdateTask) -> CommandResult:
     async def change(task: ScheduledTask) -> ScheduledTask:
-        return await task_service.update(tx, task, _wish(command), caller.times, now_ms=caller.now_ms)
+        return await scheduled_task_service.update(
+            tx, task, _wish(command), caller.times, now_ms=caller.now_ms
+        )
 
     return await _change(tx, caller, command.task_id, change, "is changed")
 
 
 async def pause_task(tx: Tx, caller: CommandCaller, command: PauseTask) -> CommandResult:
     async def change(task: ScheduledTask) -> ScheduledTask:
-        return await task_service.pause(tx, task, now_ms=caller.now_ms)
+        return await scheduled_task_service.pause(tx, task, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "rests until it is resumed")
 
 
 async def resume_task(tx: Tx, caller: CommandCaller, command: ResumeTask) -> CommandResult:
     async def change(task: ScheduledTask) -> ScheduledTask:
-        return await task_service.resume(tx, task, caller.times, now_ms=caller.now_ms)
+        return await scheduled_task_service.resume(tx, task, caller.times, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "goes on")
 
 
 async def cancel_task(tx: Tx, caller: CommandCaller, command: CancelTask) -> CommandResult:
     async def change(task: ScheduledTask) -> ScheduledTask:
-        return await task_service.cancel(tx, task, now_ms=caller.now_ms)
+        return await scheduled_task_service.cancel(tx, task, now_ms=caller.now_ms)
 
     return await _change(tx, caller, command.task_id, change, "has ended for good")
 
@@ -73,13 +75,13 @@ async def _change(
         task = await change(await _find(tx, caller, task_id))
     except BadRequest as error:
         return refused(error.code, str(error))
-    return CommandResult(text=f"Task {task.id} {word}: {when(task)}.", data=row(task))
+    return CommandResult(text=f"Task {task.id} {word}: {describe(task)}.", data=to_row(task))
 
 
 async def run_task(tx: Tx, caller: CommandCaller, command: RunTask) -> CommandResult:
     try:
         task = await _find(tx, caller, command.task_id)
-        turn_id = await task_service.run_now(tx, task, now_ms=caller.now_ms)
+        turn_id = await scheduled_task_service.run_now(tx, task, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
     return CommandResult(
@@ -92,18 +94,22 @@ async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> Comma
     """Tell the caller's tasks that are not over; main those of all groups."""
     del command
     found = await tasks.every(tx, None if caller.group.is_main else caller.group.folder)
-    lines = [f"{task.id} ({task.folder}): {when(task)}: {task_turns.shown(task)}" for task in found]
+    lines = [
+        f"{task.id} ({task.folder}): {describe(task)}: {scheduled_task_turns.shorten(task)}" for task in found
+    ]
     return CommandResult(
-        text="\n".join(lines) or "There are no tasks.", data={"tasks": [row(task) for task in found]}
+        text="\n".join(lines) or "There are no tasks.", data={"tasks": [to_row(task) for task in found]}
     )
 
 
 async def _find(tx: Tx, caller: CommandCaller, task_id: str) -> ScheduledTask:
-    return await task_service.find(tx, task_id, folder=None if caller.group.is_main else caller.group.folder)
+    return await scheduled_task_service.find(
+        tx, task_id, folder=None if caller.group.is_main else caller.group.folder
+    )
 
 
-def _wish(command: ScheduleTask | UpdateTask) -> task_service.TaskRequest:
-    return task_service.TaskRequest(
+def _wish(command: ScheduleTask | UpdateTask) -> scheduled_task_service.ScheduledTaskRequest:
+    return scheduled_task_service.ScheduledTaskRequest(
         prompt=command.prompt,
         kind=command.schedule_type,
         value=command.schedule_value,

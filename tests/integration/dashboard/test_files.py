@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.dashboard.files import export
-from orchestrator.dashboard.files.exporter import Exporter
+from orchestrator.dashboard.files.export import DashboardExporter
 from orchestrator.domain.dashboard import (
     Actor,
     BoardTaskStatus,
@@ -371,7 +371,7 @@ async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
 ) -> None:
     (tmp_path / "family").mkdir()
     path = tmp_path / "family/dashboard/tasks.json"
-    exporter = Exporter(
+    exporter = DashboardExporter(
         tmp_path, home.house.database, bus=home.house.bus, zone_of=lambda _: SEOUL, pause_seconds=0
     )
     running = asyncio.create_task(exporter.run(), name="exporter")
@@ -399,7 +399,7 @@ async def test_changes_that_come_while_files_are_written_are_written_together(
     written: list[Path] = []
     write = export.write
     monkeypatch.setattr(export, "write", lambda to, files: (written.append(to), write(to, files)))
-    exporter = Exporter(tmp_path, home.house.database, bus=home.house.bus, zone_of=lambda _: SEOUL)
+    exporter = DashboardExporter(tmp_path, home.house.database, bus=home.house.bus, zone_of=lambda _: SEOUL)
     monkeypatch.setattr(exporter, "pause", lambda _: pauses.acquire())
     (tmp_path / "family").mkdir()
     await home.put(blog())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.dashboard.views.brief import brief
+from orchestrator.dashboard.views.board import brief
 from orchestrator.domain.values import Turn
 from orchestrator.inbound import prompt
 from orchestrator.store import groups

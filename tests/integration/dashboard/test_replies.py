@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.dashboard.delivery import instant_replies
-from orchestrator.domain.dashboard import ActingHand, Actor, Priority
+from orchestrator.domain.dashboard import Actor, Caller, Priority
 from orchestrator.domain.values import MessageId, Quote, TurnState
 from orchestrator.inbound.intake import Intake
 from tests.support.dashboards import a_notification, a_question, a_task, at
@@ -21,7 +21,7 @@ class Replied(UpkeptHouse):
         house = self.house
 
         async def do(tx, group, text, quote, *, is_asked):
-            hand = ActingHand(actor=Actor.USER, now_ms=house.clock.now_ms(), is_person=True)
+            hand = Caller(actor=Actor.USER, now_ms=house.clock.now_ms(), is_person=True)
             return await instant_replies.answer(
                 self.desk.work(tx, group, hand), text, quote, is_asked=is_asked
             )

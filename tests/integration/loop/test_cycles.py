@@ -8,7 +8,7 @@ import threading
 
 from agent_runner.wire import wakes as wire_wakes
 from orchestrator.domain.values import Folder, TurnKind
-from orchestrator.loop import policy, runtime
+from orchestrator.loop import cycle_starter, policy
 from orchestrator.store import database as databases
 from orchestrator.store import events, wake_requests
 from orchestrator.store.database import Database
@@ -20,7 +20,7 @@ PATIENT_MS = 120_000
 
 async def test_what_is_told_is_kept_up_to_a_bound(due, monkeypatch):
     monkeypatch.setattr(events, "KEPT", 20)
-    monkeypatch.setattr(runtime, "PRUNE_EVERY", 10)
+    monkeypatch.setattr(cycle_starter, "PRUNE_EVERY", 10)
     await due.until("11:00:00", answer=SILENT)
     assert len(await due.house.rows("SELECT * FROM events")) <= 30
 
@@ -111,7 +111,7 @@ async def test_bt_19_fifty_threads_that_want_a_cycle_get_few(due, database_path,
 
 async def test_bt_19_two_hosts_on_one_store_start_one_cycle(due, database_path):
     other = await Database.open(database_path)
-    rival = runtime.GroupLoops(
+    rival = cycle_starter.CycleStarter(
         other, due.book, clock=due.house.clock, hints=due.house.hints, bus=due.house.bus
     )
     await asyncio.gather(due.loops.look(), rival.look())

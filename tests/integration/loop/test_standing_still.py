@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import TurnKind
-from orchestrator.loop import runtime
+from orchestrator.loop import cycle_starter
 from orchestrator.loop.service import LoopOff
 from orchestrator.store.loops import LoopStatus
 from tests.support.loop_harness import MINUTE, at
@@ -50,7 +50,7 @@ async def test_bt_11_an_overdue_wake_is_one_cycle_after_the_warm_up_group_after_
 async def test_bt_22_a_spent_budget_holds_free_cycles_and_never_the_chat(due):
     due.spent = "the budget of the day is spent"
     await due.trigger()
-    assert await due.look() == runtime.SWEEP_SECONDS
+    assert await due.look() == cycle_starter.SWEEP_SECONDS
     assert await due.waiting() == []
     assert (await due.loop()).held == "the budget of the day is spent"
     await due.house.hear("hello")
@@ -101,7 +101,7 @@ async def test_a_loop_that_was_never_on_costs_nothing(loop_house):
     await loop_house.house.add_group(requires_trigger=False)
     await loop_house.house.hear("hello")
     await loop_house.cycle('Hi [SCHEDULE next="30m"]')
-    assert await loop_house.look() == runtime.SWEEP_SECONDS
+    assert await loop_house.look() == cycle_starter.SWEEP_SECONDS
     for table in ("loop_state", "wakes", "cycles", "events"):
         assert await loop_house.house.rows(f"SELECT * FROM {table}") == []
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from orchestrator.domain.values import TurnKind
-from orchestrator.loop import runtime
+from orchestrator.loop import cycle_starter
 from tests.support.loop_harness import HOUR, MINUTE, SILENT, at
 
 
@@ -74,7 +74,7 @@ async def test_bt_02_a_cycle_that_keeps_a_message_waiting_for_long_is_stopped(du
     await due.look()
     cycle = await due.start()
     due.set("10:30:00")
-    assert await due.look() == runtime.SWEEP_SECONDS, "nobody waits for it"
+    assert await due.look() == cycle_starter.SWEEP_SECONDS, "nobody waits for it"
     await due.house.hear("hello?")
     due.set("10:31:50")
     assert await due.look() == 10

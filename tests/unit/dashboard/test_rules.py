@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.dashboard.rules import asking
+from orchestrator.dashboard.rules import follow_up_questions
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import (
     AlertHistory,
@@ -16,7 +16,7 @@ from orchestrator.dashboard.rules.steps import (
     CloseQuestion,
     Notify,
     RulePlan,
-    Withdraw,
+    WithdrawNotification,
 )
 from orchestrator.domain.dashboard import (
     Actor,
@@ -336,7 +336,7 @@ def the_question(*, pct: int, elapsed: int, total: int, silent: int = 0) -> tupl
     from orchestrator.domain.dashboard import Deadline
 
     task = _with(task, deadline=Deadline(at_ms=T0 + total, text=moment) if total else None)
-    wanted = asking.choose(task, HOURS, now_ms=T0 + elapsed)
+    wanted = follow_up_questions.choose(task, HOURS, now_ms=T0 + elapsed)
     return (wanted.type.value, wanted.priority.value) if wanted else None
 
 
@@ -386,14 +386,14 @@ def test_at_17_a_deadline_not_after_the_beginning_asks_nothing():
     task = a_task(
         deadline="2026-02-10", created_ms=at("2026-02-10 00:00"), last_update_ms=at("2026-02-10 08:00")
     )
-    assert asking.choose(task, HOURS, now_ms=at("2026-02-10 09:00")) is None
+    assert follow_up_questions.choose(task, HOURS, now_ms=at("2026-02-10 09:00")) is None
 
 
 def test_at_18_very_stale_goes_before_stale_from_96_hours_on():
     now = at("2026-02-09 08:30")
     stale = a_task(last_update_ms=now - 96 * HOUR + 1)
     very = a_task(last_update_ms=now - 96 * HOUR)
-    chosen = [asking.choose(task, HOURS, now_ms=now) for task in (stale, very)]
+    chosen = [follow_up_questions.choose(task, HOURS, now_ms=now) for task in (stale, very)]
     assert [one.type for one in chosen if one] == [QuestionType.STATUS_CHECK, QuestionType.ROUTINE_CHECK]
 
 
@@ -493,7 +493,7 @@ def test_what_is_to_be_told_of_a_task_that_is_over_is_withdrawn():
         a_notification("n_4", task_id=None, question_id="q_gone"),
     ]
     plan = planned("2026-02-09 08:30", tasks=[off], notifications=rows)
-    assert [step.notification_id for step in plan.steps if isinstance(step, Withdraw)] == [
+    assert [step.notification_id for step in plan.steps if isinstance(step, WithdrawNotification)] == [
         "n_1",
         "n_2",
         "n_4",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.words import when
+from orchestrator.domain.dashboard import ToolRefused
 
 SEOUL = ZoneInfo("Asia/Seoul")
 NOW_MS = 1_770_593_400_000  # Monday 2026-02-09 08:30 in Seoul

@@ -11,8 +11,8 @@ import pytest
 
 from agent_runner.wire import times
 from agent_runner.wire.times import Language, TimeRefusal
-from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.words import when
+from orchestrator.domain.dashboard import ToolRefused
 from orchestrator.domain.errors import BadTime
 from orchestrator.loop.policy import read_clock, read_interval
 from orchestrator.scheduler.when import point_ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.dashboard.services.work import BoardLimits
+from orchestrator.dashboard.services.context import BoardLimits
 from orchestrator.domain.dashboard import BoardTaskStatus, NotificationStatus
 from tests.support.dashboard_harness import (
     FEB_9_0830,

@@ -11,7 +11,7 @@ from orchestrator.dashboard.rules.steps import (
     ChangeStatus,
     CloseQuestion,
     Step,
-    Withdraw,
+    WithdrawNotification,
 )
 from orchestrator.domain.dashboard import (
     Actor,
@@ -94,7 +94,7 @@ def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
     tasks = {task.id: task for task in snapshot.tasks}
     questions = {question.id for question in snapshot.questions}
     found = ((row, _why_void(row, tasks, questions)) for row in snapshot.notifications)
-    return [Withdraw(notification_id=row.id, reason=reason) for row, reason in found if reason]
+    return [WithdrawNotification(notification_id=row.id, reason=reason) for row, reason in found if reason]
 
 
 def _why_void(row: Notification, tasks: dict[str, BoardTask], questions: set[str]) -> str | None:

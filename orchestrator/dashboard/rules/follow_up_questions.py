@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.dashboard.rules import alerts, cooldowns, slots
+from orchestrator.dashboard.rules import alerts, dedupe, slots
 from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import DAY_MS, HOUR_MS, Ask, Notify, Skip, Step
 from orchestrator.dashboard.words import rule_texts
@@ -64,8 +64,8 @@ def of_task(task: BoardTask, scene: alerts.AlertContext, told: Sequence[Step]) -
 
 
 def _worded(task: BoardTask, phrase: str, hours: Hours) -> str:
-    words: str = getattr(rule_texts.words_for(task.title), phrase)
-    named = {"title": rule_texts.shown(task.title), "pct": task.pct}
+    words: str = getattr(rule_texts.texts_for(task.title), phrase)
+    named = {"title": rule_texts.shorten(task.title), "pct": task.pct}
     if task.deadline is not None and "{when}" in words:
         named["when"] = alerts.when(task.deadline, hours)
     return words.format_map(named)
@@ -123,7 +123,7 @@ def _why_not(
             return f"{question.id} is open"
     for one in kinds:
         last = scene.last_asked(task.id, one)
-        if last is not None and scene.now_ms - last < cooldowns.question_ms(one):
+        if last is not None and scene.now_ms - last < dedupe.question_ms(one):
             return "asked lately"
     if wanted is OVERDUE:
         return None  # the alert that says so is not answered by its deadline: the question stays

@@ -75,7 +75,7 @@ class _Missed:
     until_ms: int
 
 
-class GroupLoops:
+class CycleStarter:
     """The loops of all groups. One that is off is not looked at."""
 
     def __init__(

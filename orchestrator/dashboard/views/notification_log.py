@@ -45,7 +45,7 @@ def line(entry: HistoryEntry, zone: ZoneInfo) -> str:
     """`2026-02-09 08:40 moved by user: from 2026-02-09 09:00 to 2026-02-10 10:00`."""
     turn = f" (turn {entry.turn_id})" if entry.turn_id is not None else ""
     about = "; ".join(_about(dict(entry.detail), zone))
-    return f"{when.shown(entry.at_ms, zone)} {entry.what} by {entry.by}{turn}" + (
+    return f"{when.format_time(entry.at_ms, zone)} {entry.what} by {entry.by}{turn}" + (
         f": {about}" if about else ""
     )
 
@@ -53,15 +53,17 @@ def line(entry: HistoryEntry, zone: ZoneInfo) -> str:
 def _about(detail: dict[str, Any], zone: ZoneInfo) -> list[str]:
     found = []
     if "from_ms" in detail:
-        found.append(f"from {when.shown(detail['from_ms'], zone)} to {when.shown(detail['to_ms'], zone)}")
+        found.append(
+            f"from {when.format_time(detail['from_ms'], zone)} to {when.format_time(detail['to_ms'], zone)}"
+        )
     if "from" in detail:
         found.append(f"from “{_short(detail['from'])}” to “{_short(detail['to'])}”")
     if "due_ms" in detail:
-        found.append(f"for {when.shown(detail['due_ms'], zone)}")
+        found.append(f"for {when.format_time(detail['due_ms'], zone)}")
     if detail.get("late_ms", 0) >= 60_000:
         found.append(f"{detail['late_ms'] // 60_000} min late")
     if detail.get("again_ms"):
-        found.append(f"again at {when.shown(detail['again_ms'], zone)}")
+        found.append(f"again at {when.format_time(detail['again_ms'], zone)}")
     if "message" in detail:
         found.append(f"“{_short(detail['message'])}”")
     found += [_short(detail[name]) for name in ("reason", "error") if detail.get(name)]

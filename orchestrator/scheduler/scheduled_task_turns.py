@@ -11,7 +11,7 @@ MAX_FAILURES = 5
 SHOWN_CHARS = 80
 
 
-async def queue(
+async def queue_turn(
     tx: Tx, task: ScheduledTask, group: Group, *, cause: Cause, due_ms: int, now_ms: int
 ) -> TurnId:
     """Queue a turn of the group for one run of its task, recorded as running until the turn ends."""
@@ -29,14 +29,14 @@ async def why_stopped(tx: Tx, turn: Turn) -> str | None:
     return f"its task was {task.status.value}." if is_stopped else None
 
 
-async def note_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
+async def report_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
     """Tell the group what it would wait for in vain, and pause a task that fails time and again."""
     task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
     run = await task_runs.of_turn(tx, turn.id)
     if task is None or run is None:
         return
     if task.schedule.kind is ScheduleKind.ONCE or run.cause is Cause.BY_HAND:
-        text = f"⚠️ I could not do “{shown(task)}”: {reason}"
+        text = f"⚠️ I could not do “{shorten(task)}”: {reason}"
         await _tell(tx, task, turn, text, key=f"task-failed:{turn.id}", now_ms=now_ms)
     if is_failing(task):
         await pause_failing(tx, task, turn, reason=reason, now_ms=now_ms)
@@ -51,11 +51,11 @@ async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str,
     """Pause a task and tell its group, once."""
     why = f"it failed {task.failures} times in a row, last with: {reason}"
     await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
-    text = f"⏸️ I have paused “{shown(task)}” ({task.id}): {why} It goes on when it is resumed."
+    text = f"⏸️ I have paused “{shorten(task)}” ({task.id}): {why} It goes on when it is resumed."
     await _tell(tx, task, turn, text, key=f"task-paused:{task.id}:{now_ms}", now_ms=now_ms)
 
 
-def shown(task: ScheduledTask) -> str:
+def shorten(task: ScheduledTask) -> str:
     """A task's prompt as a line for people."""
     line = " ".join(task.prompt.split())
     return line if len(line) <= SHOWN_CHARS else f"{line[: SHOWN_CHARS - 1]}…"

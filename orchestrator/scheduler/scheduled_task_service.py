@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
+from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.domain.errors import BadRequest, BadSchedule, TaskRefused, TextEmpty, UnknownTask
 from orchestrator.domain.values import (
     CatchUp,
@@ -20,10 +22,11 @@ from orchestrator.domain.values import (
     PlannedTask,
     Schedule,
     ScheduledTask,
+    ScheduleKind,
     TaskStatus,
     TurnId,
 )
-from orchestrator.scheduler import task_turns
+from orchestrator.scheduler import scheduled_task_turns
 from orchestrator.store import audit, groups, task_runs, task_stops, tasks
 from orchestrator.store.database import Tx
 
@@ -56,7 +59,7 @@ class ScheduleReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRequest:
+class ScheduledTaskRequest:
     """A task as it is asked for; unchecked. What is None is as usual or, in a change, as it was."""
 
     prompt: str | None = None
@@ -82,8 +85,8 @@ async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> Schedul
     return task
 
 
-async def schedule(
-    tx: Tx, group: Group, wish: TaskRequest, times: ScheduleReader, *, now_ms: int
+async def create(
+    tx: Tx, group: Group, wish: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
     """Make a task of a group.
 
@@ -108,7 +111,7 @@ async def schedule(
 
 
 async def update(
-    tx: Tx, task: ScheduledTask, wish: TaskRequest, times: ScheduleReader, *, now_ms: int
+    tx: Tx, task: ScheduledTask, wish: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
     """Change what is given. With a new schedule it is due by that from now on, also one that is completed.
 
@@ -129,7 +132,7 @@ async def update(
 
 
 def _moved(
-    task: ScheduledTask, wish: TaskRequest, times: ScheduleReader, *, group: Group, now_ms: int
+    task: ScheduledTask, wish: ScheduledTaskRequest, times: ScheduleReader, *, group: Group, now_ms: int
 ) -> ScheduledTask:
     kind = wish.kind or task.schedule.kind.value
     if wish.value is None and kind != task.schedule.kind:
@@ -211,10 +214,12 @@ async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
     if await task_runs.open_turns(tx, task.id):
         raise TaskRefused(f"Task {task.id} runs already, or waits to.")
     group = await groups.known(tx, task.folder)
-    return await task_turns.queue(tx, task, group, cause=Cause.BY_HAND, due_ms=now_ms, now_ms=now_ms)
+    return await scheduled_task_turns.queue_turn(
+        tx, task, group, cause=Cause.BY_HAND, due_ms=now_ms, now_ms=now_ms
+    )
 
 
-def _with_choices(task: ScheduledTask, wish: TaskRequest) -> ScheduledTask:
+def _with_choices(task: ScheduledTask, wish: ScheduledTaskRequest) -> ScheduledTask:
     return replace(
         task,
         context_mode=_choice(ContextMode, wish.context_mode, "context_mode", task.context_mode),
@@ -243,17 +248,21 @@ async def _put(tx: Tx, task: ScheduledTask) -> ScheduledTask:
     return task
 
 
-async def add(tx: Tx, folder: str, wish: TaskRequest, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
-    """Make a task that the owner asks for, audited. Raises what `schedule` raises, and `UnknownGroup`."""
+async def add(
+    tx: Tx, folder: str, wish: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
+) -> ScheduledTask:
+    """Make a task that the owner asks for, audited. Raises what `create` raises, and `UnknownGroup`."""
     group = await groups.known(tx, folder)
     if not (wish.prompt or "").strip():
         raise TextEmpty
-    task = await schedule(tx, group, wish, times, now_ms=now_ms)
+    task = await create(tx, group, wish, times, now_ms=now_ms)
     await _record(tx, task, "add", now_ms=now_ms)
     return task
 
 
-async def act(tx: Tx, task_id: str, action: str, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
+async def apply_action(
+    tx: Tx, task_id: str, action: str, times: ScheduleReader, *, now_ms: int
+) -> ScheduledTask:
     """Do what the owner says by a word, audited: `pause`, `resume`, `cancel` or `run`.
 
     Raises:
@@ -287,3 +296,50 @@ async def _act(
             return task
         case _:
             raise BadRequest(f"'{action}' is nothing to do with a task: use pause, resume, cancel or run.")
+
+
+def to_row(task: ScheduledTask) -> dict[str, Any]:
+    """A task as agents see it, in replies and in `tasks.json`. Times are local, with offset."""
+    zone = ZoneInfo(task.schedule.timezone)
+    found = {
+        "id": task.id,
+        "groupFolder": task.folder,
+        "prompt": task.prompt,
+        "schedule_type": task.schedule.kind.value,
+        "schedule_value": task.schedule.value,
+        "timezone": task.schedule.timezone,
+        "dst": task.schedule.dst.value,
+        "context_mode": task.context_mode.value,
+        "overlap": task.overlap.value,
+        "catch_up": task.catch_up.value,
+        "check": task.check,
+        "status": task.status.value,
+        "status_reason": task.status_reason,
+        "next_run": None if task.next_ms is None else local_iso(task.next_ms, zone),
+        "last_run": None if task.last_ms is None else local_iso(task.last_ms, zone),
+        "last_result": task.last_result,
+        "failures": task.failures,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def describe(task: ScheduledTask) -> str:
+    """`active, cron 0 9 * * *, next Sun 2026-11-22 09:00 (Asia/Seoul)`."""
+    return f"{task.status.value}, {describe_schedule(task.schedule)}, {describe_next_run(task)}"
+
+
+def describe_schedule(schedule: Schedule) -> str:
+    match schedule.kind:
+        case ScheduleKind.CRON:
+            return f"cron {schedule.value}"
+        case ScheduleKind.INTERVAL:
+            return f"every {timedelta(milliseconds=int(schedule.value))}"
+        case ScheduleKind.ONCE:
+            return "once"
+
+
+def describe_next_run(task: ScheduledTask) -> str:
+    if task.next_ms is None:
+        return "not due any more"
+    zone = ZoneInfo(task.schedule.timezone)
+    return f"next {local_minute(task.next_ms, zone)} ({zone.key})"

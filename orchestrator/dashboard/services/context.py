@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from orchestrator.dashboard.results import ToolRefused
 from orchestrator.dashboard.views import serializers
-from orchestrator.domain.dashboard import ActingHand, BoardTask, Notification, Question
+from orchestrator.domain.dashboard import BoardTask, Caller, Notification, Question, ToolRefused
 from orchestrator.domain.values import Folder
 from orchestrator.store import (
     dashboard_notifications,
@@ -42,7 +41,7 @@ class ServiceContext:
         self,
         tx: Tx,
         folder: Folder,
-        hand: ActingHand,
+        hand: Caller,
         *,
         zone: ZoneInfo,
         limits: BoardLimits | None = None,

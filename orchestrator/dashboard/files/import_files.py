@@ -10,11 +10,18 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.dashboard.files.export import FILES
+from orchestrator.dashboard.files.import_changes import ImportChange, differences, sentences
 from orchestrator.dashboard.files.import_rows import Reader, UnfitRow
-from orchestrator.dashboard.files.normalising import Normalised, differences, sentences
-from orchestrator.dashboard.results import ToolRefused
-from orchestrator.dashboard.services.work import ServiceContext
-from orchestrator.domain.dashboard import BoardTask, Insight, Notification, Person, Project, Question
+from orchestrator.dashboard.services.context import ServiceContext
+from orchestrator.domain.dashboard import (
+    BoardTask,
+    Insight,
+    Notification,
+    Person,
+    Project,
+    Question,
+    ToolRefused,
+)
 from orchestrator.domain.errors import ImportRefused
 from orchestrator.domain.values import Folder
 from orchestrator.store import (
@@ -42,7 +49,7 @@ class ImportRows:
     projects: list[Project] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was left out, and why."""
-    changes: list[Normalised] = field(default_factory=list)
+    changes: list[ImportChange] = field(default_factory=list)
     """What was read otherwise than it stood in the files."""
 
     def normalised(self) -> list[str]:
@@ -159,7 +166,7 @@ class _Reading:
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
         self.problems: list[str] = []
-        self.changes: list[Normalised] = []
+        self.changes: list[ImportChange] = []
 
     def rows(self, name: str, key: str, make: Callable[[Mapping[str, Any]], Row]) -> list[Row]:
         return [made for made in self._each(name, key, make) if made is not None]

@@ -16,7 +16,7 @@ _TEXTS: Mapping[type, tuple[str, ...]] = {
 }
 
 
-class Normalised(NamedTuple):
+class ImportChange(NamedTuple):
     """One row of which something was read otherwise."""
 
     kind: type
@@ -24,7 +24,7 @@ class Normalised(NamedTuple):
     what: str
 
 
-def differences(row: Mapping[str, Any], made: Any) -> list[Normalised]:
+def differences(row: Mapping[str, Any], made: Any) -> list[ImportChange]:
     """Return how a row that was made differs from what the file says; nothing of people and projects."""
     match made:
         case BoardTask():
@@ -40,10 +40,10 @@ def differences(row: Mapping[str, Any], made: Any) -> list[Normalised]:
     found += _cleaned(row, made)
     if not row.get("created_at") and not (isinstance(made, BoardTask) and made.archived_ms is not None):
         found.append("created_at was missing: the time of the import")
-    return [Normalised(type(made), made.id, what) for what in found]
+    return [ImportChange(type(made), made.id, what) for what in found]
 
 
-def sentences(changes: Iterable[Normalised]) -> list[str]:
+def sentences(changes: Iterable[ImportChange]) -> list[str]:
     """`type completion_check: progress_check (n_1, n_2, n_3 and 40 more)`: equal changes are one line."""
     ids: dict[str, list[str]] = {}
     for change in changes:
