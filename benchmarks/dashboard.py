@@ -177,8 +177,10 @@ async def _looks(database: Database, boards: DashboardFeature, times: int) -> li
     async def list_them(folder: Folder) -> int:
         async with database.reading() as tx:
             group = await groups.known(tx, folder)
-            hand = Caller(actor=Actor.USER, now_ms=SystemClock().now_ms())
-            return len((await notifications.list_them(boards.desk.work(tx, group, hand))).text)
+            caller = Caller(actor=Actor.USER, now_ms=SystemClock().now_ms())
+            return len(
+                (await notifications.list_them(boards.service.service_context(tx, group, caller))).text
+            )
 
     async def write_out(folder: Folder) -> int:
         found = await asyncio.to_thread(export.read, await database.path(), folder, ZONE)
@@ -234,8 +236,8 @@ async def _one_pass(database: Database, boards: DashboardFeature, folder: Folder
         group = await groups.known(tx, folder)
         seen = await board.snapshot(tx, folder)
         assert seen is not None
-        hand = Caller(actor=Actor.WORKER, now_ms=SystemClock().now_ms())
-        await cycle.apply(boards.desk.work(tx, group, hand), seen, boards.hours_of(group))
+        caller = Caller(actor=Actor.WORKER, now_ms=SystemClock().now_ms())
+        await cycle.apply(boards.service.service_context(tx, group, caller), seen, boards.hours_of(group))
 
 
 async def _delivery(

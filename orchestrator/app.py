@@ -244,7 +244,7 @@ class Orchestrator:
             hints=hints,
             bus=bus,
             read_senders=self._senders.read,
-            at_once=self._boards.at_once,
+            at_once=self._boards.instant_reply,
         )
         self._snapshots = SnapshotWriter(
             self._home.data / "env", self._database, clock=clock, bus=bus, zone_of=self._zone_of
@@ -388,7 +388,7 @@ class Orchestrator:
             hints=self._hints,
             bus=self.bus,
             copy_file=files.copy,
-            dashboards=self._boards.desk,
+            dashboards=self._boards.service,
             loops=self._waking,
             memories=self._remembering.chronicle,
             notices=self._noticing.desk,

@@ -115,7 +115,7 @@ def answer(home: Path | None, folder: str | None, question: str, text: str) -> s
                 ids = await dashboard_questions.ids_like(tx, group.folder, question)
             chosen = question if question in ids else _only(ids, question)
             given = {"question_id": chosen, "answer": text}
-            result = await boards.desk.use(group.folder, "answer_question", given)
+            result = await boards.service.call_tool(group.folder, "answer_question", given)
         if not result.ok:
             raise BadRequest(result.text)
         return result.text
@@ -148,7 +148,9 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
                     "would": [cycle.describe_step(step) for step in report.plan.actions],
                 }
             hand = Caller(actor=Actor.WORKER, now_ms=now_ms)
-            report = await cycle.apply(boards.desk.work(tx, group, hand), seen, hours, why="by hand")
+            report = await cycle.apply(
+                boards.service.service_context(tx, group, hand), seen, hours, why="by hand"
+            )
             return report.to_detail()
 
     return asyncio.run(act())
@@ -178,7 +180,7 @@ def take_files(home: Path | None, folder: str | None, directory: Path, *, replac
 
     async def act() -> dict[str, int]:
         async with opened(home) as (_, boards):
-            rows = await boards.desk.take(folder or MAIN, directory, replaces=replaces)
+            rows = await boards.service.import_from(folder or MAIN, directory, replaces=replaces)
         for note in rows.notes:
             terminal.say_aside(note)
         for change in rows.normalised():

@@ -73,7 +73,7 @@ class DashboardFeature:
         self._zone_of = zone_of
         self._clock = clock
         self._exporter = DashboardExporter(home / "data" / "env", database, bus=bus, zone_of=zone_of)
-        self.desk = DashboardService(
+        self.service = DashboardService(
             database,
             clock=clock,
             bus=bus,
@@ -82,12 +82,12 @@ class DashboardFeature:
             can_deliver=can_deliver,
             limits=limits_of(settings),
         )
-        ledger = DeliveryOutcomes(bus=bus, hint=hints.notifications)
+        outcomes = DeliveryOutcomes(bus=bus, hint=hints.notifications)
         self.origin = DeliveryHooks(
-            why_not=ledger.why_not,
-            note_sent=ledger.note_sent,
-            note_failed=ledger.note_failed,
-            note_ended=ledger.note_ended,
+            why_not=outcomes.why_not,
+            note_sent=outcomes.note_sent,
+            note_failed=outcomes.note_failed,
+            note_ended=outcomes.note_ended,
         )
         self._dispatcher = NotificationDispatcher(
             database,
@@ -98,7 +98,7 @@ class DashboardFeature:
             daily_limit=settings.notify_daily_limit,
         )
 
-        self.rounds = WorkerLoop(
+        self.worker = WorkerLoop(
             database,
             WorkerPorts(
                 mode=worker_mode(
@@ -108,7 +108,7 @@ class DashboardFeature:
                 ),
                 beat_ms=settings.heartbeat_interval_s * 1000,
                 hours_of=self.hours_of,
-                work=self.desk.work,
+                service_context=self.service.service_context,
                 has_model=has_model,
                 queue=dashboard_rounds.add_turn,
             ),
@@ -123,7 +123,7 @@ class DashboardFeature:
         return {
             "dashboard-files": self._exporter.run,
             "notifications": self._dispatcher.run,
-            "worker": self.rounds.run,
+            "worker": self.worker.run,
         }
 
     async def compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
@@ -159,22 +159,24 @@ class DashboardFeature:
             group = await groups.known(tx, folder)
             return (await board.show(tx, group.folder, self._zone_of(group))).data
 
-    async def use(self, folder: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call_tool(self, folder: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Use a tool as a person. Raises `UnknownGroup`."""
-        return asdict(await self.desk.use(folder, tool, arguments))
+        return asdict(await self.service.call_tool(folder, tool, arguments))
 
     async def ask_worker(self, folder: str) -> dict[str, Any]:
         """Have a model look now. Raises `UnknownGroup`, or `BadRequest` where none can."""
-        return {"turn": await self.rounds.ask_now(folder)}
+        return {"turn": await self.worker.ask_now(folder)}
 
-    async def at_once(
+    async def instant_reply(
         self, tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
     ) -> str | None:
         """What somebody writes that needs no model: the reply; None of all else, and without a dashboard."""
         if await dashboards.get(tx, group.folder) is None:
             return None
-        hand = Caller(actor=Actor.USER, now_ms=self._clock.now_ms(), is_person=True)
-        return await instant_replies.answer(self.desk.work(tx, group, hand), text, quote, is_asked=is_asked)
+        caller = Caller(actor=Actor.USER, now_ms=self._clock.now_ms(), is_person=True)
+        return await instant_replies.answer(
+            self.service.service_context(tx, group, caller), text, quote, is_asked=is_asked
+        )
 
     def hours_of(self, group: Group) -> Hours:
         """The times of day of a group."""

@@ -49,8 +49,8 @@ _ENUMS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
 """A tool's fields that are one of several words; those under "" are so for all."""
 
 
-async def _update_task(work: ServiceContext, *, task_id: str, **changes: Any) -> ToolResult:
-    return await tasks.update(work, task_id, tasks.TaskChanges(**changes))
+async def _update_task(ctx: ServiceContext, *, task_id: str, **changes: Any) -> ToolResult:
+    return await tasks.update(ctx, task_id, tasks.TaskChanges(**changes))
 
 
 SERVICES: Mapping[str, Callable[..., Awaitable[ToolResult]]] = {
@@ -98,18 +98,18 @@ class DashboardService:
         self._can_deliver = can_deliver
         self._limits = limits or BoardLimits()
 
-    def work(self, tx: Tx, group: Group, hand: Caller) -> ServiceContext:
+    def service_context(self, tx: Tx, group: Group, caller: Caller) -> ServiceContext:
         """What the services act with, for those who need no tool: rules, deliveries, answers."""
         return ServiceContext(
             tx,
             group.folder,
-            hand,
+            caller,
             zone=self._zone_of(group),
             limits=self._limits,
             can_deliver=self._can_deliver(group),
         )
 
-    async def use(
+    async def call_tool(
         self,
         folder: str,
         tool: str,
@@ -126,15 +126,15 @@ class DashboardService:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
-            hand = Caller(
+            caller = Caller(
                 actor=actor, now_ms=now_ms, is_person=actor is Actor.USER, expect_version=expect_version
             )
-            result = await call_tool(self.work(tx, group, hand), tool, arguments)
+            result = await call_tool(self.service_context(tx, group, caller), tool, arguments)
             detail = {"type": f"dashboard.{tool}", "by": actor.value, "ok": result.ok, "code": result.code}
             await audit.append(
                 tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
             )
-        self.tell(group, result)
+        self.publish_change(group, result)
         return result
 
     async def export(self, folder: str, directory: Path) -> list[str]:
@@ -153,7 +153,9 @@ class DashboardService:
         await asyncio.to_thread(export.write, directory, found.contents)
         return list(found.contents)
 
-    async def take(self, folder: str, directory: Path, *, replaces: bool = False) -> import_files.ImportRows:
+    async def import_from(
+        self, folder: str, directory: Path, *, replaces: bool = False
+    ) -> import_files.ImportRows:
         """Import a dashboard's files beside what is there, or in its place if `replaces`: all or nothing.
 
         Returns the rows that were written, and notes of what was left out.
@@ -167,17 +169,17 @@ class DashboardService:
         async with self._database.transaction() as tx:
             group = await groups.known(tx, folder)
             rows = import_files.rows_of(documents, group.folder, zone=self._zone_of(group), now_ms=now_ms)
-            hand = Caller(actor=Actor.USER, now_ms=now_ms, is_person=True)
-            rows = await import_files.put(self.work(tx, group, hand), rows, replaces=replaces)
+            caller = Caller(actor=Actor.USER, now_ms=now_ms, is_person=True)
+            rows = await import_files.put(self.service_context(tx, group, caller), rows, replaces=replaces)
             await dashboards.wake_rules(tx, group.folder, now_ms=now_ms)
             detail = {"type": "dashboard.import", "by": Actor.USER.value, **rows.counts()}
             await audit.append(
                 tx, audit.AuditEvent(at_ms=now_ms, kind="dashboard", folder=group.folder, detail=detail)
             )
-        self.tell(group, ToolResult(text="Imported."))
+        self.publish_change(group, ToolResult(text="Imported."))
         return rows
 
-    def tell(self, group: Group, result: ToolResult) -> None:
+    def publish_change(self, group: Group, result: ToolResult) -> None:
         """A change was committed: whoever follows dashboards looks again."""
         self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
         self._hints.notifications.give()
@@ -194,15 +196,15 @@ class DashboardService:
         request_id: str,
     ) -> Reply:
         """Use a tool for the agent whose turn runs."""
-        hand = caller_of(turn, now_ms=self._clock.now_ms())
-        if hand is None:
+        caller = caller_of(turn, now_ms=self._clock.now_ms())
+        if caller is None:
             refused = ToolRefused("NO_TURN", "No turn of this group runs: nothing was done.")
             return _reply(refused.result(), request_id)
-        work = self.work(tx, group, hand)
-        result = await call_tool(work, tool, arguments)
-        if turn is not None and hand.actor is Actor.WORKER and result.ok and tool != LISTING:
+        ctx = self.service_context(tx, group, caller)
+        result = await call_tool(ctx, tool, arguments)
+        if turn is not None and caller.actor is Actor.WORKER and result.ok and tool != LISTING:
             state = await prompt.after_tool(
-                tx, turn.id, group.folder, zone=work.zone, now_ms=self._clock.now_ms()
+                tx, turn.id, group.folder, zone=ctx.zone, now_ms=self._clock.now_ms()
             )
             result = replace(result, text=f"{result.text}\n\n{state}")
         return _reply(result, request_id)
@@ -225,23 +227,23 @@ def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
     )
 
 
-async def call_tool(work: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+async def call_tool(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
     """Check a wish against what the tool takes and whoever asks may do, then do it.
 
     A refusal is a result; nothing was written then.
     """
     try:
-        given = _checked(work, tool, arguments)
-        return await SERVICES[tool](work, **given)
+        given = _checked(ctx, tool, arguments)
+        return await SERVICES[tool](ctx, **given)
     except ToolRefused as refused:
         return refused.result()
 
 
-def _checked(work: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     known = TOOLS.get(tool)
     if known is None:
         raise ToolRefused("UNKNOWN_TOOL", f"There is no tool '{tool[:64]}'. There are: {', '.join(TOOLS)}.")
-    if work.hand.actor is Actor.WORKER and not known.is_for_worker:
+    if ctx.caller.actor is Actor.WORKER and not known.is_for_worker:
         raise ToolRefused(
             "NOT_ALLOWED", f"The worker may not use {tool}: that is for people and their agent."
         )

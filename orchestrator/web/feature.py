@@ -95,7 +95,7 @@ class WebFeature:
             loops=LoopApi(self.database, act=self.waking.act, bus=self.bus),
             pairing=self.channels.whatsapp.pairing,
             dashboards=DashboardApi(
-                show=self.boards.show, use=self.boards.use, ask_worker=self.boards.ask_worker
+                show=self.boards.show, use=self.boards.call_tool, ask_worker=self.boards.ask_worker
             ),
             write=written,
             status=self.status,

@@ -89,8 +89,8 @@ async def test_what_is_over_is_archived_and_what_is_needed_stays(
 ) -> None:
     await furnish(home)
     before = {row["id"]: row for row in await home.house.rows("SELECT * FROM dashboard_tasks")}
-    made = await home.use("schedule_notification", message="Call", scheduled_at="2026-02-09T18:00:00")
-    await home.use("cancel_notification", notification_id=made.data["id"], reason="done")
+    made = await home.call_tool("schedule_notification", message="Call", scheduled_at="2026-02-09T18:00:00")
+    await home.call_tool("cancel_notification", notification_id=made.data["id"], reason="done")
     sweeper = keeping(home.house, directory)
     assert await sweeper.sweep() == {}
     home.clock.pass_ms(YEAR * DAY_MS)

@@ -66,7 +66,7 @@ class DashboardHouse:
         self.clock.wall_ms = FEB_9_0830
         self.can_deliver = True
         self.zone = SEOUL
-        self.desk = self.desk_with(limits)
+        self.service = self.service_with(limits)
         self.reception = CommandDispatcher(
             household.database,
             clock=household.clock,
@@ -75,11 +75,11 @@ class DashboardHouse:
             zone_of=lambda _: self.zone,
             hints=household.hints,
             bus=household.bus,
-            dashboards=self.desk,
+            dashboards=self.service,
             notices=Notices(clock=self.clock),
         )
 
-    def desk_with(self, limits: BoardLimits | None) -> DashboardService:
+    def service_with(self, limits: BoardLimits | None) -> DashboardService:
         return DashboardService(
             self.house.database,
             clock=self.clock,
@@ -108,9 +108,9 @@ class DashboardHouse:
 
     # Who acts
 
-    async def use(self, tool: str, /, **arguments: Any) -> ToolResult:
+    async def call_tool(self, tool: str, /, **arguments: Any) -> ToolResult:
         """A person at a terminal."""
-        return await self.desk.use(FOLDER, tool, arguments)
+        return await self.service.call_tool(FOLDER, tool, arguments)
 
     async def ask(self, tool: str, /, *, request_id: str | None = None, **arguments: Any) -> Reply:
         """The agent whose turn runs, by a file in its mailbox."""
@@ -177,7 +177,7 @@ class DashboardHouse:
         """What services act with, in a transaction."""
         async with self.house.database.transaction() as tx:
             group = await groups.known(tx, FOLDER)
-            yield self.desk.work(tx, group, Caller(actor=actor, now_ms=self.clock.now_ms()))
+            yield self.service.service_context(tx, group, Caller(actor=actor, now_ms=self.clock.now_ms()))
 
     # What is on the board now
 

@@ -31,7 +31,7 @@ class UpkeptHouse(NotifiedHouse):
     def __post_init__(self) -> None:
         super().__post_init__()
         house = self.house
-        self.desk = DashboardService(
+        self.service = DashboardService(
             house.database,
             clock=house.clock,
             bus=house.bus,
@@ -39,15 +39,15 @@ class UpkeptHouse(NotifiedHouse):
             zone_of=lambda _: self.hours.zone,
             can_deliver=lambda _: True,
         )
-        ties = WorkerPorts(
+        ports = WorkerPorts(
             mode=self.mode,
             beat_ms=BEAT_SECONDS * 1000,
             hours_of=lambda _: self.hours,
-            work=self.desk.work,
+            service_context=self.service.service_context,
             has_model=lambda _: self.has_model,
             queue=dashboard_rounds.add_turn,
         )
-        self.rounds = WorkerLoop(house.database, ties, clock=house.clock, hints=house.hints, bus=house.bus)
+        self.worker = WorkerLoop(house.database, ports, clock=house.clock, hints=house.hints, bus=house.bus)
 
     @property
     def mode(self) -> WorkerMode:
@@ -58,23 +58,23 @@ class UpkeptHouse(NotifiedHouse):
     async def cycle(self, text: str) -> dict[str, Any]:
         """Have the rules look at a time of Seoul, whenever they looked last; gives the newest cycle."""
         self.is_now(text)
-        await self.rounds.look_after(FOLDER)
+        await self.worker.look_after(FOLDER)
         found = await self.cycles()
         return found[-1] if found else {}
 
-    async def use(
+    async def call_tool(
         self, tool: str, *, actor: Actor = Actor.USER, turn: Turn | None = None, **given: Any
     ) -> Told:
         """Use a tool of the dashboard, by default as a person."""
         async with self.house.database.transaction() as tx:
             group = await groups.known(tx, FOLDER)
-            hand = Caller(
+            caller = Caller(
                 actor=actor,
                 now_ms=self.house.clock.now_ms(),
                 turn_id=turn.id if turn else None,
                 is_person=actor is not Actor.WORKER,
             )
-            return await call_tool(self.desk.work(tx, group, hand), tool, given)
+            return await call_tool(self.service.service_context(tx, group, caller), tool, given)
 
     # What a model does
 
@@ -97,7 +97,7 @@ class UpkeptHouse(NotifiedHouse):
         await self.house.take(run, Result(n=2, turn=turn.id, result="SILENT"))
         status = "success" if error is None else "error"
         await self.house.take(run, TurnEnd(n=3, turn=turn.id, status=status, error=error))
-        await self.rounds.beat()
+        await self.worker.beat()
 
     # What is there then
 

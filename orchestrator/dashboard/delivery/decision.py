@@ -52,52 +52,52 @@ class DeliveryContext:
     hours: Hours
     task: BoardTask | None = None
     question: Question | None = None
-    told_today: int = 0
+    sent_today: int = 0
     """How many the group was told today that nobody had asked for and that were not urgent."""
     daily_limit: int = 0
     """0: none."""
 
 
-def decide(one: Notification, around: DeliveryContext, *, now_ms: int) -> DeliveryDecision:
+def decide(row: Notification, context: DeliveryContext, *, now_ms: int) -> DeliveryDecision:
     """Decide over one that is due.
 
     What a person asked for comes at its minute, and what is urgent too; quiet hours and the daily limit bind
     what comes by itself.
     """
-    void = _void(one, around)
-    if void is not None:
-        return Cancel(reason=void)
-    if now_ms - one.due_ms > PROMPT_MS and one.attempts == 0 and now_ms > _latest_ms(one, around):
+    cancel_reason = _cancel_reason(row, context)
+    if cancel_reason is not None:
+        return Cancel(reason=cancel_reason)
+    if now_ms - row.due_ms > PROMPT_MS and row.attempts == 0 and now_ms > _latest_ms(row, context):
         return Expire()
-    if one.created_by is not Actor.WORKER or one.priority is Priority.HIGH:
+    if row.created_by is not Actor.WORKER or row.priority is Priority.HIGH:
         return SendNow()
-    if around.hours.is_quiet(now_ms):
-        return Postpone(at_ms=around.hours.after_quiet(now_ms), reason="quiet hours")
-    if around.daily_limit and around.told_today >= around.daily_limit:
-        tomorrow = around.hours.day_of(now_ms) + timedelta(days=1)
-        slot = around.hours.next_slot(around.hours.start_of(tomorrow))
+    if context.hours.is_quiet(now_ms):
+        return Postpone(at_ms=context.hours.after_quiet(now_ms), reason="quiet hours")
+    if context.daily_limit and context.sent_today >= context.daily_limit:
+        tomorrow = context.hours.day_of(now_ms) + timedelta(days=1)
+        slot = context.hours.next_slot(context.hours.start_of(tomorrow))
         return Postpone(at_ms=slot, reason="enough for one day")
     return SendNow()
 
 
-def _void(one: Notification, around: DeliveryContext) -> str | None:
-    if one.task_id is not None and around.task is None:
+def _cancel_reason(row: Notification, context: DeliveryContext) -> str | None:
+    if row.task_id is not None and context.task is None:
         return "Task gone"
-    if around.task is not None and around.task.status.is_terminal:
-        return f"Task {around.task.status.value}"
-    if around.task is not None and alerts.is_outdated(one.cause, around.task, since_ms=one.created_ms):
+    if context.task is not None and context.task.status.is_terminal:
+        return f"Task {context.task.status.value}"
+    if context.task is not None and alerts.is_outdated(row.cause, context.task, since_ms=row.created_ms):
         return OUT_OF_DATE
-    if one.question_id is not None and (around.question is None or not around.question.is_open):
+    if row.question_id is not None and (context.question is None or not context.question.is_open):
         return "Question closed"
     return None
 
 
-def _latest_ms(one: Notification, around: DeliveryContext) -> int:
+def _latest_ms(row: Notification, context: DeliveryContext) -> int:
     """Until when it is still worth telling."""
-    is_before = one.type is NotificationType.DEADLINE_ALERT and one.cause != alerts.OVERDUE
-    if is_before and around.task is not None and around.task.deadline:
-        return slots.end_ms(around.task.deadline, around.hours)
-    return one.due_ms + (REMINDER_GRACE_MS if one.type is NotificationType.REMINDER else GRACE_MS)
+    is_before = row.type is NotificationType.DEADLINE_ALERT and row.cause != alerts.OVERDUE
+    if is_before and context.task is not None and context.task.deadline:
+        return slots.end_ms(context.task.deadline, context.hours)
+    return row.due_ms + (REMINDER_GRACE_MS if row.type is NotificationType.REMINDER else GRACE_MS)
 
 
 def pause_ms(attempts: int) -> int | None:

@@ -46,7 +46,7 @@ class DispatchResult:
     """What became of one that was due."""
 
     notification: Notification
-    word: str
+    outcome: str
     """`claimed`, `kept`, `taken`, `postponed`, `cancelled`, `expired`, or `overtaken` by later news."""
     group: Group | None = None
 
@@ -92,112 +92,112 @@ class NotificationDispatcher:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             due = await dashboard_notifications.due(tx, now_ms, limit=AT_ONCE)
-            done = [await self._settle(tx, one, now_ms=now_ms) for one in due]
-            await _tell_expired(tx, [one for one in done if one.word == "expired"], now_ms=now_ms)
+            done = [await self._settle(tx, row, now_ms=now_ms) for row in due]
+            await _notify_expired(tx, [row for row in done if row.outcome == "expired"], now_ms=now_ms)
             await dashboard_deliveries.drop_held(tx, now_ms=now_ms)
         self._hints.outbox.give()
-        for one in done:
-            self._tell(one)
+        for row in done:
+            self._publish(row)
 
-    async def _settle(self, tx: Tx, one: Notification, *, now_ms: int) -> DispatchResult:
-        group = await groups.by_folder(tx, one.folder)
-        around = None if group is None else await self._circumstances(tx, one, group, now_ms=now_ms)
-        if around is not None:
-            one = await _worded(tx, one, around, now_ms=now_ms)
-        if await dashboard_deliveries.keep_claim(tx, one, until_ms=now_ms + CLAIM_MS):
-            return DispatchResult(notification=one, word="kept")
-        if group is None or around is None:
-            await _cancel(tx, one, NO_GROUP, now_ms=now_ms)
-            return DispatchResult(notification=one, word="cancelled")
-        match decision.decide(one, around, now_ms=now_ms):
+    async def _settle(self, tx: Tx, row: Notification, *, now_ms: int) -> DispatchResult:
+        group = await groups.by_folder(tx, row.folder)
+        context = None if group is None else await self._circumstances(tx, row, group, now_ms=now_ms)
+        if context is not None:
+            row = await _with_current_words(tx, row, context, now_ms=now_ms)
+        if await dashboard_deliveries.keep_claim(tx, row, until_ms=now_ms + CLAIM_MS):
+            return DispatchResult(notification=row, outcome="kept")
+        if group is None or context is None:
+            await _cancel(tx, row, NO_GROUP, now_ms=now_ms)
+            return DispatchResult(notification=row, outcome="cancelled")
+        match decision.decide(row, context, now_ms=now_ms):
             case decision.SendNow():
-                return await _claim(tx, one, group, now_ms=now_ms)
+                return await _claim(tx, row, group, now_ms=now_ms)
             case decision.Postpone(at_ms=at_ms, reason=reason):
                 await write(
-                    tx, one, now_ms=now_ms, reason=reason, status=NotificationStatus.PENDING, due_ms=at_ms
+                    tx, row, now_ms=now_ms, reason=reason, status=NotificationStatus.PENDING, due_ms=at_ms
                 )
-                log.info("notification.postponed", notification=one.id, group=one.folder, reason=reason)
-                word = "postponed"
+                log.info("notification.postponed", notification=row.id, group=row.folder, reason=reason)
+                outcome = "postponed"
             case decision.Expire():
-                late_ms = now_ms - one.due_ms
-                await write(tx, one, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
-                word = "overtaken"
-                if not alerts.says_overdue(one.cause, around.task, around.hours, now_ms=now_ms):
-                    await host_events.notification_expired(tx, one.folder, one.message, now_ms=now_ms)
-                    word = "expired"
+                late_ms = now_ms - row.due_ms
+                await write(tx, row, now_ms=now_ms, status=NotificationStatus.EXPIRED, late_ms=late_ms)
+                outcome = "overtaken"
+                if not alerts.says_overdue(row.cause, context.task, context.hours, now_ms=now_ms):
+                    await host_events.notification_expired(tx, row.folder, row.message, now_ms=now_ms)
+                    outcome = "expired"
             case decision.Cancel(reason=reason):
-                await _cancel(tx, one, reason, now_ms=now_ms)
-                word = "cancelled"
-        return DispatchResult(notification=one, word=word, group=group)
+                await _cancel(tx, row, reason, now_ms=now_ms)
+                outcome = "cancelled"
+        return DispatchResult(notification=row, outcome=outcome, group=group)
 
     async def _circumstances(
-        self, tx: Tx, one: Notification, group: Group, *, now_ms: int
+        self, tx: Tx, row: Notification, group: Group, *, now_ms: int
     ) -> decision.DeliveryContext:
         hours = self._hours_of(group)
-        task = await dashboard_tasks.get(tx, one.folder, one.task_id) if one.task_id else None
-        question = await dashboard_questions.get(tx, one.folder, one.question_id) if one.question_id else None
+        task = await dashboard_tasks.get(tx, row.folder, row.task_id) if row.task_id else None
+        question = await dashboard_questions.get(tx, row.folder, row.question_id) if row.question_id else None
         midnight = hours.start_of(hours.day_of(now_ms))
         return decision.DeliveryContext(
             hours=hours,
             task=task,
             question=question,
-            told_today=await dashboard_deliveries.told_by_itself(tx, one.folder, since_ms=midnight)
+            sent_today=await dashboard_deliveries.told_by_itself(tx, row.folder, since_ms=midnight)
             if self._daily_limit
             else 0,
             daily_limit=self._daily_limit,
         )
 
-    def _tell(self, done: DispatchResult) -> None:
-        one = done.notification
-        match done.word:
+    def _publish(self, done: DispatchResult) -> None:
+        row = done.notification
+        match done.outcome:
             case "claimed":
-                log.info("Cron: executing job", job=f"notification_{one.id}", group=one.folder)
-                self._bus.publish("notification.due", group=one.folder, detail=one.id)
+                log.info("Cron: executing job", job=f"notification_{row.id}", group=row.folder)
+                self._bus.publish("notification.due", group=row.folder, detail=row.id)
             case "expired" | "overtaken":
-                self._bus.publish("notification.expired", group=one.folder, detail=one.id)
+                self._bus.publish("notification.expired", group=row.folder, detail=row.id)
             case "cancelled":
-                self._bus.publish("notification.cancelled", group=one.folder, detail=one.id)
+                self._bus.publish("notification.cancelled", group=row.folder, detail=row.id)
             case "postponed":
-                self._bus.publish("notification.postponed", group=one.folder, detail=one.id)
+                self._bus.publish("notification.postponed", group=row.folder, detail=row.id)
 
 
-async def _worded(
-    tx: Tx, one: Notification, around: decision.DeliveryContext, *, now_ms: int
+async def _with_current_words(
+    tx: Tx, row: Notification, context: decision.DeliveryContext, *, now_ms: int
 ) -> Notification:
     """Give a notification of the rules the words that are true now, unless somebody has chosen its words."""
-    if one.cause is None or await notification_history.was_reworded(tx, one.folder, one.id):
-        return one
+    if row.cause is None or await notification_history.was_reworded(tx, row.folder, row.id):
+        return row
     text = alerts.text_of(
-        one.cause, task=around.task, question=around.question, hours=around.hours, at_ms=now_ms
+        row.cause, task=context.task, question=context.question, hours=context.hours, at_ms=now_ms
     )
-    return one if text is None else replace(one, message=text)
+    return row if text is None else replace(row, message=text)
 
 
-async def _cancel(tx: Tx, one: Notification, reason: str, *, now_ms: int) -> None:
+async def _cancel(tx: Tx, row: Notification, reason: str, *, now_ms: int) -> None:
     cancelled = NotificationStatus.CANCELLED
-    await write(tx, one, now_ms=now_ms, status=cancelled, cancelled_ms=now_ms, cancel_reason=reason)
+    await write(tx, row, now_ms=now_ms, status=cancelled, cancelled_ms=now_ms, cancel_reason=reason)
 
 
-async def _claim(tx: Tx, one: Notification, group: Group, *, now_ms: int) -> DispatchResult:
+async def _claim(tx: Tx, row: Notification, group: Group, *, now_ms: int) -> DispatchResult:
     """Take it, if nobody else has, and put it on its way."""
     token = secrets.token_hex(8)
     until_ms = now_ms + CLAIM_MS
-    if not await dashboard_notifications.claim(tx, one, token, now_ms=now_ms, until_ms=until_ms):
-        return DispatchResult(notification=one, word="taken", group=group)
-    await dashboard_deliveries.hand_over(tx, one, group.jid, now_ms=now_ms)
-    return DispatchResult(notification=one, word="claimed", group=group)
+    if not await dashboard_notifications.claim(tx, row, token, now_ms=now_ms, until_ms=until_ms):
+        return DispatchResult(notification=row, outcome="taken", group=group)
+    await dashboard_deliveries.hand_over(tx, row, group.jid, now_ms=now_ms)
+    return DispatchResult(notification=row, outcome="claimed", group=group)
 
 
-async def _tell_expired(tx: Tx, expired: Sequence[DispatchResult], *, now_ms: int) -> None:
+async def _notify_expired(tx: Tx, expired: Sequence[DispatchResult], *, now_ms: int) -> None:
     """One line a group for all that came too late."""
-    groups_of = {one.group.folder: one.group for one in expired if one.group is not None}
+    groups_of = {row.group.folder: row.group for row in expired if row.group is not None}
     for folder, group in groups_of.items():
-        late = [one.notification for one in expired if one.notification.folder == folder]
+        late = [row.notification for row in expired if row.notification.folder == folder]
         await outbox.add(
             tx,
             chat_jid=group.jid,
             folder=folder,
-            text=expired_line([one.message for one in late]),
+            text=expired_line([row.message for row in late]),
             dedupe_key=f"expired:{folder}:{late[0].id}:{now_ms}",
             now_ms=now_ms,
         )

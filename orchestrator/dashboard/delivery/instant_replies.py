@@ -23,57 +23,57 @@ MAX_LISTED = 20
 FOR_A_THUMB = (NotificationType.REMINDER, NotificationType.DEADLINE_ALERT)
 
 
-async def answer(work: ServiceContext, text: str, quote: Quote | None, *, is_asked: bool) -> str | None:
+async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_asked: bool) -> str | None:
     """Do what is asked, and give the reply; None of what takes an agent.
 
     `is_asked`: the message is meant for Andy. One under a notification is.
     """
-    told = await _quoted(work, quote)
-    if told is not None:
-        reply = await _under(work, told, text)
+    notification = await _quoted(ctx, quote)
+    if notification is not None:
+        reply = await _under(ctx, notification, text)
         if reply is not None:
             return reply
-    if not (is_asked or told):
+    if not (is_asked or notification):
         return None
     if text.strip().casefold() in reply_parser.LIST_QUESTIONS:
-        return await list_questions(work, rule_texts.answers_for(text))
-    return await _by_number(work, text)
+        return await list_questions(ctx, rule_texts.answers_for(text))
+    return await _by_number(ctx, text)
 
 
-async def list_questions(work: ServiceContext, words: rule_texts.AnswerTexts) -> str:
+async def list_questions(ctx: ServiceContext, words: rule_texts.AnswerTexts) -> str:
     """The open questions by number; from now on they can be answered so."""
-    found = (await dashboard_questions.unanswered(work.tx, work.folder))[:MAX_LISTED]
+    found = (await dashboard_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
     if not found:
         return words.none_open
     await dashboard_cycles.note_list(
-        work.tx, work.folder, [question.id for question in found], now_ms=work.now_ms
+        ctx.tx, ctx.folder, [question.id for question in found], now_ms=ctx.now_ms
     )
     for question in found:
-        await dashboard_questions.note_asked(work.tx, work.folder, question.id, now_ms=work.now_ms)
+        await dashboard_questions.note_asked(ctx.tx, ctx.folder, question.id, now_ms=ctx.now_ms)
     lines = [
         f"{number}. {' '.join(question.question.split())}" for number, question in enumerate(found, start=1)
     ]
     return "\n".join([*lines, "", words.how_to_answer])
 
 
-async def _quoted(work: ServiceContext, quote: Quote | None) -> Notification | None:
+async def _quoted(ctx: ServiceContext, quote: Quote | None) -> Notification | None:
     if quote is None:
         return None
-    found = await dashboard_notifications.by_channel_message(work.tx, quote.message_id)
-    if found is None or found.folder != work.folder or found.status is not NotificationStatus.DELIVERED:
+    found = await dashboard_notifications.by_channel_message(ctx.tx, quote.message_id)
+    if found is None or found.folder != ctx.folder or found.status is not NotificationStatus.DELIVERED:
         return None
     return found
 
 
-async def _under(work: ServiceContext, told: Notification, text: str) -> str | None:
+async def _under(ctx: ServiceContext, notification: Notification, text: str) -> str | None:
     try:
         match reply_parser.read(text):
             case reply_parser.DoneReply(by_sign=""):
-                return await _done(work, told, rule_texts.answers_for(text))
+                return await _done(ctx, notification, rule_texts.answers_for(text))
             case reply_parser.DoneReply(by_sign=sign):
-                return await _done_by_sign(work, told, sign)
+                return await _done_by_sign(ctx, notification, sign)
             case reply_parser.LaterReply(pause_ms=pause_ms, words=words):
-                return await _later(work, told, pause_ms, words)
+                return await _later(ctx, notification, pause_ms, words)
             case None:
                 return None
     except ToolRefused as refused:
@@ -81,59 +81,61 @@ async def _under(work: ServiceContext, told: Notification, text: str) -> str | N
         return None if refused.code == "UNPARSEABLE_TIME" else f"⚠️ {refused}"
 
 
-async def _done_by_sign(work: ServiceContext, told: Notification, sign: str) -> str | None:
+async def _done_by_sign(ctx: ServiceContext, notification: Notification, sign: str) -> str | None:
     """Complete a task that is still open. A thumb up says so of a reminder or an alert alone."""
-    if told.task_id is None or (sign == reply_parser.THUMB and told.type not in FOR_A_THUMB):
+    if notification.task_id is None or (sign == reply_parser.THUMB and notification.type not in FOR_A_THUMB):
         return None
-    task = await work.task(told.task_id)
+    task = await ctx.task(notification.task_id)
     if task.status.is_terminal:
         return None
-    return await _done(work, told, rule_texts.answers_for(task.title))
+    return await _done(ctx, notification, rule_texts.answers_for(task.title))
 
 
-async def _done(work: ServiceContext, told: Notification, words: rule_texts.AnswerTexts) -> str | None:
-    if told.task_id is None:
-        return None if told.question_id is not None else "✅"
-    result = await tasks.update(work, told.task_id, tasks.TaskChanges(status=BoardTaskStatus.COMPLETED))
+async def _done(ctx: ServiceContext, notification: Notification, words: rule_texts.AnswerTexts) -> str | None:
+    if notification.task_id is None:
+        return None if notification.question_id is not None else "✅"
+    result = await tasks.update(
+        ctx, notification.task_id, tasks.TaskChanges(status=BoardTaskStatus.COMPLETED)
+    )
     cancelled = result.data.get("cancelled_notifications") or 0
     more = words.cancelled.format(count=cancelled) if cancelled else ""
     return f"✅ {result.data['title']}{more}"
 
 
-async def _later(work: ServiceContext, told: Notification, pause_ms: int | None, words: str) -> str:
+async def _later(ctx: ServiceContext, notification: Notification, pause_ms: int | None, words: str) -> str:
     due_ms = (
-        work.now_ms + pause_ms
+        ctx.now_ms + pause_ms
         if pause_ms is not None
-        else when.due_ms(words, now_ms=work.now_ms, zone=work.zone).at_ms
+        else when.due_ms(words, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
     )
     outcome = await notifications.intend(
-        work,
+        ctx,
         NotificationRequest(
-            message=told.message,
+            message=notification.message,
             due_ms=due_ms,
             due_text=words or None,
             type=NotificationType.REMINDER,
-            priority=told.priority,
-            task_id=told.task_id,
-            question_id=told.question_id,
-            context=f"put off: {told.id}",
+            priority=notification.priority,
+            task_id=notification.task_id,
+            question_id=notification.question_id,
+            context=f"put off: {notification.id}",
         ),
     )
     if outcome.refused is not None:
         raise outcome.refused
-    return f"⏰ {when.format_time(due_ms, work.zone)}"
+    return f"⏰ {when.format_time(due_ms, ctx.zone)}"
 
 
-async def _by_number(work: ServiceContext, text: str) -> str | None:
-    ids = await dashboard_cycles.listed(work.tx, work.folder, since_ms=work.now_ms - LIST_MS)
+async def _by_number(ctx: ServiceContext, text: str) -> str | None:
+    ids = await dashboard_cycles.listed(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
     given = reply_parser.answers(text, count=len(ids)) if ids else None
     if given is None:
         return None
-    found = [await dashboard_questions.get(work.tx, work.folder, ids[number - 1]) for number, _ in given]
+    found = [await dashboard_questions.get(ctx.tx, ctx.folder, ids[number - 1]) for number, _ in given]
     if not all(question is not None and question.is_open for question in found):
         return None
     for question, (_, said) in zip(found, given, strict=True):
         assert question is not None
-        await questions.answer(work, question_id=question.id, answer=said)
-    await dashboard_cycles.use_list(work.tx, work.folder, now_ms=work.now_ms)
+        await questions.answer(ctx, question_id=question.id, answer=said)
+    await dashboard_cycles.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
     return rule_texts.answers_for(text).noted.format(count=len(given))

@@ -31,49 +31,49 @@ class DeliveryOutcomes:
 
     async def why_not(self, tx: Tx, outgoing: Outgoing) -> str | None:
         """Why a message is not to be sent any more: asked right before it is."""
-        one = await dashboard_deliveries.of_outgoing(tx, outgoing)
-        if one is None:
+        row = await dashboard_deliveries.of_outgoing(tx, outgoing)
+        if row is None:
             return None
-        if one.status is not NotificationStatus.SENDING:
-            return f"notification {one.id} is {one.status.value}"
+        if row.status is not NotificationStatus.SENDING:
+            return f"notification {row.id} is {row.status.value}"
         if outgoing.state is OutboxState.SENDING:
-            log.warning("notification.maybe_duplicate", notification=one.id, group=one.folder)
+            log.warning("notification.maybe_duplicate", notification=row.id, group=row.folder)
         return None
 
     async def note_sent(self, tx: Tx, outgoing: Outgoing, *, now_ms: int) -> None:
         """It has reached its chat."""
-        one = await dashboard_deliveries.of_outgoing(tx, outgoing)
-        if one is None or not one.status.is_open:
+        row = await dashboard_deliveries.of_outgoing(tx, outgoing)
+        if row is None or not row.status.is_open:
             return
         await write(
             tx,
-            one,
+            row,
             now_ms=now_ms,
             status=NotificationStatus.DELIVERED,
             delivered_ms=now_ms,
-            late_ms=max(0, now_ms - one.due_ms),
+            late_ms=max(0, now_ms - row.due_ms),
             error=None,
         )
-        await host_events.notification_delivered(tx, one.folder, one.message, now_ms=now_ms)
-        self._bus.publish("notification.delivered", group=one.folder, detail=one.id)
+        await host_events.notification_delivered(tx, row.folder, row.message, now_ms=now_ms)
+        self._bus.publish("notification.delivered", group=row.folder, detail=row.id)
 
     async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:
         """It could not be sent now: tells who sees to it that it is tried again."""
-        one = await dashboard_deliveries.of_outgoing(tx, outgoing)
-        if one is None:
+        row = await dashboard_deliveries.of_outgoing(tx, outgoing)
+        if row is None:
             return Retry.AS_MESSAGES_ARE
-        if not one.status.is_open:
+        if not row.status.is_open:
             return Retry.NEVER
-        pause_ms = decision.pause_ms(one.attempts)
+        pause_ms = decision.pause_ms(row.attempts)
         if pause_ms is None:
-            await self._fail(tx, one, error, now_ms=now_ms)
-            await _apologise(tx, one, outgoing, now_ms=now_ms)
+            await self._fail(tx, row, error, now_ms=now_ms)
+            await _apologise(tx, row, outgoing, now_ms=now_ms)
             return Retry.NEVER
         await dashboard_deliveries.hold(tx, outgoing, error=error)
         again_ms = now_ms + pause_ms
         await write(
             tx,
-            one,
+            row,
             now_ms=now_ms,
             status=NotificationStatus.PENDING,
             next_attempt_ms=again_ms,
@@ -84,34 +84,34 @@ class DeliveryOutcomes:
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
         """It will never be sent."""
-        one = await dashboard_deliveries.of_outgoing(tx, outgoing)
-        if one is not None and one.status.is_open:
-            await self._fail(tx, one, error, now_ms=now_ms)
+        row = await dashboard_deliveries.of_outgoing(tx, outgoing)
+        if row is not None and row.status.is_open:
+            await self._fail(tx, row, error, now_ms=now_ms)
 
-    async def _fail(self, tx: Tx, one: Notification, error: str, *, now_ms: int) -> None:
-        await write(tx, one, now_ms=now_ms, status=NotificationStatus.FAILED, error=error)
-        log.error("notification.failed", notification=one.id, group=one.folder, reason=error)
-        self._bus.publish("notification.failed", group=one.folder, detail=one.id)
+    async def _fail(self, tx: Tx, row: Notification, error: str, *, now_ms: int) -> None:
+        await write(tx, row, now_ms=now_ms, status=NotificationStatus.FAILED, error=error)
+        log.error("notification.failed", notification=row.id, group=row.folder, reason=error)
+        self._bus.publish("notification.failed", group=row.folder, detail=row.id)
 
 
-async def _apologise(tx: Tx, one: Notification, outgoing: Outgoing, *, now_ms: int) -> None:
+async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: int) -> None:
     """Leave a word that is sent as messages are, for a day: what was wanted is late, not lost."""
     await outbox.add(
         tx,
         chat_jid=outgoing.chat_jid,
-        folder=one.folder,
-        text=LATE.format(text=one.message),
-        dedupe_key=f"notification-late:{one.folder}:{one.id}",
+        folder=row.folder,
+        text=LATE.format(text=row.message),
+        dedupe_key=f"notification-late:{row.folder}:{row.id}",
         now_ms=now_ms,
     )
 
 
 async def write(
-    tx: Tx, one: Notification, *, now_ms: int, reason: str | None = None, **changes: Any
+    tx: Tx, row: Notification, *, now_ms: int, reason: str | None = None, **changes: Any
 ) -> Notification:
     """Change a row that was read in this transaction; whoever had claimed it has it no more."""
-    version = await dashboards.advance(tx, one.folder)
-    changed = replace(one, claim_token=None, claim_until_ms=None, version=version, **changes)
-    await dashboard_notifications.put(tx, changed, was=one.version)
-    await notification_log.record(tx, one, changed, by=notification_log.HOST, now_ms=now_ms, reason=reason)
+    version = await dashboards.advance(tx, row.folder)
+    changed = replace(row, claim_token=None, claim_until_ms=None, version=version, **changes)
+    await dashboard_notifications.put(tx, changed, was=row.version)
+    await notification_log.record(tx, row, changed, by=notification_log.HOST, now_ms=now_ms, reason=reason)
     return changed

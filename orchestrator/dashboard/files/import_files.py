@@ -133,30 +133,30 @@ def rows_of(documents: Mapping[str, Any], folder: Folder, *, zone: ZoneInfo, now
     return _without_repeated(rows)
 
 
-async def put(work: ServiceContext, rows: ImportRows, *, replaces: bool = False) -> ImportRows:
+async def put(ctx: ServiceContext, rows: ImportRows, *, replaces: bool = False) -> ImportRows:
     """Write the rows beside what is there, or in its place if `replaces`; return those that were written.
 
     A row whose id is on the dashboard already is left out: the dashboard is newer than any file of it.
     """
     if replaces:
-        await dashboards.clear(work.tx, work.folder)
+        await dashboards.clear(ctx.tx, ctx.folder)
     else:
-        rows = await _new_ones(work, rows)
+        rows = await _new_ones(ctx, rows)
         if not any(rows.counts().values()):
             return rows
-    version = await work.version()
+    version = await ctx.version()
     for task in rows.tasks:
-        await dashboard_tasks.put(work.tx, replace(task, version=version), was=None)
+        await dashboard_tasks.put(ctx.tx, replace(task, version=version), was=None)
     for question in rows.questions:
-        await dashboard_questions.put(work.tx, replace(question, version=version), was=None)
+        await dashboard_questions.put(ctx.tx, replace(question, version=version), was=None)
     for notification in rows.notifications:
-        await dashboard_notifications.put(work.tx, replace(notification, version=version), was=None)
+        await dashboard_notifications.put(ctx.tx, replace(notification, version=version), was=None)
     for insight in rows.insights:
-        await dashboard_knowledge.add_insight(work.tx, insight)
+        await dashboard_knowledge.add_insight(ctx.tx, insight)
     for person in rows.people:
-        await dashboard_knowledge.put_person(work.tx, person)
+        await dashboard_knowledge.put_person(ctx.tx, person)
     for project in rows.projects:
-        await dashboard_knowledge.put_project(work.tx, project)
+        await dashboard_knowledge.put_project(ctx.tx, project)
     return rows
 
 
@@ -230,9 +230,9 @@ def _without_repeated(rows: ImportRows) -> ImportRows:
     return replace(rows, insights=list(kept.values()), notes=notes)
 
 
-async def _new_ones(work: ServiceContext, rows: ImportRows) -> ImportRows:
+async def _new_ones(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
     """The rows that the dashboard has not; what is left out of the others is noted."""
-    known = {table: await dashboards.ids_in(work.tx, work.folder, table) for table in dashboards.TABLES}
+    known = {table: await dashboards.ids_in(ctx.tx, ctx.folder, table) for table in dashboards.TABLES}
     new = replace(
         rows,
         tasks=_unknown(rows.tasks, known["dashboard_tasks"]),
@@ -249,18 +249,18 @@ async def _new_ones(work: ServiceContext, rows: ImportRows) -> ImportRows:
             f"{there} rows are on the dashboard already and stay as they are there:"
             " give --replace to put the files in the place of all that is there."
         )
-    return await _without_doubles(work, replace(new, notes=notes))
+    return await _without_doubles(ctx, replace(new, notes=notes))
 
 
 def _unknown(rows: Sequence[Named], known: set[str]) -> list[Named]:
     return [one for one in rows if one.id not in known]
 
 
-async def _without_doubles(work: ServiceContext, rows: ImportRows) -> ImportRows:
+async def _without_doubles(ctx: ServiceContext, rows: ImportRows) -> ImportRows:
     """Leave out what the dashboard holds under another id: it may stand there only once."""
     to_come = {
         (one.task_id, one.question_id, one.cause): one.id
-        for one in await dashboard_notifications.to_come(work.tx, work.folder)
+        for one in await dashboard_notifications.to_come(ctx.tx, ctx.folder)
     }
     notifications, insights, notes = [], [], []
     for told in rows.notifications:
@@ -270,7 +270,7 @@ async def _without_doubles(work: ServiceContext, rows: ImportRows) -> ImportRows
         else:
             notes.append(f"{told.id}: {twin} is to come for the same cause, {told.cause}")
     for one in rows.insights:
-        same = await dashboard_knowledge.insight_of(work.tx, work.folder, one.content_hash)
+        same = await dashboard_knowledge.insight_of(ctx.tx, ctx.folder, one.content_hash)
         if same is None:
             insights.append(one)
         else:

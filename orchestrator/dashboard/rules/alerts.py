@@ -89,7 +89,7 @@ class AlertContext:
     def last_asked(self, task_id: str, kind: QuestionType) -> int | None:
         return self.past.asked.get((task_id, kind))
 
-    def told_lately(self, row_id: str, kind: NotificationType) -> bool:
+    def notified_lately(self, row_id: str, kind: NotificationType) -> bool:
         """Whether one of a kind was delivered less than its cooldown ago."""
         return any(
             row.type is kind
@@ -99,44 +99,44 @@ class AlertContext:
         )
 
 
-def of_task(task: BoardTask, scene: AlertContext) -> list[Step]:
+def of_task(task: BoardTask, context: AlertContext) -> list[Step]:
     """What is to be told of a task that is not over."""
-    steps = list(_deadline(task, scene))
+    steps = list(_deadline(task, context))
     if task.status is BoardTaskStatus.ACTIVE:
-        steps += _blocked(task, scene) if task.is_blocked else _silent(task, scene)
+        steps += _blocked(task, context) if task.is_blocked else _silent(task, context)
     return steps
 
 
 # Deadlines
 
 
-def _deadline(task: BoardTask, scene: AlertContext) -> Iterator[Step]:
+def _deadline(task: BoardTask, context: AlertContext) -> Iterator[Step]:
     deadline = task.deadline
     if deadline is None:
         return
-    left_ms = deadline.at_ms - scene.now_ms
-    if scene.now_ms >= slots.end_ms(deadline, scene.hours):
-        yield from _overdue(task, deadline, scene)
+    left_ms = deadline.at_ms - context.now_ms
+    if context.now_ms >= slots.end_ms(deadline, context.hours):
+        yield from _overdue(task, deadline, context)
     elif left_ms <= 0:
-        yield from _today(task, deadline, scene)
+        yield from _today(task, deadline, context)
     elif deadline.is_timed and left_ms <= HOURS_BEFORE_MS:
-        yield from _before(task, deadline, scene, HOURS_BEFORE, HOURS_BEFORE_MS)
+        yield from _before(task, deadline, context, HOURS_BEFORE, HOURS_BEFORE_MS)
     elif left_ms <= DAY_BEFORE_MS:
-        yield from _before(task, deadline, scene, DAY_BEFORE, DAY_BEFORE_MS)
+        yield from _before(task, deadline, context, DAY_BEFORE, DAY_BEFORE_MS)
 
 
 def _before(
-    task: BoardTask, deadline: Deadline, scene: AlertContext, cause: str, before_ms: int
+    task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, before_ms: int
 ) -> Iterator[Step]:
-    if _was_told(task.id, cause, scene, since_ms=_begins_ms(deadline, deadline.at_ms - before_ms)):
+    if _was_notified(task.id, cause, context, since_ms=_begins_ms(deadline, deadline.at_ms - before_ms)):
         return
     due_ms = slots.settled(
-        _ideal_ms(deadline, before_ms, scene.hours),
-        scene.hours,
-        now_ms=scene.now_ms,
+        _ideal_ms(deadline, before_ms, context.hours),
+        context.hours,
+        now_ms=context.now_ms,
         deadline_ms=deadline.at_ms,
     )
-    yield from _alert(task, deadline, scene, cause, due_ms)
+    yield from _alert(task, deadline, context, cause, due_ms)
 
 
 def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
@@ -145,37 +145,39 @@ def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
     return hours.moment(date.fromisoformat(deadline.date) - timedelta(days=1), MORNING)
 
 
-def _today(task: BoardTask, deadline: Deadline, scene: AlertContext) -> Iterator[Step]:
+def _today(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
     """In the morning of the day itself, or at once if that is past; not beside one that comes late today."""
-    if _was_told(task.id, TODAY, scene, since_ms=_begins_ms(deadline, deadline.at_ms)):
+    if _was_notified(task.id, TODAY, context, since_ms=_begins_ms(deadline, deadline.at_ms)):
         return
-    if _was_told(task.id, DAY_BEFORE, scene, since_ms=deadline.at_ms):
+    if _was_notified(task.id, DAY_BEFORE, context, since_ms=deadline.at_ms):
         return
-    morning_ms = scene.hours.moment(scene.hours.day_of(scene.now_ms), MORNING)
-    yield from _alert(task, deadline, scene, TODAY, max(morning_ms, scene.now_ms))
+    morning_ms = context.hours.moment(context.hours.day_of(context.now_ms), MORNING)
+    yield from _alert(task, deadline, context, TODAY, max(morning_ms, context.now_ms))
 
 
-def _overdue(task: BoardTask, deadline: Deadline, scene: AlertContext) -> Iterator[Step]:
+def _overdue(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
     """Tell once that it is over: at the moment, or in the morning after the day; not who was asked since."""
-    over_ms = slots.end_ms(deadline, scene.hours)
+    over_ms = slots.end_ms(deadline, context.hours)
     since_ms = _begins_ms(deadline, over_ms)
-    if scene.now_ms - over_ms > OVERDUE_NEWS_MS or _was_told(task.id, OVERDUE, scene, since_ms=since_ms):
+    if context.now_ms - over_ms > OVERDUE_NEWS_MS or _was_notified(
+        task.id, OVERDUE, context, since_ms=since_ms
+    ):
         return
-    if (scene.last_asked(task.id, QuestionType.DEADLINE_CHECK) or 0) >= over_ms:
+    if (context.last_asked(task.id, QuestionType.DEADLINE_CHECK) or 0) >= over_ms:
         yield Skip(row_id=task.id, what=OVERDUE, why="asked since")
         return
-    ideal_ms = over_ms if deadline.is_timed else scene.hours.moment(scene.hours.day_of(over_ms), MORNING)
-    yield from _alert(task, deadline, scene, OVERDUE, _by_day(max(ideal_ms, scene.now_ms), scene))
+    ideal_ms = over_ms if deadline.is_timed else context.hours.moment(context.hours.day_of(over_ms), MORNING)
+    yield from _alert(task, deadline, context, OVERDUE, _by_day(max(ideal_ms, context.now_ms), context))
 
 
 def _alert(
-    task: BoardTask, deadline: Deadline, scene: AlertContext, cause: str, due_ms: int
+    task: BoardTask, deadline: Deadline, context: AlertContext, cause: str, due_ms: int
 ) -> Iterator[Step]:
-    yield from _told(
+    yield from _notify(
         task,
-        scene,
+        context,
         NotificationRequest(
-            message=_deadline_text(task, deadline, cause, scene.hours, at_ms=due_ms),
+            message=_deadline_text(task, deadline, cause, context.hours, at_ms=due_ms),
             due_ms=due_ms,
             type=NotificationType.DEADLINE_ALERT,
             priority=Priority.HIGH,
@@ -190,11 +192,11 @@ def _begins_ms(deadline: Deadline, at_ms: int) -> int:
     return at_ms if deadline.is_timed else at_ms - ZONES_APART_MS
 
 
-def _was_told(row_id: str, cause: str, scene: AlertContext, *, since_ms: int) -> bool:
+def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: int) -> bool:
     """Whether it was told, or a person cancelled it, since then: earlier means another deadline."""
     return any(
         row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
-        for row in scene.past.told.get(row_id, ())
+        for row in context.past.told.get(row_id, ())
     )
 
 
@@ -208,18 +210,18 @@ def when(deadline: Deadline, hours: Hours) -> str:
 # Silence and blocks
 
 
-def _silent(task: BoardTask, scene: AlertContext) -> Iterator[Step]:
-    silent_ms = scene.now_ms - task.last_update_ms
+def _silent(task: BoardTask, context: AlertContext) -> Iterator[Step]:
+    silent_ms = context.now_ms - task.last_update_ms
     if silent_ms < QUIET_MS:
         return
     is_stagnant = silent_ms >= STAGNANT_MS
     cause = STAGNANT if is_stagnant else SILENT
     yield from _nudge(
         task,
-        scene,
+        context,
         NotificationRequest(
-            message=_silence_text(task, cause, at_ms=scene.now_ms),
-            due_ms=_by_day(scene.hours.next_slot(scene.now_ms), scene, is_urgent=is_stagnant),
+            message=_silence_text(task, cause, at_ms=context.now_ms),
+            due_ms=_by_day(context.hours.next_slot(context.now_ms), context, is_urgent=is_stagnant),
             type=NotificationType.PROGRESS_CHECK,
             priority=Priority.HIGH if is_stagnant else Priority.MEDIUM,
             task_id=task.id,
@@ -228,16 +230,16 @@ def _silent(task: BoardTask, scene: AlertContext) -> Iterator[Step]:
     )
 
 
-def _blocked(task: BoardTask, scene: AlertContext) -> Iterator[Step]:
+def _blocked(task: BoardTask, context: AlertContext) -> Iterator[Step]:
     assert task.blocked_ms is not None
-    if scene.now_ms - task.blocked_ms < BLOCKED_MS:
+    if context.now_ms - task.blocked_ms < BLOCKED_MS:
         return
     yield from _nudge(
         task,
-        scene,
+        context,
         NotificationRequest(
             message=_block_text(task),
-            due_ms=_by_day(scene.now_ms + FOLLOW_UP_MS, scene),
+            due_ms=_by_day(context.now_ms + FOLLOW_UP_MS, context),
             type=NotificationType.BLOCKER_FOLLOWUP,
             priority=Priority.MEDIUM,
             task_id=task.id,
@@ -246,50 +248,50 @@ def _blocked(task: BoardTask, scene: AlertContext) -> Iterator[Step]:
     )
 
 
-def _by_day(at_ms: int, scene: AlertContext, *, is_urgent: bool = False) -> int:
-    return at_ms if is_urgent else scene.hours.after_quiet(at_ms)
+def _by_day(at_ms: int, context: AlertContext, *, is_urgent: bool = False) -> int:
+    return at_ms if is_urgent else context.hours.after_quiet(at_ms)
 
 
-def _nudge(task: BoardTask, scene: AlertContext, intent: NotificationRequest) -> Iterator[Step]:
+def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
     """At most one at a time, none so soon after another, none while a person was just asked the same."""
-    if scene.told_lately(task.id, intent.type):
-        yield Skip(row_id=task.id, what=str(intent.cause), why="told lately")
+    if context.notified_lately(task.id, request.type):
+        yield Skip(row_id=task.id, what=str(request.cause), why="told lately")
         return
     was_asked = any(
-        (last := scene.last_asked(task.id, kind)) is not None
-        and scene.now_ms - last < dedupe.question_ms(kind)
-        for kind in SAME_CAUSE[intent.type]
+        (last := context.last_asked(task.id, kind)) is not None
+        and context.now_ms - last < dedupe.question_ms(kind)
+        for kind in SAME_CAUSE[request.type]
     )
     if was_asked:
-        yield Skip(row_id=task.id, what=str(intent.cause), why="asked lately")
+        yield Skip(row_id=task.id, what=str(request.cause), why="asked lately")
         return
-    yield from _told(task, scene, intent)
+    yield from _notify(task, context, request)
 
 
-def _told(task: BoardTask, scene: AlertContext, intent: NotificationRequest) -> Iterator[Step]:
+def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
     """Tell it, unless it is on its way; a question about the same that nobody has seen gives way."""
     standing = [
-        row for row in scene.pending.get(task.id, ()) if row.type is intent.type and _is_ours(row, intent)
+        row for row in context.pending.get(task.id, ()) if row.type is request.type and _is_ours(row, request)
     ]
     if standing:
-        yield Skip(row_id=task.id, what=str(intent.cause), why=f"duplicate of {standing[0].id}")
+        yield Skip(row_id=task.id, what=str(request.cause), why=f"duplicate of {standing[0].id}")
         return
-    yield Notify(intent=intent)
-    if intent.cause == OVERDUE:
+    yield Notify(request=request)
+    if request.cause == OVERDUE:
         return  # the question when it will be done is for whoever does not answer the alert
-    for question in scene.open.get(task.id, ()):
-        if question.type in SAME_CAUSE[intent.type] and question.asked_count == 0:
+    for question in context.open.get(task.id, ()):
+        if question.type in SAME_CAUSE[request.type] and question.asked_count == 0:
             yield CloseQuestion(question_id=question.id, reason="a notification says it")
 
 
-def _is_ours(row: Notification, intent: NotificationRequest) -> bool:
+def _is_ours(row: Notification, request: NotificationRequest) -> bool:
     """Whether a row that is to come says what is wanted: a nudge is one nudge, a deadline has two alerts."""
-    if intent.type is NotificationType.DEADLINE_ALERT:
-        is_late = intent.cause == TODAY and row.cause == DAY_BEFORE
+    if request.type is NotificationType.DEADLINE_ALERT:
+        is_late = request.cause == TODAY and row.cause == DAY_BEFORE
         return (
             is_late
-            or row.cause == intent.cause
-            or (row.cause is None and abs(row.due_ms - intent.due_ms) < dedupe.WINDOW_MS)
+            or row.cause == request.cause
+            or (row.cause is None and abs(row.due_ms - request.due_ms) < dedupe.WINDOW_MS)
         )
     return True
 
@@ -297,28 +299,28 @@ def _is_ours(row: Notification, intent: NotificationRequest) -> bool:
 # Questions that wait
 
 
-def of_questions(scene: AlertContext) -> list[Step]:
+def of_questions(context: AlertContext) -> list[Step]:
     """Remind of important questions that nobody answers."""
     steps: list[Step] = []
-    for question in scene.snapshot.questions:
+    for question in context.snapshot.questions:
         limit_ms = UNANSWERED_MS.get(question.priority)
-        if limit_ms is not None and scene.now_ms - question.created_ms >= limit_ms:
-            steps.append(_reminder(question, scene))
+        if limit_ms is not None and context.now_ms - question.created_ms >= limit_ms:
+            steps.append(_reminder(question, context))
     return steps
 
 
-def _reminder(question: Question, scene: AlertContext) -> Step:
+def _reminder(question: Question, context: AlertContext) -> Step:
     kind = NotificationType.QUESTION_REMINDER
-    standing = [row for row in scene.pending.get(question.id, ()) if row.type is kind]
+    standing = [row for row in context.pending.get(question.id, ()) if row.type is kind]
     if standing:
         return Skip(row_id=question.id, what="question", why=f"duplicate of {standing[0].id}")
-    if scene.told_lately(question.id, kind):
+    if context.notified_lately(question.id, kind):
         return Skip(row_id=question.id, what="question", why="told lately")
     is_high = question.priority is Priority.HIGH
     return Notify(
-        intent=NotificationRequest(
+        request=NotificationRequest(
             message=_question_text(question),
-            due_ms=_by_day(scene.hours.next_slot(scene.now_ms), scene, is_urgent=is_high),
+            due_ms=_by_day(context.hours.next_slot(context.now_ms), context, is_urgent=is_high),
             type=kind,
             priority=question.priority,
             question_id=question.id,
@@ -385,14 +387,14 @@ def _question_text(question: Question) -> str:
 # For those who judge
 
 
-def to_judge(scene: AlertContext) -> tuple[str, ...]:
+def to_judge(context: AlertContext) -> tuple[str, ...]:
     """What a model may have an opinion on."""
-    found = [f"answered:{question.id}" for question in scene.snapshot.answered]
-    for task in scene.snapshot.tasks:
+    found = [f"answered:{question.id}" for question in context.snapshot.answered]
+    for task in context.snapshot.tasks:
         if task.status is not BoardTaskStatus.ACTIVE:
             continue
-        if task.blocked_ms is not None and scene.now_ms - task.blocked_ms >= BLOCKED_MS:
+        if task.blocked_ms is not None and context.now_ms - task.blocked_ms >= BLOCKED_MS:
             found.append(f"blocked:{task.id}")
-        elif scene.now_ms - task.last_update_ms >= STAGNANT_MS:
+        elif context.now_ms - task.last_update_ms >= STAGNANT_MS:
             found.append(f"stagnant:{task.id}")
     return tuple(sorted(found))

@@ -58,59 +58,59 @@ class Duplicate:
 
 
 def clash(
-    intent: NotificationRequest, alike: Iterable[Notification], *, is_automatic: bool, now_ms: int
+    request: NotificationRequest, alike: Iterable[Notification], *, is_automatic: bool, now_ms: int
 ) -> Duplicate | None:
     """Find what stands against a notification among those of its type about the same task or question.
 
     What somebody asked for is only refused when the very same is to come; what nobody asked for also when
     one is near it, or one was delivered, or cancelled by someone, within the cooldown of its type.
     """
-    rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is intent.audience]
+    rows = [row for row in alike if row.cause != SUPERSEDED and row.audience is request.audience]
     for row in rows:
-        if row.status.is_open and (_is_same(intent, row) if not is_automatic else _is_near(intent, row)):
+        if row.status.is_open and (_is_same(request, row) if not is_automatic else _is_near(request, row)):
             return Duplicate(row=row)
     if not is_automatic:
         return None
-    return _lately(intent, rows, now_ms=now_ms)
+    return _lately(request, rows, now_ms=now_ms)
 
 
-def _is_same(intent: NotificationRequest, row: Notification) -> bool:
-    return intent.due_ms // MINUTE_MS == row.due_ms // MINUTE_MS and _is_about_same(intent, row)
+def _is_same(request: NotificationRequest, row: Notification) -> bool:
+    return request.due_ms // MINUTE_MS == row.due_ms // MINUTE_MS and _is_about_same(request, row)
 
 
-def _is_near(intent: NotificationRequest, row: Notification) -> bool:
-    if not (_is_about_same(intent, row) and _is_told_apart_from(intent, row) is False):
+def _is_near(request: NotificationRequest, row: Notification) -> bool:
+    if not (_is_about_same(request, row) and _is_told_apart_from(request, row) is False):
         return False
-    has_cause = intent.cause is not None and intent.cause == row.cause
-    return has_cause or abs(intent.due_ms - row.due_ms) < WINDOW_MS
+    has_cause = request.cause is not None and request.cause == row.cause
+    return has_cause or abs(request.due_ms - row.due_ms) < WINDOW_MS
 
 
-def _lately(intent: NotificationRequest, rows: Iterable[Notification], *, now_ms: int) -> Duplicate | None:
-    cooldown_ms = notification_ms(intent.type)
+def _lately(request: NotificationRequest, rows: Iterable[Notification], *, now_ms: int) -> Duplicate | None:
+    cooldown_ms = notification_ms(request.type)
     for row in rows:
         ended_ms = row.delivered_ms or row.cancelled_ms
         if row.status not in (NotificationStatus.DELIVERED, NotificationStatus.CANCELLED) or ended_ms is None:
             continue
         if (
             ended_ms + cooldown_ms > now_ms
-            and _is_about_same(intent, row)
-            and not _is_told_apart_from(intent, row)
+            and _is_about_same(request, row)
+            and not _is_told_apart_from(request, row)
         ):
             return Duplicate(row=row, until_ms=ended_ms + cooldown_ms)
     return None
 
 
-def _is_told_apart_from(intent: NotificationRequest, row: Notification) -> bool:
+def _is_told_apart_from(request: NotificationRequest, row: Notification) -> bool:
     """A day before a deadline and two hours before it are two causes; others are one matter."""
     return (
-        intent.type is NotificationType.DEADLINE_ALERT
-        and None not in (intent.cause, row.cause)
-        and intent.cause != row.cause
+        request.type is NotificationType.DEADLINE_ALERT
+        and None not in (request.cause, row.cause)
+        and request.cause != row.cause
     )
 
 
-def _is_about_same(intent: NotificationRequest, row: Notification) -> bool:
+def _is_about_same(request: NotificationRequest, row: Notification) -> bool:
     """Without a task or a question, it is the words that tell."""
-    if intent.task_id is None and intent.question_id is None:
-        return intent.message == row.message
-    return (intent.task_id, intent.question_id) == (row.task_id, row.question_id)
+    if request.task_id is None and request.question_id is None:
+        return request.message == row.message
+    return (request.task_id, request.question_id) == (row.task_id, row.question_id)

@@ -49,17 +49,17 @@ DONE_SOON = QuestionProposal(
 )
 
 
-def of_task(task: BoardTask, scene: alerts.AlertContext, told: Sequence[Step]) -> list[Step]:
+def of_task(task: BoardTask, context: alerts.AlertContext, told: Sequence[Step]) -> list[Step]:
     """Ask what is to be asked of an active task, unless that was asked, or is `told`, or was lately."""
     if task.status is not BoardTaskStatus.ACTIVE:
         return []
-    wanted = choose(task, scene.hours, now_ms=scene.now_ms)
+    wanted = choose(task, context.hours, now_ms=context.now_ms)
     if wanted is None:
         return []
-    why_not = _why_not(task, wanted, scene, told)
+    why_not = _why_not(task, wanted, context, told)
     if why_not is not None:
         return [Skip(row_id=task.id, what=wanted.type.value, why=why_not)]
-    text = _worded(task, wanted.phrase, scene.hours)
+    text = _worded(task, wanted.phrase, context.hours)
     return [Ask(task_id=task.id, type=wanted.type, priority=wanted.priority, question=text)]
 
 
@@ -114,27 +114,27 @@ def _computed(left_ms: int, gap: float) -> Priority:
 
 
 def _why_not(
-    task: BoardTask, wanted: QuestionProposal, scene: alerts.AlertContext, told: Sequence[Step]
+    task: BoardTask, wanted: QuestionProposal, context: alerts.AlertContext, told: Sequence[Step]
 ) -> str | None:
     cause = CAUSE_OF.get(wanted.type)
     kinds = alerts.SAME_CAUSE[cause] if cause else (wanted.type,)
-    for question in scene.open.get(task.id, ()):
+    for question in context.open.get(task.id, ()):
         if question.type in kinds:
             return f"{question.id} is open"
     for one in kinds:
-        last = scene.last_asked(task.id, one)
-        if last is not None and scene.now_ms - last < dedupe.question_ms(one):
+        last = context.last_asked(task.id, one)
+        if last is not None and context.now_ms - last < dedupe.question_ms(one):
             return "asked lately"
     if wanted is OVERDUE:
         return None  # the alert that says so is not answered by its deadline: the question stays
-    return _why_told(task, cause, scene, told) if cause else None
+    return _why_told(task, cause, context, told) if cause else None
 
 
 def _why_told(
-    task: BoardTask, cause: NotificationType, scene: alerts.AlertContext, told: Sequence[Step]
+    task: BoardTask, cause: NotificationType, context: alerts.AlertContext, told: Sequence[Step]
 ) -> str | None:
-    if any(isinstance(step, Notify) and step.intent.type is cause for step in told):
+    if any(isinstance(step, Notify) and step.request.type is cause for step in told):
         return "a notification says it"
-    if any(row.type is cause for row in scene.pending.get(task.id, ())):
+    if any(row.type is cause for row in context.pending.get(task.id, ())):
         return "a notification is to say it"
-    return "a notification said it lately" if scene.told_lately(task.id, cause) else None
+    return "a notification said it lately" if context.notified_lately(task.id, cause) else None

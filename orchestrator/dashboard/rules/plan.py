@@ -34,20 +34,20 @@ def plan(board: BoardState) -> RulePlan:
     """
     steps: list[Step] = []
     troubles: list[SkippedRow] = []
-    scene = alerts.AlertContext.of(board.snapshot, board.past, board.hours, now_ms=board.now_ms)
+    context = alerts.AlertContext.of(board.snapshot, board.past, board.hours, now_ms=board.now_ms)
     for task in board.snapshot.tasks:
         try:
-            steps += _steps_of(task, scene)
+            steps += _steps_of(task, context)
         except (ValueError, LookupError, ArithmeticError, TypeError) as error:
             troubles.append(SkippedRow(row_id=task.id, reason=f"{type(error).__name__}: {error}"))
     steps = _few(steps)
     steps += cleanup.of_questions(board.snapshot, now_ms=board.now_ms)
-    steps += alerts.of_questions(scene)
+    steps += alerts.of_questions(context)
     steps += cleanup.of_notifications(board.snapshot)
     return RulePlan(
         steps=tuple(steps),
         troubles=tuple(troubles),
-        to_judge=alerts.to_judge(scene),
+        to_judge=alerts.to_judge(context),
     )
 
 
@@ -63,9 +63,9 @@ def _few(steps: list[Step]) -> list[Step]:
     ]
 
 
-def _steps_of(task: BoardTask, scene: alerts.AlertContext) -> list[Step]:
-    tidied = cleanup.of_task(task, now_ms=scene.now_ms)
+def _steps_of(task: BoardTask, context: alerts.AlertContext) -> list[Step]:
+    tidied = cleanup.of_task(task, now_ms=context.now_ms)
     if task.status.is_terminal:
         return tidied
-    told = alerts.of_task(task, scene)
-    return [*tidied, *told, *follow_up_questions.of_task(task, scene, told)]
+    told = alerts.of_task(task, context)
+    return [*tidied, *told, *follow_up_questions.of_task(task, context, told)]

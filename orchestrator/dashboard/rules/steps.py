@@ -53,7 +53,7 @@ class CloseQuestion:
 class Notify:
     """Have something told."""
 
-    intent: NotificationRequest
+    request: NotificationRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

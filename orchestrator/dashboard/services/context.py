@@ -41,7 +41,7 @@ class ServiceContext:
         self,
         tx: Tx,
         folder: Folder,
-        hand: Caller,
+        caller: Caller,
         *,
         zone: ZoneInfo,
         limits: BoardLimits | None = None,
@@ -50,7 +50,7 @@ class ServiceContext:
         """`can_deliver`: there is a channel that takes a message for the group's chat."""
         self.tx = tx
         self.folder = folder
-        self.hand = hand
+        self.caller = caller
         self.zone = zone
         self.limits = limits or BoardLimits()
         self.can_deliver = can_deliver
@@ -58,7 +58,7 @@ class ServiceContext:
 
     @property
     def now_ms(self) -> int:
-        return self.hand.now_ms
+        return self.caller.now_ms
 
     async def version(self) -> int:
         """The version of all that is written; the dashboard is made if there is none."""
@@ -108,8 +108,8 @@ class ServiceContext:
         Raises:
             Refused: STALE, with the row as it stands.
         """
-        turn_id = self.hand.turn_id
-        if self.hand.expect_version is not None and row.version != self.hand.expect_version:
+        turn_id = self.caller.turn_id
+        if self.caller.expect_version is not None and row.version != self.caller.expect_version:
             raise _stale(row.id, told)
         if turn_id is None or row.changed_turn == turn_id:
             return

@@ -14,7 +14,7 @@ TITLE_CHARS = 50
 
 
 async def save_insight(
-    work: ServiceContext,
+    ctx: ServiceContext,
     *,
     content: str,
     category: Category = Category.LEARNING,
@@ -25,28 +25,28 @@ async def save_insight(
     """Keep something learned; what is known already is not kept twice."""
     content = texts.text("content", content, is_needed=True)
     digest = content_hash(content)
-    known = await dashboard_knowledge.insight_of(work.tx, work.folder, digest)
+    known = await dashboard_knowledge.insight_of(ctx.tx, ctx.folder, digest)
     if known is not None:
         return ToolResult(
-            text=f"Insight {known.id} says that already.", data=serializers.insight(known, work.zone)
+            text=f"Insight {known.id} says that already.", data=serializers.insight(known, ctx.zone)
         )
-    if len(await dashboard_knowledge.insights(work.tx, work.folder)) >= work.limits.insights:
-        raise ToolRefused("CAP", f"{work.limits.insights:,} insights are kept already.")
+    if len(await dashboard_knowledge.insights(ctx.tx, ctx.folder)) >= ctx.limits.insights:
+        raise ToolRefused("CAP", f"{ctx.limits.insights:,} insights are kept already.")
     insight = Insight(
-        folder=work.folder,
+        folder=ctx.folder,
         id=new_id("insight"),
         category=category,
         title=texts.line("title", title) or " ".join(content.split())[:TITLE_CHARS],
         content=content,
         source=texts.line("source", source),
         tags=texts.tags(tags),
-        created_ms=work.now_ms,
+        created_ms=ctx.now_ms,
         content_hash=digest,
     )
-    await work.version()
-    await dashboard_knowledge.add_insight(work.tx, insight)
+    await ctx.version()
+    await dashboard_knowledge.add_insight(ctx.tx, insight)
     return ToolResult(
-        text=f"Insight {insight.id} is saved: {insight.title}", data=serializers.insight(insight, work.zone)
+        text=f"Insight {insight.id} is saved: {insight.title}", data=serializers.insight(insight, ctx.zone)
     )
 
 

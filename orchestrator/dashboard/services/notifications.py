@@ -69,16 +69,16 @@ class ScheduleOutcome:
         )
 
 
-async def intend(work: ServiceContext, intent: NotificationRequest) -> ScheduleOutcome:
+async def intend(ctx: ServiceContext, request: NotificationRequest) -> ScheduleOutcome:
     """Schedule what someone wants: rules, a worker, an agent or a person, all by this way."""
     try:
-        return ScheduleOutcome(notification=await _create(work, intent))
+        return ScheduleOutcome(notification=await _create(ctx, request))
     except ToolRefused as refused:
         return ScheduleOutcome(refused=refused)
 
 
 async def schedule(
-    work: ServiceContext,
+    ctx: ServiceContext,
     *,
     message: str,
     scheduled_at: str,
@@ -89,9 +89,9 @@ async def schedule(
     context: str = "",
 ) -> ToolResult:
     """The tool: read the time, then as `intend`."""
-    point = when.due_ms(scheduled_at, now_ms=work.now_ms, zone=work.zone)
+    point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     made = await _create(
-        work,
+        ctx,
         NotificationRequest(
             message=message,
             due_ms=point.at_ms,
@@ -104,13 +104,13 @@ async def schedule(
         ),
     )
     return ToolResult(
-        text=f"Notification {made.id} is scheduled for {_due(work, made)} ({work.zone.key}): {made.message}",
-        data=serializers.notification(made, work.zone),
+        text=f"Notification {made.id} is scheduled for {_due(ctx, made)} ({ctx.zone.key}): {made.message}",
+        data=serializers.notification(made, ctx.zone),
     )
 
 
 async def update(
-    work: ServiceContext,
+    ctx: ServiceContext,
     *,
     notification_id: str,
     message: str | None = None,
@@ -118,53 +118,53 @@ async def update(
     priority: Priority | None = None,
 ) -> ToolResult:
     """Change one that is to come; a changed time or text is what is delivered."""
-    one = await work.notification(notification_id)
+    one = await ctx.notification(notification_id)
     if not one.status.is_open:
         raise ToolRefused(
             "NOT_PENDING", f"Notification {one.id} is {one.status.value}.", status=one.status.value
         )
-    await work.check_seen(one, serializers.notification(one, work.zone))
+    await ctx.check_seen(one, serializers.notification(one, ctx.zone))
     changes: dict[str, Any] = {}
     if message is not None:
         changes["message"] = texts.text("message", message, limit=texts.MAX_MESSAGE, is_needed=True)
     if priority is not None:
         changes["priority"] = priority
     if scheduled_at is not None:
-        changes |= await _moved(work, one, scheduled_at)
+        changes |= await _moved(ctx, one, scheduled_at)
     changed = sorted(
         _FIELDS[name] for name in _FIELDS if changes.get(name, getattr(one, name)) != getattr(one, name)
     )
     if not changed:
         raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of notification {one.id} would be different.")
     if one.status is NotificationStatus.SENDING:
-        changes = await _called_back(work, one) | changes
-    one = await _put(work, replace(one, **changes), was=one)
+        changes = await _called_back(ctx, one) | changes
+    one = await _put(ctx, replace(one, **changes), was=one)
     return ToolResult(
-        text=f"Notification {one.id} is changed ({', '.join(changed)}): {_due(work, one)}, {one.message}",
-        data=serializers.notification(one, work.zone) | {"changed": changed},
+        text=f"Notification {one.id} is changed ({', '.join(changed)}): {_due(ctx, one)}, {one.message}",
+        data=serializers.notification(one, ctx.zone) | {"changed": changed},
     )
 
 
-async def cancel(work: ServiceContext, *, notification_id: str, reason: str = "") -> ToolResult:
+async def cancel(ctx: ServiceContext, *, notification_id: str, reason: str = "") -> ToolResult:
     """Cancel one that is to come; one that is cancelled stays so."""
-    one = await work.notification(notification_id)
+    one = await ctx.notification(notification_id)
     reason = texts.text("reason", reason, limit=texts.MAX_TEXT)
     if one.status is NotificationStatus.CANCELLED:
         return ToolResult(
-            text=f"Notification {one.id} was cancelled before.", data=serializers.notification(one, work.zone)
+            text=f"Notification {one.id} was cancelled before.", data=serializers.notification(one, ctx.zone)
         )
     if not one.status.is_open:
         code = "ALREADY_DELIVERED" if one.status is NotificationStatus.DELIVERED else "NOT_PENDING"
         raise ToolRefused(code, f"Notification {one.id} is {one.status.value}.", status=one.status.value)
-    await work.check_seen(one, serializers.notification(one, work.zone))
-    one = await _end(work, one, reason or "User requested cancellation")
+    await ctx.check_seen(one, serializers.notification(one, ctx.zone))
+    one = await _end(ctx, one, reason or "User requested cancellation")
     return ToolResult(
-        text=f"Notification {one.id} is cancelled.", data=serializers.notification(one, work.zone)
+        text=f"Notification {one.id} is cancelled.", data=serializers.notification(one, ctx.zone)
     )
 
 
 async def list_them(
-    work: ServiceContext,
+    ctx: ServiceContext,
     *,
     status: NotificationStatus | None = None,
     related_task_id: str | None = None,
@@ -176,14 +176,14 @@ async def list_them(
 ) -> ToolResult:
     """List by due time; the newest `limit` of those that fit are left out last. Of one, tell its history."""
     if notification_id is not None:
-        return await _with_history(work, await work.notification(notification_id))
+        return await _with_history(ctx, await ctx.notification(notification_id))
     bounds = [
-        None if text is None else when.parse_datetime(text, now_ms=work.now_ms, zone=work.zone).at_ms
+        None if text is None else when.parse_datetime(text, now_ms=ctx.now_ms, zone=ctx.zone).at_ms
         for text in (from_time, to_time)
     ]
     found = await dashboard_notifications.listed(
-        work.tx,
-        work.folder,
+        ctx.tx,
+        ctx.folder,
         statuses=_statuses(status),
         kind=type,
         task_id=related_task_id,
@@ -198,71 +198,69 @@ async def list_them(
             text=f"There are no notifications{f' with {filters}' if filters else ''}.",
             data={"notifications": []},
         )
-    lines = [_line(work, one) for one in found]
+    lines = [_line(ctx, one) for one in found]
     return ToolResult(
         text="\n".join([f"{len(found)} notification{'s' if len(found) > 1 else ''}:", *lines]),
-        data={"notifications": [serializers.notification(one, work.zone) for one in found]},
+        data={"notifications": [serializers.notification(one, ctx.zone) for one in found]},
     )
 
 
-async def _with_history(work: ServiceContext, one: Notification) -> ToolResult:
-    recorded = await notification_history.of_notification(work.tx, work.folder, one.id)
+async def _with_history(ctx: ServiceContext, one: Notification) -> ToolResult:
+    recorded = await notification_history.of_notification(ctx.tx, ctx.folder, one.id)
     entries = history_view.whole(one, recorded)
     return ToolResult(
-        text="\n".join(
-            [_line(work, one), *(f"  - {history_view.line(each, work.zone)}" for each in entries)]
-        ),
+        text="\n".join([_line(ctx, one), *(f"  - {history_view.line(each, ctx.zone)}" for each in entries)]),
         data={
-            "notifications": [serializers.notification(one, work.zone)],
-            "history": [history_view.data(each, work.zone) for each in entries],
+            "notifications": [serializers.notification(one, ctx.zone)],
+            "history": [history_view.data(each, ctx.zone) for each in entries],
         },
     )
 
 
-async def cancel_of_task(work: ServiceContext, task_id: str, reason: str) -> int:
+async def cancel_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     """Cancel all that are to come about a task; tell how many there were."""
-    open_ones = await dashboard_notifications.open_of_task(work.tx, work.folder, task_id)
+    open_ones = await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
     for one in open_ones:
-        await _end(work, one, reason)
+        await _end(ctx, one, reason)
     return len(open_ones)
 
 
-async def cancel_of_question(work: ServiceContext, question_id: str) -> int:
+async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
     """Cancel all that are to come about a question; tell how many there were."""
-    open_ones = await dashboard_notifications.open_of_question(work.tx, work.folder, question_id)
+    open_ones = await dashboard_notifications.open_of_question(ctx.tx, ctx.folder, question_id)
     for one in open_ones:
-        await _end(work, one, QUESTION_CLOSED)
+        await _end(ctx, one, QUESTION_CLOSED)
     return len(open_ones)
 
 
-async def cancel_of_rules(work: ServiceContext, reason: str) -> None:
+async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
     """Cancel all that are to come and that rules have made: they make them again where they are needed."""
-    for one in await dashboard_notifications.to_come(work.tx, work.folder):
+    for one in await dashboard_notifications.to_come(ctx.tx, ctx.folder):
         if one.cause is not None and one.created_by is Actor.WORKER:
-            await _end(work, one, reason)
+            await _end(ctx, one, reason)
 
 
-async def sweep(work: ServiceContext) -> int:
+async def sweep(ctx: ServiceContext) -> int:
     """Cancel all that are to come whose task is over or gone: what A9 does at once, once more."""
-    orphans = await dashboard_notifications.orphans(work.tx, work.folder)
+    orphans = await dashboard_notifications.orphans(ctx.tx, ctx.folder)
     for one in orphans:
-        task = await dashboard_tasks.get(work.tx, work.folder, one.task_id or "")
-        await _end(work, one, TASK_GONE if task is None else ended_because(task))
+        task = await dashboard_tasks.get(ctx.tx, ctx.folder, one.task_id or "")
+        await _end(ctx, one, TASK_GONE if task is None else ended_because(task))
     return len(orphans)
 
 
-async def forget_deadline(work: ServiceContext, task: BoardTask, *, shown: str) -> int:
+async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -> int:
     """A deadline moved: cancel the alerts of the old one, and let delivered ones count no more."""
     rows = await dashboard_notifications.alike(
-        work.tx, work.folder, NotificationType.DEADLINE_ALERT, task_id=task.id, question_id=None
+        ctx.tx, ctx.folder, NotificationType.DEADLINE_ALERT, task_id=task.id, question_id=None
     )
     cancelled = 0
     for one in rows:
         if one.status.is_open and (one.cause is not None or one.created_by.value == "worker"):
-            await _end(work, one, f"{DEADLINE_MOVED} to {shown}")
+            await _end(ctx, one, f"{DEADLINE_MOVED} to {shown}")
             cancelled += 1
         elif not one.status.is_open and one.cause != dedupe.SUPERSEDED:
-            await _put(work, replace(one, cause=dedupe.SUPERSEDED), was=one)
+            await _put(ctx, replace(one, cause=dedupe.SUPERSEDED), was=one)
     return cancelled
 
 
@@ -270,67 +268,65 @@ def ended_because(task: BoardTask) -> str:
     return TASK_COMPLETED if task.status.value == "completed" else TASK_CANCELLED
 
 
-async def _create(work: ServiceContext, intent: NotificationRequest) -> Notification:
-    intent = replace(
-        intent,
-        message=texts.text("message", intent.message, limit=texts.MAX_MESSAGE, is_needed=True),
-        context=texts.text("context", intent.context),
+async def _create(ctx: ServiceContext, request: NotificationRequest) -> Notification:
+    request = replace(
+        request,
+        message=texts.text("message", request.message, limit=texts.MAX_MESSAGE, is_needed=True),
+        context=texts.text("context", request.context),
     )
-    await _check_about(work, intent)
-    if not work.can_deliver:
+    await _check_about(ctx, request)
+    if not ctx.can_deliver:
         raise ToolRefused(
             "NO_TARGET", "No channel takes a message for this group's chat: nothing was scheduled."
         )
-    await _check_alike(work, intent)
-    await _check_room(work, intent.task_id)
+    await _check_alike(ctx, request)
+    await _check_room(ctx, request.task_id)
     made = Notification(
-        folder=work.folder,
+        folder=ctx.folder,
         id=new_id("n"),
-        message=intent.message,
-        audience=intent.audience,
-        due_ms=intent.due_ms,
-        due_text=intent.due_text,
-        type=intent.type,
-        priority=intent.priority,
-        task_id=intent.task_id,
-        question_id=intent.question_id,
-        cause=intent.cause,
-        context=intent.context,
-        created_by=work.hand.actor,
-        created_ms=work.now_ms,
+        message=request.message,
+        audience=request.audience,
+        due_ms=request.due_ms,
+        due_text=request.due_text,
+        type=request.type,
+        priority=request.priority,
+        task_id=request.task_id,
+        question_id=request.question_id,
+        cause=request.cause,
+        context=request.context,
+        created_by=ctx.caller.actor,
+        created_ms=ctx.now_ms,
     )
-    made = await _put(work, made, was=None)
-    log.info(
-        "Notification scheduled", id=made.id, group=work.folder, due_ms=made.due_ms, type=made.type.value
-    )
+    made = await _put(ctx, made, was=None)
+    log.info("Notification scheduled", id=made.id, group=ctx.folder, due_ms=made.due_ms, type=made.type.value)
     return made
 
 
-async def _check_about(work: ServiceContext, intent: NotificationRequest) -> None:
+async def _check_about(ctx: ServiceContext, request: NotificationRequest) -> None:
     """The task and the question there are, and what is to be done is not done yet."""
-    if intent.task_id is not None:
-        await work.check_open_task(intent.task_id, why_not="nothing was scheduled")
-    if intent.question_id is not None:
-        question = await dashboard_questions.get(work.tx, work.folder, intent.question_id)
+    if request.task_id is not None:
+        await ctx.check_open_task(request.task_id, why_not="nothing was scheduled")
+    if request.question_id is not None:
+        question = await dashboard_questions.get(ctx.tx, ctx.folder, request.question_id)
         if question is None:
-            raise ToolRefused("UNKNOWN_QUESTION", f"There is no question '{intent.question_id[:80]}' here.")
+            raise ToolRefused("UNKNOWN_QUESTION", f"There is no question '{request.question_id[:80]}' here.")
         if not question.is_open:
             raise ToolRefused(
                 "CLOSED", f"Question {question.id} is answered or closed: nothing was scheduled."
             )
 
 
-async def _check_alike(work: ServiceContext, intent: NotificationRequest, *, but: str | None = None) -> None:
+async def _check_alike(ctx: ServiceContext, request: NotificationRequest, *, but: str | None = None) -> None:
     rows = await dashboard_notifications.alike(
-        work.tx, work.folder, intent.type, task_id=intent.task_id, question_id=intent.question_id
+        ctx.tx, ctx.folder, request.type, task_id=request.task_id, question_id=request.question_id
     )
     others = [row for row in rows if row.id != but and not _is_of_house(row)]
-    found = dedupe.clash(intent, others, is_automatic=work.hand.is_automatic, now_ms=work.now_ms)
+    found = dedupe.clash(request, others, is_automatic=ctx.caller.is_automatic, now_ms=ctx.now_ms)
     if found is None:
         return
     row = found.row
     if found.until_ms is not None:
-        until = when.format_time(found.until_ms, work.zone)
+        until = when.format_time(found.until_ms, ctx.zone)
         raise ToolRefused(
             "COOLDOWN",
             f"{row.id} said so lately ({row.status.value}); not again before {until}.",
@@ -339,7 +335,7 @@ async def _check_alike(work: ServiceContext, intent: NotificationRequest, *, but
         )
     raise ToolRefused(
         "DUPLICATE",
-        f"{row.id} says so already, at {_due(work, row)}: change or cancel it instead.",
+        f"{row.id} says so already, at {_due(ctx, row)}: change or cancel it instead.",
         ids=[row.id],
     )
 
@@ -348,25 +344,25 @@ def _is_of_house(row: Notification) -> bool:
     return row.status is NotificationStatus.CANCELLED and (row.cancel_reason or "").startswith(HOUSE_REASONS)
 
 
-async def _check_room(work: ServiceContext, task_id: str | None) -> None:
-    if await dashboard_notifications.count_open(work.tx, work.folder) >= work.limits.pending:
+async def _check_room(ctx: ServiceContext, task_id: str | None) -> None:
+    if await dashboard_notifications.count_open(ctx.tx, ctx.folder) >= ctx.limits.pending:
         raise ToolRefused(
-            "CAP", f"{work.limits.pending} notifications are to come already: cancel some first."
+            "CAP", f"{ctx.limits.pending} notifications are to come already: cancel some first."
         )
     if task_id is None:
         return
-    of_task = await dashboard_notifications.open_of_task(work.tx, work.folder, task_id)
-    if len(of_task) >= work.limits.pending_a_task:
+    of_task = await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
+    if len(of_task) >= ctx.limits.pending_a_task:
         ids = [one.id for one in of_task]
         raise ToolRefused(
             "CAP", f"Task {task_id} has {len(ids)} to come already ({', '.join(ids)}): change one.", ids=ids
         )
 
 
-async def _moved(work: ServiceContext, one: Notification, scheduled_at: str) -> dict[str, Any]:
-    point = when.due_ms(scheduled_at, now_ms=work.now_ms, zone=work.zone)
+async def _moved(ctx: ServiceContext, one: Notification, scheduled_at: str) -> dict[str, Any]:
+    point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     if point.at_ms != one.due_ms:
-        intent = NotificationRequest(
+        request = NotificationRequest(
             message=one.message,
             due_ms=point.at_ms,
             type=one.type,
@@ -375,7 +371,7 @@ async def _moved(work: ServiceContext, one: Notification, scheduled_at: str) -> 
             cause=one.cause,
             audience=one.audience,
         )
-        await _check_alike(work, intent, but=one.id)
+        await _check_alike(ctx, request, but=one.id)
     return {
         "due_ms": point.at_ms,
         "due_text": None if point.is_iso else texts.line("scheduled_at", scheduled_at),
@@ -385,9 +381,9 @@ async def _moved(work: ServiceContext, one: Notification, scheduled_at: str) -> 
     }
 
 
-async def _called_back(work: ServiceContext, one: Notification) -> dict[str, Any]:
+async def _called_back(ctx: ServiceContext, one: Notification) -> dict[str, Any]:
     """Take one that is claimed out of the outbox; what the messenger has got is past changing."""
-    if not await dashboard_deliveries.call_back(work.tx, one):
+    if not await dashboard_deliveries.call_back(ctx.tx, one):
         raise ToolRefused("NOT_PENDING", f"Notification {one.id} is being sent.", status=one.status.value)
     return {
         "status": NotificationStatus.PENDING,
@@ -397,26 +393,26 @@ async def _called_back(work: ServiceContext, one: Notification) -> dict[str, Any
     }
 
 
-async def _end(work: ServiceContext, one: Notification, reason: str) -> Notification:
+async def _end(ctx: ServiceContext, one: Notification, reason: str) -> Notification:
     context = f"{one.context}\n{reason}".strip()
     ended = replace(
         one,
         status=NotificationStatus.CANCELLED,
-        cancelled_ms=work.now_ms,
+        cancelled_ms=ctx.now_ms,
         cancel_reason=reason,
         context=context,
         claim_token=None,
         claim_until_ms=None,
     )
-    return await _put(work, ended, was=one)
+    return await _put(ctx, ended, was=one)
 
 
-async def _put(work: ServiceContext, one: Notification, *, was: Notification | None) -> Notification:
-    one = replace(one, version=await work.version(), changed_turn=work.hand.turn_id)
-    if not await dashboard_notifications.put(work.tx, one, was=None if was is None else was.version):
+async def _put(ctx: ServiceContext, one: Notification, *, was: Notification | None) -> Notification:
+    one = replace(one, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
+    if not await dashboard_notifications.put(ctx.tx, one, was=None if was is None else was.version):
         raise ToolRefused("STALE", f"{one.id} was changed meanwhile.")
-    by, turn_id = work.hand.actor.value, work.hand.turn_id
-    await notification_log.record(work.tx, was, one, by=by, turn_id=turn_id, now_ms=work.now_ms)
+    by, turn_id = ctx.caller.actor.value, ctx.caller.turn_id
+    await notification_log.record(ctx.tx, was, one, by=by, turn_id=turn_id, now_ms=ctx.now_ms)
     return one
 
 
@@ -426,23 +422,23 @@ def _statuses(status: NotificationStatus | None) -> tuple[NotificationStatus, ..
     return () if status is None else (status,)
 
 
-def _line(work: ServiceContext, one: Notification) -> str:
+def _line(ctx: ServiceContext, one: Notification) -> str:
     about = "".join(
         f", {name} {value}" for name, value in (("task", one.task_id), ("question", one.question_id)) if value
     )
     ended_ms = one.delivered_ms or one.cancelled_ms
     ended = (
-        f", {one.status.value} {when.format_time(ended_ms, work.zone)}"
+        f", {one.status.value} {when.format_time(ended_ms, ctx.zone)}"
         if ended_ms
         else f", {one.status.value}"
     )
     said = f" (said: {one.due_text})" if one.due_text else ""
     context = f" [{' '.join(one.context.split())}]" if one.context else ""
     return (
-        f"- {one.id}: {_due(work, one)}{said}, {one.type.value}, {one.priority.value}{ended}{about}: "
+        f"- {one.id}: {_due(ctx, one)}{said}, {one.type.value}, {one.priority.value}{ended}{about}: "
         f"{one.message}{context}"
     )
 
 
-def _due(work: ServiceContext, one: Notification) -> str:
-    return datetime.fromtimestamp(one.due_ms / 1000, work.zone).strftime("%a %Y-%m-%d %H:%M")
+def _due(ctx: ServiceContext, one: Notification) -> str:
+    return datetime.fromtimestamp(one.due_ms / 1000, ctx.zone).strftime("%a %Y-%m-%d %H:%M")

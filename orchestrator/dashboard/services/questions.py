@@ -17,7 +17,7 @@ MAX_COOLDOWN_H = 8_760
 
 
 async def create(
-    work: ServiceContext,
+    ctx: ServiceContext,
     *,
     question: str,
     priority: Priority = Priority.MEDIUM,
@@ -29,12 +29,12 @@ async def create(
     question = texts.text("question", question, limit=MAX_QUESTION, is_needed=True)
     context = texts.text("context", context)
     if related_task_id is not None:
-        await work.check_open_task(related_task_id, why_not="there is nothing to ask")
-    await _check_alike(work, question, related_task_id, type)
-    if await dashboard_questions.count_open(work.tx, work.folder) >= work.limits.questions:
-        raise ToolRefused("CAP", f"{work.limits.questions} questions are open already.")
+        await ctx.check_open_task(related_task_id, why_not="there is nothing to ask")
+    await _check_alike(ctx, question, related_task_id, type)
+    if await dashboard_questions.count_open(ctx.tx, ctx.folder) >= ctx.limits.questions:
+        raise ToolRefused("CAP", f"{ctx.limits.questions} questions are open already.")
     made = Question(
-        folder=work.folder,
+        folder=ctx.folder,
         id=new_id("q"),
         question=question,
         context=context,
@@ -42,17 +42,17 @@ async def create(
         type=type,
         task_id=related_task_id,
         cooldown_h=dedupe.QUESTION_HOURS[type],
-        created_by=work.hand.actor,
-        created_ms=work.now_ms,
+        created_by=ctx.caller.actor,
+        created_ms=ctx.now_ms,
     )
-    made = await _put(work, made, was=None)
+    made = await _put(ctx, made, was=None)
     return ToolResult(
-        text=f"Question {made.id} is put: {made.question}", data=serializers.question(made, work.zone)
+        text=f"Question {made.id} is put: {made.question}", data=serializers.question(made, ctx.zone)
     )
 
 
 async def update(
-    work: ServiceContext,
+    ctx: ServiceContext,
     *,
     question_id: str,
     priority: Priority | None = None,
@@ -61,7 +61,7 @@ async def update(
     context: str | None = None,
 ) -> ToolResult:
     """Change one that nobody has answered."""
-    one = await work.question(question_id)
+    one = await ctx.question(question_id)
     if one.answered_ms is not None:
         raise ToolRefused("ALREADY_ANSWERED", f"Question {one.id} is answered: {one.answer}")
     if one.closed_ms is not None:
@@ -79,68 +79,66 @@ async def update(
     }
     if not changes:
         raise ToolRefused("NOTHING_TO_CHANGE", f"Nothing of question {one.id} would be different.")
-    await work.check_seen(one, serializers.question(one, work.zone))
-    changed = await _put(work, replace(one, **changes), was=one.version)  # type: ignore[arg-type]
+    await ctx.check_seen(one, serializers.question(one, ctx.zone))
+    changed = await _put(ctx, replace(one, **changes), was=one.version)  # type: ignore[arg-type]
     said = ", ".join(f"{name} {getattr(one, name)} → {value}" for name, value in changes.items())
     return ToolResult(
-        text=f"Question {one.id} is changed: {said}.", data=serializers.question(changed, work.zone)
+        text=f"Question {one.id} is changed: {said}.", data=serializers.question(changed, ctx.zone)
     )
 
 
-async def remove(work: ServiceContext, *, question_id: str, reason: str = "") -> ToolResult:
+async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> ToolResult:
     """Close a question; one that is closed stays so. Its cooldown goes on."""
-    one = await work.question(question_id)
+    one = await ctx.question(question_id)
     if one.closed_ms is not None:
         return ToolResult(
-            text=f"Question {one.id} was closed before.", data=serializers.question(one, work.zone)
+            text=f"Question {one.id} was closed before.", data=serializers.question(one, ctx.zone)
         )
-    await work.check_seen(one, serializers.question(one, work.zone))
-    closed = await _close(work, one, texts.text("reason", reason) or "Removed")
+    await ctx.check_seen(one, serializers.question(one, ctx.zone))
+    closed = await _close(ctx, one, texts.text("reason", reason) or "Removed")
     return ToolResult(
         text=f"Question {one.id} is closed ({closed.closed_reason}): {one.question}",
-        data=serializers.question(closed, work.zone),
+        data=serializers.question(closed, ctx.zone),
     )
 
 
-async def answer(work: ServiceContext, *, question_id: str, answer: str) -> ToolResult:
+async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolResult:
     """Note an answer; the same one again changes nothing, another one takes its place."""
     answer = answer.strip()
     if not answer:
         raise ToolRefused("EMPTY", "The answer is empty.")
     answer = texts.text("answer", answer, is_needed=True)
-    one = await work.question(question_id)
+    one = await ctx.question(question_id)
     if one.answer == answer:
         return ToolResult(
-            text=f"Question {one.id} has this answer already.", data=serializers.question(one, work.zone)
+            text=f"Question {one.id} has this answer already.", data=serializers.question(one, ctx.zone)
         )
     if one.closed_ms is not None:
         raise ToolRefused("CLOSED", f"Question {one.id} is closed: {one.closed_reason}")
-    answered = replace(one, answer=answer, answered_ms=work.now_ms, processed_ms=None)
-    answered = await _put(work, answered, was=one.version)
-    await notifications.cancel_of_question(work, one.id)
+    answered = replace(one, answer=answer, answered_ms=ctx.now_ms, processed_ms=None)
+    answered = await _put(ctx, answered, was=one.version)
+    await notifications.cancel_of_question(ctx, one.id)
     return ToolResult(
-        text=f"Question {one.id} is answered: {one.question}", data=serializers.question(answered, work.zone)
+        text=f"Question {one.id} is answered: {one.question}", data=serializers.question(answered, ctx.zone)
     )
 
 
-async def close_of_task(work: ServiceContext, task_id: str, reason: str) -> int:
+async def close_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
     """Close what is open about a task; tell how many there were."""
-    open_ones = await dashboard_questions.unanswered(work.tx, work.folder, task_id)
+    open_ones = await dashboard_questions.unanswered(ctx.tx, ctx.folder, task_id)
     for one in open_ones:
-        await _close(work, one, reason)
+        await _close(ctx, one, reason)
     return len(open_ones)
 
 
-async def _close(work: ServiceContext, one: Question, reason: str) -> Question:
-    await notifications.cancel_of_question(work, one.id)
-    return await _put(work, replace(one, closed_ms=work.now_ms, closed_reason=reason), was=one.version)
+async def _close(ctx: ServiceContext, one: Question, reason: str) -> Question:
+    await notifications.cancel_of_question(ctx, one.id)
+    return await _put(ctx, replace(one, closed_ms=ctx.now_ms, closed_reason=reason), was=one.version)
 
 
-async def _check_alike(work: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
-    same = await dashboard_questions.open_like(work.tx, work.folder, text)
-    of_task = (
-        [] if task_id is None else await dashboard_questions.of_task(work.tx, work.folder, task_id, kind)
-    )
+async def _check_alike(ctx: ServiceContext, text: str, task_id: str | None, kind: QuestionType) -> None:
+    same = await dashboard_questions.open_like(ctx.tx, ctx.folder, text)
+    of_task = [] if task_id is None else await dashboard_questions.of_task(ctx.tx, ctx.folder, task_id, kind)
     open_ones = [*same, *(one for one in of_task if one.is_open)]
     if open_ones:
         one = open_ones[0]
@@ -148,8 +146,8 @@ async def _check_alike(work: ServiceContext, text: str, task_id: str | None, kin
     for one in of_task:
         last_ms = max(one.last_asked_ms or 0, one.answered_ms or 0, one.closed_ms or 0)
         until_ms = last_ms + one.cooldown_h * dedupe.HOUR_MS
-        if until_ms > work.now_ms:
-            until = when.format_time(until_ms, work.zone)
+        if until_ms > ctx.now_ms:
+            until = when.format_time(until_ms, ctx.zone)
             raise ToolRefused(
                 "COOLDOWN",
                 f"{one.id} asked that lately; not again before {until}.",
@@ -158,8 +156,8 @@ async def _check_alike(work: ServiceContext, text: str, task_id: str | None, kin
             )
 
 
-async def _put(work: ServiceContext, one: Question, *, was: int | None) -> Question:
-    one = replace(one, version=await work.version(), changed_turn=work.hand.turn_id)
-    if not await dashboard_questions.put(work.tx, one, was=was):
+async def _put(ctx: ServiceContext, one: Question, *, was: int | None) -> Question:
+    one = replace(one, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
+    if not await dashboard_questions.put(ctx.tx, one, was=was):
         raise ToolRefused("STALE", f"{one.id} was changed meanwhile.")
     return one

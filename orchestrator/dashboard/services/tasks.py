@@ -46,7 +46,7 @@ class TaskChanges:
 
 
 async def create(
-    work: ServiceContext,
+    ctx: ServiceContext,
     *,
     title: str,
     deadline: str = "",
@@ -55,55 +55,55 @@ async def create(
     tags: tuple[str, ...] = (),
     raw_input: str = "",
 ) -> ToolResult:
-    if await dashboard_tasks.count(work.tx, work.folder) >= work.limits.tasks:
-        raise ToolRefused("CAP", f"There are {work.limits.tasks:,} tasks already: move some to the history.")
+    if await dashboard_tasks.count(ctx.tx, ctx.folder) >= ctx.limits.tasks:
+        raise ToolRefused("CAP", f"There are {ctx.limits.tasks:,} tasks already: move some to the history.")
     title = texts.line("title", title, limit=MAX_TITLE_CHARS, is_needed=True)
     task = BoardTask(
-        folder=work.folder,
+        folder=ctx.folder,
         id=new_id("task"),
         title=title,
         raw_input=texts.text("raw_input", raw_input) or title,
-        deadline=_deadline(work, deadline),
+        deadline=_deadline(ctx, deadline),
         priority=priority,
         context=texts.text("context", context),
         tags=texts.tags(tags),
-        last_update_ms=work.now_ms,
-        created_ms=work.now_ms,
-        updated_ms=work.now_ms,
+        last_update_ms=ctx.now_ms,
+        created_ms=ctx.now_ms,
+        updated_ms=ctx.now_ms,
     )
     given = [name for name, value in (("deadline", deadline), ("context", context), ("tags", tags)) if value]
-    task = await _put(work, _stamped(work, task, ["title", "priority", *given]), was=None)
-    await _have_alerted(work, task)
+    task = await _put(ctx, _stamped(ctx, task, ["title", "priority", *given]), was=None)
+    await _have_alerted(ctx, task)
     return ToolResult(
-        text=f"Task {task.id} is made: {task.title}{_until(work, task)}.",
-        data=serializers.task(task, work.zone),
+        text=f"Task {task.id} is made: {task.title}{_until(ctx, task)}.",
+        data=serializers.task(task, ctx.zone),
     )
 
 
-async def update(work: ServiceContext, task_id: str, changes: TaskChanges) -> ToolResult:
+async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> ToolResult:
     """Change a task; one that ends takes its notifications and questions with it."""
     given = changes.given()
     if not given:
         raise ToolRefused("NOTHING_TO_CHANGE", "Say what is to be different.")
-    task = await work.task(task_id)
-    await work.check_seen(task, serializers.task(task, work.zone))
-    changed = _changed(work, task, changes)
-    stamped = await _put(work, _stamped(work, changed, given), was=task.version)
-    followed = await _follow(work, task, stamped)
+    task = await ctx.task(task_id)
+    await ctx.check_seen(task, serializers.task(task, ctx.zone))
+    changed = _changed(ctx, task, changes)
+    stamped = await _put(ctx, _stamped(ctx, changed, given), was=task.version)
+    followed = await _follow(ctx, task, stamped)
     return ToolResult(
-        text=f"Task {stamped.id} ({stamped.title}) is updated: {_said(work, stamped, given)}.{followed.text}",
-        data=serializers.task(stamped, work.zone) | followed.data,
+        text=f"Task {stamped.id} ({stamped.title}) is updated: {_said(ctx, stamped, given)}.{followed.text}",
+        data=serializers.task(stamped, ctx.zone) | followed.data,
     )
 
 
-async def move_to_history(work: ServiceContext, *, task_id: str, reflection: str = "") -> ToolResult:
+async def move_to_history(ctx: ServiceContext, *, task_id: str, reflection: str = "") -> ToolResult:
     """Take a task that is over off the board; one that is off stays so."""
-    task = await work.task(task_id)
+    task = await ctx.task(task_id)
     if task.archived_ms is not None:
         return ToolResult(
-            text=f"Task {task.id} is in the history already.", data=serializers.task(task, work.zone)
+            text=f"Task {task.id} is in the history already.", data=serializers.task(task, ctx.zone)
         )
-    await work.check_seen(task, serializers.task(task, work.zone))
+    await ctx.check_seen(task, serializers.task(task, ctx.zone))
     if not task.status.is_terminal:
         raise ToolRefused(
             "NOT_TERMINAL",
@@ -111,20 +111,20 @@ async def move_to_history(work: ServiceContext, *, task_id: str, reflection: str
         )
     moved = replace(
         task,
-        archived_ms=work.now_ms,
-        updated_ms=work.now_ms,
+        archived_ms=ctx.now_ms,
+        updated_ms=ctx.now_ms,
         reflection=texts.text("reflection", reflection) or task.reflection,
     )
-    moved = await _put(work, moved, was=task.version)
-    followed = await _ended(work, moved)
+    moved = await _put(ctx, moved, was=task.version)
+    followed = await _ended(ctx, moved)
     return ToolResult(
         text=f"Task {moved.id} ({moved.title}) is in the history.{followed.text}",
-        data=serializers.task(moved, work.zone) | followed.data,
+        data=serializers.task(moved, ctx.zone) | followed.data,
     )
 
 
 async def set_recurring(
-    work: ServiceContext,
+    ctx: ServiceContext,
     *,
     task_id: str,
     enabled: bool = True,
@@ -132,8 +132,8 @@ async def set_recurring(
     check_time: str | None = None,
 ) -> ToolResult:
     """Note on which days a task is done again; it is shown with the task, and streaks are kept."""
-    task = await work.task(task_id)
-    await work.check_seen(task, serializers.task(task, work.zone))
+    task = await ctx.task(task_id)
+    await ctx.check_seen(task, serializers.task(task, ctx.zone))
     before = dict(task.recurring or {})
     days = sorted(set(days_of_week if days_of_week is not None else serializers.days_of(before)))
     at = before.get("check_time", "") if check_time is None else check_time.strip()
@@ -146,34 +146,34 @@ async def set_recurring(
     streaks = {"streak_current": 0, "streak_best": 0, "total_completed": 0, "total_missed": 0}
     merged = {"frequency": "daily", **streaks, **before}
     merged |= {"enabled": enabled, "days_of_week": days, "check_time": at}
-    changed = replace(task, recurring=merged, updated_ms=work.now_ms)
-    task = await _put(work, _stamped(work, changed, ["recurring"]), was=task.version)
+    changed = replace(task, recurring=merged, updated_ms=ctx.now_ms)
+    task = await _put(ctx, _stamped(ctx, changed, ["recurring"]), was=task.version)
     days_shown = serializers.recurring(task)
     text = f"noted as done again on {days_shown}" if days_shown else "noted as done once"
-    return ToolResult(text=f"Task {task.id} is {text}.", data=serializers.task(task, work.zone))
+    return ToolResult(text=f"Task {task.id} is {text}.", data=serializers.task(task, ctx.zone))
 
 
-async def follow_zone(work: ServiceContext, *, is_news: bool) -> None:
+async def follow_zone(ctx: ServiceContext, *, is_news: bool) -> None:
     """Count the days of deadlines by the clocks of the group's zone, and what rules have made for them.
 
     What people asked for stays at its moment. `is_news` is false where nobody knows which zone it was before:
     then only days that are not as they should be tell that it was another.
     """
-    days = await dashboard_tasks.days(work.tx, work.folder)
-    begins = {day: when.day_deadline(date.fromisoformat(day), work.zone, text="").at_ms for day in days}
-    version = await work.version()
+    days = await dashboard_tasks.days(ctx.tx, ctx.folder)
+    begins = {day: when.day_deadline(date.fromisoformat(day), ctx.zone, text="").at_ms for day in days}
+    version = await ctx.version()
     moved = 0
     for day, at_ms in begins.items():
-        moved += await dashboard_tasks.move_day(work.tx, work.folder, day, at_ms=at_ms, version=version)
+        moved += await dashboard_tasks.move_day(ctx.tx, ctx.folder, day, at_ms=at_ms, version=version)
     if is_news or moved:
-        await notifications.cancel_of_rules(work, notifications.ZONE_CHANGED)
-        await dashboards.wake_rules(work.tx, work.folder, now_ms=work.now_ms)
-    await dashboards.note_zone(work.tx, work.folder, work.zone.key)
+        await notifications.cancel_of_rules(ctx, notifications.ZONE_CHANGED)
+        await dashboards.wake_rules(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
+    await dashboards.note_zone(ctx.tx, ctx.folder, ctx.zone.key)
 
 
-def _changed(work: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
+def _changed(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
     """Pure but for the time: the task as it is to be, with what must hold of any task."""
-    new: dict[str, Any] = {"updated_ms": work.now_ms}
+    new: dict[str, Any] = {"updated_ms": ctx.now_ms}
     if changes.context is not None:
         new["context"] = texts.text("context", changes.context)
     if changes.priority is not None:
@@ -181,26 +181,26 @@ def _changed(work: ServiceContext, task: BoardTask, changes: TaskChanges) -> Boa
     if changes.tags is not None:
         new["tags"] = texts.tags(changes.tags)
     if changes.deadline is not None:
-        new["deadline"] = _deadline(work, changes.deadline)
-    new |= _progress(work, changes) | _blocked(work, task, changes)
-    return _with_status(work, replace(task, **new), changes)
+        new["deadline"] = _deadline(ctx, changes.deadline)
+    new |= _progress(ctx, changes) | _blocked(ctx, task, changes)
+    return _with_status(ctx, replace(task, **new), changes)
 
 
-def _progress(work: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
+def _progress(ctx: ServiceContext, changes: TaskChanges) -> dict[str, Any]:
     new: dict[str, Any] = {}
     if changes.progress is not None:
         if not 0 <= changes.progress <= 100:
             raise ToolRefused("VALIDATION", "progress is a percentage: 0 to 100.")
-        new |= {"pct": changes.progress, "last_update_ms": work.now_ms}
+        new |= {"pct": changes.progress, "last_update_ms": ctx.now_ms}
     if changes.progress_note is not None:
         new |= {
             "progress_note": texts.text("progress_note", changes.progress_note),
-            "last_update_ms": work.now_ms,
+            "last_update_ms": ctx.now_ms,
         }
     return new
 
 
-def _blocked(work: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict[str, Any]:
+def _blocked(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> dict[str, Any]:
     if changes.blocked is False:
         if changes.blocker_note:
             raise ToolRefused("VALIDATION", "blocker_note: what is not blocked has none.")
@@ -209,13 +209,13 @@ def _blocked(work: ServiceContext, task: BoardTask, changes: TaskChanges) -> dic
         raise ToolRefused("VALIDATION", "blocker_note: the task is not blocked; give blocked too.")
     new: dict[str, Any] = {}
     if changes.blocked and not task.is_blocked:
-        new["blocked_ms"] = work.now_ms
+        new["blocked_ms"] = ctx.now_ms
     if changes.blocker_note is not None:
         new["blocker_note"] = texts.text("blocker_note", changes.blocker_note) or None
     return new
 
 
-def _with_status(work: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
+def _with_status(ctx: ServiceContext, task: BoardTask, changes: TaskChanges) -> BoardTask:
     """What is completed is at 100 % and not blocked; what is open again was never completed."""
     status = changes.status or task.status
     if status is BoardTaskStatus.COMPLETED:
@@ -229,7 +229,7 @@ def _with_status(work: ServiceContext, task: BoardTask, changes: TaskChanges) ->
             task,
             status=status,
             pct=100,
-            completed_ms=task.completed_ms or work.now_ms,
+            completed_ms=task.completed_ms or ctx.now_ms,
             blocked_ms=None,
             blocker_note=None,
         )
@@ -243,31 +243,31 @@ class _Followed:
     data: dict[str, Any]
 
 
-async def _follow(work: ServiceContext, before: BoardTask, after: BoardTask) -> _Followed:
+async def _follow(ctx: ServiceContext, before: BoardTask, after: BoardTask) -> _Followed:
     if after.status.is_terminal:
-        return await _ended(work, after)
+        return await _ended(ctx, after)
     if before.status.is_terminal:
-        await _have_alerted(work, after)
+        await _have_alerted(ctx, after)
     if _moment(before.deadline) != _moment(after.deadline):
-        await _have_alerted(work, after)
-        shown = serializers.deadline(after.deadline, work.zone) or "none"
-        cancelled = await notifications.forget_deadline(work, after, shown=shown)
+        await _have_alerted(ctx, after)
+        shown = serializers.deadline(after.deadline, ctx.zone) or "none"
+        cancelled = await notifications.forget_deadline(ctx, after, shown=shown)
         text = f" {_counted(cancelled)} of the old deadline cancelled." if cancelled else ""
         return _Followed(text=text, data={"cancelled_notifications": cancelled})
     return _Followed(data={"cancelled_notifications": 0})
 
 
-async def _have_alerted(work: ServiceContext, task: BoardTask) -> None:
+async def _have_alerted(ctx: ServiceContext, task: BoardTask) -> None:
     """Have the rules look now at a deadline so near that the next beat may come too late for its alerts."""
-    if task.deadline is not None and task.deadline.at_ms - work.now_ms <= alerts.DAY_BEFORE_MS:
-        await dashboards.wake_rules(work.tx, work.folder, now_ms=work.now_ms)
+    if task.deadline is not None and task.deadline.at_ms - ctx.now_ms <= alerts.DAY_BEFORE_MS:
+        await dashboards.wake_rules(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
 
 
-async def _ended(work: ServiceContext, task: BoardTask) -> _Followed:
+async def _ended(ctx: ServiceContext, task: BoardTask) -> _Followed:
     """Nothing more is said or asked about what is over."""
     reason = notifications.ended_because(task)
-    cancelled = await notifications.cancel_of_task(work, task.id, reason)
-    closed = await questions.close_of_task(work, task.id, reason)
+    cancelled = await notifications.cancel_of_task(ctx, task.id, reason)
+    closed = await questions.close_of_task(ctx, task.id, reason)
     text = f" {_counted(cancelled)} cancelled." if cancelled else ""
     text += f" {closed} question{'s' if closed > 1 else ''} closed." if closed else ""
     return _Followed(text=text, data={"cancelled_notifications": cancelled, "closed_questions": closed})
@@ -281,37 +281,37 @@ def _moment(deadline: Deadline | None) -> tuple[int, str | None] | None:
     return None if deadline is None else (deadline.at_ms, deadline.date)
 
 
-def _deadline(work: ServiceContext, text: str) -> Deadline | None:
-    return when.parse_deadline(texts.line("deadline", text), now_ms=work.now_ms, zone=work.zone)
+def _deadline(ctx: ServiceContext, text: str) -> Deadline | None:
+    return when.parse_deadline(texts.line("deadline", text), now_ms=ctx.now_ms, zone=ctx.zone)
 
 
-def _stamped(work: ServiceContext, task: BoardTask, fields: list[str] | tuple[str, ...]) -> BoardTask:
+def _stamped(ctx: ServiceContext, task: BoardTask, fields: list[str] | tuple[str, ...]) -> BoardTask:
     """Note which fields a person set, so that rules leave them."""
-    if not work.hand.is_person:
+    if not ctx.caller.is_person:
         return task
-    return replace(task, user_set={**task.user_set, **dict.fromkeys(fields, work.now_ms)})
+    return replace(task, user_set={**task.user_set, **dict.fromkeys(fields, ctx.now_ms)})
 
 
-async def _put(work: ServiceContext, task: BoardTask, *, was: int | None) -> BoardTask:
-    task = replace(task, version=await work.version(), changed_turn=work.hand.turn_id)
-    if not await dashboard_tasks.put(work.tx, task, was=was):
+async def _put(ctx: ServiceContext, task: BoardTask, *, was: int | None) -> BoardTask:
+    task = replace(task, version=await ctx.version(), changed_turn=ctx.caller.turn_id)
+    if not await dashboard_tasks.put(ctx.tx, task, was=was):
         raise ToolRefused("STALE", f"{task.id} was changed meanwhile.")
     return task
 
 
-def _until(work: ServiceContext, task: BoardTask) -> str:
-    shown = serializers.deadline(task.deadline, work.zone)
+def _until(ctx: ServiceContext, task: BoardTask) -> str:
+    shown = serializers.deadline(task.deadline, ctx.zone)
     return f", due {shown[:16].replace('T', ' ')}" if shown else ""
 
 
-def _said(work: ServiceContext, task: BoardTask, given: tuple[str, ...]) -> str:
+def _said(ctx: ServiceContext, task: BoardTask, given: tuple[str, ...]) -> str:
     shown = {
         "progress": f"{task.pct}%",
         "status": task.status.value,
         "blocked": f"blocked{f' ({task.blocker_note})' if task.blocker_note else ''}"
         if task.is_blocked
         else "not blocked",
-        "deadline": (_until(work, task) or ", no deadline").removeprefix(", "),
+        "deadline": (_until(ctx, task) or ", no deadline").removeprefix(", "),
         "priority": f"{task.priority.value} priority",
         "tags": f"tags {', '.join(task.tags) or 'none'}",
     }

@@ -77,17 +77,17 @@ async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int)
 
 
 async def apply(
-    work: ServiceContext, snapshot: BoardSnapshot, hours: Hours, *, why: str = "heartbeat"
+    ctx: ServiceContext, snapshot: BoardSnapshot, hours: Hours, *, why: str = "heartbeat"
 ) -> CycleReport:
     """Plan and do, and write the cycle down."""
-    tx, folder, now_ms = work.tx, work.folder, work.now_ms
+    tx, folder, now_ms = ctx.tx, ctx.folder, ctx.now_ms
     cycle_id = await dashboard_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
     log.info("Worker Agent: rules begin", group=folder, why=why)
     planned = await preview(tx, snapshot, hours, now_ms=now_ms)
     done: list[dict[str, Any]] = []
     skipped = list(planned.skipped)
     for step in planned.plan.actions:
-        await _try(work, step, done, skipped)
+        await _try(ctx, step, done, skipped)
     report = CycleReport(
         plan=planned.plan, snapshot=planned.snapshot, done=tuple(done), skipped=tuple(skipped)
     )
@@ -100,33 +100,33 @@ async def apply(
 
 
 async def _try(
-    work: ServiceContext, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]
+    ctx: ServiceContext, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]
 ) -> None:
     """Do one step; what goes wrong in it is undone, told, and spoils no other."""
     told = describe_step(step)
-    await work.tx.execute("SAVEPOINT step")
+    await ctx.tx.execute("SAVEPOINT step")
     try:
-        done.append(told | await _do(work, step))
+        done.append(told | await _do(ctx, step))
     except ToolRefused as refused:
-        await work.tx.execute("ROLLBACK TO step")
+        await ctx.tx.execute("ROLLBACK TO step")
         skipped.append(told | {"why": _why(refused)})
     except sqlite3.IntegrityError as error:
-        await work.tx.execute("ROLLBACK TO step")
-        log.exception("Worker Agent: a step failed", group=work.folder, step=told)
+        await ctx.tx.execute("ROLLBACK TO step")
+        log.exception("Worker Agent: a step failed", group=ctx.folder, step=told)
         skipped.append(told | {"why": str(error)})
     finally:
-        await work.tx.execute("RELEASE step")
+        await ctx.tx.execute("RELEASE step")
 
 
-async def _do(work: ServiceContext, step: Step) -> dict[str, Any]:
+async def _do(ctx: ServiceContext, step: Step) -> dict[str, Any]:
     match step:
         case ChangeStatus(task_id=task_id, status=status):
-            await tasks.update(work, task_id, tasks.TaskChanges(status=status))
+            await tasks.update(ctx, task_id, tasks.TaskChanges(status=status))
         case ArchiveTask(task_id=task_id):
-            await tasks.move_to_history(work, task_id=task_id)
+            await tasks.move_to_history(ctx, task_id=task_id)
         case Ask():
             asked = await questions.create(
-                work,
+                ctx,
                 question=step.question,
                 priority=step.priority,
                 type=step.type,
@@ -134,15 +134,15 @@ async def _do(work: ServiceContext, step: Step) -> dict[str, Any]:
             )
             return {"id": asked.data["id"]}
         case CloseQuestion(question_id=question_id, reason=reason):
-            await questions.remove(work, question_id=question_id, reason=reason)
-        case Notify(intent=intent):
-            outcome = await notifications.intend(work, intent)
+            await questions.remove(ctx, question_id=question_id, reason=reason)
+        case Notify(request=request):
+            outcome = await notifications.intend(ctx, request)
             if outcome.refused is not None:
                 raise outcome.refused
             assert outcome.notification is not None
             return {"id": outcome.notification.id}
         case WithdrawNotification(notification_id=notification_id, reason=reason):
-            await notifications.cancel(work, notification_id=notification_id, reason=reason)
+            await notifications.cancel(ctx, notification_id=notification_id, reason=reason)
         case Skip():
             pass
         case _:
@@ -169,9 +169,9 @@ def describe_step(step: Step) -> dict[str, Any]:
         ):
             what = "close_question" if isinstance(step, CloseQuestion) else "cancel_notification"
             return {"what": what, "row": row_id, "reason": reason}
-        case Notify(intent=intent):
-            row = intent.task_id or intent.question_id
-            return {"what": "notification", "row": row, "type": intent.type.value, "cause": intent.cause}
+        case Notify(request=request):
+            row = request.task_id or request.question_id
+            return {"what": "notification", "row": row, "type": request.type.value, "cause": request.cause}
         case Skip():
             return _skipped(step)
         case _:

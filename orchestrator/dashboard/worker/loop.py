@@ -57,12 +57,12 @@ NO_MODEL = "no model is configured for this group"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPorts:
-    """What the rounds are done with; the composition root ties it."""
+    """What the rounds are done with; the composition root ports it."""
 
     mode: WorkerMode
     beat_ms: int
     hours_of: Callable[[Group], Hours]
-    work: Callable[[Tx, Group, Caller], ServiceContext]
+    service_context: Callable[[Tx, Group, Caller], ServiceContext]
     has_model: Callable[[Group], bool]
     queue: Callable[..., Awaitable[int]]
     """`(tx, group, *, now_ms)`: queue a worker's turn and give its number."""
@@ -72,10 +72,10 @@ class WorkerLoop:
     """One pass over one dashboard is one transaction; a model's turn is queued in the same."""
 
     def __init__(
-        self, database: Database, ties: WorkerPorts, *, clock: Clock, hints: Wakeups, bus: EventBus
+        self, database: Database, ports: WorkerPorts, *, clock: Clock, hints: Wakeups, bus: EventBus
     ) -> None:
         self._database = database
-        self._ties = ties
+        self._ports = ports
         self._clock = clock
         self._hints = hints
         self._bus = bus
@@ -103,15 +103,15 @@ class WorkerLoop:
     async def _follow_zones(self) -> None:
         """Have each dashboard count days by the clocks of its group: somebody may have changed its zone."""
         async with self._database.reading() as tx:
-            zones = {group.folder: self._ties.hours_of(group).zone.key for group in await groups.every(tx)}
+            zones = {group.folder: self._ports.hours_of(group).zone.key for group in await groups.every(tx)}
             boards = await dashboards.every(tx)
         for folder in [one.folder for one in boards if zones.get(one.folder, one.zone) != one.zone]:
             async with self._database.transaction() as tx:
                 dashboard, group = await dashboards.get(tx, folder), await groups.known(tx, folder)
                 assert dashboard is not None
-                hand = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
-                work = self._ties.work(tx, group, hand)
-                await tasks.follow_zone(work, is_news=dashboard.zone is not None)
+                caller = Caller(actor=Actor.WORKER, now_ms=self._clock.now_ms())
+                ctx = self._ports.service_context(tx, group, caller)
+                await tasks.follow_zone(ctx, is_news=dashboard.zone is not None)
 
     async def look_after(self, folder: Folder) -> None:
         """Have the rules look at one dashboard, and a model if that is called for."""
@@ -119,10 +119,10 @@ class WorkerLoop:
             dashboard, group = await dashboards.get(tx, folder), await groups.by_folder(tx, folder)
             if dashboard is None:
                 return
-            if group is not None and self._ties.mode.does_anything:
+            if group is not None and self._ports.mode.does_anything:
                 await self._pass(tx, dashboard, group)
             now_ms = self._clock.now_ms()
-            await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ties.beat_ms)
+            await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
             await dashboard_rounds.hasten(tx)
             await dashboard_rounds.forget_cycles(tx, folder, before_ms=now_ms - KEPT_MS)
         self._hints.notifications.give()
@@ -133,25 +133,25 @@ class WorkerLoop:
         seen = await board.snapshot(tx, dashboard.folder)
         assert seen is not None
         report = await self._rules(tx, group, seen)
-        if self._ties.mode.asks_model:
+        if self._ports.mode.asks_model:
             await self._ask(tx, dashboard, group, report)
 
     async def _rules(
         self, tx: Tx, group: Group, seen: BoardSnapshot, *, why: str = "heartbeat"
     ) -> cycle.CycleReport:
         now_ms = self._clock.now_ms()
-        hours = self._ties.hours_of(group)
-        if not self._ties.mode.applies_rules:
+        hours = self._ports.hours_of(group)
+        if not self._ports.mode.applies_rules:
             return await cycle.preview(tx, seen, hours, now_ms=now_ms)
-        work = self._ties.work(tx, group, Caller(actor=Actor.WORKER, now_ms=now_ms))
-        return await cycle.apply(work, seen, hours, why=why)
+        ctx = self._ports.service_context(tx, group, Caller(actor=Actor.WORKER, now_ms=now_ms))
+        return await cycle.apply(ctx, seen, hours, why=why)
 
     # The model
 
     async def _ask(self, tx: Tx, dashboard: Dashboard, group: Group, report: cycle.CycleReport) -> None:
         now_ms = self._clock.now_ms()
         digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
-        why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ties.beat_ms)
+        why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ports.beat_ms)
         if why is None or await dashboard_rounds.open_model_cycle(tx, group.folder) is not None:
             return
         await self.ask(tx, group, digest, why=why, to_judge=report.plan.to_judge)
@@ -168,9 +168,9 @@ class WorkerLoop:
             if seen is None:
                 raise NoDashboard(group.folder)
             turn_id = await dashboard_rounds.open_model_cycle(tx, group.folder)
-            if turn_id is None and self._ties.has_model(group):
+            if turn_id is None and self._ports.has_model(group):
                 now_ms = self._clock.now_ms()
-                report = await cycle.preview(tx, seen, self._ties.hours_of(group), now_ms=now_ms)
+                report = await cycle.preview(tx, seen, self._ports.hours_of(group), now_ms=now_ms)
                 to_judge = report.plan.to_judge
                 digest = BoardDigest.of(seen, to_judge)
                 turn_id = await self.ask(tx, group, digest, why="by hand", to_judge=to_judge)
@@ -184,10 +184,10 @@ class WorkerLoop:
     ) -> int | None:
         """Queue a worker's turn; None where no model is."""
         now_ms = self._clock.now_ms()
-        if not self._ties.has_model(group):
+        if not self._ports.has_model(group):
             await self._note_no_model(tx, group, digest)
             return None
-        turn_id = await self._ties.queue(tx, group, now_ms=now_ms)
+        turn_id = await self._ports.queue(tx, group, now_ms=now_ms)
         trigger = {"why": why, "to_judge": list(to_judge[: cycle.MAX_NOTED]), "digest": str(digest)}
         await dashboard_cycles.begin(tx, group.folder, "llm", trigger=trigger, turn_id=turn_id, now_ms=now_ms)
         log.info("Worker Agent: model asked", group=group.folder, why=why, turn=turn_id)
@@ -201,7 +201,7 @@ class WorkerLoop:
         await dashboards.note_worker(
             tx, group.folder, now_ms=now_ms, revision=dashboard.revision, digest=str(digest)
         )
-        if self._ties.mode.applies_rules:
+        if self._ports.mode.applies_rules:
             return
         cycle_id = await dashboard_cycles.begin(tx, group.folder, "llm", trigger={}, now_ms=now_ms)
         await dashboard_cycles.end(tx, cycle_id, "error", detail={}, error=NO_MODEL, now_ms=now_ms)
@@ -255,7 +255,7 @@ class WorkerLoop:
         await dashboards.note_worker(
             tx, one.folder, now_ms=now_ms, revision=dashboard.revision, digest=_failed(one.digest)
         )
-        if not self._ties.mode.applies_rules:
+        if not self._ports.mode.applies_rules:
             log.error("Worker Agent: the model failed", group=one.folder, reason=one.reason)
             return {"fell_back": False}
         log.warning("Worker Agent: the model failed, the rules stand in", group=one.folder, reason=one.reason)

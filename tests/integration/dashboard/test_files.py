@@ -67,9 +67,9 @@ async def furnish(home: DashboardHouse) -> None:
         alert(id="n_005", status=NotificationStatus.DELIVERED, delivered_ms=FEB_9_0830),
         alert(id="n_006", status=NotificationStatus.CANCELLED, cancelled_ms=FEB_9_0830, cancel_reason="no"),
     )
-    await home.use("update_task", task_id="task_004", progress=100)
-    await home.use("move_to_history", task_id="task_004", reflection="plan more")
-    await home.use("save_insight", content="Blogs take a week", category="work", tags=["blog"])
+    await home.call_tool("update_task", task_id="task_004", progress=100)
+    await home.call_tool("move_to_history", task_id="task_004", reflection="plan more")
+    await home.call_tool("save_insight", content="Blogs take a week", category="work", tags=["blog"])
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -81,7 +81,7 @@ async def test_at_45_what_is_exported_comes_in_and_out_again_to_the_byte(
 ) -> None:
     await furnish(home)
     first, second = tmp_path / "first", tmp_path / "second"
-    assert len(await home.desk.export("family", first)) == 6
+    assert len(await home.service.export("family", first)) == 6
     (first / "knowledge/people.json").write_text(
         json.dumps(
             {"version": "1.0", "people": [{"id": "p_1", "name": "Jane", "role": "friend"}]},
@@ -90,9 +90,9 @@ async def test_at_45_what_is_exported_comes_in_and_out_again_to_the_byte(
         )
         + "\n"
     )
-    taken = await home.desk.take("bees", first)
+    taken = await home.service.import_from("bees", first)
     assert (taken.notes, taken.normalised()) == ([], []), "what was written here comes in as it is"
-    await home.desk.export("bees", second)
+    await home.service.export("bees", second)
     assert contents(second) == contents(first)
 
 
@@ -140,7 +140,7 @@ async def test_the_files_are_to_the_byte_what_they_always_were(home: DashboardHo
         alert(id="n_006", status=NotificationStatus.CANCELLED, cancelled_ms=FEB_9_0830, cancel_reason="no"),
     )
     await know(home)
-    await home.desk.export("family", tmp_path)
+    await home.service.export("family", tmp_path)
     assert contents(tmp_path) == contents(GOLDEN)
 
 
@@ -179,7 +179,7 @@ async def test_an_export_is_of_one_moment_and_waits_for_no_transaction(home: Das
 
 async def test_the_files_are_as_other_programs_know_them(home: DashboardHouse, tmp_path: Path) -> None:
     await furnish(home)
-    await home.desk.export("family", tmp_path)
+    await home.service.export("family", tmp_path)
     files = {name: json.loads(body) for name, body in contents(tmp_path).items()}
     tasks = {task["id"]: task for task in files["tasks.json"]["tasks"]}
     assert files["tasks.json"]["version"] == "1.0"
@@ -233,7 +233,7 @@ async def test_the_older_shapes_are_taken(home: DashboardHouse, tmp_path: Path) 
     for name, document in old.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("\ufeff" + json.dumps(document), encoding="utf-8")
-    taken = await home.desk.take("family", tmp_path)
+    taken = await home.service.import_from("family", tmp_path)
     assert taken.counts()["insights"] == 1
     assert taken.notes == ["i_2: says the same as i_1"]
     assert taken.normalised() == [
@@ -269,7 +269,7 @@ async def test_what_an_import_reads_otherwise_is_named(home: DashboardHouse, tmp
     }
     for name, document in documents.items():
         (tmp_path / name).write_text(json.dumps(document))
-    taken = await home.desk.take("family", tmp_path)
+    taken = await home.service.import_from("family", tmp_path)
     assert taken.normalised() == [
         "percentage of a completed task: 100 (t_0, t_1, t_2 and 2 more)",
         "blocked: a completed task is not (t_0, t_1, t_2 and 2 more)",
@@ -281,7 +281,7 @@ async def test_what_an_import_reads_otherwise_is_named(home: DashboardHouse, tmp
         "status sending: pending (n_1)",
         "delivered_at was missing: when it was due (n_2)",
     ]
-    again = await home.desk.take("family", tmp_path)
+    again = await home.service.import_from("family", tmp_path)
     assert again.normalised() == [], "nothing was taken"
 
 
@@ -312,7 +312,7 @@ async def test_at_34_a_row_that_does_not_fit_is_named_and_nothing_is_taken(
     tasks = [TWO_TASKS["tasks"][0], TWO_TASKS["tasks"][1] | changes]
     (tmp_path / "tasks.json").write_text(json.dumps({"tasks": tasks}))
     with pytest.raises(ImportRefused) as refused:
-        await home.desk.take("family", tmp_path)
+        await home.service.import_from("family", tmp_path)
     assert problem in str(refused.value)
     assert await home.house.rows("SELECT * FROM dashboards") == []
 
@@ -322,12 +322,12 @@ async def test_at_34_a_broken_file_is_told_by_line_and_column(home: DashboardHou
     before = await home.task("task_001")
     (tmp_path / "tasks.json").write_text('{"version": "1.0",\n "tasks": [{"id": "task_1", oops]}')
     with pytest.raises(ImportRefused, match=r"tasks\.json: line 2 column 29"):
-        await home.desk.take("family", tmp_path, replaces=True)
+        await home.service.import_from("family", tmp_path, replaces=True)
     with pytest.raises(ImportRefused, match="There is no directory"):
-        await home.desk.take("family", tmp_path / "nowhere")
+        await home.service.import_from("family", tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ImportRefused, match="There is none of tasks"):
-        await home.desk.take("family", tmp_path / "empty")
+        await home.service.import_from("family", tmp_path / "empty")
     assert await home.task("task_001") == before
 
 
@@ -335,11 +335,11 @@ async def test_an_export_comes_back_beside_what_is_there_and_replaces_it_only_on
     home: DashboardHouse, tmp_path: Path
 ) -> None:
     await furnish(home)
-    await home.desk.export("family", tmp_path)
-    await home.use("update_task", task_id="task_001", progress=99)
+    await home.service.export("family", tmp_path)
+    await home.call_tool("update_task", task_id="task_001", progress=99)
     async with home.house.database.transaction() as tx:
         await tx.execute("DELETE FROM dashboard_tasks WHERE id = 'task_002'")
-    taken = await home.desk.take("family", tmp_path)
+    taken = await home.service.import_from("family", tmp_path)
     assert {name: count for name, count in taken.counts().items() if count} == {"tasks": 1}
     (note,) = taken.notes
     assert note.startswith("13 rows are on the dashboard already and stay as they are there: give --replace")
@@ -347,7 +347,7 @@ async def test_an_export_comes_back_beside_what_is_there_and_replaces_it_only_on
     assert (await home.task("task_002")).deadline == Deadline(
         at_ms=at("2026-02-12T18:00"), text="thursday evening"
     )
-    await home.desk.take("family", tmp_path, replaces=True)
+    await home.service.import_from("family", tmp_path, replaces=True)
     assert (await home.task("task_001")).pct == 70
 
 
@@ -355,12 +355,12 @@ async def test_what_a_dashboard_has_under_another_id_is_left_out_and_told(
     home: DashboardHouse, tmp_path: Path
 ) -> None:
     await furnish(home)
-    await home.desk.export("family", tmp_path)
+    await home.service.export("family", tmp_path)
     async with home.house.database.transaction() as tx:
         await tx.execute("UPDATE notifications SET id = 'n_live' WHERE id = 'n_001'")
         await tx.execute("UPDATE insights SET id = 'i_live'")
     before = await home.house.rows("SELECT id FROM notifications ORDER BY id")
-    taken = await home.desk.take("family", tmp_path)
+    taken = await home.service.import_from("family", tmp_path)
     assert taken.notes[0] == "n_001: n_live is to come for the same cause, deadline:24h"
     assert taken.notes[1].endswith(": says the same as i_live")
     assert await home.house.rows("SELECT id FROM notifications ORDER BY id") == before
@@ -376,10 +376,10 @@ async def test_the_files_follow_the_dashboard_and_edits_to_them_change_nothing(
     )
     running = asyncio.create_task(exporter.run(), name="exporter")
     try:
-        made = await home.use("create_task", title="Write the blog")
+        made = await home.call_tool("create_task", title="Write the blog")
         await until(lambda: path.exists() and made.data["id"] in path.read_text(), "the task is in the file")
         path.write_text('{"tasks": []}')
-        await home.use("update_task", task_id=made.data["id"], progress=80)
+        await home.call_tool("update_task", task_id=made.data["id"], progress=80)
         await until(lambda: '"percentage": 80' in path.read_text(), "its progress is in the file")
         assert path.stat().st_mode & 0o777 == 0o644
     finally:
@@ -407,13 +407,13 @@ async def test_changes_that_come_while_files_are_written_are_written_together(
     try:
         await until(lambda: len(written) == 1, "it is written at once")
         for number in range(20):
-            await home.use("update_task", task_id="task_001", progress=71 + number)
+            await home.call_tool("update_task", task_id="task_001", progress=71 + number)
         pauses.release()
         path = tmp_path / "family/dashboard/tasks.json"
         await until(path.exists, "the first is there")
         await until(lambda: '"percentage": 90' in path.read_text(), "the last change is written")
         pauses.release()
-        await home.use("update_task", task_id="task_001", progress=91)
+        await home.call_tool("update_task", task_id="task_001", progress=91)
         await until(lambda: '"percentage": 91' in path.read_text(), "the next change is written")
     finally:
         running.cancel()

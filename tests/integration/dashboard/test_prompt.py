@@ -57,7 +57,7 @@ async def test_what_a_turn_was_shown_is_what_it_decides_upon(household: Househol
     await household.hear("@Andy the blog is at 80%")
     turn = (await household.queued())[0]
     await prompt_of(home, turn)
-    assert (await home.use("update_task", task_id="task_001", progress=75)).ok
+    assert (await home.call_tool("update_task", task_id="task_001", progress=75)).ok
     run = await household.begin_run()
     async with household.database.transaction() as tx:
         await tx.execute(

@@ -21,9 +21,9 @@ class Replied(UpkeptHouse):
         house = self.house
 
         async def do(tx, group, text, quote, *, is_asked):
-            hand = Caller(actor=Actor.USER, now_ms=house.clock.now_ms(), is_person=True)
+            caller = Caller(actor=Actor.USER, now_ms=house.clock.now_ms(), is_person=True)
             return await instant_replies.answer(
-                self.desk.work(tx, group, hand), text, quote, is_asked=is_asked
+                self.service.service_context(tx, group, caller), text, quote, is_asked=is_asked
             )
 
         self.intake = Intake(
@@ -198,7 +198,7 @@ async def test_numbers_hold_for_an_hour(house):
 
 async def test_what_was_put_off_of_something_done_says_why_not(house):
     told = await house.tell()
-    await house.use("update_task", task_id="task_001", status="completed")
+    await house.call_tool("update_task", task_id="task_001", status="completed")
     await house.hear("later 2h", under=told)
     assert "TASK_TERMINAL" not in (await said(house))[0]
     assert (await said(house))[0].startswith("⚠️")

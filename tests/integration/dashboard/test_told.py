@@ -28,7 +28,7 @@ class Told:
             await self.chat.until_quiet()
         return self.chat.channel.texts()
 
-    async def use(self, tool: str, /, **arguments: Any) -> None:
+    async def call_tool(self, tool: str, /, **arguments: Any) -> None:
         reply = await self.board.chat(tool, **arguments)
         assert reply.ok, reply.text
 
@@ -41,7 +41,7 @@ async def told(household: Household) -> Told:
 
 async def test_at_07_a_moved_notification_comes_at_its_new_time_only(told: Told) -> None:
     await told.board.put(blog(), alert())
-    await told.use("update_notification", notification_id="n_001", scheduled_at="2026-02-10T10:00:00")
+    await told.call_tool("update_notification", notification_id="n_001", scheduled_at="2026-02-10T10:00:00")
     assert await told.at("2026-02-09T23:59:59") == []
     assert await told.at("2026-02-10T09:59:59") == []
     assert await told.at("2026-02-10T10:00:00") == ["Blog due tomorrow"]
@@ -50,20 +50,20 @@ async def test_at_07_a_moved_notification_comes_at_its_new_time_only(told: Told)
 
 async def test_at_08_the_new_text_is_what_comes(told: Told) -> None:
     await told.board.put(blog(), alert())
-    await told.use("update_notification", notification_id="n_001", message="Post it today")
+    await told.call_tool("update_notification", notification_id="n_001", message="Post it today")
     assert await told.at("2026-02-09T09:00:00") == ["Post it today"]
 
 
 async def test_at_09_nothing_comes_of_what_is_completed(told: Told) -> None:
     await told.board.put(blog(), alert(), alert(id="n_002", due_ms=1_770_627_600_000), a_question())
-    await told.use("update_task", task_id="task_001", status="completed")
+    await told.call_tool("update_task", task_id="task_001", status="completed")
     assert await told.at("2026-02-09T09:00:00") == []
     assert await told.at("2026-02-09T18:00:00") == []
 
 
 async def test_at_10_nothing_comes_of_what_is_cancelled(told: Told) -> None:
     await told.board.put(blog(), alert())
-    await told.use("cancel_notification", notification_id="n_001")
+    await told.call_tool("cancel_notification", notification_id="n_001")
     assert await told.at("2026-02-09T09:00:00") == []
 
 
@@ -71,7 +71,7 @@ async def test_at_08_a_text_that_is_changed_after_the_claim_is_what_comes(told: 
     await told.board.put(blog(), alert())
     await told.chat.look("2026-02-09T09:00:00")
     assert (await told.board.notification("n_001")).status.value == "sending"
-    await told.use("update_notification", notification_id="n_001", message="Post it today")
+    await told.call_tool("update_notification", notification_id="n_001", message="Post it today")
     assert await told.at("2026-02-09T09:00:00") == ["Post it today"]
     sent = await told.board.notification("n_001")
     assert (sent.status.value, sent.attempts) == ("delivered", 1)
@@ -80,7 +80,7 @@ async def test_at_08_a_text_that_is_changed_after_the_claim_is_what_comes(told: 
 async def test_at_07_one_that_is_moved_after_the_claim_comes_at_its_new_time_only(told: Told) -> None:
     await told.board.put(blog(), alert())
     await told.chat.look("2026-02-09T09:00:00")
-    await told.use("update_notification", notification_id="n_001", scheduled_at="2026-02-10T10:00:00")
+    await told.call_tool("update_notification", notification_id="n_001", scheduled_at="2026-02-10T10:00:00")
     assert await told.at("2026-02-09T09:00:00") == []
     assert await told.at("2026-02-10T10:00:00") == ["Blog due tomorrow"]
 

@@ -31,11 +31,12 @@ from orchestrator.store.database import Database
 async def main():
     clock = SystemClock()
     database = await Database.open(Path(sys.argv[1]))
-    desk = DashboardService(database, clock=clock, bus=EventBus(clock), hints=Wakeups(),
+    service = DashboardService(database, clock=clock, bus=EventBus(clock), hints=Wakeups(),
                 zone_of=lambda _: ZoneInfo("Asia/Seoul"), can_deliver=lambda _: True)
     for line in sys.stdin:
-        wish = json.loads(line)
-        result = await desk.use("family", wish["tool"], wish["arguments"], expect_version=wish.get("version"))
+        request = json.loads(line)
+        tool, given, version = request["tool"], request["arguments"], request.get("version")
+        result = await service.call_tool("family", tool, given, expect_version=version)
         print(json.dumps({"code": result.code, "data": result.data}), flush=True)
     await database.close()
 
@@ -62,7 +63,7 @@ class Other:
         )
         return cls(process)
 
-    async def use(self, tool: str, version: int | None = None, /, **arguments: Any) -> dict[str, Any]:
+    async def call_tool(self, tool: str, version: int | None = None, /, **arguments: Any) -> dict[str, Any]:
         assert self._process.stdin
         assert self._process.stdout
         wish = {"tool": tool, "arguments": arguments, "version": version}
@@ -91,7 +92,7 @@ async def test_at_30_two_processes_lose_no_update(tmp_path: Path) -> None:
     other = await Other.start(path)
     try:
         await asyncio.gather(
-            *(counted_here(home.desk, database) for _ in range(2)),
+            *(counted_here(home.service, database) for _ in range(2)),
             counted_there(other),
         )
         task = await home.task("task_001")
@@ -101,7 +102,7 @@ async def test_at_30_two_processes_lose_no_update(tmp_path: Path) -> None:
         await database.close()
 
 
-async def counted_here(desk: DashboardService, database: Database) -> None:
+async def counted_here(service: DashboardService, database: Database) -> None:
     """Count up by one so often, each upon what was read, again when it was stale."""
     done = 0
     while done < ROUNDS:
@@ -109,16 +110,16 @@ async def counted_here(desk: DashboardService, database: Database) -> None:
             task = await dashboard_tasks.get(tx, FOLDER, "task_001")
         assert task is not None
         arguments = {"task_id": task.id, "progress": task.pct + 1}
-        result = await desk.use(FOLDER, "update_task", arguments, expect_version=task.version)
+        result = await service.call_tool(FOLDER, "update_task", arguments, expect_version=task.version)
         assert result.code in ("ok", "STALE")
         done += result.ok
 
 
 async def counted_there(other: Other) -> None:
     done = 0
-    seen = (await other.use("update_task", -1, task_id="task_001", progress=0))["data"]["row"]
+    seen = (await other.call_tool("update_task", -1, task_id="task_001", progress=0))["data"]["row"]
     while done < ROUNDS:
-        answer = await other.use(
+        answer = await other.call_tool(
             "update_task", seen["version"], task_id="task_001", progress=seen["progress"] + 1
         )
         assert answer["code"] in ("ok", "STALE")
@@ -132,7 +133,7 @@ async def test_at_30_a_change_of_another_process_makes_a_turn_look_again(tmp_pat
     other = await Other.start(path)
     try:
         async with home.turn(TurnKind.WORKER):
-            assert (await other.use("update_task", task_id="task_001", progress=90))["code"] == "ok"
+            assert (await other.call_tool("update_task", task_id="task_001", progress=90))["code"] == "ok"
             stale = await home.ask("update_task", task_id="task_001", progress=10)
         assert (stale.code, stale.data["row"]["progress"]) == ("STALE", 90)
         assert (await home.task("task_001")).pct == 90

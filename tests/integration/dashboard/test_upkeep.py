@@ -90,7 +90,7 @@ async def test_at_12_an_open_question_is_reminded_of_until_it_is_answered(house)
     await house.cycle("2026-02-09 08:30")
     (row,) = await house.notifications()
     assert (row["type"], row["priority"], row["question_id"]) == ("question_reminder", "high", "q_001")
-    assert (await house.use("answer_question", question_id="q_001", answer="the big one")).ok
+    assert (await house.call_tool("answer_question", question_id="q_001", answer="the big one")).ok
     (row,) = await house.notifications()
     assert row["status"] == "cancelled"
 
@@ -136,7 +136,7 @@ async def test_at_19_an_answered_question_rests_for_its_cooldown(house):
         )
     )
     house.is_now("2026-02-09 08:40")
-    assert (await house.use("answer_question", question_id="q_001", answer="later")).ok
+    assert (await house.call_tool("answer_question", question_id="q_001", answer="later")).ok
     for now in ("2026-02-09 09:00", "2026-02-09 09:30", "2026-02-12 08:39"):
         await house.cycle(now)
         assert len(await house.questions()) == 1, now
@@ -147,7 +147,7 @@ async def test_at_19_an_answered_question_rests_for_its_cooldown(house):
 async def test_at_20_a_task_that_somebody_parked_stays_parked(house):
     await house.put(a_task(pct=40))
     house.is_now("2026-02-09 10:00")
-    assert (await house.use("update_task", task_id="task_001", status="someday")).ok
+    assert (await house.call_tool("update_task", task_id="task_001", status="someday")).ok
     await house.cycle("2026-02-09 10:30")
     (row,) = await house.house.rows("SELECT status FROM dashboard_tasks")
     assert row["status"] == "someday"
@@ -160,10 +160,10 @@ async def test_at_21_a_moved_deadline_takes_its_alerts_along(house):
         a_notification("n_next", cause="deadline:2h"),
     )
     house.is_now("2026-02-09 08:30")
-    assert (await house.use("update_task", task_id="task_001", deadline="2026-02-20")).ok
+    assert (await house.call_tool("update_task", task_id="task_001", deadline="2026-02-20")).ok
     moved = await house.row("n_next")
     assert (moved.status.value, "Deadline changed" in (moved.cancel_reason or "")) == ("cancelled", True)
-    assert (await house.use("update_task", task_id="task_001", progress=75)).ok
+    assert (await house.call_tool("update_task", task_id="task_001", progress=75)).ok
     await house.cycle("2026-02-18 23:30")
     nudged = [row for row in await house.notifications() if row["status"] == "pending"]
     assert [row["type"] for row in nudged] != ["deadline_alert"]
@@ -197,13 +197,13 @@ async def test_one_row_that_cannot_be_written_spoils_no_other(house):
 async def test_the_next_beat_is_kept_in_the_store_and_comes_early_for_a_deadline(house):
     await house.put(a_task(deadline="2026-02-10 09:10"))
     house.is_now("2026-02-09 09:00")
-    assert await house.rounds.beat() == 30
+    assert await house.worker.beat() == 30
     (row,) = await house.house.rows("SELECT rules_last_ms, rules_next_ms FROM dashboards")
     assert row["rules_next_ms"] == at("2026-02-09 09:10")
-    await house.rounds.beat()
+    await house.worker.beat()
     assert len(await house.cycles()) == 1, "it is not time yet"
     house.is_now("2026-02-09 09:10")
-    await house.rounds.beat()
+    await house.worker.beat()
     (row,) = await house.house.rows("SELECT rules_next_ms FROM dashboards")
     assert row["rules_next_ms"] == at("2026-02-09 09:10") + BEAT_SECONDS * 1000
 
@@ -211,14 +211,14 @@ async def test_the_next_beat_is_kept_in_the_store_and_comes_early_for_a_deadline
 async def test_a_deadline_that_is_set_between_two_beats_is_not_missed(house):
     await house.put(a_task("task_0"))
     house.is_now("2026-02-09 09:00")
-    await house.rounds.beat()
+    await house.worker.beat()
     house.is_now("2026-02-09 09:01")
-    await house.use("create_task", title="exam", deadline="2026-02-10T09:05")
-    await house.use("create_task", title="trip", deadline="2026-02-11")
-    assert await house.rounds.beat() == 30
+    await house.call_tool("create_task", title="exam", deadline="2026-02-10T09:05")
+    await house.call_tool("create_task", title="trip", deadline="2026-02-11")
+    assert await house.worker.beat() == 30
     assert len(await house.cycles()) == 1
     house.is_now("2026-02-09 09:05")
-    await house.rounds.beat()
+    await house.worker.beat()
     (row,) = await house.notifications()
     assert (row["cause"], row["due_ms"]) == ("deadline:24h", at("2026-02-09 09:05"))
 
@@ -234,15 +234,15 @@ async def test_a_deadline_before_the_next_beat_is_told_at_once(house, deadline, 
         a_task("task_1", deadline="2026-02-20"),
         a_task("task_2", deadline=deadline.replace("T", " "), status=BoardTaskStatus.CANCELLED),
     )
-    await house.rounds.beat()
+    await house.worker.beat()
     house.is_now("2026-02-09 10:05")
     tool, given = {
         "made": ("create_task", {"title": "exam", "deadline": deadline}),
         "moved": ("update_task", {"task_id": "task_1", "deadline": deadline}),
         "taken up again": ("update_task", {"task_id": "task_2", "status": "active"}),
     }[way]
-    assert (await house.use(tool, **given)).ok
-    await house.rounds.beat()
+    assert (await house.call_tool(tool, **given)).ok
+    await house.worker.beat()
     (row,) = await house.notifications()
     assert (row["cause"], row["due_ms"]) == (cause, at("2026-02-09 10:05"))
     async with house.delivering():
@@ -259,22 +259,22 @@ async def test_a_deadline_before_the_next_beat_is_told_at_once(house, deadline, 
 )
 async def test_what_is_overdue_is_told_in_the_chat_at_its_time_and_once(house, deadline, over, told):
     house.is_now("2026-02-09 10:05")
-    await house.use("create_task", title="exam", deadline=deadline)
-    await house.rounds.beat()
+    await house.call_tool("create_task", title="exam", deadline=deadline)
+    await house.worker.beat()
     async with house.house.database.transaction() as tx:  # beats that come seldom
         await dashboards.note_rules(tx, FOLDER, now_ms=at("2026-02-09 10:05"), next_ms=at("2026-02-11 00:00"))
     async with house.delivering():
         await house.look()
         await house.until_quiet()
         house.is_now("2026-02-09 10:06")
-        await house.rounds.beat()
+        await house.worker.beat()
         house.is_now(over)
-        await house.rounds.beat()
+        await house.worker.beat()
         await house.look(told)
         (row,) = [row for row in await house.notifications() if row["cause"] == "deadline:over"]
         await house.until_status(row["id"], "delivered")
         house.house.clock.pass_ms(HOUR)
-        await house.rounds.look_after(FOLDER)
+        await house.worker.look_after(FOLDER)
         await house.look()
         await house.until_quiet()
     assert [text for text in house.channel.texts() if "was due" in text] == [
@@ -290,7 +290,7 @@ async def test_an_alert_says_how_far_a_task_is_when_it_is_sent(house):
     await house.put(a_task(deadline="2026-02-10", pct=0))
     await house.cycle("2026-02-09 08:30")
     (row,) = await house.notifications()
-    assert (await house.use("update_task", task_id="task_001", progress=80)).ok
+    assert (await house.call_tool("update_task", task_id="task_001", progress=80)).ok
     async with house.delivering():
         await house.look("2026-02-09 09:00")
         told = await house.until_status(row["id"], "delivered")
@@ -303,7 +303,7 @@ async def test_an_alert_that_waits_for_the_messenger_says_how_things_are_by_then
     await house.cycle("2026-02-09 08:30")
     await house.look("2026-02-09 09:00")  # nothing sends yet
     house.is_now("2026-02-09 09:00:30")
-    assert (await house.use("update_task", task_id="task_001", progress=80)).ok
+    assert (await house.call_tool("update_task", task_id="task_001", progress=80)).ok
     await house.look("2026-02-09 09:01:00")
     async with house.delivering():
         await house.until_quiet()
@@ -314,8 +314,8 @@ async def test_words_that_somebody_chose_are_sent_as_they_are(house):
     await house.put(a_task(deadline="2026-02-10", pct=0))
     await house.cycle("2026-02-09 08:30")
     (row,) = await house.notifications()
-    assert (await house.use("update_notification", notification_id=row["id"], message="Post it!")).ok
-    assert (await house.use("update_task", task_id="task_001", progress=80)).ok
+    assert (await house.call_tool("update_notification", notification_id=row["id"], message="Post it!")).ok
+    assert (await house.call_tool("update_task", task_id="task_001", progress=80)).ok
     async with house.delivering():
         await house.look("2026-02-09 09:00")
         await house.until_status(row["id"], "delivered")
@@ -336,7 +336,7 @@ async def test_a_nudge_that_was_answered_before_it_is_sent_is_not_sent(house, ta
     await house.cycle("2026-02-09 06:30")
     (row,) = await house.notifications()
     house.is_now("2026-02-09 07:00")
-    assert (await house.use("update_task", task_id="task_001", **news)).ok
+    assert (await house.call_tool("update_task", task_id="task_001", **news)).ok
     await house.look("2026-02-09 09:00")
     ended = await house.row(row["id"])
     assert (ended.status.value, ended.cancel_reason) == ("cancelled", "Out of date")
@@ -373,12 +373,12 @@ async def test_days_and_what_is_told_of_them_follow_the_group_to_another_zone(ho
     quiet = a_task("task_2", last_update_ms=at("2026-02-03 09:00"))
     await house.put(a_task(deadline="2026-02-10", pct=70), quiet, mine)
     house.is_now("2026-02-09 08:30")
-    await house.rounds.beat()
+    await house.worker.beat()
     before = {row["cause"]: row for row in await house.notifications()}
     assert {before["deadline:24h"]["due_ms"], before["progress:120h"]["due_ms"]} == {at("2026-02-09 09:00")}
 
     house.hours = Hours(zone=BERLIN)
-    await house.rounds.beat()
+    await house.worker.beat()
     (task,) = await house.house.rows(
         "SELECT deadline_ms FROM dashboard_tasks WHERE deadline_date IS NOT NULL"
     )
@@ -401,13 +401,13 @@ async def test_days_and_what_is_told_of_them_follow_the_group_to_another_zone(ho
 async def test_what_was_told_is_not_told_again_in_another_zone(house, zone, now):
     await house.put(a_task(deadline="2026-02-10", pct=70))
     house.is_now("2026-02-09 08:30")
-    await house.rounds.beat()
+    await house.worker.beat()
     async with house.delivering():
         await house.look("2026-02-09 09:00")
         await house.until_quiet()
         house.hours = Hours(zone=ZoneInfo(zone))
         house.is_now(now)
-        await house.rounds.beat()
+        await house.worker.beat()
     assert [row["status"] for row in await house.notifications() if row["cause"] == "deadline:24h"] == [
         "delivered"
     ]
@@ -420,12 +420,12 @@ async def test_a_store_of_before_zones_were_noted_is_put_right_and_else_left_alo
         a_notification("n_2", task_id="task_2", cause="deadline:24h", created_by=Actor.WORKER),
     )
     house.is_now("2026-02-09 08:30")
-    await house.rounds.beat()
+    await house.worker.beat()
     assert (await house.row("n_2")).status.value == "pending"
     async with house.house.database.transaction() as tx:
         await tx.execute("UPDATE dashboards SET zone = NULL")
         await tx.execute("UPDATE dashboard_tasks SET deadline_ms = deadline_ms + 1 WHERE id = 'task_001'")
-    await house.rounds.beat()
+    await house.worker.beat()
     assert (await house.row("n_2")).status.value == "cancelled"
     rows = await house.house.rows("SELECT deadline_ms FROM dashboard_tasks WHERE id = 'task_001'")
     assert rows[0]["deadline_ms"] == at("2026-02-12 00:00")
@@ -461,7 +461,7 @@ async def test_at_39_a_worker_that_is_off_beats_and_leaves_no_cycle(household, g
     house = UpkeptHouse(household, enabled=False)
     await house.put(a_task(deadline="2026-02-10"))
     house.is_now("2026-02-09 08:30")
-    await house.rounds.beat()
+    await house.worker.beat()
     assert (await house.cycles(), await house.notifications()) == ([], [])
     (row,) = await house.house.rows("SELECT rules_next_ms FROM dashboards")
     assert row["rules_next_ms"] == at("2026-02-09 09:00")
@@ -479,7 +479,7 @@ async def test_an_unchanged_dashboard_costs_nothing_in_a_day(judged):
     await judged.end_worker(turn, run)
     for _ in range(48):
         judged.house.clock.pass_ms(30 * MINUTE)
-        await judged.rounds.beat()
+        await judged.worker.beat()
     assert len(await judged.worker_turns()) == 1
     assert len([one for one in await judged.cycles() if one["kind"] == "rules"]) >= 48
 
@@ -489,7 +489,7 @@ async def test_a_change_is_looked_at_once_a_period(judged):
     await judged.cycle("2026-02-09 08:30")
     turn, run, _ = await judged.start_worker()
     await judged.end_worker(turn, run)
-    assert (await judged.use("update_task", task_id="task_001", context="for the club")).ok
+    assert (await judged.call_tool("update_task", task_id="task_001", context="for the club")).ok
     await judged.cycle("2026-02-09 10:29")
     assert len(await judged.worker_turns()) == 1
     await judged.cycle("2026-02-09 10:30")
@@ -500,7 +500,7 @@ async def test_what_the_worker_changed_itself_is_no_change(judged):
     await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
     await judged.cycle("2026-02-09 08:30")
     turn, run, _ = await judged.start_worker()
-    used = await judged.use(
+    used = await judged.call_tool(
         "update_task", actor=Actor.WORKER, turn=turn, task_id="task_001", context="waits for the key"
     )
     assert used.ok, used.text
@@ -515,7 +515,7 @@ async def test_what_somebody_changed_beside_the_worker_is_looked_at(judged):
     await judged.put(a_task(blocked_ms=at("2026-02-07 08:30")))
     await judged.cycle("2026-02-09 08:30")
     turn, run, _ = await judged.start_worker()
-    assert (await judged.use("update_task", task_id="task_001", progress=80)).ok
+    assert (await judged.call_tool("update_task", task_id="task_001", progress=80)).ok
     await judged.end_worker(turn, run)
     await judged.cycle("2026-02-09 10:30")
     assert len(await judged.worker_turns()) == 2
@@ -570,7 +570,7 @@ async def test_at_36_where_no_model_is_the_rules_do_it_or_an_error_says_so(house
 async def test_at_40_answers_are_shown_to_the_worker_until_it_has_seen_them(judged):
     await judged.put(a_task(), a_question(task_id="task_001"))
     judged.is_now("2026-02-09 08:20")
-    assert (await judged.use("answer_question", question_id="q_001", answer="the big hall")).ok
+    assert (await judged.call_tool("answer_question", question_id="q_001", answer="the big hall")).ok
     await judged.cycle("2026-02-09 08:30")
     turn, run, asked = await judged.start_worker()
     assert "the big hall" in asked
@@ -623,7 +623,7 @@ async def test_the_worker_is_told_what_was_delivered_lately(judged):
 )
 async def test_at_37_what_is_not_the_workers_is_refused_by_the_host(judged, tool, given):
     await judged.put(a_task(), a_question())
-    told = await judged.use(tool, actor=Actor.WORKER, **given)
+    told = await judged.call_tool(tool, actor=Actor.WORKER, **given)
     assert (told.ok, told.code) == (False, "NOT_ALLOWED")
 
 

@@ -44,7 +44,7 @@ HOURS = Hours(zone=SEOUL)
 
 
 def notified(plan: RulePlan) -> list[NotificationRequest]:
-    return [step.intent for step in plan.steps if isinstance(step, Notify)]
+    return [step.request for step in plan.steps if isinstance(step, Notify)]
 
 
 def asked(plan: RulePlan) -> list[Ask]:
@@ -60,11 +60,11 @@ def told(intents: list[NotificationRequest]) -> list[tuple[str, str, int]]:
 
 def test_at_01_a_day_before_its_deadline_a_task_is_alerted_in_the_morning():
     task = a_task(deadline="2026-02-10", pct=70)
-    (intent,) = notified(planned("2026-02-09 08:30", tasks=[task]))
-    assert told([intent]) == [("deadline_alert", "high", 1_770_595_200_000)]
-    assert (intent.cause, intent.task_id) == ("deadline:24h", "task_001")
-    assert "blog" in intent.message
-    assert "2026-02-10" in intent.message
+    (request,) = notified(planned("2026-02-09 08:30", tasks=[task]))
+    assert told([request]) == [("deadline_alert", "high", 1_770_595_200_000)]
+    assert (request.cause, request.task_id) == ("deadline:24h", "task_001")
+    assert "blog" in request.message
+    assert "2026-02-10" in request.message
 
 
 def test_at_03_an_alert_that_is_to_come_is_not_made_again():
@@ -153,14 +153,14 @@ def test_at_13_the_second_alert_is_due_two_hours_before_a_moment_whatever_the_fi
     task = a_task(deadline="2026-02-09 20:00", pct=70)
     past = AlertHistory(told={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
     assert notified(planned("2026-02-09 17:50", tasks=[task], past=past)) == []
-    (intent,) = notified(planned("2026-02-09 18:00", tasks=[task], past=past))
-    assert (intent.cause, intent.due_ms) == ("deadline:2h", at("2026-02-09 18:00"))
+    (request,) = notified(planned("2026-02-09 18:00", tasks=[task], past=past))
+    assert (request.cause, request.due_ms) == ("deadline:2h", at("2026-02-09 18:00"))
 
 
 def test_at_13_before_that_only_the_first_alert_is_thought_of():
     task = a_task(deadline="2026-02-09 20:00", pct=70)
-    (intent,) = notified(planned("2026-02-09 17:50", tasks=[task]))
-    assert (intent.cause, intent.due_ms) == ("deadline:24h", at("2026-02-09 18:00"))
+    (request,) = notified(planned("2026-02-09 17:50", tasks=[task]))
+    assert (request.cause, request.due_ms) == ("deadline:24h", at("2026-02-09 18:00"))
 
 
 def test_a_day_has_no_second_alert():
@@ -171,14 +171,14 @@ def test_a_day_has_no_second_alert():
 
 def test_an_alert_without_a_slot_before_the_deadline_is_told_now():
     task = a_task(deadline="2026-02-09 20:00", pct=70)
-    (intent,) = notified(planned("2026-02-09 18:20", tasks=[task]))
-    assert intent.due_ms == at("2026-02-09 18:20")
+    (request,) = notified(planned("2026-02-09 18:20", tasks=[task]))
+    assert request.due_ms == at("2026-02-09 18:20")
 
 
 def test_who_looks_a_moment_late_is_not_late():
     task = a_task(deadline="2026-02-10 12:10", pct=70)
-    (intent,) = notified(planned("2026-02-09 12:10:00.250", tasks=[task]))
-    assert intent.due_ms == at("2026-02-09 12:10")
+    (request,) = notified(planned("2026-02-09 12:10:00.250", tasks=[task]))
+    assert request.due_ms == at("2026-02-09 12:10")
 
 
 def test_an_alert_is_told_once_a_deadline():
@@ -199,8 +199,8 @@ def test_at_21_a_moved_deadline_has_an_alert_of_its_own():
     past = AlertHistory(told={"task_001": (delivered("2026-02-09 09:00", cause="deadline:24h"),)})
     task = a_task(deadline="2026-02-20", last_update_ms=at("2026-02-19 00:00"))
     assert notified(planned("2026-02-18 23:59:59", tasks=[task], past=past)) == []
-    (intent,) = notified(planned("2026-02-19 00:00", tasks=[task], past=past))
-    assert intent.due_ms == at("2026-02-19 09:00")
+    (request,) = notified(planned("2026-02-19 00:00", tasks=[task], past=past))
+    assert request.due_ms == at("2026-02-19 09:00")
 
 
 def test_a_parked_task_is_alerted_of_its_deadline_and_nothing_else():
@@ -249,8 +249,8 @@ def test_at_06_a_block_is_followed_up_after_two_days_two_hours_later():
 
 def test_what_is_not_urgent_waits_for_the_end_of_the_quiet_hours():
     task = a_task(pct=50, blocked_ms=at("2026-02-01 09:00"))
-    (intent,) = notified(planned("2026-02-09 22:30", tasks=[task]))
-    assert intent.due_ms == at("2026-02-10 08:00")
+    (request,) = notified(planned("2026-02-09 22:30", tasks=[task]))
+    assert request.due_ms == at("2026-02-10 08:00")
 
 
 def test_at_14_a_nudge_has_a_day_between_itself_and_the_next():

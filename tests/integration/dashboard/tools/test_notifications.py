@@ -235,9 +235,9 @@ async def test_what_became_of_a_notification_is_told_step_by_step_and_by_whom(ho
     one = made.data["id"]
     home.clock.pass_ms(HOUR_MS)
     assert (await home.chat("update_notification", notification_id=one, scheduled_at="2026-02-09T18:00")).ok
-    assert (await home.use("update_notification", notification_id=one, message="Call Bob")).ok
+    assert (await home.call_tool("update_notification", notification_id=one, message="Call Bob")).ok
     assert (await home.worker("update_notification", notification_id=one, priority="high")).ok
-    assert (await home.use("cancel_notification", notification_id=one, reason="he called")).ok
+    assert (await home.call_tool("cancel_notification", notification_id=one, reason="he called")).ok
 
     reply = await home.chat("list_notifications", notification_id=one)
     assert [(each["what"], each["by"], each["at"][11:16]) for each in reply.data["history"]] == [

@@ -137,9 +137,9 @@ async def test_what_is_full_or_over_or_not_there_is_refused_by_its_code(
         alert(id="n_009", status=NotificationStatus.FAILED),
     )
     if code == "CAP":
-        home.desk = home.desk_with(BoardLimits(pending=1, tasks=1, questions=1, insights=0))
+        home.service = home.service_with(BoardLimits(pending=1, tasks=1, questions=1, insights=0))
     before = await home.everything()
-    result = await home.use(tool, **arguments)
+    result = await home.call_tool(tool, **arguments)
     assert (result.ok, result.code) == (False, code), result.text
     assert result.text.startswith(f"{code}: ")
     assert len(result.text) < 1_000

@@ -131,11 +131,11 @@ async def test_at_33_a_move_that_breaks_leaves_the_task_where_it_was(home: Dashb
             """
         )
     with pytest.raises(Exception, match="the disk is gone"):
-        await home.use("move_to_history", task_id="task_001")
+        await home.call_tool("move_to_history", task_id="task_001")
     assert await home.task("task_001") == before
     async with home.house.database.transaction() as tx:
         await tx.execute("DROP TRIGGER fault")
-    assert (await home.use("move_to_history", task_id="task_001")).ok
+    assert (await home.call_tool("move_to_history", task_id="task_001")).ok
     assert (await home.task("task_001")).archived_ms == FEB_9_0830
 
 

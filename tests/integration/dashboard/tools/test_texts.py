@@ -53,7 +53,7 @@ async def test_whatever_stands_in_a_field_it_is_taken_or_refused_in_a_line(
             if name != "content" and "content" in given:
                 given["content"] = f"{name} {text[:9]!a}"  # what is known already is not looked at further
             before = await home.everything()
-            result = await home.use(tool, **given)
+            result = await home.call_tool(tool, **given)
             assert len(result.text) < 11_000, (name, text[:20])
             if text in UNFIT and tool != "list_notifications":  # which finds nothing then
                 assert not result.ok, (name, text[:20])

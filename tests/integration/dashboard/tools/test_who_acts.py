@@ -29,7 +29,7 @@ async def test_at_30_a_version_that_is_named_is_held_to(home: DashboardHouse) ->
     await home.put(blog())
     seen = (await home.task("task_001")).version
     assert (await home.chat("update_task", task_id="task_001", progress=90)).ok
-    stale = await home.desk.use(
+    stale = await home.service.call_tool(
         FOLDER, "update_task", {"task_id": "task_001", "progress": 10}, expect_version=seen
     )
     assert stale.code == "STALE"
@@ -62,7 +62,7 @@ async def test_who_it_was_is_told_by_the_host_alone(home: DashboardHouse) -> Non
     forged = {"message": "x", "scheduled_at": "in 1 hour", "created_by": "user"}
     assert (await home.chat("schedule_notification", **forged)).code == "VALIDATION"
     by_worker = await home.worker("schedule_notification", message="w", scheduled_at="in 1 hour")
-    by_person = await home.use("schedule_notification", message="p", scheduled_at="in 1 hour")
+    by_person = await home.call_tool("schedule_notification", message="p", scheduled_at="in 1 hour")
     async with home.turn(TurnKind.TASK):
         by_task = await home.ask("schedule_notification", message="t", scheduled_at="in 1 hour")
     makers = [
