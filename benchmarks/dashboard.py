@@ -63,7 +63,7 @@ class Seen:
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
         del jid, is_typing
 
-    def condition(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         return {}
 
 

@@ -482,7 +482,7 @@ class Orchestrator:
                 now_ms=self._clock.now_ms(),
                 steady_ms=self._clock.steady_ms(),
                 disk_free_bytes=free_bytes,
-                channels={one.name: told for one in self._channels.all if (told := one.condition())},
+                channels={one.name: told for one in self._channels.all if (told := one.status())},
                 has_engine=has_engine,
             )
             return await gather(tx, host)

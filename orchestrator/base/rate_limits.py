@@ -1,4 +1,8 @@
-"""How fast a container may speak and ask: each frame and letter is a transaction of everybody's database."""
+"""Limit how fast something happens: what containers write and ask, messages that leave for a messenger.
+
+The figures here are those of a container, whose frames and requests each are a transaction of the one
+database that all groups share.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,20 @@ PATIENCE_MS = 60_000
 
 
 class TokenBucket:
-    """A token bucket. Who waits leaves the rest in the container's own pipe."""
+    """Holds `at_once` tokens and gains `a_second` more each second, until it is full again.
+
+    Whoever reads a container's output waits here; the rest stays in the container's own pipe.
+    """
 
     def __init__(
         self, clock: Clock, *, at_once: int = FRAMES_AT_ONCE, a_second: float = FRAMES_A_SECOND
     ) -> None:
         self._clock = clock
         self._at_once = at_once
-        self._a_second = a_second
-        self._left = float(at_once)
-        self._at_ms = clock.steady_ms()
+        self._token_ms = 1000 / a_second
+        # When it is full again. One moment says as much as a count with the time of it, and takes tokens of
+        # the future too: those of a message that leaves later.
+        self._full_ms = float(clock.steady_ms())
         self._waited_ms = 0.0
 
     @property
@@ -36,10 +44,14 @@ class TokenBucket:
             self._waited_ms += seconds * 1000
             await asyncio.sleep(seconds)
 
-    def take(self, cost: int) -> float:
-        """Take `cost` tokens; gives in how many seconds they are there."""
+    def wait_ms(self, cost: int = 1) -> float:
+        """Return in how many milliseconds `cost` tokens are there, and take none."""
+        missing_ms = max(0.0, self._full_ms - self._clock.steady_ms())
+        return max(0.0, missing_ms + (cost - self._at_once) * self._token_ms)
+
+    def take(self, cost: int, *, at_ms: int | None = None) -> float:
+        """Take `cost` tokens now, or at `at_ms` of steady time; return in how many seconds they are there."""
         now_ms = self._clock.steady_ms()
-        more = (now_ms - self._at_ms) / 1000 * self._a_second
-        self._left = min(self._at_once, self._left + more) - cost
-        self._at_ms = now_ms
-        return max(0.0, -self._left / self._a_second)
+        begin_ms = now_ms if at_ms is None else at_ms
+        self._full_ms = max(self._full_ms, begin_ms) + cost * self._token_ms
+        return max(0.0, self._full_ms - now_ms - self._at_once * self._token_ms) / 1000

@@ -47,7 +47,7 @@ class LocalChannel:
     async def react(self, message: Message, sign: str) -> None:
         """Never called: it has no such feature."""
 
-    def condition(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         return {}
 
 

@@ -84,7 +84,7 @@ class Channel(Protocol):
         """
         ...
 
-    def condition(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """Tell how the connection is, for `/status`; nothing where there is none to tell of."""
         ...
 

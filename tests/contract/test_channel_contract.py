@@ -70,7 +70,7 @@ class WhatsAppHarness:
         self.phone = Phone(context.home)
         for name, value in self.phone.environment.items():
             monkeypatch.setenv(name, value)
-        self.channel = WhatsAppChannel(context, pace=SendRate(chat_gap_ms=0, burst=1_000, every_ms=0))
+        self.channel = WhatsAppChannel(context, rate=SendRate(chat_gap_ms=0, burst=1_000, every_ms=0))
 
     def __enter__(self) -> Self:
         self.phone.__enter__()
@@ -82,7 +82,7 @@ class WhatsAppHarness:
 
     @property
     def is_connected(self) -> bool:
-        return self.channel.condition()["state"] == "connected" and self.phone.is_connected
+        return self.channel.status()["state"] == "connected" and self.phone.is_connected
 
     def write(self, text: str, heard: list[Inbound]) -> None:
         del heard
@@ -144,7 +144,7 @@ def test_every_channel_of_the_host_is_tried_here(context):
 
 
 def test_its_methods_are_those_of_the_protocol(harness):
-    for name in ("owns", "run", "send", "set_typing", "react", "condition"):
+    for name in ("owns", "run", "send", "set_typing", "react", "status"):
         wanted = inspect.signature(getattr(Channel, name)).parameters
         assert list(inspect.signature(getattr(type(harness.channel), name)).parameters) == list(wanted), name
     assert harness.channel.max_text_chars is None or harness.channel.max_text_chars > 100
@@ -267,4 +267,4 @@ async def test_it_ends_when_it_is_cancelled_and_can_be_run_again(harness):
 def test_its_condition_can_be_told_as_json_at_any_time(harness):
     import json
 
-    json.dumps(harness.channel.condition())
+    json.dumps(harness.channel.status())

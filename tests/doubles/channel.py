@@ -87,7 +87,7 @@ class ScriptedChannel:
     async def react(self, message: Message, sign: str) -> None:
         self.reactions.append((message.id, sign))
 
-    def condition(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         return {}
 
     def texts(self, jid: str | None = None) -> list[str]:

@@ -21,7 +21,7 @@ from neonize.aioze import events
 from neonize.proto.Neonize_pb2 import Device, GroupInfo
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from orchestrator.channels.whatsapp import sent_marker
+from orchestrator.channels.whatsapp import neonize_database
 from tests.doubles import whatsapp_events as wa
 from tests.doubles import whatsapp_store
 
@@ -190,7 +190,7 @@ class Phone:
         if trouble not in ("", "swallow"):
             raise RuntimeError(trouble)
         message = Message.FromString(b64decode(asked["message"]))
-        mark = sent_marker.mark_in(message.messageContextInfo.messageSecret)
+        mark = neonize_database.mark_in(message.messageContextInfo.messageSecret)
         self.shown.append(Bubble(asked["chat"], asked["id"], mark, message))
         return None if trouble else {}
 

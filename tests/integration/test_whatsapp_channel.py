@@ -24,7 +24,7 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.whatsapp import channel as channel_module
-from orchestrator.channels.whatsapp import incoming, reconnect_policy, status
+from orchestrator.channels.whatsapp import incoming, media_download, reconnect_policy, status
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
@@ -61,14 +61,14 @@ class House:
             attachment_bytes=1_000,
             wake_outbox=self.hints.outbox.give,
         )
-        self.channel = WhatsAppChannel(context, pace=FAST, chance=lambda: 0.0, **more)
+        self.channel = WhatsAppChannel(context, **{"rate": FAST, "chance": lambda: 0.0, **more})
 
     @property
     def state(self) -> str:
-        return str(self.channel.condition()["state"])
+        return str(self.channel.status()["state"])
 
     async def until_state(self, state: str) -> None:
-        await until(lambda: self.state == state, f"{state}, not {self.channel.condition()}")
+        await until(lambda: self.state == state, f"{state}, not {self.channel.status()}")
 
     async def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
         async with self.database.reading() as tx:
@@ -152,7 +152,7 @@ async def test_what_was_written_while_the_host_was_away_is_taken_once_in_order(p
 
 
 async def test_a_message_that_the_host_could_not_keep_comes_again(phone, build, monkeypatch):
-    monkeypatch.setattr(channel_module, "TAKE_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(incoming, "TAKE_PAUSE_SECONDS", 0.001)
     phone.pair()
     broken = build()
 
@@ -167,8 +167,10 @@ async def test_a_message_that_the_host_could_not_keep_comes_again(phone, build, 
         loop = tasks.create_task(broken.channel.run(full))
         await broken.until_state("connected")
         phone.write(wa.heard("kept", message_id="3A1"))
-        await until(lambda: tries == channel_module.TAKE_TRIES, "the last try")
-        await until(lambda: broken.channel._lanes and not broken.channel._lanes._waiting, "given up")
+        await until(lambda: tries == incoming.TAKE_TRIES, "the last try")
+        await until(
+            lambda: broken.channel._receiver is not None and broken.channel._receiver.is_idle, "given up"
+        )
         loop.cancel()
     assert await broken.texts() == []
 
@@ -199,7 +201,7 @@ async def test_a_photo_lies_in_the_groups_folder_and_is_named_in_the_text(house,
 async def test_a_file_that_does_not_come_holds_up_no_message_and_its_turn_only_for_a_while(
     house, phone, monkeypatch
 ):
-    monkeypatch.setattr(incoming, "FETCH_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(media_download, "FETCH_PAUSE_SECONDS", 0)
     phone.hanging.add(b"k")
     phone.write(wa.heard(Message(imageMessage=a_photo("@Andy what is this")), message_id="3A1"))
     phone.write(wa.heard("and this?", message_id="3A2"))
@@ -212,7 +214,7 @@ async def test_a_file_that_does_not_come_holds_up_no_message_and_its_turn_only_f
     assert now_ms < turn.not_before_ms <= now_ms + 60_000
 
     phone.hanging.clear()
-    monkeypatch.setattr(incoming, "FETCH_SECONDS", 0.05)
+    monkeypatch.setattr(media_download, "FETCH_SECONDS", 0.05)
     phone.hanging.add(b"other")
     phone.write(wa.heard(Message(imageMessage=a_photo(key=b"other")), message_id="3A3"))
     await until(lambda: _has_file(house, "3A3"), "given up")
@@ -534,8 +536,7 @@ async def test_on_a_number_of_his_own_who_writes_sees_that_it_was_read(phone, bu
 
 async def test_signs_take_no_message_its_turn(phone, build):
     phone.pair()
-    async with living(build()) as house:
-        house.channel._pacing = channel_module.SendRateLimiter(SendRate(burst=4, every_ms=60_000))
+    async with living(build(rate=SendRate(burst=4, every_ms=60_000))) as house:
         await house.until_state("connected")
         await house.channel.send(FAMILY, "one", MessageId("3EB0A1"))
         await house.intake.receive(a_whole("3A1", file="f"))
@@ -558,8 +559,7 @@ async def test_typing_is_shown_and_hidden(house, phone):
 
 async def test_too_many_messages_at_once_wait_instead_of_risking_a_ban(phone, build):
     phone.pair()
-    async with living(build()) as house:
-        house.channel._pacing = channel_module.SendRateLimiter(SendRate(burst=1, every_ms=60_000))
+    async with living(build(rate=SendRate(burst=1, every_ms=60_000))) as house:
         await house.until_state("connected")
         await house.channel.send(FAMILY, "one", MessageId("3EB0AA"))
         with pytest.raises(ChannelDown, match="bans"):
@@ -605,7 +605,7 @@ async def test_a_login_that_is_refused_waits_longer_each_time_and_harms_nothing(
     async with living(build()) as house:
         await until(lambda: house.channel._failures >= 2, "two failures")
         await house.until_state("disconnected")  # between two tries it is that again and again
-        await until(lambda: "no such host" in house.channel.condition()["last_error"], "the reason")
+        await until(lambda: "no such host" in house.channel.status()["last_error"], "the reason")
         phone.refusal = None
         await house.until_state("connected")
         assert house.channel._failures == 0
@@ -625,7 +625,7 @@ async def test_an_end_that_only_the_owner_can_mend_is_a_state_that_is_told(
     phone.write(event)
 
     await house.until_state(state)
-    await until(lambda: advice in house.channel.condition().get("advice", ""), "advice")
+    await until(lambda: advice in house.channel.status().get("advice", ""), "advice")
     await until(lambda: not phone.is_connected, "left alone")
     with pytest.raises(ChannelDown, match=advice):
         await house.channel.send(FAMILY, "x", MessageId("3EB0AA"))
@@ -679,7 +679,7 @@ async def test_a_process_that_dies_is_started_again_and_says_why_it_died(house, 
 
     await until(lambda: phone.logins == 2, "a second login")
     await house.until_state("connected")
-    assert "code -9" in house.channel.condition()["last_disconnect"]
+    assert "code -9" in house.channel.status()["last_disconnect"]
 
 
 # Groups

@@ -129,7 +129,7 @@ async def test_a_login_without_a_network_fails_rests_longer_each_time_and_ends_w
         with pytest.raises(ChannelDown):
             await channel.send(ChatJid("1@g.us"), "x", MessageId("3EB0AA"))
         await channel.set_typing(ChatJid("1@g.us"), is_typing=True)
-        told = channel.condition()
+        told = channel.status()
         loop.cancel()
 
     assert pauses[:2] == [0.2, 0.4]

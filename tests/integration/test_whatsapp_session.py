@@ -26,7 +26,7 @@ from neonize.proto.waCommon.WACommon_pb2 import MessageKey
 from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
 from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
-from orchestrator.channels.whatsapp import message_text, neonize_session, sending, sent_marker
+from orchestrator.channels.whatsapp import message_text, neonize_database, neonize_session, sending
 from orchestrator.channels.whatsapp.addresses import Address
 from orchestrator.channels.whatsapp.neonize_session import NeonizeSession
 from orchestrator.channels.whatsapp.pairing_session import PairingSession
@@ -245,7 +245,7 @@ async def test_a_message_is_sent_with_the_hosts_mark_in_its_secret(bridge, whats
     assert (answer.ok, answer.text) == (True, "3EBFAKE0")
     ((chat, _, message),) = whatsapp.shown
     assert (chat, message.conversation) == (FAMILY, "hello")
-    assert sent_marker.mark_in(message.messageContextInfo.messageSecret) == "3EB0AA"
+    assert neonize_database.mark_in(message.messageContextInfo.messageSecret) == "3EB0AA"
     assert len(message.messageContextInfo.messageSecret) == 32
 
 

@@ -56,7 +56,7 @@ class BridgeProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[BridgeResponse]] = {}
-        self.last_words: deque[str] = deque(maxlen=20)
+        self.stderr_tail: deque[str] = deque(maxlen=20)
         """The newest lines of its stderr."""
 
     async def run(self) -> int:
@@ -83,11 +83,11 @@ class BridgeProcess:
         stdin = self._process.stdin if self._process is not None else None
         return stdin is not None and not stdin.is_closing()
 
-    def obituary(self) -> StateReport:
+    def exit_state(self) -> StateReport:
         """How it ended when it did not say so itself: the Go side may take the whole process with it."""
         code = self._process.returncode if self._process is not None else None
-        signs = [one for one in self.last_words if one.startswith(("panic:", "fatal error:", "SIGSEGV"))]
-        words = (signs or list(self.last_words)[-1:] or ["it said nothing"])[0]
+        signs = [one for one in self.stderr_tail if one.startswith(("panic:", "fatal error:", "SIGSEGV"))]
+        words = (signs or list(self.stderr_tail)[-1:] or ["it said nothing"])[0]
         return StateReport(state="disconnected", reason=f"its process ended with code {code}: {words}"[:300])
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
@@ -111,7 +111,7 @@ class BridgeProcess:
         with contextlib.suppress(ValueError):  # a line without end: what it says does not matter any more
             while line := await process.stderr.readline():
                 text = line.decode(errors="replace").strip()[:500]
-                self.last_words.append(text)
+                self.stderr_tail.append(text)
                 log.debug("whatsapp.bridge", said=text)
 
     async def _end(self, process: asyncio.subprocess.Process, errors: asyncio.Task[None]) -> None:
@@ -131,7 +131,7 @@ class BridgeProcess:
         errors.cancel()
         await asyncio.gather(errors, return_exceptions=True)
 
-    async def ask(self, make: Callable[[int], FromHost]) -> BridgeResponse:
+    async def request(self, make: Callable[[int], FromHost]) -> BridgeResponse:
         """Ask and wait for the answer; `make` is given the request's number.
 
         Raises:
@@ -142,7 +142,7 @@ class BridgeProcess:
         asked: asyncio.Future[BridgeResponse] = asyncio.get_running_loop().create_future()
         self._asked[number] = asked
         try:
-            await self.tell(make(number))
+            await self.notify(make(number))
             answer = await asked
         finally:
             self._asked.pop(number, None)
@@ -150,14 +150,14 @@ class BridgeProcess:
             return answer
         raise (ChannelRefused if answer.code == "refused" else ChannelDown)(f"WhatsApp: {answer.text}")
 
-    async def tell(self, said: FromHost) -> None:
+    async def notify(self, message: FromHost) -> None:
         """Say something that has no answer. Raises `ChannelDown`."""
         if not self.is_alive:
             raise ChannelDown(GONE)
         assert self._process is not None
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(protocol.line_of(said))
+            self._process.stdin.write(protocol.line_of(message))
             await self._process.stdin.drain()
         except ConnectionError as error:
             raise ChannelDown(GONE) from error

@@ -1,235 +1,270 @@
-"""From a bridge's message to the host's: own ones left out, files fetched, words found for them.
+"""Take messages from the bridge to the host: read them, hand them in, confirm them.
 
-A message with a file is handed in at once; its file is fetched beside it, and completes it.
+A message with a file is handed in at once, so that its chat goes on; its file is fetched beside it, and the
+message is handed in again with the file's place in its text.
 """
 
 from __future__ import annotations
 
 import asyncio
-import mimetypes
-import secrets
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import structlog
 
 from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.whatsapp import media_download
 from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
+from orchestrator.channels.whatsapp.media_download import MediaDownloader
 from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 from orchestrator.channels.whatsapp.protocol import (
     BridgeMessage,
-    DownloadRequest,
+    Delivered,
     MediaReference,
+    MessageAcknowledged,
     QuotedMessage,
     Read,
 )
-from orchestrator.domain.errors import ChannelDown, ChannelRefused
-from orchestrator.domain.values import ChatJid, Group, Inbound, MessageId, Quote
-from orchestrator.groups import attachments
+from orchestrator.domain.errors import BadRequest, ChannelDown, StoreError
+from orchestrator.domain.protocols import Receive
+from orchestrator.domain.values import ChatJid, Inbound, MessageId, Quote
 from orchestrator.store import groups, messages
-from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
 
-FETCH_SECONDS = 30.0
-"""How long a file may take, and a second more for each MB of it."""
-FETCH_PAUSE_SECONDS = 5.0
-MAX_FETCHES = 4
-"""So many files are fetched at once."""
-TO_COME = "not fetched yet"
-ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "image/webp": ".webp"}
-"""What the system's own table does not know, or knows differently on each system."""
+TAKE_TRIES = 5
+"""How often a message is handed in that the host cannot take, before it is left to the next login."""
+TAKE_PAUSE_SECONDS = 5.0
 
 
-class Incoming:
-    """Makes an `Inbound` of what was heard; None where the host need not know."""
+class MessageReader:
+    """Makes an `Inbound` of a message of the bridge."""
 
-    def __init__(self, context: ChannelContext, ledger: NeonizeDatabase) -> None:
+    def __init__(self, context: ChannelContext, login: NeonizeDatabase) -> None:
         self._context = context
-        self._ledger = ledger
-        self._fetches = asyncio.Semaphore(MAX_FETCHES)
+        self._login = login
+        self._downloader = MediaDownloader(context)
 
-    async def read(self, heard: BridgeMessage) -> Inbound | None:
-        """Read a message without its file; `file_until_ms` tells whether there is one to fetch.
+    async def read(self, message: BridgeMessage) -> Inbound | None:
+        """Return a message without its file, or None when the host need not know it.
 
-        Raises `ChannelDown` when the login's store cannot be read now.
+        `file_until_ms` of it is set when there is a file to fetch.
+
+        Raises:
+            ChannelDown: the login's database cannot be read now.
         """
-        if heard.is_from_me and await self._mark(heard.id) is not None:
+        if message.is_from_me and await self._mark_of(message.id) is not None:
             return None
-        quote = await self._quote(heard.quote) if heard.quote is not None else None
+        quote = await self._quote(message.quote) if message.quote is not None else None
         async with self._context.database.reading() as tx:
-            group = await groups.by_jid(tx, ChatJid(heard.chat))
-            known = await messages.find(tx, ChatJid(heard.chat), MessageId(heard.id))
-            files = await _files_to_fetch(tx, heard, quote, limit=self._context.attachment_bytes)
-        if group is None and heard.deletes:
+            group = await groups.by_jid(tx, ChatJid(message.chat))
+            known = await messages.find(tx, ChatJid(message.chat), MessageId(message.id))
+            files = await media_download.files_to_fetch(
+                tx, message, quote, limit=self._context.attachment_bytes
+            )
+        if group is None and message.deletes:
             return None
+        file_until_ms = None
         if known is not None:
-            file_until_ms = known.file_until_ms  # no longer than was said before
-        else:
-            file_until_ms = self._file_until_ms(files) if group is not None else None
+            # The turn waits no longer than was said before, however often the bridge starts anew.
+            file_until_ms = known.file_until_ms
+        elif group is not None and files:
+            file_until_ms = self._context.clock.now_ms() + int(media_download.wait_seconds(files) * 1000)
         return Inbound(
-            chat_jid=ChatJid(heard.chat),
-            id=MessageId(heard.id),
-            sender=heard.sender,
-            sender_name=heard.sender_name,
-            text=heard.text,
-            sent_ms=heard.sent_ms,
-            is_from_me=heard.is_from_me,
+            chat_jid=ChatJid(message.chat),
+            id=MessageId(message.id),
+            sender=message.sender,
+            sender_name=message.sender_name,
+            text=message.text,
+            sent_ms=message.sent_ms,
+            is_from_me=message.is_from_me,
             # A chat between two is called as the other one is.
-            chat_name=None if heard.is_group or heard.is_from_me else heard.sender_name,
+            chat_name=None if message.is_group or message.is_from_me else message.sender_name,
             channel="whatsapp",
-            is_group=heard.is_group,
+            is_group=message.is_group,
             quote=quote,
-            is_call=heard.calls_me or self._answers_assistant(heard.quote),
-            edits=MessageId(heard.edits) if heard.edits else None,
-            deletes=MessageId(heard.deletes) if heard.deletes else None,
-            ignored=heard.ignored,
-            reaction=heard.reaction,
-            is_unreadable=heard.is_unreadable,
-            file=self._words_before(heard.media, is_to_come=file_until_ms is not None),
+            is_call=message.calls_me or self._answers_assistant(message.quote),
+            edits=MessageId(message.edits) if message.edits else None,
+            deletes=MessageId(message.deletes) if message.deletes else None,
+            ignored=message.ignored,
+            reaction=message.reaction,
+            is_unreadable=message.is_unreadable,
+            file=self._placeholder(message.media, is_to_come=file_until_ms is not None),
             file_until_ms=file_until_ms,
         )
 
-    def _file_until_ms(self, files: Sequence[MediaReference]) -> int | None:
-        """How long the turn of a message waits for its files; None when there is nothing to fetch."""
-        if not files:
-            return None
-        seconds = FETCH_PAUSE_SECONDS + sum(fetch_seconds(one) for one in files)
-        return self._context.clock.now_ms() + int(seconds * 1000)
-
-    def _words_before(self, media: MediaReference | None, *, is_to_come: bool) -> str | None:
-        """What stands for a file before it is there, or because it never will be."""
-        if media is None:
-            return None
-        limit = self._context.attachment_bytes
-        if media.size > limit:
-            return f"[{media.kind}, {_size(media.size)}: too large to fetch, at most {_size(limit)}]"
-        return f"[{media.kind}: {TO_COME}]" if is_to_come else f"[{media.kind}]"
-
-    async def read_receipt(self, heard: BridgeMessage) -> Read | None:
-        """Who writes to an account of the assistant's own sees that it was read.
-
-        On a shared one that is for its owner to do: on their own phone it would be unread no more.
-        """
-        if not self._context.has_own_number or heard.is_from_me or heard.is_unreadable:
-            return None
-        async with self._context.database.reading() as tx:
-            if await groups.by_jid(tx, ChatJid(heard.chat)) is None:
-                return None
-        return Read(chat=heard.chat, message=heard.id, author=heard.sender)
-
-    def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
-        """On an account of his own all that it said is the assistant's, also what an earlier login sent."""
-        return quoted is not None and quoted.is_mine and self._context.has_own_number
-
-    async def _mark(self, message_id: str) -> str | None:
-        return await asyncio.to_thread(self._ledger.mark_of, message_id)
-
-    async def _quote(self, quoted: QuotedMessage) -> Quote:
-        """A quote of Andy's own words under the id by which the host knows them."""
-        mark = await self._mark(quoted.id) if quoted.is_mine else None
-        author = self._context.assistant if mark is not None else quoted.author
-        file = self._words_before(quoted.media, is_to_come=False)
-        text = messages.with_file(quoted.text, file)
-        return Quote(message_id=MessageId(mark or quoted.id), sender=author, text=text)
-
-    # Files
-
-    async def completed(
-        self, heard: BridgeMessage, inbound: Inbound, bridge: BridgeProcess
+    async def read_with_files(
+        self, message: BridgeMessage, inbound: Inbound, bridge: BridgeProcess
     ) -> Inbound | None:
-        """Fetch the files of a message that was handed in; None when the bridge ends before that."""
+        """Fetch the files of a message; return it with them, or None when the bridge ends before that.
+
+        `inbound` is what `read` has returned of it.
+        """
         async with self._context.database.reading() as tx:
             group = await groups.by_jid(tx, inbound.chat_jid)
-            files = await _files_to_fetch(tx, heard, inbound.quote, limit=self._context.attachment_bytes)
-        words: dict[str, str] = {}
-        for media in files:
-            if group is None:
-                break
-            async with self._fetches:
-                words[media.ref] = await self._fetch(heard, media, group, bridge)
-        file, quote = inbound.file, inbound.quote
-        if heard.media is not None:
-            file = words.get(heard.media.ref) or self._words_before(heard.media, is_to_come=False)
-        if quote is not None and heard.quote is not None and heard.quote.media is not None:
-            shown = words.get(heard.quote.media.ref)
-            quote = replace(quote, text=messages.with_file(heard.quote.text, shown)) if shown else quote
-        # The next life gets the message again, and tries again.
-        return replace(inbound, file=file, quote=quote, file_until_ms=None) if bridge.is_alive else None
-
-    async def _fetch(
-        self, heard: BridgeMessage, media: MediaReference, group: Group, bridge: BridgeProcess
-    ) -> str:
-        """Put the file into the group's folder; gives the words that stand for it in the text."""
-        body = self._context.home / "data" / "whatsapp" / f"in-{secrets.token_hex(8)}"
-        try:
-            await asyncio.to_thread(lambda: body.parent.mkdir(mode=0o700, parents=True, exist_ok=True))
-            await _download(bridge, media, body, limit=self._context.attachment_bytes)
-            path = await asyncio.to_thread(
-                attachments.keep, self._context.home, group.folder, file_name(heard, media), body
+            files = await media_download.files_to_fetch(
+                tx, message, inbound.quote, limit=self._context.attachment_bytes
             )
-        except (ChannelDown, ChannelRefused, TimeoutError, OSError) as error:
-            log.warning("whatsapp.file_not_fetched", message=heard.id, reason=str(error))
-            return f"[{media.kind}: it could not be fetched]"
-        finally:
-            await asyncio.to_thread(body.unlink, missing_ok=True)
-        return words_of(media, path)
+        words: dict[str, str] = {}
+        if group is not None:
+            words = await self._downloader.download_all(message, files, group, bridge)
+        if not bridge.is_alive:
+            # The next bridge delivers the message again, and the files are tried again then.
+            return None
+        file, quote = inbound.file, inbound.quote
+        if message.media is not None:
+            file = words.get(message.media.ref) or self._placeholder(message.media, is_to_come=False)
+        if quote is not None and message.quote is not None and message.quote.media is not None:
+            shown = words.get(message.quote.media.ref)
+            quote = replace(quote, text=messages.with_file(message.quote.text, shown)) if shown else quote
+        return replace(inbound, file=file, quote=quote, file_until_ms=None)
+
+    async def read_receipt(self, message: BridgeMessage) -> Read | None:
+        """Return the receipt that tells the sender of a message that it was read; None where none is due.
+
+        On an account that the assistant shares with its owner none is: the owner's own phone would show the
+        message as read.
+        """
+        if not self._context.has_own_number or message.is_from_me or message.is_unreadable:
+            return None
+        async with self._context.database.reading() as tx:
+            if await groups.by_jid(tx, ChatJid(message.chat)) is None:
+                return None
+        return Read(chat=message.chat, message=message.id, author=message.sender)
+
+    def _placeholder(self, media: MediaReference | None, *, is_to_come: bool) -> str | None:
+        return media_download.placeholder_of(
+            media, is_to_come=is_to_come, limit=self._context.attachment_bytes
+        )
+
+    def _answers_assistant(self, quoted: QuotedMessage | None) -> bool:
+        # All that an account of the assistant's own said is the assistant's, also what an earlier login sent.
+        return quoted is not None and quoted.is_mine and self._context.has_own_number
+
+    async def _mark_of(self, message_id: str) -> str | None:
+        return await asyncio.to_thread(self._login.mark_of, message_id)
+
+    async def _quote(self, quoted: QuotedMessage) -> Quote:
+        """Return a quote; one of the assistant's own words has the id by which the host knows them."""
+        mark = await self._mark_of(quoted.id) if quoted.is_mine else None
+        author = self._context.assistant if mark is not None else quoted.author
+        text = messages.with_file(quoted.text, self._placeholder(quoted.media, is_to_come=False))
+        return Quote(message_id=MessageId(mark or quoted.id), sender=author, text=text)
 
 
-async def _files_to_fetch(
-    tx: Tx, heard: BridgeMessage, quote: Quote | None, *, limit: int
-) -> list[MediaReference]:
-    """The file of a message, and that of a message it quotes which the store does not have."""
-    files = [heard.media]
-    if quote is not None and heard.quote is not None:
-        is_known = await messages.find(tx, ChatJid(heard.chat), quote.message_id) is not None
-        files.append(None if is_known else heard.quote.media)
-    return [one for one in files if one is not None and one.size <= limit]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HandedIn:
+    """A message that needs no further try; `inbound` is None for one that the host need not know."""
+
+    inbound: Inbound | None
 
 
-def fetch_seconds(media: MediaReference) -> float:
-    """How long a file may take in all. Pure."""
-    return FETCH_SECONDS + media.size / 1_000_000
+class MessageReceiver:
+    """Hands the messages of one bridge to the host: in order within a chat, no chat waiting for another."""
 
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        bridge: BridgeProcess,
+        receive: Receive,
+        *,
+        reader: MessageReader,
+        on_received: Callable[[], None],
+    ) -> None:
+        """`on_received` is called for each message that the host has for good."""
+        self._tasks = tasks
+        self._bridge = bridge
+        self._receive = receive
+        self._reader = reader
+        self._on_received = on_received
+        self._waiting: dict[str, deque[Delivered]] = defaultdict(deque)
+        self._running: set[asyncio.Task[None]] = set()
 
-async def _download(bridge: BridgeProcess, media: MediaReference, body: Path, *, limit: int) -> None:
-    """Try until it is there, is refused, or its time is over. Raises `TimeoutError` then."""
-    seconds = fetch_seconds(media)
-    async with asyncio.timeout(seconds):
-        while True:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no chat has a message that waits to be handed in."""
+        return not self._waiting
+
+    def put(self, delivered: Delivered) -> None:
+        """Queue a message behind those of its chat. Does not block."""
+        chat = delivered.message.chat
+        has_worker = chat in self._waiting
+        self._waiting[chat].append(delivered)
+        if not has_worker:
+            self._start(self._work(chat), name=f"whatsapp:{chat}")
+
+    def cancel(self) -> None:
+        """Stop all work. What was not acknowledged comes again from the next bridge."""
+        for task in self._running:
+            task.cancel()
+
+    def _start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        task = self._tasks.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _work(self, chat: str) -> None:
+        # It ends with its chat's last message, so that a chat with nothing waiting costs nothing.
+        waiting = self._waiting[chat]
+        while waiting:
+            await self._take(waiting[0])
+            waiting.popleft()
+        del self._waiting[chat]
+
+    async def _take(self, delivered: Delivered) -> None:
+        """Hand a message in and acknowledge it; without an acknowledgement it comes again.
+
+        A message whose file is to come is acknowledged when the file is there: until then a crash of the
+        host brings it again.
+        """
+        message = delivered.message
+        handed = await self._hand_in(message, partial(self._reader.read, message))
+        if handed is None:
+            return
+        if handed.inbound is not None and handed.inbound.file_until_ms is not None:
+            work = self._take_with_files(delivered, handed.inbound)
+            self._start(work, name=f"whatsapp:file:{message.id}")
+        else:
+            await self._acknowledge(delivered)
+
+    async def _take_with_files(self, delivered: Delivered, inbound: Inbound) -> None:
+        message = delivered.message
+        fetch = partial(self._reader.read_with_files, message, inbound, self._bridge)
+        if await self._hand_in(message, fetch) is not None:
+            await self._acknowledge(delivered)
+
+    async def _hand_in(
+        self, message: BridgeMessage, read: Callable[[], Awaitable[Inbound | None]]
+    ) -> _HandedIn | None:
+        """Read a message and hand it in, with several tries; return None when all of them failed."""
+        tries = 0
+        while tries < TAKE_TRIES and self._bridge.is_alive:
             try:
-                await bridge.ask(
-                    lambda number: DownloadRequest(
-                        id=number, ref=media.ref, to=str(body), limit=limit, seconds=seconds
-                    )
-                )
-            except ChannelDown:
-                if not bridge.is_alive:
-                    raise
-                await asyncio.to_thread(body.unlink, missing_ok=True)
-                await asyncio.sleep(FETCH_PAUSE_SECONDS)
-            else:
-                return
+                inbound = await read()
+                if inbound is not None:
+                    await self._receive(inbound)
+                return _HandedIn(inbound=inbound)
+            except BadRequest as refused:
+                log.warning("whatsapp.message_refused", message=message.id, reason=str(refused))
+                return _HandedIn(inbound=None)
+            except (ChannelDown, StoreError) as error:
+                # Not the message's fault, so it counts as no try: its chat waits with it.
+                log.warning("whatsapp.message_waits", message=message.id, reason=str(error))
+                await asyncio.sleep(TAKE_PAUSE_SECONDS)
+            except Exception:
+                tries += 1
+                log.exception("whatsapp.message_not_taken", message=message.id, attempt=tries)
+                await asyncio.sleep(TAKE_PAUSE_SECONDS)
+        return None
 
-
-def words_of(media: MediaReference, path: str) -> str:
-    """`[voice note attachments/20261122-0930-voice_note.ogg, 12 s]`. Pure."""
-    seconds = f", {media.seconds} s" if media.seconds else ""
-    return f"[{media.kind} {path}{seconds}]"
-
-
-def file_name(heard: BridgeMessage, media: MediaReference) -> str:
-    """When it was sent, what it was called or is, and an ending by its kind. Pure."""
-    at = datetime.fromtimestamp(min(max(heard.sent_ms, 0), 4_000_000_000_000) / 1000, UTC)
-    given = attachments.safe_name(media.name)
-    if given:
-        return f"{at:%Y%m%d-%H%M}-{given}"
-    mime = media.mime.partition(";")[0].strip().lower()
-    ending = ENDINGS.get(mime) or mimetypes.guess_extension(mime) or ""
-    return f"{at:%Y%m%d-%H%M}-{media.kind.replace(' ', '_')}{ending}"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1024 / 1024:.1f} MB"
+    async def _acknowledge(self, delivered: Delivered) -> None:
+        self._on_received()
+        try:
+            receipt = await self._reader.read_receipt(delivered.message)
+            await self._bridge.notify(MessageAcknowledged(n=delivered.n, read=receipt))
+        except ChannelDown:
+            # It comes again then, and the intake knows its id.
+            log.info("whatsapp.not_acknowledged", message=delivered.message.id)

@@ -6,6 +6,7 @@ one process break each other's locks. Every call opens, reads and closes; they b
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.channels.whatsapp import addresses, sent_marker
+from orchestrator.channels.whatsapp import addresses
 from orchestrator.channels.whatsapp.addresses import Address
 from orchestrator.domain.errors import ChannelDown
 
 BUSY_SECONDS = 5.0
+SECRET_BYTES = 32
+SECRET_PREFIX = b"andy:"
+MAX_MARK_BYTES = SECRET_BYTES - len(SECRET_PREFIX) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +55,11 @@ class NeonizeDatabase:
 
     def ids_of(self, mark: str) -> tuple[str, ...]:
         """The ids under which a message may have left: written before it does. Raises `ChannelDown`."""
-        told = sent_marker.marked(mark)
+        begin = marked(mark)
         rows = self._rows(
             "SELECT message_id FROM whatsmeow_message_secrets WHERE substr(key, 1, ?) = ? ORDER BY rowid",
-            len(told),
-            told,
+            len(begin),
+            begin,
         )
         return tuple(str(row[0]) for row in rows)
 
@@ -70,7 +74,7 @@ class NeonizeDatabase:
             message_id,
         )
         for key, sender, own, own_lid in rows:
-            mark = sent_marker.mark_in(bytes(key))
+            mark = mark_in(bytes(key))
             # Anyone may put such a secret into a message; only from the account itself does it count.
             if mark is not None and _user(sender) in (_user(own), _user(own_lid)):
                 return mark
@@ -102,3 +106,32 @@ class NeonizeDatabase:
 def _user(jid: str) -> str:
     address = addresses.parse(jid)
     return address.user if address is not None else "?"
+
+
+# The host's mark in a message's secret: the library keeps the secret with the id that it chose for a message,
+# so the mark finds what the host has sent, whatever id it got. Pure.
+
+
+def secret_of(mark: str) -> bytes:
+    """Return a message secret of 32 bytes that begins with the mark; the rest is random.
+
+    Raises:
+        ValueError: the mark is too long, or no ASCII text.
+    """
+    begin = marked(mark)
+    return begin + secrets.token_bytes(SECRET_BYTES - len(begin))
+
+
+def marked(mark: str) -> bytes:
+    """Return what the secret of `mark` begins with. Raises `ValueError`."""
+    begin = SECRET_PREFIX + mark.encode("ascii") + b"\0"
+    if len(begin) > SECRET_BYTES or "\0" in mark:
+        raise ValueError(f"a mark has at most {MAX_MARK_BYTES} ASCII characters")
+    return begin
+
+
+def mark_in(secret: bytes) -> str | None:
+    """Return the mark in a secret, or None when it is somebody else's secret."""
+    if not secret.startswith(SECRET_PREFIX) or b"\0" not in secret:
+        return None
+    return secret[len(SECRET_PREFIX) :].split(b"\0")[0].decode("ascii", "replace")

@@ -122,7 +122,7 @@ class Pairing:
                 await self._live(bridge)
             finally:
                 if self._wish is None and not self._told.is_over:
-                    self._tell(PairingProgress(state="failed", text=trouble_of(bridge.obituary().reason)))
+                    self._tell(PairingProgress(state="failed", text=trouble_of(bridge.exit_state().reason)))
         return self._told
 
     async def _live(self, bridge: BridgeProcess) -> None:

@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.channels.whatsapp import addresses, message_text, sent_marker
+from orchestrator.channels.whatsapp import addresses, message_text, neonize_database
 from orchestrator.channels.whatsapp.addresses import Address
 from orchestrator.channels.whatsapp.contacts import Contacts, jid_of
 from orchestrator.channels.whatsapp.protocol import BridgeResponse, React, SendRequest
@@ -96,7 +96,7 @@ class Sender:
         for one in ask.earlier:
             await self._client.revoke_message(jid_of(chat), jid_of(self._own), one)
         message = await self._compose(ask)
-        message.messageContextInfo.messageSecret = sent_marker.secret_of(ask.mark)
+        message.messageContextInfo.messageSecret = neonize_database.secret_of(ask.mark)
         response = await self._client.send_message(jid_of(chat), message)
         return str(response.ID)
 

@@ -1,16 +1,21 @@
-"""How WhatsApp is: kept in a file, so that it can be told with Andy down."""
+"""Keep how the WhatsApp connection is in a file, so that `andy` can show it while the host is down."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
+import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent_runner.wire.files import write_whole
 
+log = structlog.get_logger(__name__)
+
 
 class ChannelStatus(BaseModel):
-    """What the owner may ask of the connection. Times are epoch milliseconds, UTC."""
+    """What the owner sees of the connection. Times are epoch milliseconds, UTC."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -30,20 +35,52 @@ class ChannelStatus(BaseModel):
     last_pairing_ms: int | None = None
 
     def after_pairing(self, *, failure: str, now_ms: int) -> ChannelStatus:
-        """What is kept once a try to pair has ended; `failure` is empty when it did not fail."""
+        """Return the status after a try to pair; `failure` says why it failed, or is empty."""
         at_ms = now_ms if failure else None
         return self.model_copy(update={"last_pairing": failure, "last_pairing_ms": at_ms})
 
 
+class StatusFile:
+    """Holds the current status, and writes it to its file with each change that outlives the host."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.current = ChannelStatus()
+
+    async def load(self) -> None:
+        """Take over what an earlier host left: that WhatsApp logged it out, and what happened last."""
+        kept = await asyncio.to_thread(read, self._path)
+        # Any other state was that of a process which is gone.
+        state = "logged_out" if kept.state == "logged_out" else "starting"
+        self.current = kept.model_copy(update={"state": state, "connected_since_ms": None})
+
+    async def record(self, **changes: Any) -> None:
+        """Change the status and write it. A disk that does not take it is logged and stops nothing."""
+        self.change(**changes)
+        try:
+            await asyncio.to_thread(write, self._path, self.current)
+        except OSError as error:
+            log.warning("whatsapp.status_not_written", reason=error.strerror)
+
+    def change(self, **changes: Any) -> None:
+        """Change the status in memory alone: what changes with each message is not worth a write."""
+        self.current = self.current.model_copy(update=changes)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the state and all that is set beside it, for `/status`."""
+        shown = self.current.model_dump(exclude_defaults=True, exclude={"state"})
+        return shown | {"state": self.current.state}
+
+
 def read(path: Path) -> ChannelStatus:
-    """The kept condition; an empty one when there is none or it is damaged. Blocks."""
+    """Return the status in the file, or an empty one when there is none or it is damaged. Blocks."""
     try:
         return ChannelStatus.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValidationError, ValueError):
         return ChannelStatus()
 
 
-def write(path: Path, condition: ChannelStatus) -> None:
-    """Keep it. Blocks. Raises `OSError`."""
+def write(path: Path, status: ChannelStatus) -> None:
+    """Write the status so that it is there whole or not at all. Blocks. Raises `OSError`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(path, condition.model_dump_json(indent=2) + "\n", mode=0o600)
+    write_whole(path, status.model_dump_json(indent=2) + "\n", mode=0o600)
