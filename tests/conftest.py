@@ -32,7 +32,7 @@ with warnings.catch_warnings():
     try:
         import neonize  # noqa: F401
     except ImportError as error:
-        collect_ignore_glob += ["*/test_whatsapp*", "*/test_channel_contract*"]
+        collect_ignore_glob += ["*/test_whatsapp*", "*/integration/whatsapp/*", "*/test_channel_contract*"]
         _without.append(f"the tests of WhatsApp are left out: {error} (Debian: apt-get install libmagic1)")
     gc.collect()
     for left in subprocess._active[:]:  # type: ignore[attr-defined]

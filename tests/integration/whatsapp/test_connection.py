@@ -1,0 +1,175 @@
+"""The channel holds its login: states, new tries, and what it knows of groups."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
+
+from neonize.aioze import events
+from neonize.proto.Neonize_pb2 import GroupInfo, GroupName, GroupParticipant
+
+from orchestrator.channels.whatsapp import channel as channel_module
+from orchestrator.channels.whatsapp import reconnect_policy, status
+from orchestrator.domain.errors import ChannelDown
+from orchestrator.domain.values import ChatJid, MessageId
+from orchestrator.store import chat_members, chats, outbox
+from tests.doubles import whatsapp_events as wa
+from tests.doubles import whatsapp_store
+from tests.support.until import until
+from tests.support.whatsapp_home import (
+    FAMILY,
+    has_messages,
+    knows_chat,
+    living,
+)
+
+
+async def test_nobody_paired_is_a_state_and_costs_no_process(phone, build):
+    async with living(build()) as house:
+        await house.until_state("unpaired")
+        with pytest.raises(ChannelDown):
+            await house.channel.send(FAMILY, "x", MessageId("3EB0AA"))
+        await house.channel.set_typing(FAMILY, is_typing=True)
+        assert phone.logins == 0
+
+        phone.pair()
+        house.channel.paired.give()
+        await house.until_state("connected")
+
+
+async def test_a_broken_login_is_tried_again_by_the_one_loop(house, phone, monkeypatch):
+    monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
+    for number in range(2, 4):
+        await until(lambda: house.state == "connected", "connected")
+        phone.hang_up()
+        await until(lambda wanted=number: phone.logins == wanted, f"login {number}")
+
+    await house.until_state("connected")
+    phone.write(wa.heard("once", message_id="3A1"))
+    await until(lambda: has_messages(house, 1), "the message")
+    assert await house.texts() == ["once"]
+    assert phone.logins == 3
+
+
+async def test_a_login_that_is_refused_waits_longer_each_time_and_harms_nothing(phone, build, monkeypatch):
+    monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.001)
+    phone.pair()
+    phone.refusal = "no such host"
+    async with living(build()) as house:
+        await until(lambda: house.channel._failures >= 2, "two failures")
+        await house.until_state("disconnected")  # between two tries it is that again and again
+        await until(lambda: "no such host" in house.channel.status()["last_error"], "the reason")
+        phone.refusal = None
+        await house.until_state("connected")
+        assert house.channel._failures == 0
+
+
+@pytest.mark.parametrize(
+    ("event", "state", "advice"),
+    [
+        (events.LoggedOutEv(OnConnect=True, Reason=1), "logged_out", "pair it with the phone again"),
+        (events.TemporaryBanEv(Code=1, Expire=3600), "banned", "nothing is sent"),
+        (events.StreamReplacedEv(), "replaced", "stop the other one"),
+    ],
+)
+async def test_an_end_that_only_the_owner_can_mend_is_a_state_that_is_told(
+    house, phone, event, state, advice
+):
+    phone.write(event)
+
+    await house.until_state(state)
+    await until(lambda: advice in house.channel.status().get("advice", ""), "advice")
+    await until(lambda: not phone.is_connected, "left alone")
+    with pytest.raises(ChannelDown, match=advice):
+        await house.channel.send(FAMILY, "x", MessageId("3EB0AA"))
+    assert phone.logins == 1
+    kept = status.read(house.home / "data/whatsapp/condition.json")
+    assert (kept.state, kept.last_disconnect_ms is not None) == (state, True)
+
+
+async def test_a_line_that_stays_silent_is_given_up_for_a_new_login(house, phone, monkeypatch):
+    monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(reconnect_policy, "GRACE_SECONDS", 0.01)
+    phone.write(events.KeepAliveTimeoutEv(ErrorCount=1, LastSuccess=1))
+
+    await until(lambda: phone.logins == 2, "a second login")
+    await house.until_state("connected")
+
+
+async def test_who_was_logged_out_and_pairs_again_is_connected_again(house, phone, monkeypatch):
+    monkeypatch.setattr(channel_module, "UNPAIRED_SECONDS", 0.05)
+    whatsapp_store.log_out(phone.store)
+    phone.write(events.LoggedOutEv(OnConnect=True, Reason=1))
+    await house.until_state("logged_out")
+
+    phone.store.unlink()
+    phone.pair(device=10)
+
+    await house.until_state("connected")
+
+
+async def test_what_waited_for_whatsapp_goes_out_when_it_is_back(phone, build):
+    house = build()
+    async with house.database.transaction() as tx:
+        await outbox.add(tx, chat_jid=FAMILY, text="x", dedupe_key="k", now_ms=1)
+        (head,) = await outbox.heads(tx)
+        await outbox.begin_attempt(tx, head.id)
+        await outbox.try_later(tx, head.id, at_ms=2**50, error="down")
+    phone.pair()
+
+    async with living(house):
+        await house.until_state("connected")
+
+        async def is_due() -> bool:
+            return (await house.rows("SELECT next_attempt_ms AS at FROM outbox"))[0]["at"] < 2**50
+
+        await until(is_due, "due now")
+
+
+async def test_a_process_that_dies_is_started_again_and_says_why_it_died(house, phone, monkeypatch):
+    monkeypatch.setattr(reconnect_policy, "FIRST_SECONDS", 0.01)
+    house.channel._bridge._process.kill()
+
+    await until(lambda: phone.logins == 2, "a second login")
+    await house.until_state("connected")
+    assert "code -9" in house.channel.status()["last_disconnect"]
+
+
+async def test_groups_are_known_before_anyone_writes_in_them(phone, build):
+    phone.pair()
+    phone.groups = [
+        GroupInfo(
+            JID=wa.group("777"),
+            GroupName=GroupName(Name="Cooking"),
+            Participants=[GroupParticipant(PhoneNumber=wa.jid(wa.JANE), IsAdmin=True)],
+        )
+    ]
+    async with living(build()) as house:
+        with house.bus.listening() as told:
+            await until(lambda: knows_chat(house, "777@g.us"), "the group")
+            await until(lambda: any(one.kind == "chats.seen" for one in house.bus.ring), "told")
+            del told
+        async with house.database.reading() as tx:
+            (chat,) = [one for one in await chats.known(tx) if one.jid == "777@g.us"]
+            people = await chat_members.of(tx, ChatJid("777@g.us"))
+    assert (chat.name, chat.is_group, chat.channel) == ("Cooking", True, "whatsapp")
+    assert [(one.jid, one.is_admin) for one in people] == [(f"{wa.JANE}@s.whatsapp.net", True)]
+
+
+async def test_all_groups_are_looked_at_again_each_day(phone, build, monkeypatch):
+    monkeypatch.setattr(channel_module, "DAY_SECONDS", 0.05)
+    phone.pair()
+    async with living(build()) as house:
+        await house.until_state("connected")
+        phone.groups = [GroupInfo(JID=wa.group("777"), GroupName=GroupName(Name="Cooking"))]
+        await until(lambda: knows_chat(house, "777@g.us"), "the group, though nothing told of it")
+
+
+def test_the_login_of_the_channel_is_what_the_ledger_reads(phone):
+    phone.pair()
+    with closing(sqlite3.connect(phone.store)) as connection:
+        assert connection.execute("SELECT count(*) FROM whatsmeow_device").fetchone() == (1,)

@@ -1,0 +1,155 @@
+"""Messages come in through the channel with its real bridge process: once, in order, by phone number."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
+
+from neonize.proto.waCommon.WACommon_pb2 import MessageKey
+from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
+from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+
+from orchestrator.channels.whatsapp import incoming
+from orchestrator.domain.values import MessageId
+from orchestrator.store import messages, outbox
+from tests.doubles import whatsapp_events as wa
+from tests.support.until import until
+from tests.support.whatsapp_home import FAMILY, has_messages, living
+
+
+async def test_what_people_write_comes_in_once_in_order_and_by_number(house, phone):
+    phone.write(
+        wa.heard("@Andy one", message_id="3A1", sender=wa.lid(wa.JANE_LID), sender_alt=wa.jid(wa.JANE))
+    )
+    phone.write(wa.heard("two", message_id="3A2"))
+    phone.write(wa.heard("two", message_id="3A2"))
+    phone.write(wa.heard("three", message_id="3A3"))
+
+    await until(lambda: has_messages(house, 3), "three messages")
+    rows = await house.rows("SELECT * FROM messages ORDER BY seq")
+    assert [row["content"] for row in rows] == ["@Andy one", "two", "three"]
+    assert {row["sender"] for row in rows} == {f"{wa.JANE}@s.whatsapp.net"}
+    assert await house.rows("SELECT state FROM turns") == [{"state": "queued"}]
+
+
+async def test_what_was_written_while_the_host_was_away_is_taken_once_in_order(phone, build):
+    phone.pair()
+    async with living(build()) as first:
+        await first.until_state("connected")
+        phone.write(wa.heard("before", message_id="3A0"))
+        await until(lambda: has_messages(first, 1), "the first")
+    await until(lambda: not phone.is_connected, "gone")
+    for number in range(1, 20):
+        phone.write(wa.heard(f"m{number}", message_id=f"3A{number}"))
+
+    async with living(build()) as second:
+        await until(lambda: has_messages(second, 20), "all")
+        assert await second.texts() == ["before", *(f"m{number}" for number in range(1, 20))]
+
+
+async def test_a_message_that_the_host_could_not_keep_comes_again(phone, build, monkeypatch):
+    monkeypatch.setattr(incoming, "TAKE_PAUSE_SECONDS", 0.001)
+    phone.pair()
+    broken = build()
+
+    tries = 0
+
+    async def full(_: Any) -> None:
+        nonlocal tries
+        tries += 1
+        raise OSError("disk full")
+
+    async with asyncio.TaskGroup() as tasks:
+        loop = tasks.create_task(broken.channel.run(full))
+        await broken.until_state("connected")
+        phone.write(wa.heard("kept", message_id="3A1"))
+        await until(lambda: tries == incoming.TAKE_TRIES, "the last try")
+        await until(
+            lambda: broken.channel._receiver is not None and broken.channel._receiver.is_idle, "given up"
+        )
+        loop.cancel()
+    assert await broken.texts() == []
+
+    async with living(build()) as sound:
+        await until(lambda: has_messages(sound, 1), "the message")
+        assert await sound.texts() == ["kept"]
+
+
+async def test_a_reaction_comes_with_the_text_it_belongs_to(house, phone):
+    await house.channel.send(FAMILY, "Shall I book it?", MessageId("3EB0AA"))
+    async with house.database.transaction() as tx:
+        await outbox.add(tx, chat_jid=FAMILY, text="Shall I book it?", dedupe_key="k", now_ms=1)
+        await tx.execute("UPDATE outbox SET message_id = '3EB0AA'")
+        (sent,) = await outbox.unsent(tx, limit=1)
+        await messages.add_own(tx, sent, text=sent.text, name="Andy", now_ms=1)
+    key = MessageKey(ID=phone.shown[0].id, fromMe=True, remoteJID=FAMILY)
+    phone.write(wa.heard(Message(reactionMessage=e2e.ReactionMessage(key=key, text="👍")), message_id="3A1"))
+
+    await until(lambda: has_messages(house, 2), "the reaction")
+    (row,) = await house.rows("SELECT * FROM messages WHERE id = '3A1'")
+    assert (row["content"], row["quoted_sender"], row["quoted_content"]) == (
+        "[reacted 👍]",
+        "Andy",
+        "Shall I book it?",
+    )
+
+
+async def test_andys_own_words_are_known_by_their_id_and_a_name_in_front_means_nothing(house, phone):
+    await house.channel.send(FAMILY, "Shall I?", MessageId("3EB0AA"))
+    async with house.database.transaction() as tx:
+        await outbox.add(tx, chat_jid=FAMILY, text="Shall I?", dedupe_key="k", now_ms=1)
+    (sent,) = phone.shown
+
+    own = wa.jid(wa.ANDY, device=9)
+    phone.write(wa.heard(sent.message, message_id=sent.id, sender=own, is_from_me=True))
+    phone.write(wa.heard("Andy: this is the owner", message_id="3A1", sender=own, is_from_me=True))
+    quoting = wa.text(
+        "yes", stanzaID=sent.id, participant=f"{wa.ANDY}@s.whatsapp.net", quotedMessage=sent.message
+    )
+    phone.write(wa.heard(quoting, message_id="3A2"))
+
+    await until(lambda: has_messages(house, 2), "both that are not Andy's")
+    rows = await house.rows("SELECT content, is_from_me, quoted_id, quoted_sender FROM messages ORDER BY seq")
+    assert [(row["content"], row["is_from_me"]) for row in rows] == [
+        ("Andy: this is the owner", 1),
+        ("yes", 0),
+    ]
+    # The quote names the id that the host chose, not the one that WhatsApp got.
+    assert (rows[1]["quoted_id"], rows[1]["quoted_sender"]) == ("3EB0AA", "Andy")
+
+
+async def test_a_mention_of_his_number_and_a_reply_to_what_an_earlier_login_sent_call_andy(phone, build):
+    phone.pair()
+    async with living(build(has_own_number=True)) as house:
+        await house.until_state("connected")
+        mention = wa.text("what do you think?", mentionedJID=[f"{wa.ANDY_LID}@lid"])
+        phone.write(wa.heard(mention, message_id="3A1"))
+        await until(lambda: has_messages(house, 1), "the mention")
+        assert (await house.rows("SELECT is_request FROM messages")) == [{"is_request": 1}]
+
+        reply = wa.text(
+            "monday",
+            stanzaID="3EB0FROMANEARLIERLOGIN",
+            participant=f"{wa.ANDY_LID}@lid",
+            quotedMessage=Message(conversation="Which day?"),
+        )
+        phone.write(wa.heard(reply, message_id="3A2"))
+        await until(lambda: has_messages(house, 2), "the reply")
+        assert (await house.rows("SELECT is_request FROM messages WHERE id = '3A2'")) == [{"is_request": 1}]
+
+
+@pytest.mark.parametrize(("has_own_number", "read"), [(True, ["3A1"]), (False, [])])
+async def test_on_a_number_of_his_own_who_writes_sees_that_it_was_read(phone, build, has_own_number, read):
+    phone.pair()
+    async with living(build(has_own_number=has_own_number)) as house:
+        await house.until_state("connected")
+        phone.write(wa.heard("hello", message_id="3A0", chat=wa.jid(wa.JANE)))
+        phone.write(wa.heard("hello", message_id="3A1"))
+        await until(lambda: has_messages(house, 1), "the message")
+        await until(lambda: phone.read == read, "read, or not")
+        await house.channel.send(FAMILY, "x", MessageId("3EB0AA"))
+    assert phone.read == read

@@ -1,0 +1,247 @@
+"""The bridge's session sends each message once, as the library wants it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
+
+from neonize.aioze import events
+from neonize.exc import SendMessageError
+from neonize.proto.Neonize_pb2 import (
+    GroupEphemeral,
+    GroupInfo,
+)
+from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
+from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+
+from orchestrator.channels.whatsapp import neonize_database, sending
+from orchestrator.channels.whatsapp.protocol import (
+    MessageAcknowledged,
+    QuotedMessage,
+    React,
+    Read,
+    Receipt,
+    SendRequest,
+    TypingRequest,
+)
+from tests.doubles import whatsapp_events as wa
+from tests.doubles.whatsapp_client import FakeWhatsApp
+from tests.support.until import until
+from tests.support.whatsapp_session import FAMILY, SessionHarness, a_send, running
+
+
+async def test_a_message_is_sent_with_the_hosts_mark_in_its_secret(bridge, whatsapp):
+    answer = await bridge.ask(a_send())
+
+    assert (answer.ok, answer.text) == (True, "3EBFAKE0")
+    ((chat, _, message),) = whatsapp.shown
+    assert (chat, message.conversation) == (FAMILY, "hello")
+    assert neonize_database.mark_in(message.messageContextInfo.messageSecret) == "3EB0AA"
+    assert len(message.messageContextInfo.messageSecret) == 32
+
+
+async def test_the_same_mark_again_sends_nothing_even_in_another_life(bridge, whatsapp, tmp_path):
+    await bridge.ask(a_send(number=1))
+    again = await bridge.ask(a_send(number=2))
+    assert (again.ok, again.text) == (True, "3EBFAKE0")
+
+    other = FakeWhatsApp()
+    async with running(SessionHarness(other, tmp_path / "spool.db")) as later:
+        await later.until_connected()
+        assert (await later.ask(a_send(number=3))).ok
+    assert other.shown == []
+    assert whatsapp.texts() == ["hello"]
+
+
+async def test_who_asks_again_while_it_is_being_sent_gets_the_same_answer(bridge, whatsapp):
+    whatsapp.gate = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(bridge.ask(a_send(number=1)))
+        await until(lambda: whatsapp.shown, "shown")
+        second = tasks.create_task(bridge.ask(a_send(number=2)))
+        await asyncio.sleep(0)
+        whatsapp.gate.set()
+
+    assert first.result().text == second.result().text
+    assert whatsapp.texts() == ["hello"]
+
+
+async def test_what_may_have_arrived_before_is_taken_back_before_it_is_sent_again(
+    bridge, whatsapp, monkeypatch
+):
+    monkeypatch.setattr(sending, "PROOF_SECONDS", 0.01)
+    whatsapp.shown.append((FAMILY, "3EBOLD", Message(conversation="hello")))
+
+    answer = await bridge.ask(a_send(earlier=("3EBOLD",)))
+
+    assert answer.ok
+    assert whatsapp.texts() == ["hello"]
+    assert [one for _, one, _ in whatsapp.shown] != ["3EBOLD"]
+
+
+async def test_what_has_a_receipt_has_arrived_and_is_left_alone(bridge, whatsapp):
+    whatsapp.shown.append((FAMILY, "3EBOLD", Message(conversation="hello")))
+    asked = asyncio.create_task(bridge.ask(a_send(earlier=("3EBOLD",))))
+    await whatsapp.tell(events.ReceiptEv(MessageIDs=["3EBOLD"], Timestamp=1))
+
+    answer = await asked
+
+    assert (answer.ok, answer.text) == (True, "3EBOLD")
+    assert [one for _, one, _ in whatsapp.shown] == ["3EBOLD"]
+    whatsapp.client.revoke_message.assert_not_called()
+
+
+@pytest.mark.parametrize("kind", ["RETRY", "SERVER_ERROR", "PEER_MSG", "HISTORY_SYNC"])
+async def test_a_receipt_of_another_kind_proves_no_arrival(bridge, whatsapp, monkeypatch, kind):
+    monkeypatch.setattr(sending, "PROOF_SECONDS", 0.01)
+    whatsapp.shown.append((FAMILY, "3EBOLD", Message(conversation="hello")))
+    number = events.ReceiptEv.ReceiptType.Value(kind)
+    await whatsapp.tell(events.ReceiptEv(MessageIDs=["3EBOLD"], Timestamp=1, Type=number))
+    await whatsapp.tell(wa.heard("after it"))
+    await until(bridge.texts, "what came after the receipt")
+
+    answer = await bridge.ask(a_send(earlier=("3EBOLD",)))
+
+    assert answer.text != "3EBOLD"
+    assert whatsapp.texts() == ["hello"]
+    assert bridge.heard(Receipt) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("websocket not connected", "down"),
+        ("timed out waiting for message send response", "down"),
+        ("failed to get group members: you're not participating in that group", "refused"),
+        ("no LID found for 49@s.whatsapp.net from server", "refused"),
+    ],
+)
+async def test_a_refusal_says_whether_it_may_work_later(bridge, whatsapp, error, code):
+    whatsapp.trouble = [SendMessageError(error)]
+
+    answer = await bridge.ask(a_send())
+
+    assert (answer.ok, answer.code, answer.text) == (False, code, error)
+
+
+async def test_a_failed_send_can_be_sent_again(bridge, whatsapp):
+    whatsapp.trouble = [SendMessageError("websocket not connected")]
+
+    assert not (await bridge.ask(a_send(number=1))).ok
+    assert (await bridge.ask(a_send(number=2))).ok
+    assert whatsapp.texts() == ["hello"]
+
+
+@pytest.mark.parametrize(
+    ("mime", "field"),
+    [("image/png", "imageMessage"), ("video/mp4", "videoMessage"), ("application/pdf", "documentMessage")],
+)
+async def test_a_file_is_uploaded_and_shown_as_what_it_is(bridge, whatsapp, tmp_path, mime, field):
+    path = tmp_path / "out"
+    path.write_bytes(b"body")
+
+    answer = await bridge.ask(a_send("look", file=str(path), file_name="a.pdf", mime=mime))
+
+    assert answer.ok
+    part = getattr(whatsapp.shown[0][2], field)
+    assert (part.caption, part.fileLength, part.mimetype) == ("look", 4, mime)
+    assert whatsapp.files[part.mediaKey] == b"body"
+
+
+async def test_a_file_that_is_gone_is_refused_for_good(bridge):
+    answer = await bridge.ask(a_send(file="/nowhere/x", mime="text/plain"))
+
+    assert (answer.ok, answer.code) == (False, "refused")
+
+
+async def test_before_it_is_connected_the_library_is_not_called(whatsapp, tmp_path):
+    async with running(SessionHarness(whatsapp, tmp_path / "s.db")) as bridge:
+        answer = await bridge.ask(a_send())
+        typing = await bridge.ask(TypingRequest(id=2, chat=FAMILY, is_typing=True))
+
+    assert (answer.ok, answer.code, typing.code) == (False, "down", "down")
+    whatsapp.client.send_message.assert_not_called()
+
+
+async def test_the_typing_sign_is_shown_and_hidden(bridge, whatsapp):
+    await bridge.ask(TypingRequest(id=1, chat=FAMILY, is_typing=True))
+    await bridge.ask(TypingRequest(id=2, chat=FAMILY, is_typing=False))
+
+    assert whatsapp.signs == [(FAMILY, True), (FAMILY, False)]
+
+
+async def test_an_answer_quotes_and_a_reminder_mentions_as_the_library_sends_it(bridge, whatsapp):
+    quote = QuotedMessage(id="3AAA", author=f"{wa.JANE}@s.whatsapp.net", text="where?")
+    await bridge.ask(a_send("here", number=1, mark="A", quote=quote))
+    await bridge.ask(a_send(f"@{wa.JANE} the bread", number=2, mark="B", mention=f"{wa.JANE}@s.whatsapp.net"))
+
+    quoting, mentioning = (message.extendedTextMessage for _, _, message in whatsapp.shown)
+    context = quoting.contextInfo
+    assert (context.stanzaID, context.participant) == ("3AAA", f"{wa.JANE}@s.whatsapp.net")
+    assert context.quotedMessage.conversation == "where?"
+    assert list(mentioning.contextInfo.mentionedJID) == [f"{wa.JANE}@s.whatsapp.net"]
+    assert whatsapp.texts() == ["here", f"@{wa.JANE} the bread"]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_where_members_are_known_by_lid_people_are_named_by_it(bridge, whatsapp, is_told):
+    alternative = wa.jid(wa.JANE) if is_told else wa.jid("", "")
+    await whatsapp.tell(wa.heard("hi", sender=wa.lid(wa.JANE_LID), sender_alt=alternative))
+    await until(bridge.texts, "the message")
+    person = f"{wa.JANE}@s.whatsapp.net"
+
+    quote = QuotedMessage(id="3AAA", author=person, text="hi")
+    await bridge.ask(a_send(f"@{wa.JANE} the bread", mention=person, quote=quote))
+    await bridge.ask(React(id=2, chat=FAMILY, message="3AAA", author=person, sign="👀"))
+    await bridge.session.handle(
+        MessageAcknowledged(n=1, read=Read(chat=FAMILY, message="3AAA", author=person))
+    )
+    await until(lambda: whatsapp.read, "marked as read")
+
+    sent = whatsapp.shown[0][2].extendedTextMessage
+    lid = f"{wa.JANE_LID}@lid"
+    assert (sent.text, list(sent.contextInfo.mentionedJID)) == (f"@{wa.JANE_LID} the bread", [lid])
+    assert sent.contextInfo.participant == lid
+    assert whatsapp.reactions == [("3AAA", lid, "👀")]
+    assert whatsapp.read == [("3AAA", FAMILY, lid)]
+
+
+async def test_a_sign_is_put_under_a_message_and_taken_away(bridge, whatsapp):
+    for number, sign in ((1, "👀"), (2, "")):
+        answer = await bridge.ask(
+            React(id=number, chat=FAMILY, message="3AAA", author=f"{wa.JANE}@s.whatsapp.net", sign=sign)
+        )
+        assert answer.ok
+    assert [sign for _, _, sign in whatsapp.reactions] == ["👀", ""]
+    assert whatsapp.shown == []
+
+
+async def test_where_messages_disappear_andys_do_too_also_in_another_life(whatsapp, tmp_path):
+    group = GroupInfo(
+        JID=wa.group(), GroupEphemeral=GroupEphemeral(IsEphemeral=True, DisappearingTimer=86_400)
+    )
+    whatsapp.groups = [group]
+    direct = f"{wa.JANE}@s.whatsapp.net"
+    async with running(SessionHarness(whatsapp, tmp_path / "s.db")) as bridge:
+        await bridge.until_connected()
+        await until(lambda: bridge.spool.timer(FAMILY), "the group's timer")
+        await whatsapp.tell(wa.heard(wa.text("hi", expiration=604_800), chat=wa.jid(wa.JANE)))
+        await until(bridge.texts, "the message")
+        await bridge.ask(a_send(number=1, mark="A"))
+
+    again = FakeWhatsApp()
+    async with running(SessionHarness(again, tmp_path / "s.db")) as later:
+        await later.until_connected()
+        await later.ask(SendRequest(id=2, chat=direct, text="hi", mark="B"))
+        setting = e2e.ProtocolMessage(type=e2e.ProtocolMessage.EPHEMERAL_SETTING, ephemeralExpiration=0)
+        await again.tell(wa.heard(Message(protocolMessage=setting), chat=wa.jid(wa.JANE)))
+        await again.tell(wa.heard("after it"))
+        await until(later.texts, "what came after it")
+        await later.ask(SendRequest(id=3, chat=direct, text="hi", mark="C"))
+
+    sent = [message for _, _, message in (*whatsapp.shown, *again.shown)]
+    assert [one.extendedTextMessage.contextInfo.expiration for one in sent] == [86_400, 604_800, 0]
+    assert sent[2].conversation == "hi"
