@@ -20,8 +20,8 @@ from orchestrator.cli import account_reports
 from orchestrator.domain.values import Folder, Run, RunId
 from orchestrator.groups import registration
 from orchestrator.proxies.feature import ContainerProxies
-from orchestrator.proxies.model.secrets import CredentialSource
-from orchestrator.proxies.model.tokens import token_hash
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import runs
 from orchestrator.store.budgets import Period
 from orchestrator.store.database import Database

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from agent_runner.wire.times.forms import FORMS
 from orchestrator.cli import main as cli
 from orchestrator.domain import settings
-from orchestrator.proxies.model import secrets
+from orchestrator.proxies.model import credentials
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
@@ -29,7 +29,9 @@ CREDENTIALS = {
     "ANTHROPIC_API_KEY": "A key of the model service. Goes before the two below.",
     "CLAUDE_CODE_OAUTH_TOKEN": "A token of a Claude subscription.",
     "ANTHROPIC_AUTH_TOKEN": "A bearer token, as gateways take it.",
-    "ANTHROPIC_BASE_URL": f"Another service that speaks the same API. Default `{secrets.DEFAULT_UPSTREAM}`.",
+    "ANTHROPIC_BASE_URL": (
+        f"Another service that speaks the same API. Default `{credentials.DEFAULT_UPSTREAM}`."
+    ),
 }
 
 

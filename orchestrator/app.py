@@ -51,10 +51,9 @@ from orchestrator.loop.feature import LoopFeature
 from orchestrator.notices.feature import NoticeFeature
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.outbound.reactions import sign_loops
+from orchestrator.proxies import run_tokens
 from orchestrator.proxies.feature import ContainerProxies
-from orchestrator.proxies.model import tokens
-from orchestrator.proxies.model.secret_values import KnownSecrets
-from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
 from orchestrator.queue.availability import Availability
 from orchestrator.queue.dispatcher import Containers, Dispatcher
 from orchestrator.queue.retries import give_back
@@ -417,7 +416,7 @@ class Orchestrator:
         return RunPorts(
             compose=self._compose,
             order=self._provision.order,
-            token=tokens.new_token_and_hash,
+            token=run_tokens.new_token_and_hash,
             environment=self._provision.environment,
             prepare=self._provision.prepare,
             watch=self._open_mailbox,

@@ -14,7 +14,7 @@ from orchestrator.base.tables import Rows, table
 from orchestrator.domain.errors import BadRequest, BadTime
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.model import budgets as rules
-from orchestrator.proxies.model.prices import AS_OF
+from orchestrator.proxies.model.token_usage import AS_OF
 from orchestrator.reports.rows import moment
 from orchestrator.store import audit as audit_store
 from orchestrator.store import budgets as budget_store

@@ -24,7 +24,7 @@ from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.proxies.feature import PORT_FILES
 from orchestrator.proxies.model import headers
-from orchestrator.proxies.model.secrets import Credential, CredentialSource
+from orchestrator.proxies.model.credentials import Credential, CredentialSource
 
 ASK_SECONDS = 20.0
 ENGINE_SECONDS = 25.0

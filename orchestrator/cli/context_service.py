@@ -21,8 +21,7 @@ from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.errors import AndyError, BadRequest
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, Run, Turn, TurnKind
-from orchestrator.proxies.model.secret_values import KnownSecrets
-from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
 from orchestrator.store import groups, runs, sessions, turns
 from orchestrator.store.database import Tx
 

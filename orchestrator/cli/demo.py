@@ -18,7 +18,7 @@ from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, leaves
 from orchestrator.domain.home import Home
 from orchestrator.groups.registration import Registration
-from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.store import messages, reminders
 
 GROUP = "family"

@@ -139,7 +139,7 @@ class Setup:
 
     def _check_flags(self, *, own: str) -> None:
         from orchestrator.channels.whatsapp.pairing import number_of
-        from orchestrator.proxies.model.secrets import read_credential
+        from orchestrator.proxies.model.credentials import read_credential
 
         self._settings()
         self._pasted = self._read_pasted()
@@ -163,7 +163,7 @@ class Setup:
     # The steps: each gives a line on what is so now
 
     async def _credential(self) -> str:
-        from orchestrator.proxies.model.secrets import CredentialSource
+        from orchestrator.proxies.model.credentials import CredentialSource
 
         found = await asyncio.to_thread(CredentialSource(self._home.root, os.environ).current)
         if not self._pasted and found is not None:
@@ -177,7 +177,7 @@ class Setup:
         return await asyncio.to_thread(self._write_credential)
 
     def _write_credential(self) -> str:
-        from orchestrator.proxies.model.secrets import SETTINGS, read_credential
+        from orchestrator.proxies.model.credentials import SETTINGS, read_credential
 
         read = read_credential(self._pasted)
         silenced = dotenv_file.put(self._home.root / ".env", {read.setting: read.secret}, silences=SETTINGS)

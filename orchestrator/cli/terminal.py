@@ -77,7 +77,7 @@ async def _serve(home: Home, settings: Settings, started: Callable[[], None]) ->
     from orchestrator.base import logging as log_setup
     from orchestrator.base.asgi_server import allow_open_files
     from orchestrator.base.log_file import LogFile
-    from orchestrator.proxies.model.secrets import CredentialSource
+    from orchestrator.proxies.model.credentials import CredentialSource
 
     allow_open_files()
     stop = asyncio.Event()

@@ -22,7 +22,7 @@ from orchestrator.groups import memory_templates, owner
 from orchestrator.groups import settings as group_config
 from orchestrator.proxies import feature
 from orchestrator.proxies.feature import ContainerProxies
-from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.store import host_events
 from orchestrator.store.database import Database
 from orchestrator.store.model_refusals import ModelRefusal

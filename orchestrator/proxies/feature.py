@@ -20,15 +20,14 @@ from orchestrator.groups.settings import EgressAllowlist, GroupConfig
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.proxies.model import health
 from orchestrator.proxies.model.admission import Admission, OnRunaway
-from orchestrator.proxies.model.credential_status import CredentialStatus
+from orchestrator.proxies.model.credentials import CredentialSource, CredentialStatus
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.health import ModelHealth
 from orchestrator.proxies.model.host_calls import HostModelCalls
-from orchestrator.proxies.model.prices import Prices, per_million
 from orchestrator.proxies.model.proxy import CredentialProxy
-from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.proxies.model.server import ProxyServer, bind
-from orchestrator.proxies.model.tokens import token_hash
+from orchestrator.proxies.model.token_usage import Prices, per_million
+from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import budgets, groups, runs
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Database, Tx

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.tables import short
 from orchestrator.domain.values import LiveRun, Run, RunId, RunState, TaskStatus, Turn, TurnState
 from orchestrator.groups import settings
-from orchestrator.proxies.model.credential_status import CredentialStatus
+from orchestrator.proxies.model.credentials import CredentialStatus
 from orchestrator.reports import notices
 from orchestrator.store import groups, notice_claims, outbox, reminders, runs, tasks, turns
 from orchestrator.store.database import Tx

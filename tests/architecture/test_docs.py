@@ -19,7 +19,7 @@ from orchestrator.cli import demo
 from orchestrator.cli import main as cli
 from orchestrator.domain import settings
 from orchestrator.ipc.command_dispatcher import HANDLERS
-from orchestrator.proxies.model import secrets
+from orchestrator.proxies.model import credentials
 from orchestrator.store.database import migrations
 from orchestrator.web.api import web_app
 
@@ -80,7 +80,7 @@ def test_every_setting_is_documented():
 
 
 def test_every_credential_is_documented():
-    known = {*secrets._SETTINGS, secrets.UPSTREAM_SETTING}
+    known = {*credentials._SETTINGS, credentials.UPSTREAM_SETTING}
     assert set(generate.CREDENTIALS) == known
     assert [name for name in (*known, settings.HOME_KEY) if f"`{name}`" not in ALL] == []
 

@@ -18,7 +18,7 @@ from orchestrator.domain.values import Folder, Run, RunId, Turn, TurnKind, TurnS
 from orchestrator.proxies.model import usage_writer as ledger_module
 from orchestrator.proxies.model.admission import Admission
 from orchestrator.proxies.model.exchange import RunIdentity
-from orchestrator.proxies.model.tokens import token_hash
+from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import budgets
 from orchestrator.store.budgets import Budget, Period, Unit
 from tests.doubles.messages_api import Say, ScriptedMessagesApi, Tokens

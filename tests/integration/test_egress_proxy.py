@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from orchestrator.base.asgi_server import listen
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
 from orchestrator.domain.values import Folder, RunId, TurnId
-from orchestrator.proxies.egress.names import Resolver
+from orchestrator.proxies.egress.destinations import Resolver
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressLimits, EgressProxy
 from orchestrator.store.audit import AuditEvent
 from tests.doubles.clock import FakeClock

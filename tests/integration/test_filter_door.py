@@ -12,8 +12,7 @@ import pytest
 
 from orchestrator.compose.self_inspect import BindMount
 from orchestrator.compose.socket_filter.checks import Checks
-from orchestrator.compose.socket_filter.engine import Engine
-from orchestrator.compose.socket_filter.inventory import EngineInventory
+from orchestrator.compose.socket_filter.inventory import Engine, EngineInventory
 from orchestrator.compose.socket_filter.server import FilterServer
 from tests.doubles.engine import ANDY, EngineDouble, a_container
 from tests.support.agent_container_request import a_bind, agent_body

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.compose.socket_filter.engine import Engine
+from orchestrator.compose.socket_filter.inventory import Engine
 from orchestrator.compose.socket_filter.retry import retry_starts, start_if_port_was_taken
 from tests.doubles.engine import ANDY, SELF, EngineDouble
 

@@ -14,8 +14,8 @@ import pytest
 
 from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import TurnId, TurnKind
-from orchestrator.proxies.model.tokens import token_hash
 from orchestrator.proxies.model.usage_writer import UsageWriter
+from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock

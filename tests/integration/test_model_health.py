@@ -18,7 +18,7 @@ from orchestrator.proxies.model import health
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.health import ModelHealth
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.proxies.model.tokens import token_hash
+from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.queue.availability import Availability
 from orchestrator.store.database import Tx
 from orchestrator.store.model_refusals import ModelRefusal

@@ -25,8 +25,8 @@ from orchestrator.context.summarizer import (
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.feature import ContainerProxies
+from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.host_calls import NotAnswered
-from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.store import budgets, groups, usage
 from orchestrator.store.budgets import Period, Unit
 from orchestrator.store.database import Database

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.containers.docker import runtime
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.values import Folder, LiveRun, RunId, RunState
-from orchestrator.proxies.model.credential_status import CredentialStatus
+from orchestrator.proxies.model.credentials import CredentialStatus
 from orchestrator.reports import status
 from orchestrator.reports.status import HostFacts
 from orchestrator.store import runs

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.domain.network_targets import NetworkTarget
-from orchestrator.proxies.egress.names import EgressConnection, Resolver
+from orchestrator.proxies.egress.destinations import EgressConnection, Resolver
 
 PUBLIC = "93.184.215.14"
 

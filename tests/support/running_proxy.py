@@ -11,13 +11,13 @@ from pathlib import Path
 import httpx
 
 from orchestrator.domain.values import Folder, RunId
+from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.exchange import Admit, Judge, ProxyExchange, RunIdentity
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.proxy import CredentialProxy
-from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.proxies.model.server import ProxyServer, bind
-from orchestrator.proxies.model.tokens import new_token, token_hash
 from orchestrator.proxies.model.usage_writer import UsageWriter
+from orchestrator.proxies.run_tokens import new_token, token_hash
 from orchestrator.store.budgets import Budget
 from tests.doubles.faulty_upstream import OddUpstream
 

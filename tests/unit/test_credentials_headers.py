@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.proxies.model.credentials import Credential, CredentialKind
+from orchestrator.proxies.model.forwarder import LeakCheck
 from orchestrator.proxies.model.headers import (
     OAUTH_BETA,
     Header,
@@ -15,8 +17,6 @@ from orchestrator.proxies.model.headers import (
     response_headers,
     run_token,
 )
-from orchestrator.proxies.model.leak_check import LeakCheck
-from orchestrator.proxies.model.secrets import Credential, CredentialKind
 
 SECRET = "sk-the-real-one"
 KNOWN = [

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.errors import SettingError
-from orchestrator.proxies.model.secrets import Credential, CredentialKind, CredentialSource
-from orchestrator.proxies.model.tokens import new_token, token_hash
+from orchestrator.proxies.model.credentials import Credential, CredentialKind, CredentialSource
+from orchestrator.proxies.run_tokens import new_token, token_hash
 
 
 def source(home: Path, dotenv: str | None = None, **environment: str) -> CredentialSource:

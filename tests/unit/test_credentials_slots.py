@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.base.log_throttle import LogThrottle
 from orchestrator.domain.values import Folder
-from orchestrator.proxies.model.concurrency import RequestSlots
+from orchestrator.proxies.model.admission import RequestSlots
 from orchestrator.proxies.model.refusals import ProxyRefused
 
 A, B, C = Folder("a"), Folder("b"), Folder("c")

@@ -12,8 +12,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.base.redaction import GONE, Redactor
-from orchestrator.proxies.model.secret_values import KnownSecrets, forms_of, is_ordinary, secret_values
-from orchestrator.proxies.model.secrets import CredentialSource
+from orchestrator.proxies.model.credentials import (
+    CredentialSource,
+    KnownSecrets,
+    forms_of,
+    is_ordinary,
+    secret_values,
+)
 
 PLAIN = "velvet-tiger-49"
 ODD = 'ma"rc\\o+ polo/ü&1'

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.domain import failures
 from orchestrator.domain.failures import ModelError
-from orchestrator.proxies.model.model_errors import classify
+from orchestrator.proxies.model.exchange import classify
 from orchestrator.queue.retries import outage_delay_ms
 
 

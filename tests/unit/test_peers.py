@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from orchestrator.domain.values import RunId
-from orchestrator.proxies.token_binding import MAX_REMEMBERED, TokenBinding
+from orchestrator.proxies.run_tokens import MAX_REMEMBERED, TokenBinding
 
 
 def test_the_first_address_has_the_token_for_good():

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.proxies.model.prices import Prices, per_million
-from orchestrator.proxies.model.usage_parser import MAX_LINE_BYTES, ParsedUsage, UsageParser
+from orchestrator.proxies.model.token_usage import (
+    MAX_LINE_BYTES,
+    ParsedUsage,
+    Prices,
+    UsageParser,
+    per_million,
+)
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 JSON = [(b"Content-Type", b"application/json")]

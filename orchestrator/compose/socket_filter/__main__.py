@@ -14,8 +14,7 @@ from pathlib import Path, PurePosixPath
 from orchestrator.base import logging
 from orchestrator.compose.self_inspect import own_id
 from orchestrator.compose.socket_filter.checks import Checks
-from orchestrator.compose.socket_filter.engine import Engine
-from orchestrator.compose.socket_filter.inventory import survey
+from orchestrator.compose.socket_filter.inventory import Engine, survey
 from orchestrator.compose.socket_filter.retry import retry_starts
 from orchestrator.compose.socket_filter.server import FilterServer
 

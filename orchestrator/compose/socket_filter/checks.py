@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from orchestrator.compose.socket_filter.engine import Engine
-from orchestrator.compose.socket_filter.inventory import EngineInventory
+from orchestrator.compose.socket_filter.inventory import Engine, EngineInventory
 from orchestrator.compose.socket_filter.requests import EngineRequest, RequestForbidden, RequestKind
 from orchestrator.compose.socket_filter.template import INSTALL_LABEL, NETWORK_NAME, PROJECT_LABEL
 

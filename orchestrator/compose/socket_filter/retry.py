@@ -11,8 +11,7 @@ import asyncio
 import httpx
 import structlog
 
-from orchestrator.compose.socket_filter.engine import Engine
-from orchestrator.compose.socket_filter.inventory import orchestrators
+from orchestrator.compose.socket_filter.inventory import Engine, orchestrators
 from orchestrator.compose.socket_filter.requests import RequestForbidden
 
 log = structlog.get_logger(__name__)

@@ -21,11 +21,11 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.log_throttle import LogThrottle
 from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder, RunId, TurnId
-from orchestrator.proxies.egress import names
+from orchestrator.proxies.egress import destinations
+from orchestrator.proxies.egress.destinations import EgressConnection, EgressUnreachable, Resolver
 from orchestrator.proxies.egress.head import BadHead, Connect, Gone, read_connect
-from orchestrator.proxies.egress.names import EgressConnection, EgressUnreachable, Resolver
 from orchestrator.proxies.egress.tunnel import Carried, Tunnel
-from orchestrator.proxies.token_binding import TokenBinding
+from orchestrator.proxies.run_tokens import TokenBinding
 from orchestrator.store.audit import AuditEvent
 
 log = structlog.get_logger(__name__)
@@ -174,7 +174,7 @@ class EgressProxy:
     async def _reach(self, target: NetworkTarget) -> EgressConnection:
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
-                return await names.connect(self._internet, target)
+                return await destinations.connect(self._internet, target)
         except TimeoutError:
             raise EgressUnreachable("nothing answers there in time") from None
 

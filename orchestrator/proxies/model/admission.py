@@ -1,9 +1,10 @@
-"""Decides before each request that costs tokens whether it may pass, and tells chats of their budgets."""
+"""Decide before each request that costs tokens whether it may pass, and report budgets to chats."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -12,13 +13,37 @@ from orchestrator.base.clock import Clock
 from orchestrator.domain.values import ChatJid, Folder, Group, RunId, TurnId
 from orchestrator.proxies.model import budgets as rules
 from orchestrator.proxies.model import refusals
-from orchestrator.proxies.model.budget_cache import BudgetCache
+from orchestrator.proxies.model.budgets import BudgetCache
 from orchestrator.proxies.model.exchange import RunIdentity
-from orchestrator.proxies.model.prices import Prices
-from orchestrator.proxies.model.refusals import ProxyRefused
+from orchestrator.proxies.model.refusals import ProxyRefused, busy
+from orchestrator.proxies.model.token_usage import Prices
 from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.store import budgets, groups, host_events, host_stops, outbox, usage
 from orchestrator.store.database import Database, Tx
+
+
+class RequestSlots:
+    """Counts requests a group and over all."""
+
+    def __init__(self, *, a_group: int, overall: int) -> None:
+        self._a_group = a_group
+        self._overall = overall
+        self._held: Counter[Folder] = Counter()
+
+    @contextmanager
+    def hold(self, folder: Folder) -> Iterator[None]:
+        """Hold one slot of `folder`. Raises `ProxyRefused` (429) when there is none."""
+        if self._held[folder] >= self._a_group:
+            raise ProxyRefused(busy(self._a_group))
+        if self._held.total() >= self._overall:
+            raise ProxyRefused(busy(self._overall))
+        self._held[folder] += 1
+        try:
+            yield
+        finally:
+            self._held[folder] -= 1
+            self._held += Counter()  # forgets groups that hold none
+
 
 log = structlog.get_logger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ import structlog
 from orchestrator.base.log_throttle import LogThrottle
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
+from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.refusals import ProxyRefusal, ProxyRefused
-from orchestrator.proxies.model.secrets import Credential
-from orchestrator.proxies.model.usage_parser import ParsedUsage
+from orchestrator.proxies.model.token_usage import ParsedUsage
 from orchestrator.store.budgets import Budget
 
 _log = structlog.get_logger(__name__)
@@ -163,3 +164,43 @@ class ExchangeLog:
         """Log where, not with what: a text or a local may hold a header."""
         trace = "".join(traceback.format_tb(error.__traceback__))
         _log.error("credential proxy failed", path=path, error=type(error).__name__, trace=trace)
+
+
+_NO_CREDIT = ("credit balance", "billing")
+_OVERLOADED_STREAM = b"event: error"
+
+
+def classify(status: int, body: bytes = b"") -> ModelError | None:
+    """Judge an answer by its status and the beginning of its body; None when the model answers.
+
+    A key that is refused, an account without credit and a model that is not there are refused again however
+    often they are asked. A limit that is reached and trouble of the service pass by themselves. Anything else
+    is the request's own fault.
+    """
+    if 200 <= status < 300:
+        # An overloaded service may say so only after its good status.
+        return ModelError.OUTAGE if body.startswith(_OVERLOADED_STREAM) else None
+    match status:
+        case 401 | 403:
+            return ModelError.KEY_REFUSED
+        case 402:
+            return ModelError.NO_CREDIT
+        case 400 if any(word in _message(body).lower() for word in _NO_CREDIT):
+            return ModelError.NO_CREDIT
+        case 404:
+            return ModelError.UNKNOWN_MODEL
+        case 408 | 429:
+            return ModelError.OUTAGE
+        case _ if status >= 500:
+            return ModelError.OUTAGE
+        case _:
+            return ModelError.OTHER
+
+
+def _message(body: bytes) -> str:
+    """The words and the kind of an error in the form of the Messages API."""
+    try:
+        error = json.loads(body).get("error")
+        return f"{error.get('type', '')} {error.get('message', '')}"
+    except (ValueError, AttributeError, RecursionError):
+        return ""

@@ -11,12 +11,26 @@ from typing import Any
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model import refusals
 from orchestrator.proxies.model.client import ClientSide
-from orchestrator.proxies.model.leak_check import LeakCheck
+from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, ProxyRefused
-from orchestrator.proxies.model.secrets import Credential
+from orchestrator.proxies.model.token_usage import UsageParser
 from orchestrator.proxies.model.upstream_client import UpstreamRequest, UpstreamResponse
-from orchestrator.proxies.model.usage_parser import UsageParser
+
+
+class LeakCheck:
+    """Notices a secret in a stream of chunks, also one cut across them, before its last byte passes."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+        self._tail = b""
+
+    def quotes_secret(self, chunk: bytes) -> bool:
+        """Tell whether `chunk` completes the secret. Call once a chunk, in order."""
+        seen = self._tail + chunk
+        self._tail = seen[-(len(self._secret) - 1) :] if len(self._secret) > 1 else b""
+        return self._secret in seen
+
 
 MAX_ERROR_BYTES = 64 * 1024
 """Of an answer that is an error, so much is looked at before it is passed on."""

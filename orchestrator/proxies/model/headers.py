@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from orchestrator.proxies.model.secrets import Credential, CredentialKind
+from orchestrator.proxies.model.credentials import Credential, CredentialKind
 
 Header = tuple[bytes, bytes]
 

@@ -20,8 +20,8 @@ from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import MAX_OUTAGE_MS, TOO_LONG, ModelError, Outage
 from orchestrator.domain.values import Folder, TurnId, TurnKind
 from orchestrator.groups import owner
+from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
-from orchestrator.proxies.model.secrets import CredentialSource
 from orchestrator.store import host_stops, model_refusals, turn_outages
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.model_refusals import OWN_CHOICE, ModelRefusal

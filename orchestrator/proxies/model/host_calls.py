@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Folder, RunId
 from orchestrator.proxies.model.exchange import RunIdentity
-from orchestrator.proxies.model.router import COSTLY
-from orchestrator.proxies.model.tokens import new_token, token_hash
+from orchestrator.proxies.model.proxy import COSTLY
+from orchestrator.proxies.run_tokens import new_token, token_hash
 from orchestrator.store.budgets import Budget
 
 if TYPE_CHECKING:

@@ -9,16 +9,19 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
+
+from starlette.types import Receive, Scope, Send
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model import refusals
+from orchestrator.proxies.model.admission import RequestSlots
 from orchestrator.proxies.model.client import ClientGone, ClientSide
-from orchestrator.proxies.model.concurrency import RequestSlots
+from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.exchange import (
     Admit,
     Answered,
@@ -30,15 +33,12 @@ from orchestrator.proxies.model.exchange import (
     OnExchange,
     ProxyExchange,
     RunIdentity,
+    classify,
 )
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.proxies.model.model_errors import classify
 from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, ProxyRefusal, ProxyRefused
-from orchestrator.proxies.model.router import COSTLY, ProxyRouter
-from orchestrator.proxies.model.secrets import CredentialSource
-from orchestrator.proxies.model.tokens import token_hash
-from orchestrator.proxies.model.usage_parser import UsageParser
-from orchestrator.proxies.token_binding import TokenBinding
+from orchestrator.proxies.model.token_usage import UsageParser
+from orchestrator.proxies.run_tokens import TokenBinding, token_hash
 
 if TYPE_CHECKING:
     from orchestrator.proxies.model.forwarder import BodySource
@@ -290,3 +290,51 @@ def _check(client: ClientSide, limits: ModelProxyLimits) -> None:
         raise ProxyRefused(refusals.malformed(fault))
     if (rules.content_length(client.headers) or 0) > limits.body_bytes:
         raise ProxyRefused(refusals.too_large(limits.body_bytes))
+
+
+COSTLY = "/v1/messages"
+"""The one path whose answers cost tokens."""
+
+Serve = Callable[[str, ClientSide], Awaitable[None]]
+"""Answer a request of the given path."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """How a path is served, and the methods it takes."""
+
+    serve: Serve
+    methods: tuple[str, ...]
+
+
+class ProxyRouter:
+    """The app: the Messages API by `serve`, and `/` as a sign of life. A path is one of these, whole."""
+
+    def __init__(self, serve: Serve, limits: ModelProxyLimits) -> None:
+        self._limits = limits
+        self._endpoints: Mapping[str, _Endpoint] = {
+            "/": _Endpoint(_answer_probe, ("GET", "HEAD")),
+            COSTLY: _Endpoint(serve, ("POST",)),
+            "/v1/messages/count_tokens": _Endpoint(serve, ("POST",)),
+            "/v1/models": _Endpoint(serve, ("GET",)),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = ClientSide(scope, receive, send, self._limits)
+        path = scope["path"]
+        endpoint = self._endpoints.get(path)
+        if endpoint is None:
+            await client.refuse(refusals.NOT_FOUND)
+        elif client.method not in endpoint.methods:
+            await client.refuse(refusals.wrong_method(", ".join(endpoint.methods)))
+        else:
+            await endpoint.serve(path, client)
+
+
+async def _answer_probe(_path: str, client: ClientSide) -> None:
+    try:
+        await client.expect_no_body()
+    except refusals.ProxyRefused as error:
+        await client.refuse(error.refusal)
+    else:
+        await client.reply(200, b"{}")

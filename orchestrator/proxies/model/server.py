@@ -1,16 +1,139 @@
-"""Serve the proxy on a socket that is bound beforehand."""
+"""Serve the proxy on a socket that is bound beforehand, by a protocol stricter than uvicorn's own.
+
+Containers are hostile here. What uvicorn leaves open and this closes, beside what every server of the host
+bounds: a client that never reads, one that opens every connection, and messages that two parsers could read
+differently.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
+import re
 import socket
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, cast
 
-from orchestrator.base.asgi_server import Server, listen
+import h11
+from uvicorn.server import ServerState
+
+from orchestrator.base.asgi_server import BoundedConfig, BoundedProtocol, Server, listen
 from orchestrator.domain.errors import AndyError
+from orchestrator.proxies.model import refusals
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.proxies.model.protocol import ProxyConfig
+
+MAX_HEAD_BYTES = 16 * 1024
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+_BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
+_FOLDED = re.compile(rb"\n[ \t]")
+_LENGTH = re.compile(rb"\ncontent-length[ \t]*:", re.IGNORECASE)
+
+
+class StrictConnection(h11.Connection):
+    """Refuses what h11 mends in silence: repeated lengths, folded lines, lines that end in a bare LF."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        if self.their_state is h11.IDLE:
+            _check_head(self.trailing_data[0])
+        return super().next_event()
+
+
+def _check_head(received: bytes) -> None:
+    end = _HEAD_END.search(received)
+    if end is None:
+        return
+    if end.end() > MAX_HEAD_BYTES:  # h11 looks only while a head is incomplete
+        raise h11.RemoteProtocolError("request head too long")
+    head = received[: end.end()]
+    if _BARE_LINE_FEED.search(head) or _FOLDED.search(head) or len(_LENGTH.findall(head)) > 1:
+        raise h11.RemoteProtocolError("ambiguous request head")
+
+
+def _peer(transport: asyncio.BaseTransport) -> str:
+    address = transport.get_extra_info("peername")
+    return str(address[0]) if address else ""
+
+
+class ProxyConfig(BoundedConfig):
+    """Uvicorn's settings and the proxy's limits, which its protocol reads."""
+
+    def __init__(self, app: Callable[..., Any], limits: ModelProxyLimits) -> None:
+        super().__init__(
+            app,
+            http=ProxyProtocol,
+            head_seconds=limits.head_seconds,
+            date_header=False,
+            server_header=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            timeout_keep_alive=limits.keep_alive_seconds,
+        )
+        self.limits = limits
+
+
+class ProxyProtocol(BoundedProtocol):
+    """One connection of a container."""
+
+    def __init__(
+        self,
+        config: BoundedConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn = StrictConnection(h11.SERVER, MAX_HEAD_BYTES)
+        # The proxy logs for itself; a container could fill the log with uvicorn's complaints.
+        self.logger = logging.Logger("credential-proxy", logging.CRITICAL)  # noqa: LOG001 - silent, here alone
+        self._limits = cast("ProxyConfig", config).limits
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def surplus(self) -> Collection[BoundedProtocol]:
+        """Return this connection when its container, or all of them together, have too many."""
+        peers = [_peer(connection.transport) for connection in self.connections]
+        is_peer_greedy = peers.count(_peer(self.transport)) > self._limits.connections_a_peer
+        return (self,) if is_peer_greedy or len(peers) > self._limits.connections else ()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm_stall_timer()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(self._limits.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._disarm_stall_timer()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn passes it
+        """Refuse in the API's form what is no HTTP, unless an answer has begun already."""
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            self._write_refusal()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
+    def _write_refusal(self) -> None:
+        body = refusals.malformed("it is no HTTP/1.1, can be read in two ways, or has too long a head").body()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        head = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+
+    def _disarm_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
 
 _TAKEN = {errno.EADDRINUSE, errno.EACCES}
 

@@ -12,7 +12,7 @@ import structlog
 from orchestrator.base.clock import Clock
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.proxies.model.exchange import Denial, ProxyExchange, RunIdentity
-from orchestrator.proxies.model.prices import Prices
+from orchestrator.proxies.model.token_usage import Prices
 from orchestrator.store import audit, usage
 from orchestrator.store.database import Database, Tx
 

@@ -11,7 +11,7 @@ from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.copies import Copies
 from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.models import Checkpoint
-from orchestrator.proxies.model.secret_values import forms_of
+from orchestrator.proxies.model.credentials import forms_of
 from tests.support.dialogues import MINUTE, NOW, answers, asks
 from tests.support.filled_contexts import CANARY, COUNTER, SECRETS, kept_files
 

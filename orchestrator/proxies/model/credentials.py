@@ -1,17 +1,26 @@
-"""The credential of the model service: read on the host, never changed there, never shown."""
+"""The credential of the model service, and all that is secret on this host: read here, never shown.
+
+Values stay in memory. Whoever takes secrets out of what it keeps gets each value in the forms in which it
+may be quoted: as it is, inside JSON or a URL, and in base64, wherever it stands there.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
+from orchestrator.domain import failures
 from orchestrator.domain.errors import SettingError
+from orchestrator.store.model_refusals import ModelRefusal
 
 DEFAULT_UPSTREAM = "https://api.anthropic.com"
 UPSTREAM_SETTING = "ANTHROPIC_BASE_URL"
@@ -197,3 +206,132 @@ def _checked_url(url: str) -> str:
     if "@" in parts.netloc:
         raise SettingError(f"{UPSTREAM_SETTING} holds a password: put it in ANTHROPIC_AUTH_TOKEN instead.")
     return url.rstrip("/")
+
+
+LEAST_CHARS = 8
+"""A shorter value would take pieces out of words."""
+ORDINARY_CHARS = 24
+"""Letters alone may be a word, a name, or some of them; so many are none."""
+_TELLING = frozenset(
+    {"KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE", "PASS", "PAT"}
+)
+_WORD = r"(?:[^\W\d_][^\W\d_A-Z]*|[A-Z]+)"
+_WORDS = re.compile(rf"{_WORD}(?:[ ._-]{_WORD})*")
+_NUMBER = re.compile(r"[\d .:/_-]{1,16}")
+
+
+class KnownSecrets:
+    """Gives the forms of all that is secret, the longest first. Safe in any thread; blocks for one `stat`."""
+
+    def __init__(self, source: CredentialSource, *, own: Iterable[str] = ()) -> None:
+        """`own` are secrets that the host made itself."""
+        self._source = source
+        self._own = tuple(own)
+        self._made: tuple[Mapping[str, str] | None, tuple[str, ...]] = (None, ())
+
+    def __call__(self) -> tuple[str, ...]:
+        made_of, forms = self._made
+        try:
+            dotenv = self._source.dotenv()
+        except SettingError:
+            # Who needs the key says so. What was known is taken out all the same.
+            return forms
+        if dotenv is not made_of:
+            named = [*dotenv.items(), *self._source.environment.items()]
+            forms = forms_of([*self._own, *secret_values(named)])
+            self._made = (dotenv, forms)
+        return forms
+
+
+def secret_values(named: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Pick the values that are secret by the names that they have, and passwords inside URLs; no paths."""
+    for name, given in named:
+        value = given.strip()
+        if _is_telling(name) and not is_ordinary(value) and not _is_path(value):
+            yield value
+        yield from (one for one in _passwords_in(value) if not is_ordinary(one))
+
+
+def is_ordinary(value: str) -> bool:
+    """Whether a value may stand in any text: it is short, words, or a number. Pure."""
+    if len(value) < LEAST_CHARS or _NUMBER.fullmatch(value):
+        return True
+    return len(value) < ORDINARY_CHARS and _WORDS.fullmatch(value) is not None
+
+
+def forms_of(values: Iterable[str]) -> tuple[str, ...]:
+    """Return all forms of some values, the longest first. Pure."""
+    forms = {form for value in values for form in _forms(value) if len(form) >= LEAST_CHARS}
+    return tuple(sorted(forms, key=lambda form: (-len(form), form)))
+
+
+def _is_telling(name: str) -> bool:
+    return not _TELLING.isdisjoint(part.removesuffix("S") for part in name.upper().split("_"))
+
+
+def _is_path(value: str) -> bool:
+    return os.path.exists(value)  # noqa: PTH110 - that of Path raises for what no path can be
+
+
+def _passwords_in(value: str) -> tuple[str, ...]:
+    """Those of a URL, as it stands there and as it is meant."""
+    try:
+        found = urlsplit(value).password if "://" in value else None
+    except ValueError:
+        return ()
+    return (found, unquote(found)) if found else ()
+
+
+def _forms(value: str) -> Iterator[str]:
+    yield value
+    yield " ".join(value.split())
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    for escaped in (quote(value, safe=""), quote(value), quote_plus(value)):
+        yield escaped
+        yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), escaped)
+    for encoded in _in_base64(value.encode()):
+        yield encoded
+        yield encoded.translate(str.maketrans("+/", "-_"))
+
+
+def _in_base64(data: bytes) -> Iterator[str]:
+    """All of it by itself; and what it alone decides of a longer text, wherever it begins there."""
+    yield base64.b64encode(data).decode()
+    for before in range(3):
+        first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
+        yield base64.b64encode(bytes(before) + data).decode()[first:last]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialStatus:
+    """Whether there is one, its name, what is wrong with it, and whether it is taken. Never its value."""
+
+    setting: str | None = None
+    problem: str | None = None
+    refusals: Sequence[ModelRefusal] = ()
+    """Why the model service answers nothing, or not for one model."""
+    accepted_ms: int | None = None
+    """When the model answered last."""
+
+    def to_json_dict(self) -> dict[str, Any]:
+        is_accepted = False if self.refusals else True if self.accepted_ms else None
+        return {
+            "present": self.setting is not None,
+            "setting": self.setting,
+            "problem": self.problem,
+            "accepted": is_accepted,
+            "accepted_ms": self.accepted_ms,
+            "refusals": [_refusal(one) for one in self.refusals],
+        }
+
+
+def _refusal(one: ModelRefusal) -> dict[str, Any]:
+    about = {"setting": one.setting, "model": one.model}
+    return {
+        "cause": one.cause.value,
+        "model": one.model or None,
+        "since_ms": one.since_ms,
+        "text": failures.refusal_cause(one.cause, status=one.status, **about),
+        "mend": failures.refusal_mend(one.cause, **about),
+    }

@@ -1,10 +1,29 @@
-"""Where the token of a run comes from: its own container, whose address is the first that shows it."""
+"""Tokens of runs: what a container shows the proxies in place of a key. Each counts in one container."""
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections import OrderedDict
 
 from orchestrator.domain.values import RunId
+
+
+def new_token() -> str:
+    """Make a token of 256 random bits, printable, for one run."""
+    return f"andy-{secrets.token_urlsafe(32)}"
+
+
+def token_hash(token: str) -> str:
+    """SHA-256 in hex: all that the store keeps. A random token needs no salt and no slow hash."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def new_token_and_hash() -> tuple[str, str]:
+    """Make a token; what a container gets of it, and what the store keeps."""
+    token = new_token()
+    return token, token_hash(token)
+
 
 MAX_REMEMBERED = 1_000
 """Runs, the latest; far more than live at once."""

@@ -1,0 +1,122 @@
+"""Where a container may go: names to addresses, which of these are the internet, and connections to them.
+
+The networks are written down, for libraries differ on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.domain.network_targets import NetworkTarget
+
+_V4 = tuple(
+    ipaddress.IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # carriers' NAT, and the metadata of some clouds
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # the host's agent of a cloud, in a public range
+        "169.254.0.0/16",  # link-local, and the metadata of most clouds
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",  # relays of 6to4
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+)
+_V6_INTERNET = ipaddress.IPv6Network("2000::/3")
+_V6 = tuple(
+    ipaddress.IPv6Network(network)
+    for network in (
+        "2001::/23",  # Teredo and other protocols that lead elsewhere
+        "2001:db8::/32",
+        "2002::/16",  # 6to4: an address of version 4 is inside
+        "3fff::/20",
+        "5f00::/16",
+    )
+)
+_V6_WITH_V4 = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
+
+
+def is_public(address: str) -> bool:
+    """Tell whether an address, as a resolver gives it, is one of the internet and of nobody's own network.
+
+    Of version 6 only what is given out for the internet counts; an address of version 4 written in it is
+    judged as that. Scopes (`%eth0`) and what is no address are not public.
+    """
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv4Address):
+        return _is_public_v4(found)
+    if found.scope_id is not None:
+        return False
+    if any(found in network for network in _V6_WITH_V4):
+        return _is_public_v4(ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF))
+    return found in _V6_INTERNET and not any(found in network for network in _V6)
+
+
+def _is_public_v4(address: ipaddress.IPv4Address) -> bool:
+    return not any(address in network for network in _V4)
+
+
+class EgressUnreachable(Exception):
+    """The place cannot be reached, or must not be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressConnection:
+    """An open connection, and the address at its other end."""
+
+    address: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class Resolver:
+    """Resolves and connects. A name is looked up once, and the address that was judged is the one dialled."""
+
+    async def resolve(self, target: NetworkTarget) -> Sequence[str]:
+        """Return the addresses of a host. Raises `OSError` when it has none."""
+        found = await asyncio.get_running_loop().getaddrinfo(
+            target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )
+        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+    async def dial(self, address: str, port: int) -> EgressConnection:
+        """Connect to an address. Raises `OSError`."""
+        reader, writer = await asyncio.open_connection(address, port, flags=socket.AI_NUMERICHOST)
+        return EgressConnection(address=address, reader=reader, writer=writer)
+
+
+async def connect(internet: Resolver, target: NetworkTarget) -> EgressConnection:
+    """Connect to a place on the internet.
+
+    A name with a single address that is not public is refused as a whole: nobody gives one by mistake.
+
+    Raises:
+        Unreachable: it leads elsewhere, has no address, or does not answer.
+    """
+    try:
+        addresses = await internet.resolve(target)
+    except OSError as error:
+        raise EgressUnreachable("the name has no address") from error
+    if not addresses or not all(is_public(address) for address in addresses):
+        raise EgressUnreachable("the name leads to an address that is not of the internet")
+    for address in addresses:
+        try:
+            return await internet.dial(address, target.port)
+        except OSError:
+            continue
+    raise EgressUnreachable("nothing answers there")
