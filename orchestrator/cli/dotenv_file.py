@@ -12,14 +12,19 @@ from orchestrator.domain.errors import SettingError
 
 
 def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()) -> list[str]:
-    """Set `values`, turning lines of `silences` into comments; tells which were. For the owner alone. Blocks.
+    """Set `values`, turn lines of `silences` into comments, and return the names of those that were.
+
+    The file is readable by its owner alone afterwards. Blocks.
 
     Raises:
         SettingError: it cannot be read or written; nothing was changed.
     """
+    from dotenv import dotenv_values
+
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        silenced = [name for name in silences if name not in values and _line_of(name).search(text)]
+        present = dotenv_values(stream=io.StringIO(text), interpolate=False)
+        silenced = [name for name in silences if name in present and name not in values]
         write_whole(path.resolve(), changed(text, values, silenced), mode=0o600)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} cannot be changed ({error}): mend its permissions.") from error
@@ -27,19 +32,24 @@ def put(path: Path, values: Mapping[str, str], *, silences: Collection[str] = ()
 
 
 def changed(text: str, values: Mapping[str, str], silenced: Collection[str] = ()) -> str:
-    """The file with `values` set. Pure. Raises `SettingError` for a value that a line cannot hold."""
+    """Return the file with `values` set. Pure. Raises `SettingError` for a value that a line cannot hold."""
     from dotenv import dotenv_values
+    from dotenv.parser import parse_stream
 
-    for name in silenced:
-        text = _line_of(name).sub(r"# \g<0>", text)
+    kept = []
+    # Not `dotenv.set_key`: each of its calls replaces the file, and it cannot turn a line into a comment.
+    for binding in parse_stream(io.StringIO(text)):
+        original = binding.original.string
+        blank_lines = original[: len(original) - len(original.lstrip())]
+        if binding.key in silenced:
+            original = blank_lines + re.sub("^(?=.)", "# ", original.lstrip(), flags=re.MULTILINE)
+        elif binding.key in values:
+            original = blank_lines.rstrip(" \t")
+        kept.append(original)
+    result = "".join(kept)
     for name, value in values.items():
         line = f"{name}={value}"
         if dotenv_values(stream=io.StringIO(line), interpolate=False) != {name: value}:
             raise SettingError(f"{name} holds a character that {Path('.env')} cannot hold.")
-        text = _line_of(name).sub("", text)
-        text = f"{text.rstrip()}\n{line}\n" if text.strip() else f"{line}\n"
-    return text
-
-
-def _line_of(name: str) -> re.Pattern[str]:
-    return re.compile(rf"^[ \t]*(?:export[ \t]+)?{re.escape(name)}[ \t]*=.*$\n?", re.MULTILINE)
+        result = f"{result.rstrip()}\n{line}\n" if result.strip() else f"{line}\n"
+    return result

@@ -26,6 +26,13 @@ def test_what_is_silenced_becomes_a_comment():
     assert dotenv_file.changed("A=1\nB=2\n", {"C": "3"}, ["A"]) == "# A=1\nB=2\nC=3\n"
 
 
+def test_a_value_of_several_lines_is_replaced_or_silenced_whole():
+    text = "A='first\nsecond'\nB=2\n"
+
+    assert dotenv_file.changed(text, {"A": "1"}) == "B=2\nA=1\n"
+    assert dotenv_file.changed(text, {"C": "3"}, ["A"]) == "# A='first\n# second'\nB=2\nC=3\n"
+
+
 @pytest.mark.parametrize("value", ["a\nB=1", "a #b", "'a'", ' "', " a"])
 def test_a_value_that_a_line_cannot_hold_is_refused(value):
     with pytest.raises(SettingError):
