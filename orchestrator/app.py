@@ -43,8 +43,8 @@ from orchestrator.inbound import prompt, senders
 from orchestrator.inbound.intake import Intake
 from orchestrator.ipc import input_files
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.ipc.handlers.files import OutgoingFiles
 from orchestrator.ipc.mailbox_worker import MailboxWorker
-from orchestrator.ipc.outgoing_files import OutgoingFiles
 from orchestrator.ipc.snapshots import SnapshotWriter
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.loop.feature import LoopFeature
@@ -384,12 +384,12 @@ class Orchestrator:
             read_time=point_ms,
             times=schedule_reader(self._zone_of),
             zone_of=self._zone_of,
-            hints=self._hints,
+            wakeups=self._hints,
             bus=self.bus,
             copy_file=files.copy,
             dashboards=self._boards.service,
             loops=self._waking,
-            memories=self._remembering.chronicle,
+            contexts=self._remembering.chronicle,
             notices=self._noticing.desk,
         )
         return MailboxWorker(

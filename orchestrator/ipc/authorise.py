@@ -1,4 +1,4 @@
-"""Who may do what. Pure; the caller is the directory a request lies in, never a field."""
+"""Decide who may send which command. Pure; the caller is the directory of the request, never a field."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ ONLY_MAIN = "only the main group may do this"
 
 
 def refusal(caller: Group, command: Command) -> str | None:
-    """None when `caller` may, else why not: main everything, others only themselves."""
+    """Return why a group may not send a command; None when it may.
+
+    Main may send all; other groups act only for themselves.
+    """
     if caller.is_main:
         return None
     match command:
@@ -71,7 +74,7 @@ def refusal(caller: Group, command: Command) -> str | None:
 
 
 def worker_refusal(turn: Turn | None, command: Command) -> str | None:
-    """None when the turn that runs may: the upkeep of a dashboard may nothing else."""
+    """Return why a turn may not send a command; None when it may. A worker may only use its dashboard."""
     if turn is None or turn.kind is not TurnKind.WORKER or isinstance(command, UseDashboard | ShowDashboard):
         return None
     return ONLY_DASHBOARD

@@ -1,4 +1,4 @@
-"""Tell a chat what came of a request that was read only after its asker had given up waiting."""
+"""Send a chat the answer to a request that was read only after its agent had given up waiting."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from orchestrator.store import outbox, turns
 from orchestrator.store.database import Tx
 
 SENT_LATE = "sent_late"
-"""The code of a reminder that is sent at once, which tells by itself that it was set."""
+"""The code of a reminder that is sent at once: the reminder itself is the answer."""
 _LISTING = frozenset(tool.name for tool in TOOLS if tool.name.startswith("list_"))
 
 
-async def tell(tx: Tx, group: Group, command: Command, reply: Reply, *, now_ms: int) -> None:
-    """Tell the group's chat what came of `command`, where its people have only read of no answer."""
+async def send_late_answer(tx: Tx, group: Group, command: Command, reply: Reply, *, now_ms: int) -> None:
+    """Queue the reply to `command` for the group's chat, if its people have only read that none came."""
     waited_ms = now_ms - (command.asked_ms or now_ms)
     if waited_ms <= REPLY_SECONDS * 1000 or not _concerns_people(command) or reply.code == SENT_LATE:
         return
@@ -48,7 +48,7 @@ async def tell(tx: Tx, group: Group, command: Command, reply: Reply, *, now_ms: 
 
 
 def _concerns_people(command: Command) -> bool:
-    """Whether it changes what people know of; what an agent reads or notes is its own affair."""
+    """Tell whether a command changes what people know of; what an agent reads or notes is its own affair."""
     match command:
         case SetReminder() | CancelReminder() | RegisterGroup() | UnregisterGroup():
             return True
@@ -61,8 +61,6 @@ def _concerns_people(command: Command) -> bool:
 
 
 def _asks_again(turn: Turn, command: Command) -> bool:
-    """Whether another attempt than the one that asked is to come, or has begun: it asks the same, gets this
-    answer and tells it by itself.
-    """
+    """Tell whether the turn is tried again, or is to be: that attempt asks the same and gets this reply."""
     has_begun_since = turn.started_ms is not None and turn.started_ms > (command.asked_ms or 0)
     return turn.state is TurnState.QUEUED or has_begun_since

@@ -14,7 +14,8 @@ from orchestrator.base.rate_limits import FRAMES_AT_ONCE, PATIENCE_MS, TokenBuck
 from orchestrator.containers.frames import MAX_RESULT_CHARS, MAX_RESULTS
 from orchestrator.domain.values import Folder, OutboxState
 from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
-from orchestrator.ipc.handlers import CommandCaller, messages
+from orchestrator.ipc.command_context import CommandCaller
+from orchestrator.ipc.handlers import messages
 from orchestrator.queue import plan
 from orchestrator.store import groups, outbox, turns
 from orchestrator.store import messages as stored

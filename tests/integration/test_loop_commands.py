@@ -58,7 +58,7 @@ def ask(due, waking):
         read_time=point_ms,
         times=schedule_reader(lambda _: TAIPEI),
         zone_of=lambda _: TAIPEI,
-        hints=house.hints,
+        wakeups=house.hints,
         bus=house.bus,
         loops=waking,
     )

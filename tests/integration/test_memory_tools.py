@@ -52,9 +52,9 @@ def ask(household: Household, chronicle: ContextRecorder) -> Ask:
         read_time=point_ms,
         times=schedule_reader(lambda _: SEOUL),
         zone_of=lambda _: SEOUL,
-        hints=household.hints,
+        wakeups=household.hints,
         bus=household.bus,
-        memories=chronicle,
+        contexts=chronicle,
     )
 
     async def asked(tool: str, *, by: str = "family", request: str | None = None, **arguments: Any) -> Reply:

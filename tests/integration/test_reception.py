@@ -30,7 +30,7 @@ class Desk:
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            hints=household.hints,
+            wakeups=household.hints,
             bus=self.bus,
         )
 

@@ -13,8 +13,8 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import OutboxState
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.handlers import files as file_handlers
+from orchestrator.ipc.handlers.files import OutgoingFiles
 from orchestrator.ipc.mailbox_worker import MailboxWorker
-from orchestrator.ipc.outgoing_files import OutgoingFiles
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.scheduler.timing import schedule_reader
@@ -40,7 +40,7 @@ class Desk:
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            hints=household.hints,
+            wakeups=household.hints,
             bus=self.bus,
             copy_file=self.files.copy,
         )

@@ -19,6 +19,6 @@ def reception_of(household: Household) -> CommandDispatcher:
         read_time=point_ms,
         times=schedule_reader(lambda _: ZONE),
         zone_of=lambda _: ZONE,
-        hints=household.hints,
+        wakeups=household.hints,
         bus=household.bus,
     )

@@ -73,7 +73,7 @@ class DashboardHouse:
             read_time=point_ms,
             times=schedule_reader(lambda _: self.zone),
             zone_of=lambda _: self.zone,
-            hints=household.hints,
+            wakeups=household.hints,
             bus=household.bus,
             dashboards=self.service,
             notices=Notices(clock=self.clock),

@@ -46,7 +46,7 @@ class NoticeHouse:
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            hints=house.hints,
+            wakeups=house.hints,
             bus=house.bus,
             notices=self.noticing.desk,
         )

@@ -41,7 +41,7 @@ class TaskHouse:
             read_time=point_ms,
             times=schedule_reader(self._zone_of),
             zone_of=self._zone_of,
-            hints=house.hints,
+            wakeups=house.hints,
             bus=house.bus,
         )
 

@@ -16,6 +16,7 @@ FAMILY = Group(jid=ChatJid("local:family"), name="Family", folder=Folder("family
 A_TASK = mailbox.ScheduleTask(prompt="water", schedule_type="interval", schedule_value="1h")
 
 OF_A_GROUP = (
+    mailbox.ModelMissing(),
     mailbox.SendMessage(text="hi"),
     mailbox.SendMessage(text="hi", chat_jid=FAMILY.jid),
     mailbox.SendFile(path="a.pdf"),

@@ -1,21 +1,31 @@
-"""`messages/`: an agent sends a file of its group's folder."""
+"""Send a file of a group's folder: copy it out of the container's reach, and queue the copy."""
 
 from __future__ import annotations
 
+import mimetypes
+import secrets
+from collections.abc import Callable, Collection
+from pathlib import Path
+
 from agent_runner.wire.mailbox import SendFile
-from orchestrator.domain.values import ChatJid, Group
+from orchestrator.domain.values import Attachment, ChatJid, Group
+from orchestrator.groups import attachments
 from orchestrator.groups.attachments import FileRefused
-from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
+from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.store import chats, outbox
 from orchestrator.store.database import Tx
 
+CopyFile = Callable[[str, str], Attachment]
+"""`(folder, path)`: copy a group's file. Blocks. Raises `FileRefused`."""
 MAX_WAITING = 10
-"""Copies take room on the host's disk; those that could not be sent count too, for a week."""
+"""How many files of a group may wait: copies take room on the host's disk, unsent ones too."""
 KEPT_MS = 7 * 24 * 3_600_000
+"""How long a copy that could not be sent is kept."""
+_PREFIX = "out-"
 
 
 class TooManyFiles(FileRefused):
-    """Enough files are on their way."""
+    """A group has as many files on their way as it may."""
 
     code = "too_many"
 
@@ -46,7 +56,42 @@ async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> Command
 
 
 async def check_room(tx: Tx, group: Group, *, now_ms: int) -> None:
-    """Raises `TooManyFiles` when a group may send no further file now."""
+    """Check that a group may send another file now. Raises `TooManyFiles`."""
     waiting = await outbox.unsent_files(tx, group.folder, since_ms=now_ms - KEPT_MS)
     if waiting >= MAX_WAITING:
         raise TooManyFiles(f"{waiting} files have not been sent yet: wait until they are.")
+
+
+def no_files(folder: str, path: str) -> Attachment:
+    """Refuse every file: for a host that sends none. Raises `FileRefused`."""
+    del folder
+    raise FileRefused(f"'{path}' cannot be sent: files are switched off here.")
+
+
+class OutgoingFiles:
+    """The copies of files that wait to be sent, in `data/outgoing/`, which no container sees."""
+
+    def __init__(self, home: Path, *, limit: int) -> None:
+        """`limit` is in bytes; 0 sends none."""
+        self._home = home
+        self._limit = limit
+        self._directory = home / "data" / "outgoing"
+
+    def copy(self, folder: str, path: str) -> Attachment:
+        """Copy a file that a group's agent names. Blocks. Raises `FileRefused`."""
+        if not self._limit:
+            return no_files(folder, path)
+        target = self._directory / f"{_PREFIX}{secrets.token_hex(12)}"
+        taken = attachments.take(self._home, folder, path, target, limit=self._limit)
+        mime, _ = mimetypes.guess_type(taken.name)
+        return Attachment(path=taken.path, name=taken.name, mime=mime or "application/octet-stream")
+
+    def sweep(self, kept: Collection[Path]) -> int:
+        """Remove copies that are not among `kept`, those that a message has; return how many. Blocks.
+
+        Call it only while nothing is being copied: a copy is there before its message is.
+        """
+        stray = [path for path in self._directory.glob(f"{_PREFIX}*") if path not in kept]
+        for path in stray:
+            path.unlink(missing_ok=True)
+        return len(stray)

@@ -1,4 +1,4 @@
-"""Groups: what main administers."""
+"""Register and unregister groups, and list the known chats; only main may."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from agent_runner.wire.mailbox import RefreshGroups, RegisterGroup, UnregisterGr
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ChatJid, Folder, Group
 from orchestrator.groups import registration
-from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
+from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.store import chats, groups
 from orchestrator.store.database import Tx
 
 
 async def register_group(tx: Tx, caller: CommandCaller, command: RegisterGroup) -> CommandResult:
-    """Register a chat; never as main, whatever a container says."""
+    """Register a chat as a group; never as main, whatever a container says."""
     group = Group(
         jid=ChatJid(command.jid),
         name=command.name,
@@ -32,6 +32,7 @@ async def register_group(tx: Tx, caller: CommandCaller, command: RegisterGroup) 
 
 
 async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGroup) -> CommandResult:
+    """Unregister a group; its files and messages stay."""
     try:
         departure = await registration.unregister(tx, command.folder, now_ms=caller.now_ms)
     except BadRequest as error:
@@ -40,12 +41,12 @@ async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGro
 
 
 async def refresh_groups(tx: Tx, caller: CommandCaller, command: RefreshGroups) -> CommandResult:
-    """Tell all chats that are known, and which are registered."""
+    """List all known chats, and which of them are registered."""
     del caller, command
     registered = {group.jid: group.folder for group in await groups.every(tx)}
     known = [
         {"jid": chat.jid, "name": chat.name, "folder": registered.get(chat.jid), "channel": chat.channel}
         for chat in await chats.known(tx)
     ]
-    lines = [f"{one['name']} ({one['jid']}): {one['folder'] or 'not registered'}" for one in known]
+    lines = [f"{chat['name']} ({chat['jid']}): {chat['folder'] or 'not registered'}" for chat in known]
     return CommandResult(text="\n".join(lines) or "No chat is known yet.", data={"chats": known})

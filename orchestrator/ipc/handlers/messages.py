@@ -1,4 +1,4 @@
-"""`messages/`: an agent says something now, before its turn ends."""
+"""Send a text to a chat at once, before the turn of the agent ends."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from agent_runner.wire.mailbox import ModelMissing, SendMessage
 from orchestrator.base.clock import local_iso
 from orchestrator.domain.values import ChatJid, Turn
 from orchestrator.groups import owner
-from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
+from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.store import chats, outbox
 from orchestrator.store.database import Tx
 
 MAX_WAITING = 100
+"""How many texts of a group may wait to be sent."""
 MAX_A_TURN = 100
+"""How many texts an agent may send in one turn."""
 NO_MODEL = (
     "People ask for more than I understand without a language model. To add one, put ANTHROPIC_API_KEY=… or "
     "CLAUDE_CODE_OAUTH_TOKEN=… into the file .env beside andy.toml and restart. "
@@ -22,7 +24,7 @@ NO_MODEL = (
 
 
 async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> CommandResult:
-    """Queue a text for the caller's chat or, from main, any chat; `too_many` when enough is on its way."""
+    """Queue a text for the caller's chat or, from main, any chat; refuse it when too many wait."""
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.group.jid
     turn = caller.turn
     if (why_not := await _too_many(tx, caller, turn)) is not None:
@@ -44,8 +46,8 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
     return CommandResult(text="The message is on its way.")
 
 
-async def tell_model_missing(tx: Tx, caller: CommandCaller, command: ModelMissing) -> CommandResult:
-    """Tell main, once a day for all groups, how more would be understood."""
+async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMissing) -> CommandResult:
+    """Notify main, once a day for all groups, that a model would understand more, and how to add one."""
     del command
     day = local_iso(caller.now_ms, caller.zone)[:10]
     is_new = await owner.tell(tx, NO_MODEL, about=f"no model {day}", now_ms=caller.now_ms)
@@ -61,7 +63,7 @@ async def _too_many(tx: Tx, caller: CommandCaller, turn: Turn | None) -> str | N
 
 
 def _key(caller: CommandCaller, jid: ChatJid, text: str, turn: Turn | None) -> str:
-    """A turn says a sentence once, so that a turn tried again does not repeat itself."""
+    """Return what two equal texts of a turn share, so that a turn tried again does not repeat itself."""
     if turn is None:
         return f"say:{caller.group.folder}:{caller.request_id}"
     digest = hashlib.sha256(f"{jid} {text}".encode()).hexdigest()[:20]

@@ -1,4 +1,4 @@
-"""Reminders: a text at a time, word for word, without an agent."""
+"""Set, cancel and list reminders: texts that are sent at a time, word for word, without an agent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agent_runner.wire.mailbox import CancelReminder, ListReminders, SetReminder
 from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.domain.errors import BadTime
 from orchestrator.domain.values import Reminder, ReminderState
-from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
+from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.ipc.late_answers import SENT_LATE
 from orchestrator.scheduler.reminder_service import MAX_PENDING
 from orchestrator.store import messages, reminders
@@ -16,7 +16,7 @@ from orchestrator.store.database import Tx
 
 
 async def set_reminder(tx: Tx, caller: CommandCaller, command: SetReminder) -> CommandResult:
-    """Keep a reminder. Its time counts from when it was asked; one that has passed since is sent at once."""
+    """Store a reminder. Its time counts from when it was asked; one that has passed since is sent at once."""
     try:
         due_ms = caller.read_time(command.at, now_ms=caller.asked_ms, zone=caller.zone)
     except BadTime as error:
@@ -36,27 +36,29 @@ async def set_reminder(tx: Tx, caller: CommandCaller, command: SetReminder) -> C
 
 
 async def cancel_reminder(tx: Tx, caller: CommandCaller, command: CancelReminder) -> CommandResult:
+    """Cancel a reminder of the caller's group or, from main, of any."""
     found = await reminders.get(tx, command.reminder_id)
-    # Another group's reminder is told of no more than one that is not there.
+    # Nothing is said of another group's reminder, not even that it exists.
     if found is None or not (caller.group.is_main or found.folder == caller.group.folder):
         return refused("unknown_reminder", f"There is no reminder {command.reminder_id} here.")
     if found.state is not ReminderState.PENDING:
         return refused("not_pending", f"Reminder {found.id} is {found.state.value} already.")
     await reminders.close(tx, found.id, ReminderState.CANCELLED)
-    return CommandResult(text=f"Reminder {found.id} is cancelled.", data=_told(found, caller))
+    return CommandResult(text=f"Reminder {found.id} is cancelled.", data=_serialize(found, caller))
 
 
 async def list_reminders(tx: Tx, caller: CommandCaller, command: ListReminders) -> CommandResult:
+    """List the reminders of the caller's group that are still to come."""
     del command
     coming = await reminders.pending(tx, caller.group.folder)
     lines = [f"{one.id}: {local_minute(one.due_ms, caller.zone)} {one.text}" for one in coming]
     return CommandResult(
         text="\n".join(lines) or "There are no reminders.",
-        data={"reminders": [_told(one, caller) for one in coming]},
+        data={"reminders": [_serialize(one, caller) for one in coming]},
     )
 
 
-def _told(reminder: Reminder, caller: CommandCaller) -> dict[str, Any]:
+def _serialize(reminder: Reminder, caller: CommandCaller) -> dict[str, Any]:
     return {
         "id": reminder.id,
         "text": reminder.text,

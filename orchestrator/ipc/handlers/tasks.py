@@ -1,4 +1,4 @@
-"""Tasks: what an agent asks to be asked at a time."""
+"""Create, change, pause, resume, end, run and list scheduled tasks: prompts that run at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent_runner.wire.mailbox import (
 )
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import ScheduledTask, ScheduleKind
-from orchestrator.ipc.handlers import CommandCaller, CommandResult, refused
+from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
 from orchestrator.scheduler import scheduled_task_service, scheduled_task_turns
 from orchestrator.scheduler.scheduled_task_service import describe, to_row
 from orchestrator.store import groups, tasks
@@ -23,27 +23,33 @@ from orchestrator.store.database import Tx
 
 
 async def schedule_task(tx: Tx, caller: CommandCaller, command: ScheduleTask) -> CommandResult:
-    """Make a task of the caller's group or, from main, of any."""
+    """Create a task for the caller's group or, from main, for any."""
     try:
         group = await groups.known(tx, command.target_folder or caller.group.folder)
         is_once = command.schedule_type == ScheduleKind.ONCE
         now_ms = caller.asked_ms if is_once else caller.now_ms  # what recurs has no time that could pass
-        task = await scheduled_task_service.create(tx, group, _wish(command), caller.times, now_ms=now_ms)
+        task = await scheduled_task_service.create(
+            tx, group, _task_request(command), caller.times, now_ms=now_ms
+        )
     except BadRequest as error:
         return refused(error.code, str(error))
     return CommandResult(text=f"Task {task.id} is made: {describe(task)}.", data=to_row(task))
 
 
 async def update_task(tx: Tx, caller: CommandCaller, command: UpdateTask) -> CommandResult:
+    """Change what the command names of a task; the rest stays."""
+
     async def change(task: ScheduledTask) -> ScheduledTask:
         return await scheduled_task_service.update(
-            tx, task, _wish(command), caller.times, now_ms=caller.now_ms
+            tx, task, _task_request(command), caller.times, now_ms=caller.now_ms
         )
 
     return await _change(tx, caller, command.task_id, change, "is changed")
 
 
 async def pause_task(tx: Tx, caller: CommandCaller, command: PauseTask) -> CommandResult:
+    """Pause a task until it is resumed."""
+
     async def change(task: ScheduledTask) -> ScheduledTask:
         return await scheduled_task_service.pause(tx, task, now_ms=caller.now_ms)
 
@@ -51,6 +57,8 @@ async def pause_task(tx: Tx, caller: CommandCaller, command: PauseTask) -> Comma
 
 
 async def resume_task(tx: Tx, caller: CommandCaller, command: ResumeTask) -> CommandResult:
+    """Resume a paused task."""
+
     async def change(task: ScheduledTask) -> ScheduledTask:
         return await scheduled_task_service.resume(tx, task, caller.times, now_ms=caller.now_ms)
 
@@ -58,6 +66,8 @@ async def resume_task(tx: Tx, caller: CommandCaller, command: ResumeTask) -> Com
 
 
 async def cancel_task(tx: Tx, caller: CommandCaller, command: CancelTask) -> CommandResult:
+    """End a task for good."""
+
     async def change(task: ScheduledTask) -> ScheduledTask:
         return await scheduled_task_service.cancel(tx, task, now_ms=caller.now_ms)
 
@@ -79,6 +89,7 @@ async def _change(
 
 
 async def run_task(tx: Tx, caller: CommandCaller, command: RunTask) -> CommandResult:
+    """Queue a run of a task now, whatever its schedule."""
     try:
         task = await _find(tx, caller, command.task_id)
         turn_id = await scheduled_task_service.run_now(tx, task, now_ms=caller.now_ms)
@@ -91,7 +102,7 @@ async def run_task(tx: Tx, caller: CommandCaller, command: RunTask) -> CommandRe
 
 
 async def list_tasks(tx: Tx, caller: CommandCaller, command: ListTasks) -> CommandResult:
-    """Tell the caller's tasks that are not over; main those of all groups."""
+    """List the caller's tasks that are not over; for main, those of all groups."""
     del command
     found = await tasks.every(tx, None if caller.group.is_main else caller.group.folder)
     lines = [
@@ -108,7 +119,7 @@ async def _find(tx: Tx, caller: CommandCaller, task_id: str) -> ScheduledTask:
     )
 
 
-def _wish(command: ScheduleTask | UpdateTask) -> scheduled_task_service.ScheduledTaskRequest:
+def _task_request(command: ScheduleTask | UpdateTask) -> scheduled_task_service.ScheduledTaskRequest:
     return scheduled_task_service.ScheduledTaskRequest(
         prompt=command.prompt,
         kind=command.schedule_type,

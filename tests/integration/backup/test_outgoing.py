@@ -17,7 +17,7 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Attachment, ChatJid, Folder, OutboxState
-from orchestrator.ipc.outgoing_files import OutgoingFiles
+from orchestrator.ipc.handlers.files import OutgoingFiles
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import outbox
 from orchestrator.store.database import Database

@@ -1,0 +1,129 @@
+"""What a command handler is given and what it returns, and what it asks of the packages above this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, ListNotices, NotifySelf, Reply
+from orchestrator.domain.values import Attachment, Folder, Group, Turn
+from orchestrator.groups.attachments import FileRefused
+from orchestrator.scheduler.scheduled_task_service import ScheduleReader
+from orchestrator.store.database import Tx
+
+
+class ReadIsoTime(Protocol):
+    """Reads an ISO time or a duration and returns epoch milliseconds. Raises `BadTime`."""
+
+    def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
+
+
+class DashboardCommands(Protocol):
+    """The service of the groups' dashboards. Both calls act in the transaction they are given."""
+
+    async def answer(
+        self,
+        tx: Tx,
+        group: Group,
+        turn: Turn | None,
+        tool: str,
+        arguments: Mapping[str, Any],
+        request_id: str,
+    ) -> Reply:
+        """Call a dashboard tool for the agent whose turn runs."""
+        ...
+
+    async def show(self, tx: Tx, group: Group, request_id: str) -> Reply:
+        """Return what is on the group's dashboard, as text for a person."""
+        ...
+
+
+class WakeSet(Protocol):
+    """The next wake as it was set, which may be another than was asked for."""
+
+    @property
+    def applied_ms(self) -> int: ...
+
+    @property
+    def is_bounded(self) -> bool: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+class LoopCommands(Protocol):
+    """The service that wakes agents. Both calls act in the transaction given, and raise `BadRequest`."""
+
+    async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSet:
+        """Store the wake that the group's agent asks for; it holds from the end of its turn."""
+        ...
+
+    async def act(self, tx: Tx, folder: str, action: str, reason: str) -> Folder:
+        """Switch a loop on or off, pause it, or wake it. Returns the folder of its group."""
+        ...
+
+
+class ContextCommands(Protocol):
+    """The service that keeps what conversations are about."""
+
+    async def use(self, group: Group, tool: str, arguments: Mapping[str, Any], request_id: str) -> Reply:
+        """Call one of the tools of `agent_runner.wire.context_tools`, outside of any transaction.
+
+        What was made under this request id before is not made again.
+        """
+        ...
+
+
+class NoticeCommands(Protocol):
+    """The service that keeps notices for agents."""
+
+    async def answer(
+        self,
+        tx: Tx,
+        group: Group,
+        turn: Turn | None,
+        command: NotifySelf | AcknowledgeNotice | ListNotices | CancelNotice,
+        request_id: str,
+    ) -> Reply:
+        """Carry out the command of the agent whose turn runs, in the transaction given."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """The result of a command: `text` is for the agent to read, `data` for its program."""
+
+    text: str
+    ok: bool = True
+    code: str = "ok"
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandCaller:
+    """Who sent a command, and all that its handler needs to carry it out."""
+
+    group: Group
+    request_id: str
+    now_ms: int
+    asked_ms: int
+    """When it was asked: before `now_ms`, if the request waited while the host was down."""
+    turn: Turn | None
+    """The turn in which the agent asks; None outside of any."""
+    zone: ZoneInfo
+    read_time: ReadIsoTime
+    times: ScheduleReader
+    dashboards: DashboardCommands | None = None
+    loops: LoopCommands | None = None
+    notices: NoticeCommands | None = None
+    file: Attachment | FileRefused | None = None
+    """For `send_file`: the copy that was made of the file, or why there is none."""
+    context_result: CommandResult | None = None
+    """For `remember`: the result of the tool that ran before the transaction; None where nothing is kept."""
+
+
+def refused(code: str, text: str) -> CommandResult:
+    """Return the result of a command that was not carried out."""
+    return CommandResult(ok=False, code=code, text=text)
