@@ -2,8 +2,11 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
-# Two at a time, a file to one of them, the long ones first: most tests wait for something.
-PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2) --dist loadfile --no-loadscope-reorder
+# Two at a time: most tests wait for something. The quick ones are independent of each other, so whoever is free takes
+# the next; those with a host or an engine share it by file, and keep to one of the two.
+PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2)
+QUICK := $(PYTEST) --dist worksteal -m "not docker and not host"
+REST := $(PYTEST) --dist loadfile --no-loadscope-reorder -m "docker or host"
 READY := .venv/.ready
 SBOM ?= build/sbom
 
@@ -40,18 +43,19 @@ certificates: ## Take this machine's own certificate authorities along into the 
 demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key and no phone
 	@$(BIN)/andy demo
 
-test: $(READY) ## All tests; those of Docker run when an engine answers
-	@$(PYTEST)
+test: $(READY) ## The quick tests, and how many are left to 'make check'
+	@$(QUICK)
 
 check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(PYTEST)
+	$(QUICK)
+	$(REST)
 
 soak: $(READY) ## Random examples by the hundred, then SOAK_KILLS (1000) kills of host, containers and engine, for hours
-	$(PYTEST) --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
+	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py
 
 format: $(READY) ## Format and mend what can be mended

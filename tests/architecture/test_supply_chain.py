@@ -35,6 +35,7 @@ def test_the_image_installs_nothing_that_the_host_does_not_list():
     assert set(licences.locked(licences.LOCKS["image"])) <= listed
 
 
+@pytest.mark.host
 def test_the_parts_of_host_and_image_are_written_as_cyclonedx(tmp_path):
     if importlib.util.find_spec("cyclonedx_py") is None:
         pytest.skip("run 'make setup': cyclonedx-bom is not installed")

@@ -18,8 +18,10 @@ HUNG_SECONDS = 1500
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have whatever waits here give up by itself, and say for what, before it counts as hung."""
     for item in items:
-        if item.path.is_relative_to(HERE) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(HUNG_SECONDS))
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.host)
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(HUNG_SECONDS))
 
 
 @pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])

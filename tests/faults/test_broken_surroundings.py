@@ -55,6 +55,7 @@ def fill(disk: Path) -> Path:
 
 
 @only_root
+@pytest.mark.host
 def test_a_full_disk_loses_nothing_and_is_said(tmp_path: Path) -> None:
     with (
         mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=32m", "tmpfs") as disk,
@@ -202,6 +203,7 @@ def test_a_host_whose_containers_live_on_does_not_go_on_without_docker(tmp_path:
         assert len(andy.rows("SELECT 1 FROM runs")) == 1, "the container that lived on answers"
 
 
+@pytest.mark.host
 def test_a_thousand_messages_that_came_meanwhile_are_all_answered(tmp_path: Path) -> None:
     andy = AndyProcess(tmp_path / "home")
     busy, calm = (a_group(name, requires_trigger=False) for name in ("busy", "calm"))

@@ -83,6 +83,7 @@ def test_threads_of_one_process_lose_none_either(tmp_path: Path):
     assert manager(tmp_path, []).load(now_ms=NOW).context.stats.dialog_turns == 100
 
 
+@pytest.mark.host
 @pytest.mark.timeout(1200)
 def test_kill_9_in_a_thousand_saves_leaves_a_file_that_parses_and_loses_nothing_that_was_told(tmp_path: Path):
     killed = subprocess.run(
@@ -123,8 +124,8 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path):
     program = (
         "import sys, os, pathlib, signal\n"
         "from orchestrator.context.files import ContextFiles\n"
-        "brain = Brain.of(pathlib.Path(sys.argv[1]), 'family')\n"
-        "with brain.changed(0):\n"
+        "files = ContextFiles.of(pathlib.Path(sys.argv[1]), 'family')\n"
+        "with files.changed(0):\n"
         "    print('held', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

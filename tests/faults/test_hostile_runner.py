@@ -14,7 +14,7 @@ from tests.processes.andy import AndyProcess, until
 from tests.support.homes import furnish
 from tests.support.household import a_group
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.host, pytest.mark.timeout(1500)]
 MAX_GROWTH_BYTES = 100 * 1024 * 1024
 SETTINGS = {"MAX_CONCURRENT_CONTAINERS": str(len(SCENARIOS) + 2), "CONTAINER_TIMEOUT": "45000"}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.processes.andy import until
 from tests.processes.killable_andy import MortalAndy
 
-pytestmark = pytest.mark.timeout(3000)
+pytestmark = [pytest.mark.host, pytest.mark.timeout(3000)]
 
 
 def test_no_point_of_a_turn_is_a_bad_one_to_die_at(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.processes.andy import until
 from tests.processes.killable_andy import MortalAndy
 
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [pytest.mark.host, pytest.mark.timeout(2400)]
 MOST_POINTS = 120
 
 

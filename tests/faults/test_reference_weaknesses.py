@@ -184,6 +184,7 @@ def cursed(tmp_path: Path) -> AndyProcess:
     return andy
 
 
+@pytest.mark.host
 def test_a_bug_over_one_output_costs_its_group_an_attempt_and_nobody_a_slot(cursed: AndyProcess) -> None:
     with cursed as andy:
         asked = andy.say("echo cursed", wait=0)["id"]
@@ -195,6 +196,7 @@ def test_a_bug_over_one_output_costs_its_group_an_attempt_and_nobody_a_slot(curs
         assert andy.until_settled(asked)["reply"] == "cursed"
 
 
+@pytest.mark.host
 def test_a_channel_that_does_not_come_up_keeps_nobody_waiting(cursed: AndyProcess) -> None:
     with cursed as andy:
         assert andy.say("echo here")["reply"] == "here"
@@ -202,6 +204,7 @@ def test_a_channel_that_does_not_come_up_keeps_nobody_waiting(cursed: AndyProces
         assert andy.say("echo still")["reply"] == "still"
 
 
+@pytest.mark.host
 def test_no_log_holds_what_was_said_not_even_where_it_failed(cursed: AndyProcess) -> None:
     with cursed as andy:
         andy.say("echo cursed by a secret word", wait=0)
