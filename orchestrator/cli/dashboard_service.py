@@ -32,10 +32,9 @@ from orchestrator.store import (
     dashboard_questions,
     dashboard_tasks,
     groups,
-    notification_history,
 )
+from orchestrator.store.dashboard_notifications import HistoryEntry
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.notification_history import HistoryEntry
 
 T = TypeVar("T")
 MAIN = "main"
@@ -198,7 +197,7 @@ async def notification(tx: Tx, place: GroupZone, prefix: str) -> tuple[Notificat
         tx, folder, prefix if prefix in ids else _only(ids, prefix, "notification")
     )
     assert one is not None
-    recorded = await notification_history.of_notification(tx, folder, one.id)
+    recorded = await dashboard_notifications.history_of(tx, folder, one.id)
     return one, history_view.whole(one, recorded)
 
 

@@ -19,10 +19,10 @@ from orchestrator.context.models import ContextMessage, iso, question_id
 from orchestrator.context.recorder import AMENDED, ContextRecorder
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Group
-from orchestrator.store import exchanges, groups, pending_deletions
+from orchestrator.store import exchanges, groups, sessions
 from orchestrator.store.database import Database
 from orchestrator.store.exchanges import TurnExchange
-from orchestrator.store.pending_deletions import PendingDeletion
+from orchestrator.store.sessions import PendingDeletion
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,8 @@ class DeletionSync:
         """Do all that waits."""
         async with self._database.reading() as tx:
             found = [
-                (group, await pending_deletions.waiting(tx, group.folder)) for group in await groups.every(tx)
+                (group, await sessions.pending_deletions(tx, group.folder))
+                for group in await groups.every(tx)
             ]
         for group, waiting in found:
             if waiting:
@@ -75,7 +76,7 @@ class DeletionSync:
             self._on_forgetting(folder)
             await self._take_back(group, waiting)
             async with self._database.transaction() as tx:
-                await pending_deletions.done(tx, folder, waiting)
+                await sessions.finish_deletions(tx, folder, waiting)
             await self._chronicle.catch_up(folder)  # its container's copy
         except (ContextBusy, OSError) as error:
             log.warning("context.not_forgotten", group=folder, reason=str(error))

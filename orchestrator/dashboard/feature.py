@@ -32,7 +32,7 @@ from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Quote, RunId, Turn
 from orchestrator.groups import memory_templates
 from orchestrator.outbound.delivery import DeliveryHooks
-from orchestrator.store import dashboard_rounds, dashboards, groups
+from orchestrator.store import dashboard_cycles, dashboards, groups
 from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
@@ -110,7 +110,7 @@ class DashboardFeature:
                 hours_of=self.hours_of,
                 service_context=self.service.service_context,
                 has_model=has_model,
-                queue=dashboard_rounds.add_turn,
+                queue=dashboard_cycles.add_turn,
             ),
             clock=clock,
             hints=hints,

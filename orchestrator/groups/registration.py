@@ -122,7 +122,7 @@ async def register(tx: Tx, group: Group) -> Group:
         raise AlreadyRegistered(
             f"'{taken.folder}' is registered for {taken.jid} already: choose another name."
         )
-    await chats.see(tx, group.jid, name=group.name, channel=None, is_group=True, at_ms=None)
+    await chats.upsert(tx, group.jid, name=group.name, channel=None, is_group=True, at_ms=None)
     try:
         await groups.add(tx, group)
     except sqlite3.IntegrityError as error:
@@ -218,7 +218,7 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
         raise AlreadyRegistered(f"That chat is registered as '{taken.folder}': take it off first.")
     if await turns.unsettled_of(tx, main.folder):
         raise BadRequest("Main is being asked something: wait until it is answered and try again.")
-    await chats.see(tx, moved.jid, name=None, channel=None, is_group=False, at_ms=None)
+    await chats.upsert(tx, moved.jid, name=None, channel=None, is_group=False, at_ms=None)
     await groups.set_jid(tx, main.folder, moved.jid)
     await reminders.move(tx, main.folder, moved.jid)
     await tasks.move(tx, main.folder, main.jid, moved.jid)

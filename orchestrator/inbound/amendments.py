@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from orchestrator.domain.values import Group, Inbound, Message, Quote, TurnId, TurnKind, TurnState
-from orchestrator.store import messages, pending_deletions, sessions, turns
+from orchestrator.store import messages, sessions, turns
 from orchestrator.store.database import Tx
 
 NOT_ITS_SENDER = "not by its sender"
@@ -42,7 +42,7 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
     await messages.blank(tx, target)
     turn = await turns.get(tx, target.turn_id) if target.turn_id is not None else None
     if turn is not None:
-        await pending_deletions.note(tx, turn.folder, turn.id, target.seq)
+        await sessions.note_deletion(tx, turn.folder, turn.id, target.seq)
     if turn is None or turn.state is not TurnState.QUEUED or turn.kind is not TurnKind.CHAT:
         return Amendment(reason=DELETED, message=target)
     await messages.release(tx, target.seq, reason=DELETED)

@@ -102,7 +102,7 @@ class Intake:
             self._hints.outbox.give()
 
     async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
-        await chats.see(
+        await chats.upsert(
             tx,
             message.chat_jid,
             name=message.chat_name,

@@ -153,7 +153,7 @@ async def _see(tx: Tx, group: Group) -> GroupView:
     return GroupView(
         group=group,
         tasks=await tasks.every(tx, None if group.is_main else group.folder),
-        chats=await chats.known(tx) if group.is_main else (),
+        chats=await chats.every(tx) if group.is_main else (),
         registered=frozenset(one.jid for one in await groups.every(tx)) if group.is_main else frozenset(),
     )
 

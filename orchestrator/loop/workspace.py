@@ -23,9 +23,9 @@ from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.file_watch import WatchHandler
 from orchestrator.base.wakeups import Wakeup
 from orchestrator.domain.values import Folder, Turn, TurnState
-from orchestrator.store import loops, turns, wake_requests, workspaces
+from orchestrator.store import loops, sessions, turns, wake_requests
 from orchestrator.store.database import Database, Tx
-from orchestrator.store.workspaces import WorkspaceSnapshot
+from orchestrator.store.sessions import WorkspaceSnapshot
 
 log = structlog.get_logger(__name__)
 
@@ -214,7 +214,7 @@ class Workspaces:
                 reason=", ".join(changes.by_others),
                 now_ms=self._clock.now_ms(),
             )
-            await workspaces.note_seen(
+            await sessions.note_workspace(
                 tx, folder, WorkspaceSnapshot(at_ms=looked_ms, digest=digest_of(found))
             )
         self._known[folder] = found
@@ -229,14 +229,14 @@ class Workspaces:
         before, now_ms = self._known.get(folder), self._clock.now_ms()
         if before is not None:
             return compare(before, found, recent, now_ms=now_ms)
-        seen = await workspaces.last_seen(tx, folder)
+        seen = await sessions.last_workspace(tx, folder)
         if seen is not None:
             return compare_unseen(seen, found, recent, now_ms=now_ms)
         return WorkspaceChanges(by_agent=(), by_others=())  # its loop begins: what is there is no change
 
     async def _forget(self, folder: Folder) -> None:
         async with self._database.transaction() as tx:
-            await workspaces.forget(tx, folder)
+            await sessions.forget_workspace(tx, folder)
         del self._known[folder]
 
     def _signal(self) -> Callable[[], None]:

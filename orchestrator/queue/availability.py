@@ -83,13 +83,13 @@ class Availability:
         now_ms = self._clock.now_ms()
         ahead: list[int] = []
         async with self._database.transaction() as tx:
-            for one in await turn_outages.untold(tx):
+            for one in await turn_outages.unannounced(tx):
                 due_ms = one.since_ms + failures.TELL_OUTAGE_AFTER_MS
                 if due_ms > now_ms:
                     # The clock may have been set back.
                     ahead.append(min(due_ms - now_ms, failures.TELL_OUTAGE_AFTER_MS))
                     continue
-                await turn_outages.note_told(tx, one.turn_id, now_ms=now_ms)
+                await turn_outages.note_announced(tx, one.turn_id, now_ms=now_ms)
                 await outbox.add(
                     tx,
                     chat_jid=one.chat_jid,

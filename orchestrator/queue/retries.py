@@ -9,7 +9,6 @@ from orchestrator.groups import owner
 from orchestrator.scheduler import scheduled_task_turns
 from orchestrator.store import (
     groups,
-    host_stops,
     model_refusals,
     notice_claims,
     outbox,
@@ -59,8 +58,8 @@ async def give_back(
     if stopped is not None:
         await task_stops.cancel(tx, turn, reason=stopped, now_ms=now_ms)
         return TurnState.FAILED
-    stop = await host_stops.of_turn(tx, turn.id)
-    if stop is not None and stop.code == host_stops.REFUSED:
+    stop = await turn_outages.stop_of(tx, turn.id)
+    if stop is not None and stop.code == turn_outages.REFUSED:
         await refuse(tx, turn, now_ms=now_ms)
         return TurnState.FAILED
     if stop is not None:

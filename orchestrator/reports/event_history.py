@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.base.event_bus import EventBus, HostEvent
-from orchestrator.store import events, notification_history
+from orchestrator.store import dashboard_notifications, events
 from orchestrator.store.database import Tx
 
 MAX_RECALLED = 300
@@ -35,6 +35,6 @@ async def recall_events(tx: Tx, bus: EventBus) -> None:
             reason=one.detail.get("reason") or one.detail.get("error"),
             data={"by": one.by},
         )
-        for one in await notification_history.newest(tx, limit=MAX_RECALLED)
+        for one in await dashboard_notifications.newest_history(tx, limit=MAX_RECALLED)
     ]
     bus.recall(sorted([*loops, *notifications], key=lambda event: event.at_ms))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
-from orchestrator.domain.values import Chat, ChatJid
+from orchestrator.domain.values import Chat, ChatJid, ChatMember
 from orchestrator.store.database import Tx
 
 
-async def see(
+async def upsert(
     tx: Tx, jid: ChatJid, *, name: str | None, channel: str | None, is_group: bool, at_ms: int | None
 ) -> None:
     """Note a chat's name and last activity; what is not told stays as it was."""
@@ -26,7 +27,7 @@ async def see(
     )
 
 
-async def known(tx: Tx) -> list[Chat]:
+async def every(tx: Tx) -> list[Chat]:
     """All chats, the one that spoke last first."""
     rows = await tx.execute_fetchall("SELECT * FROM chats ORDER BY last_message_ms DESC NULLS LAST, jid")
     return [_from_row(row) for row in rows]
@@ -40,3 +41,26 @@ def _from_row(row: sqlite3.Row) -> Chat:
         is_group=bool(row["is_group"]),
         last_message_ms=row["last_message_ms"],
     )
+
+
+async def replace_members(tx: Tx, chat_jid: ChatJid, members: Sequence[ChatMember]) -> bool:
+    """Note who is in a chat now; tells whether that is news. The chat must be known."""
+    told = {one.jid: one for one in members}
+    if {one.jid: one for one in await members_of(tx, chat_jid)} == told:
+        return False
+    await tx.execute("DELETE FROM chat_members WHERE chat_jid = ?", (chat_jid,))
+    await tx.executemany(
+        "INSERT INTO chat_members (chat_jid, member_jid, name, is_admin) VALUES (?, ?, ?, ?)",
+        [(chat_jid, one.jid, one.name, one.is_admin) for one in told.values()],
+    )
+    return True
+
+
+async def members_of(tx: Tx, chat_jid: ChatJid) -> list[ChatMember]:
+    """The members of a chat, as far as its messenger told."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM chat_members WHERE chat_jid = ? ORDER BY member_jid", (chat_jid,)
+    )
+    return [
+        ChatMember(jid=row["member_jid"], name=row["name"], is_admin=bool(row["is_admin"])) for row in rows
+    ]

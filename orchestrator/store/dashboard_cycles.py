@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import Folder, Group, TurnId, TurnState
 from orchestrator.store.database import Tx, returned
 
 
@@ -53,30 +54,107 @@ async def newest(tx: Tx, folder: Folder, *, limit: int) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-async def note_list(tx: Tx, folder: Folder, ids: Sequence[str], *, now_ms: int) -> None:
-    """People were told these questions as 1, 2, …"""
-    await tx.execute(
-        "INSERT INTO question_lists (group_folder, ids_json, told_ms) VALUES (?, ?, ?)",
-        (folder, json.dumps(list(ids)), now_ms),
-    )
+_CHANGING = ("dashboard_tasks", "questions", "notifications")
 
 
-async def listed(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[str, ...]:
-    """The question ids of the newest list, if it was told since then and is unused; else none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedCycle:
+    """A model's cycle whose turn is settled, and which is not written down as ended yet."""
+
+    cycle_id: int
+    folder: Folder
+    turn_id: int
+    state: TurnState
+    reason: str | None
+    digest: str
+    """What it was asked about, as `judging` says it."""
+
+
+async def add_turn(tx: Tx, group: Group, *, now_ms: int) -> TurnId:
+    """Queue a turn that keeps a dashboard up, in a container of its own."""
     cursor = await tx.execute(
         """
-        SELECT ids_json, told_ms, used_ms FROM question_lists
-        WHERE group_folder = ? ORDER BY id DESC LIMIT 1
+        INSERT INTO turns (group_folder, chat_jid, kind, is_isolated, state, queued_ms, not_before_ms)
+        VALUES (?, ?, 'worker', 1, 'queued', ?, ?) RETURNING id
+        """,
+        (group.folder, group.jid, now_ms, now_ms),
+    )
+    return TurnId((await returned(cursor))["id"])
+
+
+async def open_model_cycle(tx: Tx, folder: Folder) -> int | None:
+    """The turn of a model that looks at a dashboard, or is about to."""
+    cursor = await tx.execute(
+        """
+        SELECT turn_id FROM worker_cycles
+        WHERE group_folder = ? AND kind = 'llm' AND ended_ms IS NULL ORDER BY id DESC LIMIT 1
         """,
         (folder,),
     )
     row = await cursor.fetchone()
-    if row is None or row["used_ms"] is not None or row["told_ms"] < since_ms:
-        return ()
-    return tuple(json.loads(row["ids_json"]))
+    return row["turn_id"] if row else None
 
 
-async def use_list(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    await tx.execute(
-        "UPDATE question_lists SET used_ms = ? WHERE group_folder = ? AND used_ms IS NULL", (now_ms, folder)
+async def ended_model_cycles(tx: Tx) -> list[EndedCycle]:
+    """Those whose turn is settled, the oldest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT c.id, c.group_folder, c.turn_id, c.trigger_json, t.state, t.reason
+        FROM worker_cycles c JOIN turns t ON t.id = c.turn_id
+        WHERE c.kind = 'llm' AND c.ended_ms IS NULL AND t.state IN ('answered', 'failed') ORDER BY c.id
+        """
     )
+    return [
+        EndedCycle(
+            cycle_id=row["id"],
+            folder=Folder(row["group_folder"]),
+            turn_id=row["turn_id"],
+            state=TurnState(row["state"]),
+            reason=row["reason"],
+            digest=json.loads(row["trigger_json"]).get("digest", ""),
+        )
+        for row in rows
+    ]
+
+
+async def changed_by(tx: Tx, turn_id: int) -> int:
+    """How many rows a turn was the last to change."""
+    counts = [
+        await tx.execute(f"SELECT count(*) AS n FROM {table} WHERE changed_turn = ?", (turn_id,))  # noqa: S608
+        for table in _CHANGING
+    ]
+    return sum([(await returned(cursor))["n"] for cursor in counts])
+
+
+async def was_changed_beside(tx: Tx, turn_id: int, folder: Folder) -> bool:
+    """Whether somebody else changed a task since the turn was shown the dashboard."""
+    cursor = await tx.execute(
+        """
+        SELECT 1 FROM dashboard_tasks t JOIN dashboard_views v ON v.turn_id = :turn
+        WHERE t.group_folder = :folder AND t.version > v.revision AND t.changed_turn IS NOT :turn LIMIT 1
+        """,
+        {"turn": turn_id, "folder": folder},
+    )
+    return await cursor.fetchone() is not None
+
+
+async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
+    """The answered questions that a turn was shown."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT s.row_id FROM dashboard_seen s JOIN dashboard_views v ON v.turn_id = s.turn_id
+        JOIN questions q ON q.group_folder = v.group_folder AND q.id = s.row_id
+        WHERE s.turn_id = ? AND q.answered_ms IS NOT NULL
+        """,
+        (turn_id,),
+    )
+    return [row["row_id"] for row in rows]
+
+
+async def forget_cycles(tx: Tx, folder: Folder, *, before_ms: int) -> int:
+    """Forget a group's ended cycles of long ago; tells how many."""
+    cursor = await tx.execute(
+        "DELETE FROM worker_cycles WHERE group_folder = ? AND ended_ms IS NOT NULL AND started_ms < ?",
+        (folder, before_ms),
+    )
+    return cursor.rowcount

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.domain.dashboard import (
@@ -15,7 +17,7 @@ from orchestrator.domain.dashboard import (
     Priority,
 )
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboard_rows
+from orchestrator.store import dashboards
 from orchestrator.store.database import Tx, returned
 
 _ACTORS = {one.value: one for one in Actor}
@@ -28,7 +30,7 @@ _OPEN = "status IN ('pending', 'sending')"
 
 async def put(tx: Tx, notification: Notification, *, was: int | None) -> bool:
     """Write a notification; `was` is the version that was read, None of a new one. False when it is stale."""
-    return await dashboard_rows.put(tx, "notifications", _to_row(notification), was=was)
+    return await dashboards.put_row(tx, "notifications", _to_row(notification), was=was)
 
 
 async def get(tx: Tx, folder: Folder, notification_id: str) -> Notification | None:
@@ -316,4 +318,81 @@ def _from_row(row: sqlite3.Row) -> Notification:
         error=error,
         version=version,
         changed_turn=changed_turn,
+    )
+
+
+REWORDED = "reworded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One change of one notification."""
+
+    folder: Folder
+    notification_id: str
+    at_ms: int
+    what: str
+    """`created`, `moved`, `postponed`, `reworded`, `reprioritised`, `not sent`, or the status it ended in."""
+    by: str
+    """`worker`, `user`, `main_agent`, or `host`."""
+    turn_id: int | None = None
+    """The turn in which an agent did it."""
+    detail: Mapping[str, Any]
+
+
+async def add_history(tx: Tx, entry: HistoryEntry) -> None:
+    await tx.execute(
+        """
+        INSERT INTO notification_history
+            (group_folder, notification_id, at_ms, what, by_whom, turn_id, detail_json)
+        VALUES (?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            entry.folder,
+            entry.notification_id,
+            entry.at_ms,
+            entry.what,
+            entry.by,
+            entry.turn_id,
+            json.dumps(dict(entry.detail), ensure_ascii=False),
+        ),
+    )
+
+
+async def history_of(tx: Tx, folder: Folder, notification_id: str) -> list[HistoryEntry]:
+    """Return all that became of one notification, the oldest first."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM notification_history WHERE group_folder = ? AND notification_id = ? ORDER BY id",
+        (folder, notification_id),
+    )
+    return [_entry_from_row(row) for row in rows]
+
+
+async def newest_history(tx: Tx, *, limit: int) -> list[HistoryEntry]:
+    """Return the newest entries of all groups, the oldest of them first."""
+    rows = await tx.execute_fetchall("SELECT * FROM notification_history ORDER BY id DESC LIMIT ?", (limit,))
+    return [_entry_from_row(row) for row in rows][::-1]
+
+
+async def was_reworded(tx: Tx, folder: Folder, notification_id: str) -> bool:
+    """Return whether somebody has put the text of a notification in words of their own."""
+    cursor = await tx.execute(
+        """
+        SELECT 1 FROM notification_history
+        WHERE group_folder = ? AND notification_id = ? AND what = ? LIMIT 1
+        """,
+        (folder, notification_id, REWORDED),
+    )
+    return await cursor.fetchone() is not None
+
+
+def _entry_from_row(row: Any) -> HistoryEntry:
+    return HistoryEntry(
+        folder=Folder(row["group_folder"]),
+        notification_id=row["notification_id"],
+        at_ms=row["at_ms"],
+        what=row["what"],
+        by=row["by_whom"],
+        turn_id=row["turn_id"],
+        detail=json.loads(row["detail_json"]),
     )

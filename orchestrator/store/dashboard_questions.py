@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.domain.dashboard import Actor, Priority, Question, QuestionType
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboard_rows
+from orchestrator.store import dashboards
 from orchestrator.store.database import Tx, returned
 
 _ACTORS = {one.value: one for one in Actor}
@@ -25,7 +27,7 @@ def normal(text: str) -> str:
 
 async def put(tx: Tx, question: Question, *, was: int | None) -> bool:
     """Write a question; `was` is the version that was read, None of a new one. False when it is stale."""
-    return await dashboard_rows.put(tx, "questions", _to_row(question), was=was)
+    return await dashboards.put_row(tx, "questions", _to_row(question), was=was)
 
 
 async def get(tx: Tx, folder: Folder, question_id: str) -> Question | None:
@@ -178,4 +180,33 @@ def _from_row(row: sqlite3.Row) -> Question:
         processed_ms=processed_ms,
         version=version,
         changed_turn=changed_turn,
+    )
+
+
+async def note_list(tx: Tx, folder: Folder, ids: Sequence[str], *, now_ms: int) -> None:
+    """People were told these questions as 1, 2, …"""
+    await tx.execute(
+        "INSERT INTO question_lists (group_folder, ids_json, told_ms) VALUES (?, ?, ?)",
+        (folder, json.dumps(list(ids)), now_ms),
+    )
+
+
+async def newest_list(tx: Tx, folder: Folder, *, since_ms: int) -> tuple[str, ...]:
+    """The question ids of the newest list, if it was told since then and is unused; else none."""
+    cursor = await tx.execute(
+        """
+        SELECT ids_json, told_ms, used_ms FROM question_lists
+        WHERE group_folder = ? ORDER BY id DESC LIMIT 1
+        """,
+        (folder,),
+    )
+    row = await cursor.fetchone()
+    if row is None or row["used_ms"] is not None or row["told_ms"] < since_ms:
+        return ()
+    return tuple(json.loads(row["ids_json"]))
+
+
+async def use_list(tx: Tx, folder: Folder, *, now_ms: int) -> None:
+    await tx.execute(
+        "UPDATE question_lists SET used_ms = ? WHERE group_folder = ? AND used_ms IS NULL", (now_ms, folder)
     )

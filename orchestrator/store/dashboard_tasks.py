@@ -8,8 +8,8 @@ from typing import Any
 
 from orchestrator.domain.dashboard import BoardTask, BoardTaskStatus, Deadline, Priority
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboard_rows
-from orchestrator.store.dashboard_rows import read_json
+from orchestrator.store import dashboards
+from orchestrator.store.dashboards import read_json
 from orchestrator.store.database import Tx, returned
 
 _STATUSES = {one.value: one for one in BoardTaskStatus}
@@ -20,7 +20,7 @@ _ORDER = "ORDER BY deadline_ms IS NULL, deadline_ms, id"
 
 async def put(tx: Tx, task: BoardTask, *, was: int | None) -> bool:
     """Write a task; `was` is the version that was read, None of a new one. False when it is stale."""
-    return await dashboard_rows.put(tx, "dashboard_tasks", _to_row(task), was=was)
+    return await dashboards.put_row(tx, "dashboard_tasks", _to_row(task), was=was)
 
 
 async def get(tx: Tx, folder: Folder, task_id: str) -> BoardTask | None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
 
 from orchestrator.domain.dashboard import Dashboard
 from orchestrator.domain.values import Folder
@@ -58,6 +62,36 @@ async def wake_rules(tx: Tx, folder: Folder, *, now_ms: int) -> None:
     """Have the rules look now instead of at the next beat."""
     await tx.execute(
         "UPDATE dashboards SET rules_next_ms = min(rules_next_ms, ?) WHERE group_folder = ?", (now_ms, folder)
+    )
+
+
+async def next_rules_ms(tx: Tx) -> int | None:
+    """When the rules look at a dashboard next."""
+    cursor = await tx.execute("SELECT min(rules_next_ms) AS at FROM dashboards")
+    return (await returned(cursor))["at"]  # type: ignore[no-any-return]
+
+
+async def hasten_rules(tx: Tx) -> None:
+    """Have the rules look at the minute at which a deadline calls for something new, once.
+
+    That is a day before it and at its time; of a moment also two hours before. A day is over 23 to 25 hours
+    after it began, and what is said of that is said in the morning after.
+    """
+    await tx.execute(
+        """
+        UPDATE dashboards SET rules_next_ms = near.at FROM (
+            SELECT d.group_folder, min(t.deadline_ms + lead.ms) AS at
+            FROM dashboards d
+            JOIN dashboard_tasks t ON t.group_folder = d.group_folder AND t.archived_ms IS NULL
+                AND t.status IN ('active', 'someday')
+                AND t.deadline_ms BETWEEN d.rules_last_ms - 90000000 AND d.rules_next_ms + 86400000
+            JOIN (SELECT -86400000 AS ms, NULL AS is_timed UNION ALL SELECT 0, NULL
+                  UNION ALL SELECT -7200000, TRUE UNION ALL SELECT 90000000, FALSE) AS lead
+                ON lead.is_timed IS NULL OR lead.is_timed = (t.deadline_date IS NULL)
+            WHERE t.deadline_ms + lead.ms > d.rules_last_ms AND t.deadline_ms + lead.ms < d.rules_next_ms
+            GROUP BY d.group_folder
+        ) AS near WHERE near.group_folder = dashboards.group_folder
+        """
     )
 
 
@@ -136,3 +170,76 @@ def _from_row(row: sqlite3.Row) -> Dashboard:
         lease_owner=row["lease_owner"],
         lease_until_ms=row["lease_until_ms"],
     )
+
+
+async def put_row(tx: Tx, table: str, row: Mapping[str, object], *, was: int | None) -> bool:
+    """Write `row` by its column names; `was` is the version it had, None of a new one.
+
+    False: it has another version by now, and nothing was written.
+    """
+    if was is None:
+        await tx.execute(_insert(table, tuple(row)), row)
+        return True
+    cursor = await tx.execute(_update(table, tuple(row)), {**row, "was": was})
+    return cursor.rowcount == 1
+
+
+def read_json(text: str) -> Any:
+    return {} if text == "{}" else [] if text == "[]" else json.loads(text)
+
+
+@cache
+def _insert(table: str, columns: tuple[str, ...]) -> str:
+    places = ", ".join(f":{name}" for name in columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608 - our own names
+
+
+@cache
+def _update(table: str, columns: tuple[str, ...]) -> str:
+    changed = ", ".join(f"{name} = :{name}" for name in columns if name not in ("group_folder", "id"))
+    key = "group_folder = :group_folder AND id = :id AND version = :was"
+    return f"UPDATE {table} SET {changed} WHERE {key}"  # noqa: S608 - our own names
+
+
+async def note_view(tx: Tx, turn_id: int, folder: Folder, revision: int) -> None:
+    """A turn is shown the whole dashboard as of `revision`; what it was shown before counts no more."""
+    await tx.execute(
+        """
+        INSERT INTO dashboard_views (turn_id, group_folder, revision) VALUES (?, ?, ?)
+        ON CONFLICT (turn_id) DO UPDATE SET revision = excluded.revision
+        """,
+        (turn_id, folder, revision),
+    )
+    await tx.execute("DELETE FROM dashboard_seen WHERE turn_id = ?", (turn_id,))
+
+
+async def advance_view(tx: Tx, turn_id: int, revision: int) -> None:
+    """A turn is shown the whole dashboard again, as of a later `revision`."""
+    await tx.execute(
+        "UPDATE dashboard_views SET revision = max(revision, ?) WHERE turn_id = ?", (revision, turn_id)
+    )
+
+
+async def note_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> None:
+    """A turn is shown one row anew."""
+    await tx.execute(
+        """
+        INSERT INTO dashboard_seen (turn_id, row_id, version) VALUES (?, ?, ?)
+        ON CONFLICT (turn_id, row_id) DO UPDATE SET version = excluded.version
+        """,
+        (turn_id, row_id, version),
+    )
+
+
+async def has_seen(tx: Tx, turn_id: int, row_id: str, version: int) -> bool:
+    """Whether what a turn decides upon holds for this version of a row. So it does for one shown none."""
+    cursor = await tx.execute(
+        """
+        SELECT v.revision, s.version FROM dashboard_views v
+        LEFT JOIN dashboard_seen s ON s.turn_id = v.turn_id AND s.row_id = ?
+        WHERE v.turn_id = ?
+        """,
+        (row_id, turn_id),
+    )
+    row = await cursor.fetchone()
+    return row is None or version <= max(row["revision"], row["version"] or 0)

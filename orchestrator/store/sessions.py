@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from orchestrator.domain.values import Folder, Seq
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.domain.values import Folder, Seq, TurnId
 from orchestrator.store import notice_claims
 from orchestrator.store.database import Tx
 
@@ -65,3 +69,84 @@ async def move_cursor(tx: Tx, folder: Folder, seq: Seq) -> None:
 
 def _cursor_key(folder: Folder) -> str:
     return f"cursor:{folder}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingDeletion:
+    """A turn, and its message that was taken back last."""
+
+    turn: TurnId
+    seq: Seq
+
+
+async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
+    """Have the words of a message be looked for in what is kept of its group's conversation."""
+    await tx.execute(
+        """
+        INSERT INTO router_state (key, value) VALUES (:key, :seq)
+        ON CONFLICT (key) DO UPDATE SET value = excluded.value
+        """,
+        {"key": f"{_deletions_prefix(folder)}{turn}", "seq": str(seq)},
+    )
+
+
+async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
+    """Those that were not looked for yet."""
+    prefix = _deletions_prefix(folder)
+    rows = await tx.execute_fetchall(
+        "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (prefix, f"{prefix}~")
+    )
+    return [
+        PendingDeletion(turn=TurnId(int(row["key"].removeprefix(prefix))), seq=Seq(int(row["value"])))
+        for row in rows
+    ]
+
+
+async def finish_deletions(tx: Tx, folder: Folder, found: Iterable[PendingDeletion]) -> None:
+    """Nothing has them any more. A turn that lost more words since stays."""
+    for one in found:
+        await tx.execute(
+            "DELETE FROM router_state WHERE key = ? AND value = ?",
+            (f"{_deletions_prefix(folder)}{one.turn}", str(one.seq)),
+        )
+
+
+def _deletions_prefix(folder: Folder) -> str:
+    return f"taken_back:{folder}:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceSnapshot:
+    """All files of a folder at one moment."""
+
+    at_ms: int
+    digest: str
+    """Of their paths, times and sizes."""
+
+
+async def last_workspace(tx: Tx, folder: Folder) -> WorkspaceSnapshot | None:
+    cursor = await tx.execute("SELECT value FROM router_state WHERE key = ?", (_workspace_key(folder),))
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    found = json.loads(row["value"])
+    return WorkspaceSnapshot(at_ms=found["at_ms"], digest=found["digest"])
+
+
+async def note_workspace(tx: Tx, folder: Folder, seen: WorkspaceSnapshot) -> None:
+    await tx.execute(
+        """
+        INSERT INTO router_state (key, value) VALUES (:key, :value)
+        ON CONFLICT (key) DO UPDATE SET value = excluded.value
+        """,
+        {"key": _workspace_key(folder), "value": json.dumps({"at_ms": seen.at_ms, "digest": seen.digest})},
+    )
+
+
+async def forget_workspace(tx: Tx, folder: Folder) -> None:
+    """Nobody looks at it any more."""
+    await tx.execute("DELETE FROM router_state WHERE key = ?", (_workspace_key(folder),))
+
+
+def _workspace_key(folder: Folder) -> str:
+    return f"workspace:{folder}"

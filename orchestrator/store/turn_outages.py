@@ -11,7 +11,7 @@ from orchestrator.store.database import Tx, returned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
+class TurnOutage:
     """An outage that a turn meets, and since when."""
 
     cause: Outage
@@ -19,7 +19,7 @@ class Met:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingTurn:
     """A chat turn that waits for an outage to end, and whose chat was not told yet."""
 
     turn_id: TurnId
@@ -46,10 +46,10 @@ async def end(tx: Tx, turn_id: TurnId, cause: Outage) -> None:
     await tx.execute("DELETE FROM turn_outages WHERE turn_id = ? AND cause = ?", (turn_id, cause))
 
 
-async def of_turn(tx: Tx, turn_id: TurnId) -> Met | None:
+async def of_turn(tx: Tx, turn_id: TurnId) -> TurnOutage | None:
     cursor = await tx.execute("SELECT cause, since_ms FROM turn_outages WHERE turn_id = ?", (turn_id,))
     row = await cursor.fetchone()
-    return Met(cause=Outage(row["cause"]), since_ms=row["since_ms"]) if row else None
+    return TurnOutage(cause=Outage(row["cause"]), since_ms=row["since_ms"]) if row else None
 
 
 async def of_model(tx: Tx) -> set[TurnId]:
@@ -74,7 +74,7 @@ async def counts(tx: Tx) -> dict[str, int]:
     return {row["cause"]: row["n"] for row in rows}
 
 
-async def untold(tx: Tx) -> list[Waiting]:
+async def unannounced(tx: Tx) -> list[WaitingTurn]:
     """The questions of chats that wait in silence, the longest first."""
     rows = await tx.execute_fetchall(
         """
@@ -85,15 +85,52 @@ async def untold(tx: Tx) -> list[Waiting]:
     return [_from_row(row) for row in rows]
 
 
-async def note_told(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
+async def note_announced(tx: Tx, turn_id: TurnId, *, now_ms: int) -> None:
     await tx.execute("UPDATE turn_outages SET told_ms = ? WHERE turn_id = ?", (now_ms, turn_id))
 
 
-def _from_row(row: sqlite3.Row) -> Waiting:
-    return Waiting(
+def _from_row(row: sqlite3.Row) -> WaitingTurn:
+    return WaitingTurn(
         turn_id=TurnId(row["turn_id"]),
         folder=Folder(row["group_folder"]),
         chat_jid=ChatJid(row["chat_jid"]),
         cause=Outage(row["cause"]),
         since_ms=row["since_ms"],
     )
+
+
+REFUSED = "model_refused"
+"""The model service answers no question: `model_refusals` says why."""
+OUTAGE = "outage"
+"""It was down for too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStop:
+    """Why a turn is stopped: `reason` finishes a sentence."""
+
+    code: str
+    reason: str
+
+
+async def stop(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: int) -> bool:
+    """Note why a turn is stopped: `reason` finishes a sentence. False when one was noted before."""
+    cursor = await tx.execute(
+        """
+        INSERT INTO turn_stops (turn_id, code, reason, at_ms) VALUES (?, ?, ?, ?)
+        ON CONFLICT (turn_id) DO NOTHING
+        """,
+        (turn_id, code, reason, now_ms),
+    )
+    return cursor.rowcount == 1
+
+
+async def lift_stop(tx: Tx, turn_id: TurnId, code: str) -> None:
+    """Let a turn go on that was stopped for this."""
+    await tx.execute("DELETE FROM turn_stops WHERE turn_id = ? AND code = ?", (turn_id, code))
+
+
+async def stop_of(tx: Tx, turn_id: TurnId) -> HostStop | None:
+    cursor = await tx.execute("SELECT code, reason FROM turn_stops WHERE turn_id = ?", (turn_id,))
+    row = await cursor.fetchone()
+    return HostStop(code=row["code"], reason=row["reason"]) if row else None

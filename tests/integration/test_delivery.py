@@ -36,7 +36,7 @@ class Office:
     async def post(self, text, jid=HOME, *, state=OutboxState.PENDING):
         number = next(self.numbers)
         async with self.database.transaction() as tx:
-            await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
+            await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
             await outbox.add(
                 tx,
                 chat_jid=jid,
@@ -320,7 +320,7 @@ async def test_a_held_message_stays_and_holds_nobody(office):
 
 async def test_one_dedupe_key_is_one_message(database, clock):
     async with database.transaction() as tx:
-        await chats.see(tx, HOME, name=None, channel=None, is_group=False, at_ms=None)
+        await chats.upsert(tx, HOME, name=None, channel=None, is_group=False, at_ms=None)
         added = [await outbox.add(tx, chat_jid=HOME, text=text, dedupe_key="same", now_ms=1) for text in "ab"]
 
         assert added == [True, False]

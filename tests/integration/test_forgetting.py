@@ -16,7 +16,7 @@ from orchestrator.context.recorder import ContextRecorder
 from orchestrator.context.retraction import TAKEN_BACK
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, MessageId
-from orchestrator.store import pending_deletions
+from orchestrator.store import sessions
 from tests.support.household import Household, a_message
 from tests.support.live_files import contents
 from tests.support.until import until
@@ -82,9 +82,9 @@ class House:
     async def take_back(self, message: str) -> None:
         await self.household.intake.receive(a_message("", deletes=MessageId(message)))
 
-    async def waiting(self) -> list[pending_deletions.PendingDeletion]:
+    async def waiting(self) -> list[sessions.PendingDeletion]:
         async with self.household.database.reading() as tx:
-            return await pending_deletions.waiting(tx, FAMILY)
+            return await sessions.pending_deletions(tx, FAMILY)
 
     def snapshot(self) -> None:
         assert self.chronicle.manager(FAMILY).snapshot(now_ms=self.household.clock.now_ms())

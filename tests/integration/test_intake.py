@@ -47,7 +47,7 @@ async def test_messages_of_unregistered_chats_are_not_stored_but_the_chat_is(fam
     assert (accepted.outcome, accepted.seq) == ("unregistered", None)
     assert await family.messages("stranger") == []
     async with family.database.reading() as tx:
-        known = {chat.jid: chat for chat in await chats.known(tx)}
+        known = {chat.jid: chat for chat in await chats.every(tx)}
     assert known[ChatJid("local:stranger")].name == "Strangers"
 
 

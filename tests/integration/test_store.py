@@ -24,16 +24,16 @@ async def family(household):
 
 
 async def chat(tx, jid):
-    return next(one for one in await chats.known(tx) if one.jid == jid)
+    return next(one for one in await chats.every(tx) if one.jid == jid)
 
 
 async def test_a_chat_keeps_what_a_later_sight_does_not_tell(database):
     jid = ChatJid("1@g.us")
     async with database.transaction() as tx:
-        await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
+        await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
         assert (await chat(tx, jid)).name == jid
-        await chats.see(tx, jid, name="Lake", channel="whatsapp", is_group=True, at_ms=50)
-        await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=20)
+        await chats.upsert(tx, jid, name="Lake", channel="whatsapp", is_group=True, at_ms=50)
+        await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=20)
 
         seen = await chat(tx, jid)
 
@@ -43,9 +43,9 @@ async def test_a_chat_keeps_what_a_later_sight_does_not_tell(database):
 async def test_chats_are_told_by_their_last_activity(database):
     async with database.transaction() as tx:
         for jid, at_ms in [("silent", None), ("old", 1), ("new", 9)]:
-            await chats.see(tx, ChatJid(jid), name=None, channel=None, is_group=True, at_ms=at_ms)
+            await chats.upsert(tx, ChatJid(jid), name=None, channel=None, is_group=True, at_ms=at_ms)
 
-        assert [one.jid for one in await chats.known(tx)] == ["new", "old", "silent"]
+        assert [one.jid for one in await chats.every(tx)] == ["new", "old", "silent"]
 
 
 async def test_a_group_is_stored_as_it_was_given(database):
@@ -80,7 +80,7 @@ async def test_a_bad_folder_is_refused_before_anything_is_stored(database):
             await registration.register(tx, a_group(folder="../up", jid=ChatJid("local:up")))
 
     async with database.reading() as tx:
-        assert await chats.known(tx) == []
+        assert await chats.every(tx) == []
 
 
 async def test_there_is_one_main(database):

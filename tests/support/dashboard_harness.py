@@ -33,7 +33,6 @@ from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
     dashboard_tasks,
-    dashboard_views,
     dashboards,
     groups,
     turns,
@@ -155,7 +154,7 @@ class DashboardHouse:
             turn_id = TurnId(next(iter(rows))["id"])
             await turns.start(tx, turn_id, run.id, now_ms=now_ms)
             dashboard = await dashboards.get(tx, FOLDER)
-            await dashboard_views.note_view(tx, turn_id, FOLDER, dashboard.revision if dashboard else 0)
+            await dashboards.note_view(tx, turn_id, FOLDER, dashboard.revision if dashboard else 0)
         return turn_id
 
     async def pause(self, turn_id: int) -> None:

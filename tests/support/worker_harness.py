@@ -12,7 +12,7 @@ from orchestrator.dashboard.worker.loop import WorkerLoop, WorkerMode, WorkerPor
 from orchestrator.domain.dashboard import Actor, Caller
 from orchestrator.domain.dashboard import ToolResult as Told
 from orchestrator.domain.values import Run, Turn
-from orchestrator.store import dashboard_rounds, groups
+from orchestrator.store import dashboard_cycles, groups
 from tests.support.dashboards import FOLDER
 from tests.support.notification_harness import NotifiedHouse
 
@@ -45,7 +45,7 @@ class UpkeptHouse(NotifiedHouse):
             hours_of=lambda _: self.hours,
             service_context=self.service.service_context,
             has_model=lambda _: self.has_model,
-            queue=dashboard_rounds.add_turn,
+            queue=dashboard_cycles.add_turn,
         )
         self.worker = WorkerLoop(house.database, ports, clock=house.clock, hints=house.hints, bus=house.bus)
 

@@ -39,7 +39,7 @@ from orchestrator.channels.whatsapp.status import StatusFile
 from orchestrator.domain.errors import ChannelDown, ChannelError
 from orchestrator.domain.protocols import Feature, Receive
 from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Message, MessageId
-from orchestrator.store import chat_members, chats, outbox
+from orchestrator.store import chats, outbox
 
 log = structlog.get_logger(__name__)
 
@@ -285,12 +285,12 @@ class WhatsAppChannel:
         async with self._context.database.transaction() as tx:
             for group in report.groups:
                 jid = ChatJid(group.jid)
-                await chats.see(tx, jid, name=group.name, channel=self.name, is_group=True, at_ms=None)
+                await chats.upsert(tx, jid, name=group.name, channel=self.name, is_group=True, at_ms=None)
                 members = [
                     ChatMember(jid=member.jid, name=member.name, is_admin=member.is_admin)
                     for member in group.members
                 ]
-                await chat_members.replace(tx, jid, members)
+                await chats.replace_members(tx, jid, members)
         log.info("whatsapp.groups", count=len(report.groups), is_all=report.is_all)
         self._context.bus.publish("chats.seen", detail=f"{len(report.groups)} groups")
 

@@ -25,7 +25,6 @@ from orchestrator.store import (
     dashboard_tasks,
     groups,
     host_events,
-    notification_history,
     outbox,
 )
 from orchestrator.store.database import Database, Tx
@@ -165,7 +164,7 @@ async def _with_current_words(
     tx: Tx, row: Notification, context: decision.DeliveryContext, *, now_ms: int
 ) -> Notification:
     """Give a notification of the rules the words that are true now, unless somebody has chosen its words."""
-    if row.cause is None or await notification_history.was_reworded(tx, row.folder, row.id):
+    if row.cause is None or await dashboard_notifications.was_reworded(tx, row.folder, row.id):
         return row
     text = alerts.text_of(
         row.cause, task=context.task, question=context.question, hours=context.hours, at_ms=now_ms

@@ -15,7 +15,7 @@ from orchestrator.domain.dashboard import (
     ToolRefused,
 )
 from orchestrator.domain.values import Quote
-from orchestrator.store import dashboard_cycles, dashboard_notifications, dashboard_questions
+from orchestrator.store import dashboard_notifications, dashboard_questions
 
 LIST_MS = 3_600_000
 """So long the numbers of a list hold, and for one message."""
@@ -45,7 +45,7 @@ async def list_questions(ctx: ServiceContext, words: rule_texts.AnswerTexts) -> 
     found = (await dashboard_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
     if not found:
         return words.none_open
-    await dashboard_cycles.note_list(
+    await dashboard_questions.note_list(
         ctx.tx, ctx.folder, [question.id for question in found], now_ms=ctx.now_ms
     )
     for question in found:
@@ -127,7 +127,7 @@ async def _later(ctx: ServiceContext, notification: Notification, pause_ms: int 
 
 
 async def _by_number(ctx: ServiceContext, text: str) -> str | None:
-    ids = await dashboard_cycles.listed(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
+    ids = await dashboard_questions.newest_list(ctx.tx, ctx.folder, since_ms=ctx.now_ms - LIST_MS)
     given = reply_parser.answers(text, count=len(ids)) if ids else None
     if given is None:
         return None
@@ -137,5 +137,5 @@ async def _by_number(ctx: ServiceContext, text: str) -> str | None:
     for question, (_, said) in zip(found, given, strict=True):
         assert question is not None
         await questions.answer(ctx, question_id=question.id, answer=said)
-    await dashboard_cycles.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
+    await dashboard_questions.use_list(ctx.tx, ctx.folder, now_ms=ctx.now_ms)
     return rule_texts.answers_for(text).noted.format(count=len(given))

@@ -12,7 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.store.dashboard_files import InsightRow, NotificationRow, QuestionRow, TaskRow
-from orchestrator.store.dashboard_rows import read_json
+from orchestrator.store.dashboards import read_json
 
 DAY_MS = 86_400_000
 LINKS = ("projects", "people", "insights", "resources")

@@ -15,7 +15,6 @@ from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
     dashboard_tasks,
-    dashboard_views,
     dashboards,
 )
 from orchestrator.store.database import Tx
@@ -113,8 +112,8 @@ class ServiceContext:
             raise _stale(row.id, told)
         if turn_id is None or row.changed_turn == turn_id:
             return
-        if not await dashboard_views.knows(self.tx, turn_id, row.id, row.version):
-            await dashboard_views.note_seen(self.tx, turn_id, row.id, row.version)
+        if not await dashboards.has_seen(self.tx, turn_id, row.id, row.version):
+            await dashboards.note_seen(self.tx, turn_id, row.id, row.version)
             raise _stale(row.id, told)
 
 

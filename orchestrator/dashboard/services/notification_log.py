@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from orchestrator.domain.dashboard import Notification, NotificationStatus
-from orchestrator.store import notification_history
+from orchestrator.store import dashboard_notifications
+from orchestrator.store.dashboard_notifications import REWORDED, HistoryEntry
 from orchestrator.store.database import Tx
-from orchestrator.store.notification_history import REWORDED, HistoryEntry
 
 HOST = "host"
 """Who changes what nobody asked for: sends, postpones for the night, lets expire."""
@@ -38,7 +38,7 @@ async def record(
             turn_id=turn_id,
             detail=detail,
         )
-        await notification_history.add(tx, entry)
+        await dashboard_notifications.add_history(tx, entry)
 
 
 def _differences(

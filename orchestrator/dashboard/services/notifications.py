@@ -30,7 +30,6 @@ from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
     dashboard_tasks,
-    notification_history,
 )
 
 log = structlog.get_logger(__name__)
@@ -206,7 +205,7 @@ async def list_them(
 
 
 async def _with_history(ctx: ServiceContext, one: Notification) -> ToolResult:
-    recorded = await notification_history.of_notification(ctx.tx, ctx.folder, one.id)
+    recorded = await dashboard_notifications.history_of(ctx.tx, ctx.folder, one.id)
     entries = history_view.whole(one, recorded)
     return ToolResult(
         text="\n".join([_line(ctx, one), *(f"  - {history_view.line(each, ctx.zone)}" for each in entries)]),

@@ -12,7 +12,6 @@ from orchestrator.store import (
     dashboard_notifications,
     dashboard_questions,
     dashboard_tasks,
-    dashboard_views,
     dashboards,
 )
 from orchestrator.store.database import Tx
@@ -84,5 +83,5 @@ async def brief(tx: Tx, turn: Turn, *, zone: ZoneInfo, now_ms: int) -> str | Non
     seen = await active(tx, turn.folder)
     if seen is None:
         return None
-    await dashboard_views.note_view(tx, turn.id, turn.folder, seen.dashboard.revision)
+    await dashboards.note_view(tx, turn.id, turn.folder, seen.dashboard.revision)
     return summary.render(seen, now_ms=now_ms, zone=zone)

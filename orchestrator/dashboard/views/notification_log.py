@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_iso
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import Notification
-from orchestrator.store.notification_history import HistoryEntry
+from orchestrator.store.dashboard_notifications import HistoryEntry
 
 
 def whole(one: Notification, recorded: Sequence[HistoryEntry]) -> list[HistoryEntry]:

@@ -21,7 +21,7 @@ from orchestrator.dashboard.worker.llm_trigger import PERIODS, BoardDigest
 from orchestrator.domain.dashboard import Actor, BoardSnapshot, Caller, Dashboard
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Folder, Group, TurnState
-from orchestrator.store import dashboard_cycles, dashboard_questions, dashboard_rounds, dashboards, groups
+from orchestrator.store import dashboard_cycles, dashboard_questions, dashboards, groups
 from orchestrator.store.database import Database, Tx
 
 
@@ -90,12 +90,12 @@ class WorkerLoop:
         await self._settle_models()
         await self._follow_zones()
         async with self._database.transaction() as tx:
-            await dashboard_rounds.hasten(tx)
+            await dashboards.hasten_rules(tx)
             due = await dashboards.due_for_rules(tx, self._clock.now_ms())
         for dashboard in due:
             await self.look_after(dashboard.folder)
         async with self._database.reading() as tx:
-            next_ms = await dashboard_rounds.next_ms(tx)
+            next_ms = await dashboards.next_rules_ms(tx)
         if next_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
@@ -123,8 +123,8 @@ class WorkerLoop:
                 await self._pass(tx, dashboard, group)
             now_ms = self._clock.now_ms()
             await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
-            await dashboard_rounds.hasten(tx)
-            await dashboard_rounds.forget_cycles(tx, folder, before_ms=now_ms - KEPT_MS)
+            await dashboards.hasten_rules(tx)
+            await dashboard_cycles.forget_cycles(tx, folder, before_ms=now_ms - KEPT_MS)
         self._hints.notifications.give()
         self._hints.lanes.give()
         self._bus.publish("worker.rules", group=folder)
@@ -152,7 +152,7 @@ class WorkerLoop:
         now_ms = self._clock.now_ms()
         digest = BoardDigest.of(report.snapshot, report.plan.to_judge)
         why = llm_trigger.why_ask(dashboard, digest, now_ms=now_ms, period_ms=PERIODS * self._ports.beat_ms)
-        if why is None or await dashboard_rounds.open_model_cycle(tx, group.folder) is not None:
+        if why is None or await dashboard_cycles.open_model_cycle(tx, group.folder) is not None:
             return
         await self.ask(tx, group, digest, why=why, to_judge=report.plan.to_judge)
 
@@ -167,7 +167,7 @@ class WorkerLoop:
             seen = await board.snapshot(tx, group.folder)
             if seen is None:
                 raise NoDashboard(group.folder)
-            turn_id = await dashboard_rounds.open_model_cycle(tx, group.folder)
+            turn_id = await dashboard_cycles.open_model_cycle(tx, group.folder)
             if turn_id is None and self._ports.has_model(group):
                 now_ms = self._clock.now_ms()
                 report = await cycle.preview(tx, seen, self._ports.hours_of(group), now_ms=now_ms)
@@ -210,12 +210,12 @@ class WorkerLoop:
     async def _settle_models(self) -> None:
         """Write down how turns of workers ended; where one failed, the rules stand in."""
         async with self._database.reading() as tx:
-            ended = await dashboard_rounds.ended_model_cycles(tx)
+            ended = await dashboard_cycles.ended_model_cycles(tx)
         for one in ended:
             async with self._database.transaction() as tx:
                 await self._settle(tx, one)
 
-    async def _settle(self, tx: Tx, one: dashboard_rounds.EndedCycle) -> None:
+    async def _settle(self, tx: Tx, one: dashboard_cycles.EndedCycle) -> None:
         now_ms = self._clock.now_ms()
         is_good = one.state is TurnState.ANSWERED
         dashboard, group = await dashboards.get(tx, one.folder), await groups.by_folder(tx, one.folder)
@@ -231,24 +231,24 @@ class WorkerLoop:
         log.info("Worker Agent: model done", group=one.folder, outcome=outcome, turn=one.turn_id)
 
     async def _note_judged(
-        self, tx: Tx, one: dashboard_rounds.EndedCycle, dashboard: Dashboard
+        self, tx: Tx, one: dashboard_cycles.EndedCycle, dashboard: Dashboard
     ) -> dict[str, Any]:
         """What it was shown is seen; what was changed beside it is not."""
         now_ms = self._clock.now_ms()
-        for question_id in await dashboard_rounds.shown_answers(tx, one.turn_id):
+        for question_id in await dashboard_cycles.shown_answers(tx, one.turn_id):
             await dashboard_questions.note_processed(tx, one.folder, question_id, now_ms=now_ms)
         digest = one.digest
-        if not await dashboard_rounds.was_changed_beside(tx, one.turn_id, one.folder):
+        if not await dashboard_cycles.was_changed_beside(tx, one.turn_id, one.folder):
             seen = await board.snapshot(tx, one.folder)
             assert seen is not None
             digest = str(BoardDigest(content=BoardDigest.of(seen, ()).content, judge=_judge_of(digest)))
         await dashboards.note_worker(
             tx, one.folder, now_ms=now_ms, revision=dashboard.revision, digest=digest
         )
-        return {"changed": await dashboard_rounds.changed_by(tx, one.turn_id)}
+        return {"changed": await dashboard_cycles.changed_by(tx, one.turn_id)}
 
     async def _stand_in(
-        self, tx: Tx, one: dashboard_rounds.EndedCycle, group: Group, dashboard: Dashboard
+        self, tx: Tx, one: dashboard_cycles.EndedCycle, group: Group, dashboard: Dashboard
     ) -> dict[str, Any]:
         """The model is asked again a period later, and until then nothing counts as seen."""
         now_ms = self._clock.now_ms()

@@ -13,7 +13,7 @@ from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import BoardSnapshot, BoardTaskStatus, Notification, Question
 from orchestrator.domain.values import Folder
-from orchestrator.store import dashboard_notifications, dashboard_views
+from orchestrator.store import dashboard_notifications, dashboards
 from orchestrator.store.database import Tx
 
 TEMPLATE = "WORKER.md"
@@ -49,9 +49,9 @@ async def ask(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: i
     if seen is None:
         return DUTIES
     told = await dashboard_notifications.delivered_since(tx, folder, now_ms - TOLD_MS)
-    await dashboard_views.note_view(tx, turn_id, folder, seen.dashboard.revision)
+    await dashboards.note_view(tx, turn_id, folder, seen.dashboard.revision)
     for question in seen.answered:
-        await dashboard_views.note_seen(tx, turn_id, question.id, question.version)
+        await dashboards.note_seen(tx, turn_id, question.id, question.version)
     return render(seen, told, zone=zone, now_ms=now_ms)
 
 
@@ -65,7 +65,7 @@ async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, no
         return ""
     whole = _state(seen, zone=zone, now_ms=now_ms)
     if len(whole) <= AFTER_TOOL_CHARS:
-        await dashboard_views.advance_view(tx, turn_id, seen.dashboard.revision)
+        await dashboards.advance_view(tx, turn_id, seen.dashboard.revision)
         return whole
     return summary.render(seen, now_ms=now_ms, zone=zone, limit=AFTER_TOOL_CHARS)
 

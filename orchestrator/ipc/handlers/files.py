@@ -37,7 +37,7 @@ async def send_file(tx: Tx, caller: CommandCaller, command: SendFile) -> Command
         return refused(caller.file.code, str(caller.file))
     jid = ChatJid(command.chat_jid) if command.chat_jid else caller.group.jid
     turn = caller.turn
-    await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
+    await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
     is_new = await outbox.add(
         tx,
         chat_jid=jid,

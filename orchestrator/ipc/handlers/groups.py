@@ -46,7 +46,7 @@ async def refresh_groups(tx: Tx, caller: CommandCaller, command: RefreshGroups) 
     registered = {group.jid: group.folder for group in await groups.every(tx)}
     known = [
         {"jid": chat.jid, "name": chat.name, "folder": registered.get(chat.jid), "channel": chat.channel}
-        for chat in await chats.known(tx)
+        for chat in await chats.every(tx)
     ]
     lines = [f"{chat['name']} ({chat['jid']}): {chat['folder'] or 'not registered'}" for chat in known]
     return CommandResult(text="\n".join(lines) or "No chat is known yet.", data={"chats": known})

@@ -29,7 +29,7 @@ async def send_message(tx: Tx, caller: CommandCaller, command: SendMessage) -> C
     turn = caller.turn
     if (why_not := await _too_many(tx, caller, turn)) is not None:
         return refused("too_many", why_not)
-    await chats.see(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
+    await chats.upsert(tx, jid, name=None, channel=None, is_group=False, at_ms=None)
     is_new = await outbox.add(
         tx,
         chat_jid=jid,

@@ -18,7 +18,7 @@ from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.refusals import ProxyRefused, busy
 from orchestrator.proxies.model.token_usage import Prices
 from orchestrator.proxies.model.usage_writer import UsageWriter
-from orchestrator.store import budgets, groups, host_events, host_stops, outbox, usage
+from orchestrator.store import budgets, groups, host_events, outbox, turn_outages, usage
 from orchestrator.store.database import Database, Tx
 
 
@@ -123,7 +123,7 @@ class Admission:
         reason = rules.spent_in_words(spent, self._zone)
         async with self._database.transaction() as tx:
             if identity.turn_id is not None:
-                await host_stops.record(
+                await turn_outages.stop(
                     tx, identity.turn_id, code="budget", reason=reason, now_ms=self._clock.now_ms()
                 )
             await self._tell(tx, spent, identity.folder)
@@ -133,7 +133,7 @@ class Admission:
     async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
         if identity.turn_id is not None:
             async with self._database.transaction() as tx:
-                await host_stops.record(
+                await turn_outages.stop(
                     tx, identity.turn_id, code=code, reason=reason, now_ms=self._clock.now_ms()
                 )
 

@@ -22,7 +22,7 @@ from orchestrator.domain.values import Folder, TurnId, TurnKind
 from orchestrator.groups import owner
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
-from orchestrator.store import host_stops, model_refusals, turn_outages
+from orchestrator.store import model_refusals, turn_outages
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.model_refusals import OWN_CHOICE, ModelRefusal
 
@@ -139,7 +139,7 @@ class ModelHealth:
             self._troubled.discard(identity.turn_id)
             async with self._database.transaction() as tx:
                 await turn_outages.end(tx, identity.turn_id, Outage.MODEL)
-                await host_stops.lift(tx, identity.turn_id, host_stops.REFUSED)
+                await turn_outages.lift_stop(tx, identity.turn_id, turn_outages.REFUSED)
         if self._open:
             model = await self._model_of(identity.folder, identity.kind)
             await self._end([one for one in self._open if one.model in (None, OWN_CHOICE, model)])
@@ -158,10 +158,10 @@ class ModelHealth:
         if identity.turn_id is not None:
             self._troubled.add(identity.turn_id)
             async with self._database.transaction() as tx:
-                await host_stops.record(
+                await turn_outages.stop(
                     tx,
                     identity.turn_id,
-                    code=host_stops.REFUSED,
+                    code=turn_outages.REFUSED,
                     reason=_FOR_THE_TURN,
                     now_ms=self._clock.now_ms(),
                 )
@@ -218,7 +218,7 @@ class ModelHealth:
             is_over = now_ms + answered.retry_after_ms - since_ms >= MAX_OUTAGE_MS
             if is_over:
                 reason = TOO_LONG[Outage.MODEL] if not answered.retry_after_ms else _limit_reached(answered)
-                await host_stops.record(tx, turn_id, code=host_stops.OUTAGE, reason=reason, now_ms=now_ms)
+                await turn_outages.stop(tx, turn_id, code=turn_outages.OUTAGE, reason=reason, now_ms=now_ms)
         if turn_id not in self._troubled:
             self._troubled.add(turn_id)
             log.warning("model.outage", group=identity.folder, turn=turn_id, status=answered.status)

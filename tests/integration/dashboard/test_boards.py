@@ -13,7 +13,7 @@ from orchestrator.dashboard.feature import DashboardFeature
 from orchestrator.domain import settings
 from orchestrator.domain.values import RunId
 from orchestrator.groups import memory_templates
-from orchestrator.store import dashboard_rounds, groups, turns
+from orchestrator.store import dashboard_cycles, groups, turns
 from tests.support.dashboard_harness import FOLDER, DashboardHouse, blog
 from tests.support.household import SEOUL, Household
 
@@ -34,7 +34,7 @@ async def told(home: DashboardHouse, root: Path) -> TurnOrder:
     )
     async with house.database.transaction() as tx:
         group = await groups.known(tx, FOLDER)
-        turn_id = await dashboard_rounds.add_turn(tx, group, now_ms=house.clock.now_ms())
+        turn_id = await dashboard_cycles.add_turn(tx, group, now_ms=house.clock.now_ms())
         turn = await turns.get(tx, turn_id)
         assert turn is not None
         return await made.compose(tx, turn, group, RunId("run-1"))

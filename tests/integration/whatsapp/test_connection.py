@@ -16,7 +16,7 @@ from orchestrator.channels.whatsapp import channel as channel_module
 from orchestrator.channels.whatsapp import reconnect_policy, status
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.values import ChatJid, MessageId
-from orchestrator.store import chat_members, chats, outbox
+from orchestrator.store import chats, outbox
 from tests.doubles import whatsapp_events as wa
 from tests.doubles import whatsapp_store
 from tests.support.until import until
@@ -154,8 +154,8 @@ async def test_groups_are_known_before_anyone_writes_in_them(phone, build):
             await until(lambda: any(one.kind == "chats.seen" for one in house.bus.ring), "told")
             del told
         async with house.database.reading() as tx:
-            (chat,) = [one for one in await chats.known(tx) if one.jid == "777@g.us"]
-            people = await chat_members.of(tx, ChatJid("777@g.us"))
+            (chat,) = [one for one in await chats.every(tx) if one.jid == "777@g.us"]
+            people = await chats.members_of(tx, ChatJid("777@g.us"))
     assert (chat.name, chat.is_group, chat.channel) == ("Cooking", True, "whatsapp")
     assert [(one.jid, one.is_admin) for one in people] == [(f"{wa.JANE}@s.whatsapp.net", True)]
 
