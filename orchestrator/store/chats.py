@@ -1,4 +1,4 @@
-"""`chats`: every chat that was seen, registered or not."""
+"""`chats` and `chat_members`: every chat that was seen, registered or not, and who is in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`worker_cycles` and `question_lists`: what upkeep did, and under which numbers people were asked."""
+"""`worker_cycles`: what the background worker of dashboards did, and the turns in which a model did it."""
 
 from __future__ import annotations
 

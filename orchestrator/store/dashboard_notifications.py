@@ -1,4 +1,7 @@
-"""`notifications`: the ledger of texts that are sent at a time. The rows are the schedule."""
+"""`notifications` and `notification_history`: texts that are sent at a time, and what became of each.
+
+The rows are the schedule: nothing else remembers what is due.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`questions`: what people are to be asked. Answered and closed ones stay, so that cooldowns hold."""
+"""`questions` and `question_lists`: what people are to be asked, and under which numbers they were asked.
+
+Answered and closed questions stay, so that cooldowns hold.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`dashboards`: one row a group that has one."""
+"""`dashboards`, `dashboard_views`, `dashboard_seen`: one row for each group that has one, and what turns saw.
+
+Every change of a dashboard counts its revision up, and each changed row takes that number as its version. A
+turn writes only rows whose version it was shown, so nobody overwrites a change that they have not seen.
+"""
 
 from __future__ import annotations
 

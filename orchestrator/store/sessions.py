@@ -1,4 +1,8 @@
-"""`sessions` and `router_state`: what each group's conversation goes on from."""
+"""`sessions` and `router_state`: what the host remembers of each group from one run to the next.
+
+That is the agent session to resume, the last message that was answered, the deleted messages still to
+be removed from its context, and what was seen last of its folder.
+"""
 
 from __future__ import annotations
 

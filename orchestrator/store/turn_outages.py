@@ -1,4 +1,8 @@
-"""`turn_outages`: turns that wait for what is down, such as an overloaded model or a Docker that is away."""
+"""`turn_outages` and `turn_stops`: turns that wait for what is down, and turns that the host itself stopped.
+
+A turn waits for an overloaded model or for a Docker that is away. It is stopped when waiting is no use: the
+model service refuses it, a budget is used up, or the outage lasts too long.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +117,7 @@ class HostStop:
     reason: str
 
 
-async def stop(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: int) -> bool:
+async def note_stop(tx: Tx, turn_id: TurnId, *, code: str, reason: str, now_ms: int) -> bool:
     """Note why a turn is stopped: `reason` finishes a sentence. False when one was noted before."""
     cursor = await tx.execute(
         """

@@ -123,7 +123,7 @@ class Admission:
         reason = rules.spent_in_words(spent, self._zone)
         async with self._database.transaction() as tx:
             if identity.turn_id is not None:
-                await turn_outages.stop(
+                await turn_outages.note_stop(
                     tx, identity.turn_id, code="budget", reason=reason, now_ms=self._clock.now_ms()
                 )
             await self._tell(tx, spent, identity.folder)
@@ -133,7 +133,7 @@ class Admission:
     async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
         if identity.turn_id is not None:
             async with self._database.transaction() as tx:
-                await turn_outages.stop(
+                await turn_outages.note_stop(
                     tx, identity.turn_id, code=code, reason=reason, now_ms=self._clock.now_ms()
                 )
 

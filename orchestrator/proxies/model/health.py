@@ -158,7 +158,7 @@ class ModelHealth:
         if identity.turn_id is not None:
             self._troubled.add(identity.turn_id)
             async with self._database.transaction() as tx:
-                await turn_outages.stop(
+                await turn_outages.note_stop(
                     tx,
                     identity.turn_id,
                     code=turn_outages.REFUSED,
@@ -218,7 +218,9 @@ class ModelHealth:
             is_over = now_ms + answered.retry_after_ms - since_ms >= MAX_OUTAGE_MS
             if is_over:
                 reason = TOO_LONG[Outage.MODEL] if not answered.retry_after_ms else _limit_reached(answered)
-                await turn_outages.stop(tx, turn_id, code=turn_outages.OUTAGE, reason=reason, now_ms=now_ms)
+                await turn_outages.note_stop(
+                    tx, turn_id, code=turn_outages.OUTAGE, reason=reason, now_ms=now_ms
+                )
         if turn_id not in self._troubled:
             self._troubled.add(turn_id)
             log.warning("model.outage", group=identity.folder, turn=turn_id, status=answered.status)
