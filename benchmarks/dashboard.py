@@ -266,9 +266,9 @@ async def _delivery(
             name="Andy",
             channel_for=lambda _: seen,  # type: ignore[arg-type,return-value]
             tasks=tasks,
-            hint=hints.outbox,
+            wakeup=hints.outbox,
             bus=bus,
-            origin=boards.origin,
+            hooks=boards.origin,
         )
         loops = [delivery.run, boards.loops()["notifications"]]
         running = [tasks.create_task(loop(), name=f"bench:{number}") for number, loop in enumerate(loops)]

@@ -56,7 +56,7 @@ from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource, KnownSecrets
 from orchestrator.queue.availability import Availability
 from orchestrator.queue.dispatcher import Containers, Dispatcher
-from orchestrator.queue.retries import give_back
+from orchestrator.queue.retries import requeue_or_fail
 from orchestrator.reports.event_history import recall_events
 from orchestrator.reports.status import HostFacts, gather
 from orchestrator.scheduler.loop import Scheduler
@@ -308,9 +308,9 @@ class Orchestrator:
             name=settings.assistant_name,
             channel_for=channels.owner,
             tasks=tasks,
-            hint=hints.outbox,
+            wakeup=hints.outbox,
             bus=bus,
-            origin=self._boards.origin,
+            hooks=self._boards.origin,
         )
         return {
             "delivery": self._delivery.run,
@@ -426,7 +426,7 @@ class Orchestrator:
             remove_turn=inputs.remove_turn,
             remove_run_files=inputs.remove_run_files,
             remove_files_of_others=inputs.remove_files_of_others,
-            requeue=give_back,
+            requeue=requeue_or_fail,
             new_run_id=_new_run_id,
             on_success=self._waking.hear,
             restore=self._remembering.restoring.restore,

@@ -1,4 +1,4 @@
-"""What an edit or a deletion does to a message that came in before.
+"""Apply an edit or a deletion to a message that came in before.
 
 Not read yet: while its turn is queued, or as talk that no agent has seen, the words are replaced or gone. A
 turn that nobody asks for any more is withdrawn. Read already, while its turn runs or afterwards, nothing is
@@ -24,7 +24,7 @@ FILE_CAME = "its file came, or never will"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amendment:
-    """It is done. `turn_id` is the turn that has changed, if one has."""
+    """Says what an edit or a deletion has changed. `turn_id` is the turn that has changed, if one has."""
 
     reason: str
     message: Message | None = None
@@ -32,7 +32,7 @@ class Amendment:
 
 
 async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
-    """Take the words of a message out of the store, and a turn back that nobody else asks for."""
+    """Blank a message in the store, and withdraw its turn when no other message asks for it."""
     assert message.deletes is not None
     target = await messages.find(tx, message.chat_jid, message.deletes)
     if target is None:
@@ -53,7 +53,7 @@ async def delete(tx: Tx, message: Inbound, *, now_ms: int) -> Amendment:
 
 
 async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> Amendment | Inbound:
-    """Replace the words where that is all there is to do; else give the message to store in its place.
+    """Replace the words of a message, or return the message to store beside it or in its place.
 
     `is_request` tells whether the new words ask for something by themselves.
     """
@@ -77,7 +77,7 @@ async def edit(tx: Tx, message: Inbound, group: Group, *, is_request: bool) -> A
 
 
 async def _is_read(tx: Tx, target: Message, group: Group) -> bool:
-    """Whether an agent has seen a message that no turn has."""
+    """Return whether an agent has seen a message that belongs to no turn."""
     if target.seq <= await sessions.cursor_of(tx, group.folder):
         return True
     running = await turns.running_of(tx, group.folder)
@@ -85,7 +85,7 @@ async def _is_read(tx: Tx, target: Message, group: Group) -> bool:
 
 
 def _note(message: Inbound, target: Message, *, asked: bool) -> Inbound:
-    """The edit as a message of its own, with what it was before. Pure."""
+    """Return the edit as a message of its own, which quotes what the message said before. Pure."""
     before = Quote(message_id=target.id, sender=target.sender_name, text=target.text)
     if asked:
         return replace(message, text=f"[edited] {message.text}", quote=before, ignored=EDIT_OF_READ)

@@ -1,4 +1,4 @@
-"""Take a message in: stored, with its outcome or its turn, before anyone is told."""
+"""Take a message in: judge who may ask what, store it and queue its turn, all in one transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.domain.errors import TextEmpty, TextTooLong
 from orchestrator.domain.values import Group, Inbound, Seq, SessionCommand, TurnId
 from orchestrator.groups import owner
 from orchestrator.groups.owner import OwnerRules
-from orchestrator.inbound import amendments, senders, session_commands, triggers
+from orchestrator.inbound import amendments, senders, triggers
 from orchestrator.inbound.amendments import Amendment
 from orchestrator.inbound.senders import SenderRules, SenderVerdict
 from orchestrator.store import chats, groups, messages, outbox, turns, wake_requests
@@ -26,14 +26,14 @@ log = structlog.get_logger(__name__)
 
 ReadSenders = Callable[[], OwnerRules[SenderRules]]
 AtOnce = Callable[..., Awaitable[str | None]]
-"""`(tx, group, text, quote, *, is_asked)`: do what needs no agent and give the reply; None of all else."""
+"""`(tx, group, text, quote, *, is_asked)`: do what needs no agent and return the reply, else None."""
 MAX_TEXT_CHARS = 65_536
 MAX_QUOTE_CHARS = 4_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 UNREADABLE = "its words could not be read"
 LOCAL = "chat"
-"""How what comes through the local door is called among the triggers."""
+"""The kind of a wake request by a message that came through the terminal or HTTP."""
 AT_ONCE = "without an agent"
 
 
@@ -48,7 +48,7 @@ class Accepted:
 
 
 class Intake:
-    """The one door for inbound messages, whatever the channel."""
+    """Accepts the inbound messages of every channel."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Intake:
         self._bus = bus
 
     async def accept(self, message: Inbound) -> Accepted:
-        """Store `message` and queue its turn in one transaction, then wake the lanes.
+        """Store `message` and queue its turn in one transaction, then wake the dispatcher.
 
         Raises:
             TextEmpty, TextTooLong: nothing was stored.
@@ -84,8 +84,8 @@ class Intake:
             verdict = senders.judge(message, found)
             accepted = await self._take(tx, message, verdict)
             if found.trouble and accepted.outcome != "unregistered":
-                await self._complain(tx, found)
-        self._tell(message, accepted)
+                await self._notify_broken_list(tx, found)
+        self._publish(message, accepted)
         if verdict is not SenderVerdict.ALLOWED and (found.rules is None or found.rules.log_denied):
             log.info("sender.denied", chat=message.chat_jid, sender=message.sender, verdict=verdict.value)
         return accepted
@@ -94,8 +94,8 @@ class Intake:
         """Accept for a channel, which only needs to know that the message is durable."""
         await self.accept(message)
 
-    async def _complain(self, tx: Tx, found: OwnerRules[SenderRules]) -> None:
-        """Say that the list is broken: in main and in the log, once for each state of the file."""
+    async def _notify_broken_list(self, tx: Tx, found: OwnerRules[SenderRules]) -> None:
+        """Notify the owner that the list of senders is broken, once for each state of the file."""
         text = f"⚠️ Until this is mended, only you can ask me anything: {found.trouble}"
         if await owner.tell(tx, text, about=found.version, now_ms=self._clock.now_ms()):
             log.error("senders.broken", reason=found.trouble)
@@ -130,12 +130,12 @@ class Intake:
         if verdict is SenderVerdict.DROPPED:
             return Accepted(outcome="dropped", reason=senders.NOT_ALLOWED)
         if message.is_unreadable:
-            await self._tell_unreadable(tx, message, group)
+            await self._notify_unreadable(tx, message, group)
             return Accepted(outcome="dropped", reason=UNREADABLE)
-        return await self._take_words(tx, message, group, may_ask=verdict is SenderVerdict.ALLOWED)
+        return await self._take_registered(tx, message, group, may_ask=verdict is SenderVerdict.ALLOWED)
 
-    async def _tell_unreadable(self, tx: Tx, message: Inbound, group: Group) -> None:
-        """Say that a message could not be read: once an hour in a chat, however many there are."""
+    async def _notify_unreadable(self, tx: Tx, message: Inbound, group: Group) -> None:
+        """Say in the chat that a message could not be read: once an hour, however many there are."""
         now_ms = self._clock.now_ms()
         await outbox.add(
             tx,
@@ -148,8 +148,8 @@ class Intake:
         )
         self._hints.outbox.give()
 
-    async def _take_words(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
-        """A message of a registered chat that is not known yet."""
+    async def _take_registered(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
+        """Take a new message of a registered chat: an edit, a deletion, a command, a request or talk."""
         if message.deletes is not None:
             return _amended(await amendments.delete(tx, message, now_ms=self._clock.now_ms()))
         if message.edits is not None:
@@ -158,9 +158,9 @@ class Intake:
             if isinstance(left, Amendment):
                 return _amended(left)
             message = left
-        command = session_commands.asked(message.text, group, name=self._name)
+        command = triggers.session_command(message.text, group, name=self._name)
         if command is not None and may_ask and message.ignored is None:
-            return await self._obey(tx, message, group, command)
+            return await self._apply_command(tx, message, group, command)
         if may_ask and (message.ignored is None or message.reaction is not None):
             answered = await self._answer_at_once(tx, message, group)
             if answered is not None:
@@ -168,7 +168,7 @@ class Intake:
         return await self._store(tx, message, group, may_ask=may_ask)
 
     async def _answer_at_once(self, tx: Tx, message: Inbound, group: Group) -> Accepted | None:
-        """What needs no agent is a turn too, answered as soon as it is asked."""
+        """Answer what needs no agent, in a turn that has ended as soon as it is queued; None of all else."""
         if self._at_once is None:
             return None
         text = message.reaction or triggers.without_trigger(message.text, group, name=self._name)
@@ -195,15 +195,18 @@ class Intake:
         self._hints.notifications.give()
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
-    async def _obey(self, tx: Tx, message: Inbound, group: Group, command: SessionCommand) -> Accepted:
-        """Queue a turn of its own for a command, or say why not."""
+    async def _apply_command(
+        self, tx: Tx, message: Inbound, group: Group, command: SessionCommand
+    ) -> Accepted:
+        """Queue a turn of its own for a session command, or store why it may not be given."""
         now_ms = self._clock.now_ms()
-        why_not = session_commands.refusal(message, group)
+        why_not = triggers.why_command_refused(message, group)
         turn_id = None
         if why_not is None:
             turn_id = await turns.add_command(tx, group, command, now_ms=now_ms)
         elif await self._why_ignored(tx, message, group) is None:
-            await self._tell_refusal(tx, message, group, why_not)
+            # Others, who could ask nothing here, need not know that anyone listens.
+            await self._explain_refusal(tx, message, group, why_not)
         seq = await messages.add(
             tx,
             message,
@@ -217,8 +220,8 @@ class Intake:
         await turns.extend(tx, turn_id, seq)
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
-    async def _tell_refusal(self, tx: Tx, message: Inbound, group: Group, why_not: str) -> None:
-        """Only to who could ask me something here: others need not know that I listen."""
+    async def _explain_refusal(self, tx: Tx, message: Inbound, group: Group, why_not: str) -> None:
+        """Say in the chat why a command was refused."""
         await outbox.add(
             tx,
             chat_jid=group.jid,
@@ -255,11 +258,11 @@ class Intake:
             return Accepted(outcome="ignored", seq=seq, reason=reason)
         await turns.extend(tx, turn_id, seq)
         if reason is None:
-            await self._wake(tx, message, group, now_ms=now_ms)
+            await self._wake_loop(tx, message, group, now_ms=now_ms)
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
-    async def _wake(self, tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> None:
-        """What is asked wakes the agent, however long it wanted to sleep."""
+    async def _wake_loop(self, tx: Tx, message: Inbound, group: Group, *, now_ms: int) -> None:
+        """Wake the group's loop, however long it wanted to sleep."""
         await wake_requests.add(
             tx,
             group.folder,
@@ -271,13 +274,13 @@ class Intake:
         )
 
     async def _turn_for(self, tx: Tx, group: Group, *, is_request: bool, now_ms: int) -> TurnId | None:
-        """A request makes a turn or joins the queued one; other talk only joins."""
+        """Return the queued turn that a message belongs to; a request makes one, other talk only joins."""
         if is_request:
             return await turns.join_chat(tx, group, now_ms=now_ms)
         waiting = await turns.queued_chat(tx, group.jid)
         return waiting.id if waiting else None
 
-    def _tell(self, message: Inbound, accepted: Accepted) -> None:
+    def _publish(self, message: Inbound, accepted: Accepted) -> None:
         if accepted.seq is None or accepted.outcome == "duplicate":
             return
         self._bus.publish(
@@ -304,7 +307,7 @@ def _check(message: Inbound) -> None:
 
 
 def _storable(message: Inbound, now_ms: int) -> Inbound:
-    """The message as SQLite can hold it and a calendar can show it.
+    """Return the message as SQLite can hold it and a calendar can show it.
 
     Half a surrogate pair, as clients cut them, becomes `?`; a time before 1970 or more than a day ahead
     becomes now.
@@ -324,7 +327,7 @@ def _whole(text: str) -> str:
 
 
 async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:
-    """Quote the words that the store has: with the path of a file, and as nobody can forge them."""
+    """Return the message with the quoted words that the store has, which its sender cannot forge."""
     if message.quote is None:
         return message
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
@@ -335,7 +338,7 @@ async def _with_stored_quote(tx: Tx, message: Inbound) -> Inbound:
 
 
 async def _is_addressed(tx: Tx, message: Inbound) -> bool:
-    """Tell whether a message is for Andy by what it is tied to, whatever its words."""
+    """Return whether a message mentions the assistant's account or answers its words."""
     if message.is_call or message.quote is None:
         return message.is_call
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)

@@ -1,4 +1,4 @@
-"""What an agent reads of a turn."""
+"""Compose the order of a turn from the store: the prompt that an agent reads, and what is asked in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TASK_NOTICE = (
 )
 
 Brief = Callable[[Tx, Turn, Group], Awaitable[str | None]]
-"""What an agent is told of its dashboard in a chat turn; None of a group that has none."""
+"""Returns what stands of its dashboard in a chat turn's prompt; None for a group without one."""
 
 # What XML cannot say; a NUL in a prompt also ends it early on some paths.
 _UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff￾￿]")
@@ -42,7 +42,7 @@ async def compose(
     now_ms: int,
     brief: Brief | None = None,
 ) -> TurnOrder:
-    """Write the order of a turn from what the store holds now: it may have grown since it was read."""
+    """Return the order of a turn from what the store holds now: it may have grown since it was read."""
     turn = await turns.get(tx, turn.id) or turn
     if turn.task_id is not None:
         return await _compose_task(tx, turn, turn.task_id, run_id=run_id, zone=zone, now_ms=now_ms)
@@ -71,7 +71,7 @@ async def _compose_chat(
     now_ms: int,
     brief: Brief | None,
 ) -> TurnOrder:
-    """Ask what is `asked` in a chat, among what was said beside it since the last answer."""
+    """Return the order that asks what is `asked`, among what was said beside it since the last answer."""
     assert turn.last_seq is not None
     cursor = await sessions.cursor_of(tx, turn.folder)
     context = await messages.since(tx, turn.chat_jid, cursor, turn.last_seq, limit=MAX_MESSAGES)
@@ -100,7 +100,7 @@ async def _compose_chat(
 async def _compose_task(
     tx: Tx, turn: Turn, task_id: str, *, run_id: RunId, zone: ZoneInfo, now_ms: int
 ) -> TurnOrder:
-    """Ask what a task asks, and say that nobody is asking it just now."""
+    """Return the order of a scheduled task, whose prompt says that nobody is asking just now."""
     task, run = await tasks.get(tx, task_id), await task_runs.of_turn(tx, turn.id)
     asked = _UNSPEAKABLE.sub("�", turn.prompt or "")
     cause = "on request" if run and run.cause is Cause.BY_HAND else "by its schedule"
@@ -117,7 +117,7 @@ async def _compose_task(
 
 
 def _fitting(given: Iterable[Message], zone: ZoneInfo, *, beside: Sequence[Message] = ()) -> list[Message]:
-    """The first of `given` that a prompt has room for, `beside` those that are in it: one at least, alone."""
+    """Return the first of `given` that a prompt has room for `beside` those in it: at least one, if alone."""
     room = MAX_PROMPT_CHARS - sum(len(_line(message, zone)) for message in beside)
     fitting: list[Message] = []
     for message in islice(given, MAX_MESSAGES - len(beside)):
@@ -129,8 +129,9 @@ def _fitting(given: Iterable[Message], zone: ZoneInfo, *, beside: Sequence[Messa
 
 
 def _with_requests(context: Sequence[Message], asked: Sequence[Message], zone: ZoneInfo) -> list[Message]:
-    """What was asked and what was said beside it, oldest first: other talk gives way, the oldest first, so
-    that it crowds out no question.
+    """Return what was asked and what was said beside it, oldest first.
+
+    Other talk gives way, the oldest of it first, so that it crowds out no question.
     """
     requests = {message.seq for message in asked}
     other = [message for message in reversed(context) if message.seq not in requests]
@@ -140,10 +141,10 @@ def _with_requests(context: Sequence[Message], asked: Sequence[Message], zone: Z
 def render(
     context: Sequence[Message], *, zone: ZoneInfo, now_ms: int, left_out: int = 0, board: str | None = None
 ) -> str:
-    """The messages as XML, oldest first, times in the group's zone; the oldest go when it gets too long.
+    """Return the messages as XML, oldest first, with times in the group's zone.
 
-    How many were `left_out` before is said, and those are counted that go now. What is on the `board` of
-    the group stands before them.
+    The oldest are left out when the text gets too long; the XML says how many, with those that were
+    `left_out` before. The group's `board` stands before the messages.
     """
     lines: list[str] = []
     room = MAX_PROMPT_CHARS

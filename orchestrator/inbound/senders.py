@@ -1,4 +1,7 @@
-"""Who may wake an agent. Pure: the owner's list is read elsewhere."""
+"""Judge by the owner's list whether the sender of a message may ask the assistant. Pure.
+
+`groups.owner` reads the list from its file.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class _Strict(BaseModel):
 
 
 class SenderRule(_Strict):
-    """Who is allowed, by the channel's exact id of the sender, and what becomes of what others write."""
+    """Says who may ask in a chat, by the channel's exact ids, and what becomes of what others write."""
 
     allow: Literal["*"] | frozenset[str]
     mode: Literal["trigger", "drop"] = "trigger"
@@ -27,7 +30,7 @@ class SenderRule(_Strict):
 
 
 class SenderRules(_Strict):
-    """The owner's file."""
+    """The content of the owner's file `sender-allowlist.json`."""
 
     default: SenderRule = SenderRule(allow="*")
     chats: dict[str, SenderRule] = Field(default_factory=dict)
@@ -36,13 +39,18 @@ class SenderRules(_Strict):
 
 
 class SenderVerdict(StrEnum):
+    """What a message of a sender may do: ask, stand beside what others ask, or nothing."""
+
     ALLOWED = "allowed"
     NO_TRIGGER = "no_trigger"
     DROPPED = "dropped"
 
 
 def judge(message: Inbound, found: OwnerRules[SenderRules]) -> SenderVerdict:
-    """What a sender may. Without a file everybody may; with a broken one only the owner, who always may."""
+    """Return what the sender of a message may do.
+
+    Without a file everybody may ask; with a broken one only the owner, who always may.
+    """
     if message.is_from_me:
         return SenderVerdict.ALLOWED
     if found.rules is None:

@@ -1,14 +1,20 @@
-"""Does this message ask Andy for something? Pure."""
+"""Judge whether a message asks the assistant for something, and whether it is a session command. Pure.
+
+`/compact` and `/clear` are session commands: people say them to the conversation itself.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-from orchestrator.domain.values import Group
+from orchestrator.domain.values import Group, Inbound, SessionCommand
 
 NO_TRIGGER = "no trigger"
 EMPTY = "empty text"
+ONLY_OWNER = "only the owner may use this here"
+
+_COMMANDS = {f"/{command.value}": command for command in SessionCommand}
 
 # What Korean speakers hang on a name they call: "@Andy야", "@앤디님".
 _VOCATIVE = r"(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
@@ -18,10 +24,10 @@ _AFTER = r"(?![A-Za-z0-9_])"
 
 
 def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = False) -> str | None:
-    """Return None when the message is a request, else why it is not.
+    """Return why a message asks for nothing, or None when it is a request.
 
-    `is_addressed`: the messenger says that it is for Andy, by a mention of his account or as a reply to
-    any message of his.
+    `is_addressed`: the messenger says that it is for the assistant, by a mention of its account or as a reply
+    to a message of its own.
     """
     if not text.strip():
         return EMPTY
@@ -31,18 +37,29 @@ def ignored_reason(text: str, group: Group, *, name: str, is_addressed: bool = F
 
 
 def is_called(text: str, group: Group, *, name: str) -> bool:
-    """Tell whether `@name` or the group's own trigger is anywhere in the text, as a word of its own."""
+    """Return whether `@name` or the group's own trigger is anywhere in the text, as a word of its own."""
     call = f"{_BEFORE}{_either(group, name)}{_AFTER}"
     return re.search(call, _composed(text), re.IGNORECASE) is not None
 
 
 def without_trigger(text: str, group: Group, *, name: str) -> str:
-    """Return the text without the trigger it starts with and what joins the two; elsewhere it stays."""
+    """Return the text without the trigger it starts with; one in the middle of the text stays."""
     return _at_start(group, name).sub("", _composed(text), count=1).lstrip(" \t\n,:").strip()
 
 
+def session_command(text: str, group: Group, *, name: str) -> SessionCommand | None:
+    """Return the command that a message is, whole and exact, with or without the trigger before it."""
+    has_trigger = is_called(text, group, name=name)
+    return _COMMANDS.get(without_trigger(text, group, name=name) if has_trigger else text.strip())
+
+
+def why_command_refused(message: Inbound, group: Group) -> str | None:
+    """Return why the sender may give no session command, or None: anyone may in main, the owner elsewhere."""
+    return None if group.is_main or message.is_from_me else ONLY_OWNER
+
+
 def _composed(text: str) -> str:
-    """Some devices send Hangul in single letters, which compare as other text."""
+    # Some devices send Hangul in single letters, which compare as other text.
     return unicodedata.normalize("NFC", text.strip())
 
 

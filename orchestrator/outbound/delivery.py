@@ -1,4 +1,4 @@
-"""From the outbox to the channels: in order within a chat, no chat waiting for another."""
+"""Send what is in the outbox through the channels: in order within a chat, no chat waiting for another."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.protocols import Channel, Feature
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import ChatJid, ChatMember, Message, OutboxState, Outgoing, Retry
-from orchestrator.outbound import format as formatting
-from orchestrator.outbound import splitting
+from orchestrator.outbound.format import for_people, split
 from orchestrator.store import host_events, messages, outbox
 from orchestrator.store.database import Database, Tx
 
@@ -33,20 +32,20 @@ SWEEP_SECONDS = 30.0
 
 
 def backoff_ms(attempts: int) -> int:
-    """5 s, 10 s, 20 s … at most an hour."""
+    """Return the pause after `attempts` failed ones: 5 s, 10 s, 20 s … at most an hour."""
     return int(min(FIRST_BACKOFF_MS * 2 ** min(attempts - 1, 20), LONGEST_BACKOFF_MS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryHooks:
-    """Who has to know what becomes of a message, and may have a say in it; `app` ties it."""
+    """Calls for those who have to know what becomes of a message, or may keep it from being sent."""
 
     why_not: Callable[[Tx, Outgoing], Awaitable[str | None]]
-    """Why it is not to be sent any more; asked right before it is."""
+    """Return why a message must not be sent any more, or None; called right before it is sent."""
     note_sent: Callable[..., Awaitable[None]]
-    """`(tx, outgoing, *, now_ms)`."""
+    """`(tx, outgoing, *, now_ms)`: it was sent."""
     note_failed: Callable[..., Awaitable[Retry]]
-    """`(tx, outgoing, error, *, now_ms)`."""
+    """`(tx, outgoing, error, *, now_ms)`: a try failed; returns who decides about the next."""
     note_ended: Callable[..., Awaitable[None]]
     """`(tx, outgoing, error, *, now_ms)`: it will never be sent."""
 
@@ -60,7 +59,7 @@ class _Links:
 
 
 class Delivery:
-    """Sends what is due. One job a chat at a time."""
+    """Sends the messages that are due, at most one at a time in each chat."""
 
     def __init__(
         self,
@@ -70,23 +69,24 @@ class Delivery:
         name: str,
         channel_for: Callable[[ChatJid], Channel | None],
         tasks: asyncio.TaskGroup,
-        hint: Wakeup,
+        wakeup: Wakeup,
         bus: EventBus,
-        origin: DeliveryHooks | None = None,
+        hooks: DeliveryHooks | None = None,
     ) -> None:
-        self._origin = origin
+        self._hooks = hooks
         self._database = database
         self._clock = clock
         self._name = name
         self._channel_for = channel_for
         self._tasks = tasks
-        self._hint = hint
+        self._wakeup = wakeup
         self._bus = bus
         self._busy: set[ChatJid] = set()
 
     async def run(self) -> None:
+        """Send until cancelled."""
         while True:
-            await self._hint.wait(at_most_seconds=await self._start_due())
+            await self._wakeup.wait(at_most_seconds=await self._start_due())
 
     async def drain(self, *, seconds: float) -> None:
         """Wait until all that is due is sent or has failed once, at most `seconds`. `run` does the work."""
@@ -101,7 +101,7 @@ class Delivery:
         return any(head.next_attempt_ms <= self._clock.now_ms() for head in heads)
 
     async def _start_due(self) -> float:
-        """Start a job for each chat whose next message is due; tell when to look again."""
+        """Start a task for each chat whose next message is due; return in how many seconds to look again."""
         async with self._database.reading() as tx:
             heads = await outbox.heads(tx)
         now_ms = self._clock.now_ms()
@@ -114,18 +114,19 @@ class Delivery:
                 wait = min(wait, ahead_ms / 1000)
                 continue
             self._busy.add(head.chat_jid)
-            self._tasks.create_task(self._job(head), name=f"deliver:{head.id}")
+            self._tasks.create_task(self._deliver_in_chat(head), name=f"deliver:{head.id}")
         return wait
 
-    async def _job(self, head: Outgoing) -> None:
+    async def _deliver_in_chat(self, head: Outgoing) -> None:
         try:
             await self._deliver(head)
         except Exception:
+            # The message stays due: without the pause a broken store would be asked without end.
             log.exception("delivery.failed", outgoing=head.id)
             await asyncio.sleep(1)
         finally:
             self._busy.discard(head.chat_jid)
-            self._hint.give()
+            self._wakeup.give()
 
     async def _deliver(self, head: Outgoing) -> None:
         channel = self._channel_for(head.chat_jid)
@@ -140,7 +141,7 @@ class Delivery:
         async with self._database.transaction() as tx:
             if not await outbox.is_as_read(tx, head):
                 return
-            why_not = await self._origin.why_not(tx, head) if self._origin else None
+            why_not = await self._hooks.why_not(tx, head) if self._hooks else None
             if why_not is None:
                 if len(parts) > 1:
                     head = await outbox.split(tx, head, parts)
@@ -184,9 +185,9 @@ class Delivery:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             await outbox.finish(tx, head.id, OutboxState.SENT, now_ms=now_ms)
-            await messages.add_own(tx, head, text=_seen(head, text), name=self._name, now_ms=now_ms)
-            if self._origin is not None:
-                await self._origin.note_sent(tx, head, now_ms=now_ms)
+            await messages.add_own(tx, head, text=_text_as_shown(head, text), name=self._name, now_ms=now_ms)
+            if self._hooks is not None:
+                await self._hooks.note_sent(tx, head, now_ms=now_ms)
         if head.attachment is not None:
             await asyncio.to_thread(head.attachment.path.unlink, missing_ok=True)
         self._bus.publish(
@@ -215,10 +216,10 @@ class Delivery:
             await outbox.try_later(tx, head.id, at_ms=at_ms, error=error)
 
     async def _who_retries(self, head: Outgoing, error: str, *, now_ms: int) -> Retry:
-        if self._origin is None:
+        if self._hooks is None:
             return Retry.AS_MESSAGES_ARE
         async with self._database.transaction() as tx:
-            return await self._origin.note_failed(tx, head, error, now_ms=now_ms)
+            return await self._hooks.note_failed(tx, head, error, now_ms=now_ms)
 
     async def _finish(self, head: Outgoing, state: OutboxState, *, error: str) -> None:
         now_ms = self._clock.now_ms()
@@ -226,15 +227,15 @@ class Delivery:
             await outbox.finish(tx, head.id, state, now_ms=now_ms, error=error)
             if state is OutboxState.DEAD:
                 await host_events.reply_undelivered(tx, head, error, now_ms=now_ms)
-            if self._origin is not None:
-                await self._origin.note_ended(tx, head, error, now_ms=now_ms)
+            if self._hooks is not None:
+                await self._hooks.note_ended(tx, head, error, now_ms=now_ms)
         if state is OutboxState.DEAD:
             log.error("delivery.dead", outgoing=head.id, chat=head.chat_jid, reason=error)
         self._bus.publish(f"message.{state}", group=head.folder, message=head.message_id, turn=head.turn_id)
 
 
 async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links:
-    """Find what a message answers and whom it is for, as far as its channel can show that."""
+    """Return what a message answers and whom it is for, as far as its channel can show that."""
     quote = mention = None
     if Feature.QUOTES in features and head.turn_id is not None:
         quote = await messages.to_quote(tx, head.turn_id, head.chat_jid)
@@ -243,18 +244,19 @@ async def _links(tx: Tx, head: Outgoing, features: frozenset[Feature]) -> _Links
     return _Links(quote=quote, mention=mention)
 
 
-def _seen(head: Outgoing, text: str) -> str:
-    """What the chat saw, in words."""
+def _text_as_shown(head: Outgoing, text: str) -> str:
+    """Return what the chat saw, in words."""
     if head.attachment is None:
         return text
     return "\n".join(part for part in (text, f"[file {head.attachment.name}]") if part)
 
 
 def _parts(head: Outgoing, limit: int | None) -> tuple[str, ...]:
-    """What of a message people may see, as its channel takes it. A part is as it was made."""
+    """Return what people may see of a message, cut to `limit` characters; nothing when that is nothing."""
     if head.part is not None:
+        # Already cut, and the cut would go elsewhere now.
         return (head.text,)
-    shown = formatting.for_people(head.text)
+    shown = for_people(head.text)
     if head.turn_id is not None and is_silence(shown):
         return ()
-    return splitting.split(shown, limit)
+    return split(shown, limit)

@@ -1,18 +1,40 @@
-"""What of an agent's text a person may see. Pure."""
+"""Turn an agent's text into what people are shown: without internal parts, in messages that a channel takes.
+
+Pure.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from orchestrator.domain import schedule_tag
 
+FENCE = "```"
+FENCED_FROM = 64
+"""Below this limit a code fence is cut like any text: to close and open it again would fill the part."""
+
+_PARAGRAPH = re.compile(r"\n(?:[ \t]*\n)+")
+_LINE = re.compile(r"\n")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[.!?…][\"')\]”’»])\s+|(?<=[。！？])\s*")
+_WORD = re.compile(r"\s+")
+_FENCE_RUN = re.compile(r"`{3,}")
+_LANGUAGE = re.compile(r"[\w+#.-]{1,20}(?=\n)")
 _TAG = re.compile(r"<(/?)internal(?![\w-])", re.IGNORECASE)
 
 
-def for_people(text: str) -> str:
-    """Take out every `<internal>…</internal>`, nested ones too; one that is never closed hides the rest.
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Where a part ends, and where the next begins; what lies between is white space."""
 
-    What an agent says to its loop goes too.
+    end: int
+    next: int
+
+
+def for_people(text: str) -> str:
+    """Return the text without every `<internal>…</internal>`, nested ones too, and without the loop's tag.
+
+    A tag that is never closed hides the rest of the text.
     """
     shown = schedule_tag.strip(_shown(text))
     # Taking one out may have joined what stood around it into another: nobody writes so in good faith.
@@ -21,7 +43,8 @@ def for_people(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """What stands outside of tags, read once from the start."""
+    """Return what stands outside of internal tags."""
+    # One pass from the start, so that a text of many tags costs no more than its length.
     shown: list[str] = []
     depth = read_to = 0
     for tag in _TAG.finditer(text):
@@ -40,3 +63,61 @@ def _shown(text: str) -> str:
     if depth == 0:
         shown.append(text[read_to:])
     return "".join(shown)
+
+
+def split(text: str, limit: int | None) -> tuple[str, ...]:
+    """Cut `text` into parts of at most `limit` characters (code points); None is no limit.
+
+    A part ends with a paragraph where it can, else with a line, a sentence, a word, at last between two
+    characters as people see them. Only white space is lost, at the cuts. A code fence that a cut goes
+    through is closed, and opened again in the next part.
+    """
+    parts: list[str] = []
+    text, opening = text.strip(), ""
+    while limit is not None and len(text) > limit:
+        cut = _cut(text, len(opening), limit)
+        fence = _open_fence(text, cut.end) if limit >= FENCED_FROM else ""
+        if fence:
+            cut = _cut(text, len(opening), limit - len(FENCE) - 1)
+            fence = _open_fence(text, cut.end)
+        part, opening = text[: cut.end], fence
+        parts.append(f"{part}\n{FENCE}" if fence else part)
+        text = opening + text[cut.next :].lstrip("\n")
+    if text.removeprefix(opening).strip():
+        parts.append(text)
+    return tuple(parts)
+
+
+def _cut(text: str, start: int, limit: int) -> _Cut:
+    """Return the best place after `start` that leaves at most `limit` characters before it.
+
+    The finest kind of place is taken rather than one that leaves three quarters of the room empty.
+    """
+    least = start + max(1, (limit - start) // 4)
+    for kind in (_PARAGRAPH, _LINE, _SENTENCE, _WORD):
+        places = [place for place in kind.finditer(text, least, limit + 2) if place.start() <= limit]
+        if places:
+            return _Cut(places[-1].start(), places[-1].end())
+    words = [place for place in _WORD.finditer(text, start + 1, limit + 1) if place.start() <= limit]
+    if words:
+        return _Cut(words[-1].start(), words[-1].end())
+    end = _between_characters(text, start, limit)
+    return _Cut(end, end)
+
+
+def _between_characters(text: str, start: int, limit: int) -> int:
+    """Return the last place that cuts through no emoji, accent or fence; the limit if there is none."""
+    import regex
+
+    # What may hang on the last character is seen too; nobody writes longer ones.
+    ends = [found.end() for found in regex.finditer(r"`{3,}|\X", text, pos=start, endpos=limit + 32)]
+    return max((end for end in ends if end <= limit), default=limit)
+
+
+def _open_fence(text: str, end: int) -> str:
+    """Return the line that opens the fence again which is open at `end`; empty when none is."""
+    runs = list(_FENCE_RUN.finditer(text, 0, end))
+    if len(runs) % 2 == 0:
+        return ""
+    language = _LANGUAGE.match(text, runs[-1].end())
+    return f"{FENCE}{language[0] if language else ''}\n"

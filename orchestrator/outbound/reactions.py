@@ -1,4 +1,4 @@
-"""The sign under a question in a group: Andy has seen it and works on it."""
+"""Put a sign under a question in a group while the assistant works on it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reactions:
         """The message that bears the sign, of each turn that has not ended."""
 
     async def run(self) -> None:
-        """Woken by what happens to turns; looks at those that run."""
+        """Follow the turns until cancelled; events about turns only say when to look."""
         with self._bus.listening() as events:
             # An earlier host put a sign under what was tried before; no second one is put there.
             async with self._database.reading() as tx:

@@ -1,4 +1,4 @@
-"""The typing sign: shown in a chat from the start of a turn to its end."""
+"""Show the typing sign in a chat from the start of a turn to its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALL_SECONDS = 5.0
 
 
 class TypingSigns:
-    """Shows where a question is being answered. What nobody asked for is worked on in silence."""
+    """Shows the sign where a question is being answered; a turn that nobody asked for shows none."""
 
     def __init__(
         self, database: Database, *, channel_for: Callable[[ChatJid], Channel | None], bus: EventBus
@@ -33,13 +33,14 @@ class TypingSigns:
         self._shown: frozenset[ChatJid] = frozenset()
 
     async def run(self) -> None:
-        """Woken by what happens to turns; looks which run. Hides every sign when it ends."""
+        """Follow the turns until cancelled, then hide every sign."""
         with self._bus.listening() as events:
             try:
                 while True:
                     await self._look()
                     await until_turns_change(events, REFRESH_SECONDS if self._shown else SWEEP_SECONDS)
             finally:
+                # A messenger may keep a sign that nobody hides, with no host left to do so.
                 await asyncio.shield(self._set(self._shown, is_typing=False))
 
     async def _look(self) -> None:

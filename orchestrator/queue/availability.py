@@ -1,4 +1,4 @@
-"""Whether turns can be answered at all: turns them away while they cannot, and tells chats that wait."""
+"""Turn queued turns away that no model would answer, and notify chats that wait for an outage to end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BACKGROUND_PAUSE_MS = 60_000
 
 
 class Availability:
-    """Called by the lanes before a turn is begun; its loop speaks for outages that last."""
+    """Decides before a turn begins whether it can be answered; its loop notifies chats of long outages."""
 
     def __init__(
         self,
@@ -33,8 +33,9 @@ class Availability:
         bus: EventBus,
         refusal: Callable[[Group, TurnKind], Awaitable[ModelRefusal | None]],
     ) -> None:
-        """`refusal` tells why no model would answer a turn of this kind of a group now; None where one may,
-        or where none is needed.
+        """`refusal` returns why no model would answer a turn of this kind of a group now.
+
+        It returns None where one may answer, or where none is needed.
         """
         self._database = database
         self._clock = clock
@@ -43,7 +44,7 @@ class Availability:
         self._refusal = refusal
 
     async def turn_away(self, turn: Turn) -> bool:
-        """End a queued turn that no model would answer; False when it may begin.
+        """End a queued turn that no model would answer; return False when it may begin.
 
         What nobody waits for, a free cycle, stays queued and is looked at again in a minute.
         """
@@ -72,14 +73,14 @@ class Availability:
         return True
 
     async def run(self) -> None:
-        """Tell chats whose questions have waited for an outage as long as people wait in silence."""
+        """Notify chats whose questions have waited longer for an outage than people wait in silence."""
         while True:
-            wait_ms = await self.tell_waiting()
+            wait_ms = await self.notify_waiting()
             seconds = None if wait_ms is None else max(0.0, wait_ms / 1000)
             await self._hints.outages.wait(at_most_seconds=seconds)
 
-    async def tell_waiting(self) -> int | None:
-        """Tell those whose time has come; gives when the next one's does."""
+    async def notify_waiting(self) -> int | None:
+        """Notify the chats that are due; return in how many ms the next one is, or None when none waits."""
         now_ms = self._clock.now_ms()
         ahead: list[int] = []
         async with self._database.transaction() as tx:

@@ -1,4 +1,4 @@
-"""Does what the lanes decide."""
+"""Carry out what the plan of the queue decides: start containers, hand turns over, close containers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLEARED = "🧹 I have forgotten our conversation. My files and reminders are st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Containers:
-    """What the dispatcher can have done to containers."""
+    """The calls by which the dispatcher has containers started, used and closed."""
 
     live: Callable[[], Sequence[LiveRun]]
     start: Callable[[Turn], Awaitable[None]]
@@ -34,13 +34,13 @@ class Containers:
 
 
 async def turn_nobody_away(turn: Turn) -> bool:
-    """Whatever is asked can be answered."""
+    """Return False: any turn can be answered. For a host whose agents need no model."""
     del turn
     return False
 
 
 class Dispatcher:
-    """Wakes on a hint, looks at all unsettled turns, acts. One at a time, so decisions never cross."""
+    """Looks at all unsettled turns when woken, and acts. One pass at a time, so decisions never cross."""
 
     def __init__(
         self,
@@ -52,7 +52,10 @@ class Dispatcher:
         hints: Wakeups,
         turn_away: Callable[[Turn], Awaitable[bool]] = turn_nobody_away,
     ) -> None:
-        """`turn_away` settles a turn that no agent could answer now, and tells whether it has."""
+        """`turn_away` settles a turn that no agent could answer now, and returns whether it has.
+
+        `cap` is how many containers may live at once.
+        """
         self._database = database
         self._containers = containers
         self._cap = cap
@@ -62,6 +65,7 @@ class Dispatcher:
         self.is_taking_work = True
 
     async def run(self) -> None:
+        """Dispatch turns until cancelled."""
         while True:
             wait = await self._pass() if self.is_taking_work else SWEEP_SECONDS
             await self._hints.lanes.wait(at_most_seconds=wait)
@@ -73,29 +77,29 @@ class Dispatcher:
         decided = plan.plan(unsettled, self._containers.live(), cap=self._cap, now_ms=now_ms)
         by_id = {turn.id: turn for turn in unsettled}
         for action in decided.actions:
-            await self._do_apart(action, by_id)
+            await self._apply_safely(action, by_id)
         if decided.look_again_ms is None:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (decided.look_again_ms - self._clock.now_ms()) / 1000))
 
-    async def _do_apart(self, action: plan.Action, by_id: dict[TurnId, Turn]) -> None:
-        """Do one action; what goes wrong in it is its own turn's trouble and keeps no other from a slot."""
+    async def _apply_safely(self, action: plan.Action, by_id: dict[TurnId, Turn]) -> None:
+        """Apply one action; an error of it is its own turn's and keeps no other turn from a slot."""
         try:
-            await self._do(action, by_id)
+            await self._apply(action, by_id)
         except StoreError:
             raise
         except Exception:
             log.exception("lanes.action_failed", action=repr(action))
             if isinstance(action, plan.StartContainer | plan.HandOverTurn):
-                await self._give_back(action.turn_id)
+                await self._requeue(action.turn_id)
 
-    async def _give_back(self, turn_id: TurnId) -> None:
-        """Count an attempt that did not come to a run; one that did is the run's to settle."""
+    async def _requeue(self, turn_id: TurnId) -> None:
+        """Count an attempt that did not come to a run; one that did is settled by the run."""
         async with self._database.transaction() as tx:
             turn = await turns.get(tx, turn_id)
             if turn is not None and turn.state is TurnState.QUEUED:
                 reason = "something went wrong inside Andy."
-                await retries.give_back(
+                await retries.requeue_or_fail(
                     tx,
                     turn,
                     reason=reason,
@@ -106,7 +110,7 @@ class Dispatcher:
         self._hints.lanes.give()
         self._hints.outbox.give()
 
-    async def _do(self, action: plan.Action, by_id: dict[TurnId, Turn]) -> None:
+    async def _apply(self, action: plan.Action, by_id: dict[TurnId, Turn]) -> None:
         match action:
             case plan.HandOverTurn(turn_id) | plan.StartContainer(turn_id) if await self._turn_away(
                 by_id[turn_id]
@@ -118,15 +122,15 @@ class Dispatcher:
                 await self._containers.start(by_id[turn_id])
             case plan.CloseContainer(run_id):
                 await self._containers.close(run_id)
-            case plan.ForgetWaiting(turn_id):
-                await self._forget(by_id[turn_id])
+            case plan.ClearConversation(turn_id):
+                await self._clear_conversation(by_id[turn_id])
             case plan.NotifyPlace(turn_id, place):
-                await self._tell_place(by_id[turn_id], place)
+                await self._notify_place(by_id[turn_id], place)
             case _:
                 assert_never(action)
 
-    async def _forget(self, turn: Turn) -> None:
-        """Clear a conversation: no session to resume, nothing said before it to read."""
+    async def _clear_conversation(self, turn: Turn) -> None:
+        """Clear a conversation: it has no session to resume and no earlier message to read any more."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             current = await turns.get(tx, turn.id)
@@ -147,7 +151,7 @@ class Dispatcher:
         self._hints.outbox.give()
         self._hints.lanes.give()
 
-    async def _tell_place(self, turn: Turn, place: int) -> None:
+    async def _notify_place(self, turn: Turn, place: int) -> None:
         now_ms = self._clock.now_ms()
         ahead = "you are next" if place == 1 else f"{place - 1} ahead of you"
         async with self._database.transaction() as tx:

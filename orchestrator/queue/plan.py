@@ -1,4 +1,7 @@
-"""Who runs next. Pure: looks at turns and runs, says what to do; the dispatcher does it."""
+"""Decide which turns run next, over all unsettled turns and live containers. Pure.
+
+The dispatcher carries the decision out.
+"""
 
 from __future__ import annotations
 
@@ -26,39 +29,47 @@ _AGED = 0
 
 @dataclass(frozen=True, slots=True)
 class HandOverTurn:
+    """Give a turn to the idle run of its group."""
+
     turn_id: TurnId
     run_id: RunId
 
 
 @dataclass(frozen=True, slots=True)
 class StartContainer:
+    """Start a container for a turn."""
+
     turn_id: TurnId
 
 
 @dataclass(frozen=True, slots=True)
 class CloseContainer:
+    """Close an idle run, because another turn needs its slot or its session."""
+
     run_id: RunId
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyPlace:
+    """Say in the chat of a waiting turn how many are ahead of it; `place` 1 is the next."""
+
     turn_id: TurnId
     place: int
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetWaiting:
-    """Carry out a turn that clears the conversation: nothing lives that remembers it."""
+class ClearConversation:
+    """Carry out a turn that clears the conversation: no run is left that remembers it."""
 
     turn_id: TurnId
 
 
-Action = HandOverTurn | StartContainer | CloseContainer | NotifyPlace | ForgetWaiting
+Action = HandOverTurn | StartContainer | CloseContainer | NotifyPlace | ClearConversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlan:
-    """What to do now, and when to look again if nothing happens before."""
+    """What to do now, and when to look again (epoch ms) if nothing happens before."""
 
     actions: tuple[Action, ...]
     look_again_ms: int | None = None
@@ -66,7 +77,7 @@ class QueuePlan:
 
 @dataclass(slots=True, kw_only=True)
 class _Slots:
-    """What is left of the slots while turns take theirs in the order of their claim."""
+    """The slots that are left while turns take theirs in the order of their claim."""
 
     free: int
     coming: int
@@ -89,14 +100,14 @@ class _Slots:
 
 
 def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: int) -> QueuePlan:
-    """Decide over all unsettled turns and live runs.
+    """Return what to do, decided over all unsettled turns and live runs.
 
     One turn a group at a time; at most `cap` runs live, closing ones counted until they are gone. Chat
     goes before task before worker before auto, first come first served within a kind; whoever waits
     `AGEING_MS` goes to the front. An idle run goes to its own group's next turn, unless a turn with an
     earlier claim has no slot: then it is closed, so that a busy group does not keep its slot for ever.
-    What was given up is the pool's to end before it starts another; a turn that finds it is told so. A turn
-    for which a run is being made counts as running.
+    Runs in state LEFT hold no slot: the pool ends them before it starts another. A turn for which a run is
+    being made counts as running.
     """
     runs = [run for run in runs if run.state is not RunState.LEFT]
     turns = _with_begun(turns, runs)
@@ -105,16 +116,16 @@ def plan(turns: Sequence[Turn], runs: Sequence[LiveRun], *, cap: int, now_ms: in
     actions: list[Action] = []
     waiting: list[Turn] = []
     for turn in ready:
-        home = _home(turn, runs)
+        own_run = _own_run(turn, runs)
         if turn.command is SessionCommand.CLEAR:
             actions.extend(_clear(turn, runs, slots))
-        elif home in slots.spare:
-            slots.spare.remove(home)
-            actions.append(HandOverTurn(turn.id, home.id))
-        elif home is None and _must_end_first(turn, runs):
+        elif own_run in slots.spare:
+            slots.spare.remove(own_run)
+            actions.append(HandOverTurn(turn.id, own_run.id))
+        elif own_run is None and _must_end_first(turn, runs):
             actions.extend(slots.close(run) for run in list(slots.spare) if _is_session_of(run, turn))
             actions.extend(slots.wait_for_one())
-        elif home is None and slots.free > 0:
+        elif own_run is None and slots.free > 0:
             slots.free -= 1
             actions.append(StartContainer(turn.id))
         else:
@@ -133,21 +144,21 @@ def _with_begun(turns: Sequence[Turn], runs: Sequence[LiveRun]) -> list[Turn]:
 
 
 def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[Turn]:
-    """The next turn of each group that has none running, in the order of their claim.
+    """Return the next turn of each group that has none running, in the order of their claim.
 
-    What keeps a dashboard up is in nobody's way: a chat turn runs beside it.
+    A chat turn runs beside a dashboard's worker, which may take minutes.
     """
     running = [turn for turn in turns if turn.state is TurnState.RUNNING]
     workers = {turn.run_id for turn in running if turn.kind is TurnKind.WORKER}
     at_work = [run for run in runs if run.state in (RunState.STARTING, RunState.BUSY)]
-    upkept = {run.folder for run in at_work if run.id in workers}
-    upkept |= {turn.folder for turn in running if turn.kind is TurnKind.WORKER}
+    with_worker = {run.folder for run in at_work if run.id in workers}
+    with_worker |= {turn.folder for turn in running if turn.kind is TurnKind.WORKER}
     taken = {turn.folder for turn in running if turn.kind is not TurnKind.WORKER}
     taken |= {run.folder for run in at_work if run.id not in workers}
     queued = [t for t in turns if t.state is TurnState.QUEUED and _is_time(t, now_ms) and _is_next(t, turns)]
     chosen: list[Turn] = []
     for turn in sorted(queued, key=lambda t: _claim(t, now_ms)):
-        if turn.folder in upkept and turn.kind is not TurnKind.CHAT:
+        if turn.folder in with_worker and turn.kind is not TurnKind.CHAT:
             continue
         if turn.folder not in taken:
             taken.add(turn.folder)
@@ -156,7 +167,7 @@ def _ready(turns: Sequence[Turn], runs: Sequence[LiveRun], now_ms: int) -> list[
 
 
 def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
-    """What is said in one chat is taken in its order, also while the first of it waits to be tried again."""
+    """Return whether no earlier turn of the chat is queued, also one that waits to be tried again."""
     return turn.kind is not TurnKind.CHAT or not any(
         other.kind is TurnKind.CHAT
         and other.state is TurnState.QUEUED
@@ -167,12 +178,12 @@ def _is_next(turn: Turn, turns: Sequence[Turn]) -> bool:
 
 
 def _order(turn: Turn) -> tuple[int, bool, int]:
-    """What was asked before a command comes before it, also the rest of a turn that was split after it."""
+    # What was asked before a command comes before it, also the rest of a turn that was split after it.
     return turn.after_command, turn.command is not None, turn.id
 
 
 def _is_time(turn: Turn, now_ms: int) -> bool:
-    """Whether it may run. No pause is as long as `LONGEST_PAUSE_MS`: the clock was set back then."""
+    # No pause is as long as `LONGEST_PAUSE_MS`: a time further ahead means that the clock was set back.
     return not 0 < turn.not_before_ms - now_ms <= LONGEST_PAUSE_MS
 
 
@@ -188,18 +199,18 @@ def _slots(runs: Sequence[LiveRun], ready: Sequence[Turn], cap: int) -> _Slots:
 
 
 def _spare(runs: Sequence[LiveRun], ready: Sequence[Turn]) -> list[LiveRun]:
-    """Idle runs: those no turn wants, longest idle first, then the one whose turn claims last."""
-    wanted = [home for turn in reversed(ready) if (home := _home(turn, runs)) is not None]
+    """Return idle runs: those no turn wants, longest idle first, then the one whose turn claims last."""
+    wanted = [own_run for turn in reversed(ready) if (own_run := _own_run(turn, runs)) is not None]
     unwanted = [run for run in runs if run.state is RunState.IDLE and run not in wanted]
     return sorted(unwanted, key=lambda run: run.idle_since_ms) + wanted
 
 
-def _home(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
+def _own_run(turn: Turn, runs: Sequence[LiveRun]) -> LiveRun | None:
     return next((run for run in runs if run.takes(turn)), None)
 
 
 def _must_end_first(turn: Turn, runs: Sequence[LiveRun]) -> bool:
-    """Two containers on one session would lose a branch of it."""
+    # Two containers on one session would lose a branch of it.
     return any(_is_session_of(run, turn) for run in runs)
 
 
@@ -208,10 +219,10 @@ def _is_session_of(run: LiveRun, turn: Turn) -> bool:
 
 
 def _clear(turn: Turn, runs: Sequence[LiveRun], slots: _Slots) -> list[Action]:
-    """It takes no slot, but what remembers has to end first: left alive over a crash, it would go on."""
+    # It takes no slot, but the runs that remember have to end first: one that outlived a crash would go on.
     remembering = [run for run in runs if _is_session_of(run, turn)]
     if not remembering:
-        return [ForgetWaiting(turn.id)]
+        return [ClearConversation(turn.id)]
     return [slots.close(run) for run in remembering if run in slots.spare]
 
 

@@ -1,4 +1,4 @@
-"""What follows when a turn was not answered: again, later, or failed with one word to the chat."""
+"""Decide what follows when a turn was not answered: try again at once, later, or fail it and say so."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FIRST_DELAY_MS = 5_000
 
 
 def retry_delay_ms(attempt: int) -> int | None:
-    """The pause after the `attempt`-th failure: 5, 10, 20, 40, 80 s; None when there were enough."""
+    """Return the pause after the `attempt`-th failure: 5, 10, 20, 40, 80 s; None after the last retry."""
     return FIRST_DELAY_MS * 2 ** (attempt - 1) if attempt <= MAX_RETRIES else None
 
 
 def outage_delay_ms(elapsed_ms: int) -> int | None:
-    """The pause in an outage that lasts so long already: 5 to 60 s; None when it has lasted too long."""
+    """Return the pause in an outage of `elapsed_ms` so far: 5 to 60 s; None when it has lasted too long."""
     if elapsed_ms >= failures.MAX_OUTAGE_MS:
         return None
     return max(FIRST_DELAY_MS, min(elapsed_ms // 2, failures.LONGEST_OUTAGE_PAUSE_MS))
 
 
-async def give_back(
+async def requeue_or_fail(
     tx: Tx,
     turn: Turn,
     *,
@@ -45,7 +45,7 @@ async def give_back(
     is_at_once: bool = False,
     fault: FailureOwner = FailureOwner.TURN,
 ) -> TurnState:
-    """Settle a turn that a run left unanswered: queue it again or fail it.
+    """Queue a turn again that a run left unanswered, or fail it; return which of the two.
 
     What the attempt had said and was still held is dropped, so that the next attempt speaks alone, and the
     notices it was given are free for it. With `is_at_once` the next attempt does not wait: nothing has to
@@ -85,7 +85,7 @@ async def give_back(
 
 
 async def fail(tx: Tx, turn: Turn, *, reason: str, now_ms: int, is_own_fault: bool = True) -> None:
-    """End a turn as failed; who asked is told once, in plain words."""
+    """End a turn as failed, and notify the chat once in plain words."""
     await turns.settle(tx, turn.id, TurnState.FAILED, reason=reason, now_ms=now_ms, is_own_fault=is_own_fault)
     if turn.kind is TurnKind.CHAT:
         text = f"⚠️ I could not answer this: {reason} Your next message tries again."

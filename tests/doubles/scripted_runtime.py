@@ -17,7 +17,7 @@ from orchestrator.domain.errors import ContainerError, EngineGone
 from orchestrator.domain.protocols import ContainerSpec, Exit, Mount
 from orchestrator.domain.values import Folder, Group, RunId
 from orchestrator.inbound import prompt
-from orchestrator.queue.retries import give_back
+from orchestrator.queue.retries import requeue_or_fail
 from tests.support.household import SEOUL, Household
 
 MINUTE_MS = 60_000
@@ -141,7 +141,7 @@ def scripted_ports() -> RunPorts:
         remove_turn=lambda *_: None,
         remove_run_files=lambda *_: None,
         remove_files_of_others=lambda *_: None,
-        requeue=give_back,
+        requeue=requeue_or_fail,
         new_run_id=lambda: RunId(f"run-{next(numbers)}"),
     )
 

@@ -43,7 +43,7 @@ async def delivering(family, channel):
             name="Andy",
             channel_for=lambda _: channel,
             tasks=tasks,
-            hint=family.hints.outbox,
+            wakeup=family.hints.outbox,
             bus=family.bus,
         )
         loop = tasks.create_task(delivery.run(), name="delivery")

@@ -83,7 +83,7 @@ class Office:
                 name="Andy",
                 channel_for=lambda jid: self.channel if self.channel.owns(jid) else None,
                 tasks=tasks,
-                hint=self.hint,
+                wakeup=self.hint,
                 bus=self.bus,
             )
             loop = tasks.create_task(delivery.run(), name="delivery")
@@ -399,7 +399,7 @@ class Answering:
                 name="Andy",
                 channel_for=lambda _: self.channel,
                 tasks=tasks,
-                hint=house.hints.outbox,
+                wakeup=house.hints.outbox,
                 bus=house.bus,
             )
             running = tasks.create_task(delivery.run(), name="delivery")

@@ -322,7 +322,7 @@ async def test_a_chat_is_told_once_that_it_waits_and_not_before_half_a_minute(ho
         await until(is_told, "the chat is told")
         house.household.clock.pass_ms(failures.TELL_OUTAGE_AFTER_MS)
         await house.ask(OVERLOADED)
-        await house.available.tell_waiting()
+        await house.available.notify_waiting()
     finally:
         telling.cancel()
     assert await house.told("family") == [failures.WAITING[failures.Outage.MODEL]]

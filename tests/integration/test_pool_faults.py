@@ -77,7 +77,7 @@ class House:
             house.database, clock=house.clock, hints=house.hints, bus=house.bus, refusal=AsyncMock()
         )
         async with asyncio.timeout(60):
-            await availability.tell_waiting()
+            await availability.notify_waiting()
         return [one.text for one in await house.outgoing()]
 
     async def answer(self, turn: Turn, container: ScriptedContainer) -> None:

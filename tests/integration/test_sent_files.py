@@ -158,7 +158,7 @@ async def test_a_file_leaves_once_is_told_in_the_history_and_its_copy_is_removed
             name="Andy",
             channel_for=lambda _: channel,
             tasks=tasks,
-            hint=desk.house.hints.outbox,
+            wakeup=desk.house.hints.outbox,
             bus=desk.bus,
         )
         loop = tasks.create_task(delivery.run())

@@ -6,8 +6,8 @@ import pytest
 
 from agent_runner.wire.frames import Result, TurnEnd
 from orchestrator.domain.values import LiveRun, RunId, RunState, SessionCommand, TurnState
-from orchestrator.inbound import session_commands
-from orchestrator.inbound.session_commands import ONLY_OWNER
+from orchestrator.inbound import triggers
+from orchestrator.inbound.triggers import ONLY_OWNER
 from orchestrator.queue import plan as lanes
 from orchestrator.queue.dispatcher import CLEARED, Containers, Dispatcher
 from orchestrator.store import sessions, turns
@@ -35,7 +35,7 @@ OWNER = {"is_from_me": True}
     ],
 )
 def test_a_command_is_the_whole_message_and_exact(text, command):
-    assert session_commands.asked(text, a_group(trigger="@Fam"), name="Andy") is command
+    assert triggers.session_command(text, a_group(trigger="@Fam"), name="Andy") is command
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ async def test_a_command_that_comes_again_is_one_turn(family):
 def test_a_clearing_turn_takes_no_slot_and_no_container():
     clear = a_turn(1, command=SessionCommand.CLEAR)
     busy = [a_run(f"other{n}", f"other{n}", state=RunState.BUSY) for n in range(5)]
-    assert lanes.plan([clear], busy, cap=5, now_ms=0).actions == (lanes.ForgetWaiting(1),)
+    assert lanes.plan([clear], busy, cap=5, now_ms=0).actions == (lanes.ClearConversation(1),)
 
 
 @pytest.mark.parametrize("state", [RunState.IDLE, RunState.CLOSING])

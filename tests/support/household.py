@@ -29,7 +29,7 @@ from orchestrator.domain.values import (
 from orchestrator.groups import registration
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import Accepted, Intake
-from orchestrator.queue.retries import give_back
+from orchestrator.queue.retries import requeue_or_fail
 from orchestrator.store import groups, messages, outbox, runs, turns
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
@@ -118,7 +118,7 @@ class Household:
 
     async def take(self, run: Run, frame: Frame) -> frames.FrameEffect | None:
         async with self.database.transaction() as tx:
-            return await frames.apply(tx, run, frame, requeue=give_back, now_ms=self.clock.now_ms())
+            return await frames.apply(tx, run, frame, requeue=requeue_or_fail, now_ms=self.clock.now_ms())
 
     async def answer(self, *texts: str, folder: str = "family") -> Turn:
         """A whole good turn: started, acknowledged, said, ended."""
@@ -137,7 +137,7 @@ class Household:
             await runs.end(tx, run.id, kind="lost", detail="", now_ms=now_ms)
             turn = await turns.running_in(tx, run.id)
             if turn is not None:
-                await give_back(
+                await requeue_or_fail(
                     tx, turn, reason="it broke.", is_retryable=is_retryable, now_ms=now_ms, fault=fault
                 )
 

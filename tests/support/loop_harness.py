@@ -18,7 +18,7 @@ from orchestrator.loop.cycle_recorder import CycleRecorder
 from orchestrator.loop.cycle_starter import CycleStarter
 from orchestrator.outbound.format import for_people
 from orchestrator.queue import plan as lanes
-from orchestrator.queue.retries import give_back
+from orchestrator.queue.retries import requeue_or_fail
 from orchestrator.store import cycles, events, groups, loops, turns, wake_requests
 from orchestrator.store.cycles import Cycle
 from orchestrator.store.loops import Loop
@@ -187,7 +187,7 @@ class LoopHouse:
                 tx,
                 self.runs[turn.id],
                 frame,
-                requeue=give_back,
+                requeue=requeue_or_fail,
                 now_ms=self.house.clock.now_ms(),
                 on_success=self.book.hear,
             )

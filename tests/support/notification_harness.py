@@ -69,9 +69,9 @@ class NotifiedHouse:
                 name="Andy",
                 channel_for=lambda _: self.channel,
                 tasks=tasks,
-                hint=house.hints.outbox,
+                wakeup=house.hints.outbox,
                 bus=house.bus,
-                origin=self.origin(),
+                hooks=self.origin(),
             )
             running = tasks.create_task(delivery.run(), name="delivery")
             yield

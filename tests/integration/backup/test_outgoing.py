@@ -106,7 +106,7 @@ async def sent_by(home: Home) -> list[bytes | None]:
                 name="Andy",
                 channel_for=lambda _: phone,
                 tasks=tasks,
-                hint=Wakeups().outbox,
+                wakeup=Wakeups().outbox,
                 bus=EventBus(clock),
             )
             running = tasks.create_task(delivery.run(), name="delivery")

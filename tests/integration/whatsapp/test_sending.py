@@ -13,7 +13,7 @@ from neonize.aioze import events
 from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
 from orchestrator.domain.values import Attachment, ChatMember, MessageId
-from orchestrator.outbound import splitting
+from orchestrator.outbound.format import split
 from orchestrator.store import messages
 from tests.doubles import whatsapp_events as wa
 from tests.doubles import whatsapp_store
@@ -38,7 +38,7 @@ async def test_a_reply_is_shown_once_in_whatsapps_marks_and_told_apart_on_a_shar
 )
 async def test_no_message_is_longer_than_4000_characters_with_the_name_and_in_whatsapps_marks(build, text):
     channel = build().channel
-    parts = splitting.split(text, channel.max_text_chars)
+    parts = split(text, channel.max_text_chars)
 
     shown = [channel._shown(part, is_caption=False) for part in parts]
     assert max(map(len, shown)) <= 4_000

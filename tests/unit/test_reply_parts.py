@@ -9,7 +9,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.outbound.splitting import FENCED_FROM, split
+from orchestrator.outbound.format import FENCED_FROM, split
 
 WORDS = st.sampled_from(
     [
