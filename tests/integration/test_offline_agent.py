@@ -40,6 +40,7 @@ from agent_runner.wire.mailbox import (
 from agent_runner.wire.notices import Notice
 from agent_runner.wire.order import Request, RunOrder, TurnKind, TurnOrder
 from agent_runner.workspace import Workspace
+from tests.support.recorded_events import record_events
 
 NOW = datetime(2026, 11, 22, 0, 20, 15, tzinfo=UTC)  # Sunday 09:20:15 in Seoul
 
@@ -502,7 +503,7 @@ async def test_a_turn_that_nobody_asked_for_tells_no_note(open_chat: Open) -> No
 async def test_what_it_asks_of_the_host_is_a_call_and_a_refusal_a_failure(open_chat: Open) -> None:
     async with open_chat() as chat:
         events: list[NoticeEvent] = []
-        (await chat.noticing.load()).notices.bus.subscribe_all(events.append)
+        record_events((await chat.noticing.load()).notices, events.append)
         await chat.say("list reminders")
         chat.desk.refusal = "The host is full."
         await chat.say("list reminders")

@@ -32,7 +32,13 @@ events = open({events!r}, "a", buffering=1)
 
 def recording(order, workspace):
     rules = make(order, workspace)
-    rules.notices.bus.subscribe_all(lambda event: events.write(json.dumps(event.to_dict()) + "\\n"))
+    queue, emit = rules.notices.events, rules.notices.events.emit
+
+    def emit_recorded(event):
+        events.write(json.dumps(event.to_dict()) + "\\n")
+        emit(event)
+
+    queue.emit = emit_recorded
     return rules
 
 noticing.LazyNotices.__init__.__kwdefaults__["make"] = recording

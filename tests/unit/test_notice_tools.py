@@ -26,6 +26,7 @@ from agent_runner.wire.mailbox import (
 from agent_runner.wire.notices import Notice
 from agent_runner.workspace import Workspace
 from tests.processes.runner import order_of
+from tests.support.recorded_events import record_events
 
 
 class Keeping(HostClient):
@@ -64,7 +65,7 @@ def tool(noticing: LazyNotices, name: str = "notify_self") -> Tool[Any]:
 
 async def heard(noticing: LazyNotices) -> list[NoticeEvent]:
     events: list[NoticeEvent] = []
-    (await noticing.load()).notices.bus.subscribe_all(events.append)
+    record_events((await noticing.load()).notices, events.append)
     return events
 
 

@@ -1,7 +1,8 @@
-"""`offline`: a small assistant without a model. It answers what it knows and never pretends.
+"""`offline` is a small assistant without a model. It answers what it knows and never pretends.
 
-A request is read (`reading`: pure, English and Korean), its time is resolved (`dates`: pure), and what
-it wishes is done through the group's files (`checklists`) or the host (`reminders`, `groups`).
+The patterns of `intents.toml` read a request into wishes (`reading`, `wording`: pure, English and Korean).
+What is wished is done through the group's files (`lists`, `checklists`) or the host (`board`, `reminders`,
+`host_requests`). `conversation` keeps what was asked and takes the answer.
 
 Start with `agent.py`.
 """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
-from agent_runner.agents.offline import answers, notes, points, reading
+from agent_runner.agents.offline import notices, reading
 from agent_runner.agents.offline.board import Board
 from agent_runner.agents.offline.checklists import Checklists
 from agent_runner.agents.offline.conversation import (
@@ -20,8 +20,9 @@ from agent_runner.agents.offline.conversation import (
     Conversation,
     Known,
     OpenQuestion,
+    take_answer,
 )
-from agent_runner.agents.offline.groups import Groups
+from agent_runner.agents.offline.host_requests import HostRequests
 from agent_runner.agents.offline.intents import Wish, long_day, say
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.recall import Recall
@@ -31,14 +32,15 @@ from agent_runner.interfaces import Say, TurnOutcome
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire import mailbox
 from agent_runner.wire.order import Request, RestoreMode, RunOrder, TurnOrder
-from agent_runner.wire.times import Language
 from agent_runner.workspace import Workspace
 
 NOTHING_TO_COMPACT = "There is nothing to compact: without a model I keep no conversation."
 _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$))?"
 """No letter goes on with the name but a Korean vocative."""
 Now = Callable[[], datetime]
-"""Tells the time, aware."""
+"""Returns the time, aware."""
+Handler = Callable[[Wish, Asked], Awaitable[str]]
+"""Carries out one wish and returns what to say."""
 
 
 def _utc_now() -> datetime:
@@ -64,14 +66,14 @@ class OfflineAgent:
         *,
         now: Now = _utc_now,
     ) -> None:
-        host = points.ObservedHost(host, noticing)
+        host = notices.ObservedHost(host, noticing)
         checklists = Checklists(workspace.group)
         self._noticing = noticing
         self._order = order
         self._now = now
         self._host = host
         self._lists = Lists(checklists)
-        self._groups = Groups(host, is_main=order.is_main)
+        self._host_requests = HostRequests(host, is_main=order.is_main)
         self._reminders = Reminders(host, order.group)
         self._board = Board(host, checklists, self._reminders)
         self._recall = Recall(workspace.snapshots, name=order.assistant_name)
@@ -91,15 +93,15 @@ class OfflineAgent:
         if not requests:
             return TurnOutcome()
         self._host.turn = turn.turn
-        await points.turn_start(self._noticing, turn)
+        await notices.turn_start(self._noticing, turn)
         before = await asyncio.to_thread(self._conversation.before, turn.turn)
         known, said = before, []
         for number, request in enumerate(requests):
             known, text = await self._answer_one(turn, request, _request_id(turn, number, request), known)
             said.append(text)
         await asyncio.to_thread(self._conversation.keep, turn.turn, before, known)
-        await points.turn_end(self._noticing)
-        noted = points.told(self._noticing, turn, reading.language_of(requests[0].text))
+        await notices.turn_end(self._noticing)
+        noted = notices.told(self._noticing, turn, reading.language_of(requests[0].text))
         await say("\n\n".join(filter(None, (noted, *said))))
         return TurnOutcome()
 
@@ -137,7 +139,7 @@ class OfflineAgent:
         if not asked.known.questions or not text.strip():
             return None
         question, *others = asked.known.questions
-        found = await asyncio.to_thread(answers.take, question, text, now=asked.now, zone=asked.zone)
+        found = await asyncio.to_thread(take_answer, question, text, now=asked.now, zone=asked.zone)
         if found is None:
             return None
         asked.known = replace(asked.known, questions=tuple(others))
@@ -175,91 +177,53 @@ class OfflineAgent:
 
     # One wish
 
+    def _handler_of(self, intent: str) -> Handler:
+        """Return what carries an intent out; what has a sentence of its own in the table is just said."""
+        board, lists, reminders, host = self._board, self._lists, self._reminders, self._host_requests
+        groups = (
+            (("remind", "get_up", "timer"), reminders.remind),
+            (("show_reminders",), reminders.show),
+            (("cancel_reminder",), reminders.cancel),
+            (("add_group", "drop_group"), host.change_group),
+            (("show_groups",), host.show_groups),
+            (("note",), host.keep_note),
+            (("send_file",), host.send_file),
+            (("wake",), host.set_wake),
+            (("show_lists",), lists.overview),
+            (("one_or_more", "add_items", "remove", "clear_done", "clear_list", "show_list"), lists.act),
+            (("add_task",), board.add),
+            (("add_tasks",), board.add_several),
+            (("progress", "drop_task", "block", "unblock"), board.change),
+            (("finish",), board.finish),
+            (("yes", "no"), board.answer),
+            (("show_open",), board.show),
+            (("due",), board.due),
+            (("agenda",), board.agenda),
+            (("before_deadline",), board.before_deadline),
+        )
+        return next((handler for intents, handler in groups if intent in intents), self._say)
+
     async def _do(self, wish: Wish, asked: Asked, turn: TurnOrder, *, is_part: bool) -> str:
         match wish.intent:
-            case "remind" | "get_up" | "timer":
-                return await self._reminders.remind(_as_reminder(wish, asked), asked)
-            case "show_reminders":
-                return await self._reminders.told(asked)
-            case "cancel_reminder":
-                return await self._reminders.cancel(wish, asked)
-            case "add_group" | "drop_group":
-                return await self._groups.change(wish, asked)
-            case "show_groups":
-                return await self._groups.told(asked)
-            case "show_lists":
-                return await self._lists.overview(asked)
-            case "one_or_more" | "add_items" | "remove" | "clear_done" | "clear_list" | "show_list":
-                return await self._lists.act(wish, asked)
-            case "recall":
-                return await self._recall.told(asked, turn)
             case "unknown":
                 return await self._not_understood(wish, asked, is_part=is_part)
-            case _:
-                return await self._on_board(wish, asked)
-
-    async def _on_board(self, wish: Wish, asked: Asked) -> str:
-        match wish.intent:
-            case "add_task":
-                return await self._board.add(wish, asked)
-            case "add_tasks":
-                titles = wish.slot("titles").splitlines()
-                wishes = [
-                    Wish(
-                        intent="add_task",
-                        language=wish.language,
-                        slots={"title": one, "when": wish.slot("when")},
-                    )
-                    for one in titles
-                ]
-                return "\n".join([await self._board.add(one, asked) for one in wishes])
-            case "progress" | "drop_task" | "block" | "unblock":
-                return await self._board.change(wish, asked)
-            case "finish":
-                return await self._board.finish(wish, asked)
-            case "yes" | "no":
-                # What the agent itself asked last, and this does not answer, is asked again.
-                return "" if asked.known.questions else await self._board.answer(wish, asked)
-            case "show_open":
-                return await self._board.told(asked)
-            case "due":
-                return await self._board.due(wish, asked)
-            case "agenda":
-                return await self._board.agenda(wish, asked)
-            case "before_deadline":
-                return await self._board.before_deadline(wish, asked)
-            case _:
-                return await self._by_itself(wish, asked)
-
-    async def _by_itself(self, wish: Wish, asked: Asked) -> str:
-        """What needs neither dashboard nor lists."""
-        match wish.intent:
+            case "recall":
+                return await self._recall.told(asked, turn)
             case "echo":
                 return wish.slot("text")
-            case "note":
-                return await notes.keep(self._host, wish.slot("note"), asked)
-            case "send_file":
-                return await self._send_file(wish.slot("path"), asked)
-            case "wake":
-                return await self._set_wake(wish.slot("after"), asked)
-            case "help":
-                told = asked.say("help", name=self._order.assistant_name)
-                return told + (asked.say("help_main") if self._order.is_main else "")
-            case "never_mind":
-                return asked.say("nothing_asked")
             case _:
-                return self._small_talk(wish, asked)
+                return await self._handler_of(wish.intent)(wish, asked)
 
-    def _small_talk(self, wish: Wish, asked: Asked) -> str:
-        day = long_day(asked.now, asked.language)
-        return asked.say(
-            wish.intent,
+    async def _say(self, wish: Wish, asked: Asked) -> str:
+        said = asked.say(
+            "nothing_asked" if wish.intent == "never_mind" else wish.intent,
             name=self._order.assistant_name,
             sender=f" {asked.sender}" if asked.sender else "",
             clock=f"{asked.now:%H:%M}",
             zone=self._order.timezone,
-            day=day,
+            day=long_day(asked.now, asked.language),
         )
+        return said + asked.say("help_main") if wish.intent == "help" and self._order.is_main else said
 
     async def _not_understood(self, wish: Wish, asked: Asked, *, is_part: bool) -> str:
         """Say so in plain words. How more would be understood is for the owner: told in main, once a day."""
@@ -271,37 +235,6 @@ class OfflineAgent:
                 return said + asked.say("add_model")
             await self._host.ask(mailbox.ModelMissing(request_id=asked.next_id()))
         return said
-
-    async def _send_file(self, path: str, asked: Asked) -> str:
-        if len(path) > mailbox.MAX_PATH_CHARS:
-            return asked.say("no_model")
-        reply = await self._host.ask(mailbox.SendFile(request_id=asked.next_id(), path=path))
-        return asked.say("file_sent", path=path) if reply.ok else reply.text
-
-    async def _set_wake(self, after: str, asked: Asked) -> str:
-        after = (
-            after.replace("시간", "h").replace("분", "m").replace(" ", "")
-            if asked.language is Language.KOREAN
-            else after
-        )
-        reply = await self._host.ask(mailbox.SetNextWake(next=after.strip(), reason="you asked for it"))
-        minutes = reply.data.get("applied_minutes")
-        if not reply.ok or not isinstance(minutes, int | float):
-            return reply.text
-        return asked.say("wake_set", minutes=round(minutes))
-
-
-def _as_reminder(wish: Wish, asked: Asked) -> Wish:
-    """A timer and a call to get up are reminders with words of their own."""
-    if wish.intent == "timer":
-        span = wish.slot("span").replace("-", " ")
-        has_form = span.lower().startswith(("in ", "at ")) or span.endswith(("뒤", "후"))
-        when = span if has_form else f"{span} 뒤" if wish.language is Language.KOREAN else f"in {span}"
-        return wish.having(what=asked.say("what_timer"), when=when)
-    if wish.intent == "get_up":
-        half = "오전" if wish.language is Language.KOREAN else "am"
-        return wish.having(what=asked.say("what_wake"), half=half)
-    return wish
 
 
 def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:

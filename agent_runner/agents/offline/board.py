@@ -92,6 +92,14 @@ class Board:
         form = "task_added_until" if kept else "task_added"
         return asked.say(form, title=reply.data.get("title", title), date=_shown(kept))
 
+    async def add_several(self, wish: Wish, asked: Asked) -> str:
+        """Put a task on the board for each line of `titles`."""
+        tasks = [
+            wish.of("add_task", title=title, when=wish.slot("when"))
+            for title in wish.slot("titles").splitlines()
+        ]
+        return "\n".join([await self.add(task, asked) for task in tasks])
+
     # Changing
 
     async def change(self, wish: Wish, asked: Asked) -> str:
@@ -189,6 +197,8 @@ class Board:
         """Take a bare yes or no as the answer to what the dashboard asked last."""
         if wish.slot("question_id"):
             return await self._answer(wish, asked)
+        if asked.known.questions:
+            return ""  # the agent itself asked last, and asks again
         reply = await self._host.ask(ShowDashboard(request_id=asked.next_id()))
         rows = [
             row
@@ -230,7 +240,7 @@ class Board:
 
     # Telling
 
-    async def told(self, asked: Asked) -> str:
+    async def show(self, _wish: Wish, asked: Asked) -> str:
         """Say what is open: tasks and to-dos in one numbering, then questions."""
         reply = await self._host.ask(ShowDashboard())
         if not reply.ok:

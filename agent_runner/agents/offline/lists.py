@@ -52,12 +52,12 @@ class Lists:
         )
         return asked.ask(wish, "which", asked.say("one_or_more", count=len(parts)), options)
 
-    async def overview(self, asked: Asked) -> str:
+    async def overview(self, wish: Wish, asked: Asked) -> str:
         """Name every list and how much of it is open."""
         try:
             return await asyncio.to_thread(self._overview, asked)
         except ListFault as error:
-            return _fault(error.fault, _ANY.of("show_list"), "*", asked)
+            return _fault(error.fault, wish, "*", asked)
         except OSError as error:
             return asked.say("disk", reason=error.strerror)
 
@@ -131,9 +131,6 @@ class Lists:
             return None
         count = sum(not item.is_done for item in items)
         return asked.say("list_line", list=_named(name, asked), count=count)
-
-
-_ANY = Wish(intent="show_list", language=Language.ENGLISH)
 
 
 def _add_wishes(wish: Wish, parts: list[str]) -> tuple[Wish, Wish]:

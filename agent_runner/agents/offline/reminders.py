@@ -20,7 +20,7 @@ from agent_runner.wire.mailbox import (
     ScheduleTask,
     SetReminder,
 )
-from agent_runner.wire.times import DateOnly, Reading, Reason, Recurrence, TimeRefusal
+from agent_runner.wire.times import DateOnly, Language, Reading, Reason, Recurrence, TimeRefusal
 
 SECONDS_SHOWN_WITHIN = 120
 MAX_SENDER_CHARS = 60
@@ -52,6 +52,7 @@ class Reminders:
 
     async def remind(self, wish: Wish, asked: Asked) -> str:
         """Set what is wished, or ask for what is missing."""
+        wish = _as_reminder(wish, asked)
         if question := _missing(wish, asked):
             return question
         read = times.read(wish.slot("when"), now=asked.now, zone=asked.zone)
@@ -111,7 +112,7 @@ class Reminders:
             moment=asked.moment(_next_run(reply.data, asked) or read.first),
         )
 
-    async def told(self, asked: Asked) -> str:
+    async def show(self, _wish: Wish, asked: Asked) -> str:
         """List what is to come, by number."""
         coming = await self._coming(asked)
         if isinstance(coming, Reply):
@@ -194,6 +195,19 @@ class Reminders:
     def _is_ours(self, row: dict[str, Any]) -> bool:
         is_open = row.get("status") in ("active", "paused")
         return is_open and row.get("groupFolder") == self._folder and row["prompt"].startswith(ECHO)
+
+
+def _as_reminder(wish: Wish, asked: Asked) -> Wish:
+    """A timer and a call to get up are reminders with words of their own."""
+    is_korean = wish.language is Language.KOREAN
+    if wish.intent == "timer" and not wish.slot("what"):
+        span = wish.slot("span").replace("-", " ")
+        has_form = span.lower().startswith(("in ", "at ")) or span.endswith(("뒤", "후"))
+        when = span if has_form else f"{span} 뒤" if is_korean else f"in {span}"
+        return wish.having(what=asked.say("what_timer"), when=when)
+    if wish.intent == "get_up":
+        return wish.having(what=asked.say("what_wake"), half="오전" if is_korean else "am")
+    return wish
 
 
 def unclear(read: TimeRefusal | DateOnly, asked: Asked) -> str:

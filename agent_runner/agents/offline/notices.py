@@ -1,15 +1,17 @@
-"""The points of the offline agent's own loop: what a model is told at them, here a person is."""
+"""Show a person the notices that a model would be given at the points of its turn."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent_runner.agents.offline import notes
+from agent_runner.agents.offline.intents import say
 from agent_runner.ans.noticing import LazyNotices
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire.mailbox import Command, Reply
+from agent_runner.wire.notices import Notice
 from agent_runner.wire.order import MAX_RESTORE_CHARS, TurnOrder
 from agent_runner.wire.times import Language
 
@@ -18,9 +20,16 @@ if TYPE_CHECKING:
     from agent_runner.ans.tool_events import ToolCall
 
 
+READ_ALREADY = (
+    *("host.notification.delivered", "host.notification.expired"),
+    *("host.command.refused", "host.budget.warning"),
+)
+"""Facts that stood in the chat as they happened: a model has to be told of them, who reads along has not."""
+
+
 async def turn_start(noticing: LazyNotices, turn: TurnOrder) -> None:
     """Tell what is to be said with the answer. What is not for a person stays untold."""
-    shown = notes.shown(turn)
+    shown = _shown(turn)
     if not shown:
         return
     rules = await noticing.load()
@@ -41,7 +50,34 @@ def told(noticing: LazyNotices, turn: TurnOrder, language: Language) -> str:
     if noticing.rules is None:
         return ""
     ids = {each.id for each in noticing.rules.notices.told}
-    return "\n".join(notes.lines((each for each in turn.notices if each.id in ids), language))
+    return "\n".join(_lines((each for each in turn.notices if each.id in ids), language))
+
+
+def _shown(turn: TurnOrder) -> list[Notice]:
+    """Of what the host keeps for a turn, what a person is told: all but what the chat has read itself."""
+    return [each for each in turn.notices if not _is_read(each)]
+
+
+def _is_read(notice: Notice) -> bool:
+    return notice.event_type in READ_ALREADY and notice.priority not in ("high", "critical")
+
+
+def _lines(told: Iterable[Notice], language: Language) -> list[str]:
+    """Say them in short lines, each once."""
+    return [
+        say("note_to_self", language, note=_message(each))
+        if _is_note(each)
+        else say("host_fact", language, fact=_message(each))
+        for each in told
+    ]
+
+
+def _is_note(notice: Notice) -> bool:
+    return notice.event_type.startswith("agent.self.")
+
+
+def _message(notice: Notice) -> str:
+    return " ".join(str(notice.payload.get("message") or notice.event_type).split())
 
 
 class ObservedHost(HostClient):
