@@ -74,11 +74,10 @@ class Board:
             return asked.ask(wish, "what", asked.say("task_what"))
         if wish.slot("when"):
             read = times.read(wish.slot("when"), now=asked.now, zone=asked.zone)
-            if isinstance(read, TimeRefusal | Recurrence):
-                refusal = (
-                    read if isinstance(read, TimeRefusal) else TimeRefusal(reason=times.Reason.NO_SUCH_DAY)
-                )
-                why = reminders.unclear(refusal, asked)
+            if isinstance(read, Recurrence):
+                read = TimeRefusal(reason=times.Reason.NO_SUCH_DAY)
+            if isinstance(read, TimeRefusal):
+                why = reminders.unclear(read, asked)
                 return asked.ask(wish, "when", asked.say("deadline_wrong", title=title, why=why))
             deadline = (
                 read.day.isoformat() if isinstance(read, DateOnly) else read.at.isoformat(timespec="minutes")
@@ -114,8 +113,8 @@ class Board:
             return await self._update(asked, found, "task_unblocked", blocked=False)
         if wish.intent == "block":
             note = wish.slot("reason")
-            more = {"blocker_note": note} if note else {}
             said = {"reason": f" ({note})" if note else ""}
+            more = {"blocker_note": note} if note else {}
             return await self._update(asked, found, "task_blocked_now", said, blocked=True, **more)
         pct = int(wish.slot("pct"))
         if pct == 100:
@@ -186,10 +185,7 @@ class Board:
         if not found:
             is_ours = bool(open_tasks) or wish.intent == "drop_task"
             return asked.say("task_unknown", item=which) if is_ours else asked.say("no_model")
-        options = tuple(
-            Option(label=_task_label(one, asked), wish=wish.having(task_id=one.id)) for one in found
-        )
-        return asked.ask(wish, "which", asked.say("which_task"), options)
+        return _which_task(found, "which_task", wish, asked)
 
     # Answers to what the dashboard asks
 
@@ -304,11 +300,7 @@ class Board:
         )
         if isinstance(read, TimeRefusal):
             return asked.say(f"time.{read.reason.value}", moment="—", on="")
-        return (
-            read.day
-            if isinstance(read, DateOnly)
-            else (read.first if isinstance(read, Recurrence) else read.at).date()
-        )
+        return (read.first if isinstance(read, Recurrence) else read.at).date()
 
     # Before a deadline
 
@@ -322,20 +314,12 @@ class Board:
         if not (which or task_id):
             found = [one for one in tasks if one.id == asked.known.task] or tasks
         if len(found) != 1:
-            options = tuple(
-                Option(label=_task_label(one, asked), wish=wish.having(task_id=one.id))
-                for one in found or tasks
-            )
-            return asked.ask(wish, "which", asked.say("before_which"), options)
+            return _which_task(found or tasks, "before_which", wish, asked)
         assert found[0].day is not None
         day = found[0].day - timedelta(days=_days_before(wish.slot("before")))
         clock = wish.slot("clock") or "09:00"
         what = asked.say("before_what", title=found[0].title, date=_shown(found[0].deadline))
-        remind = Wish(
-            intent="remind",
-            language=wish.language,
-            slots={"what": what, "when": f"{day.isoformat()} {clock}", "whom": wish.slot("whom")},
-        )
+        remind = wish.of("remind", what=what, when=f"{day.isoformat()} {clock}", whom=wish.slot("whom"))
         return await self._reminders.remind(remind, asked)
 
     # Asking the host
@@ -377,15 +361,11 @@ def _at(tasks: Sequence[OpenTask], number: str) -> list[OpenTask]:
 
 
 def _ending(wish: Wish, ref: Ref) -> Wish:
-    return Wish(
-        intent="finish",
-        language=wish.language,
-        slots={"kind": ref.kind, "id": ref.id, "label": ref.label, "list": ref.list},
-    )
+    return wish.of("finish", kind=ref.kind, id=ref.id, label=ref.label, list=ref.list)
 
 
-def _todo_ref(one: Item, list_name: str = TODO) -> Ref:
-    return Ref(kind="item", label=one.text, list=list_name)
+def _todo_ref(one: Item) -> Ref:
+    return Ref(kind="item", label=one.text, list=TODO)
 
 
 def _tasks(reply: Reply) -> list[OpenTask]:
@@ -437,6 +417,11 @@ def _task_label(one: OpenTask, asked: Asked) -> str:
     until = _shown(one.deadline) if one.deadline else asked.say("no_deadline")
     more = f"{one.pct}%, {until}, {asked.say('added_on', date=one.created)}"
     return asked.say("option_task", title=one.title, more=more)
+
+
+def _which_task(tasks: Sequence[OpenTask], form: str, wish: Wish, asked: Asked) -> str:
+    options = [Option(label=_task_label(one, asked), wish=wish.having(task_id=one.id)) for one in tasks]
+    return asked.ask(wish, "which", asked.say(form), tuple(options))
 
 
 def _some(lines: list[str]) -> list[str]:
