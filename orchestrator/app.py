@@ -378,7 +378,7 @@ class Orchestrator:
 
     def _post(self) -> MailboxWorker:
         files = OutgoingFiles(self._home.root, limit=self._attachment_bytes)
-        reception = CommandDispatcher(
+        commands = CommandDispatcher(
             self._database,
             clock=self._clock,
             read_time=point_ms,
@@ -395,7 +395,7 @@ class Orchestrator:
         return MailboxWorker(
             self._home.ipc,
             database=self._database,
-            reception=reception,
+            dispatcher=commands,
             watcher=self._watcher,
             owner_uids=lambda: frozenset({self._chosen.uid}),
             sweep_files=files.sweep,

@@ -133,7 +133,7 @@ def version(info: os.stat_result) -> Version:
 
 
 def fault_of(info: os.stat_result, owner_uids: frozenset[int]) -> str | None:
-    """Tell why this cannot be a letter; None when it may be one."""
+    """Return why this cannot be a request file; None when it may be one."""
     if not stat.S_ISREG(info.st_mode):
         return f"it is {_KINDS.get(stat.S_IFMT(info.st_mode), 'no regular file')}"
     if info.st_nlink != 1:

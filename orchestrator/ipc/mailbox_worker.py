@@ -1,7 +1,7 @@
-"""The rounds of the mailboxes: wake on a hint, read a bounded batch a group, handle, answer, remove.
+"""Handle the requests in the groups' mailboxes: wait for a change, read a batch, handle, reply, remove.
 
-Groups are looked at beside each other, each by one round at a time: a request that takes long, such as a file
-to be copied, keeps only its own group waiting.
+Groups are handled beside each other, each by one task at a time: a request that takes long, such as a file to
+be copied, keeps only its own group waiting.
 """
 
 from __future__ import annotations
@@ -29,56 +29,60 @@ from orchestrator.store.database import Database
 
 log = structlog.get_logger(__name__)
 
-REFUSAL_COST = 5
-"""A batch with something to refuse costs a group as many letters."""
+REJECTION_COST = 5
+"""A batch with something to reject costs a group as much of its rate as this many requests."""
 MAX_REASON_CHARS = 300
 BATCH = 20
-"""How many letters of one directory are handled in one round."""
+"""How many requests of one directory are handled before the next directory has its turn."""
 DIRECTORIES = ("messages", "tasks")
 DAY_MS = 24 * 3_600_000
 
 
 class MailboxWorker:
-    """Reads what all groups ask."""
+    """Handles the requests of all groups."""
 
     def __init__(
         self,
         root: Path,
         *,
         database: Database,
-        reception: CommandDispatcher,
+        dispatcher: CommandDispatcher,
         watcher: MailboxWatcher,
         owner_uids: Callable[[], frozenset[int]],
         clock: Clock | None = None,
         sweep_files: Callable[[Collection[Path]], int] | None = None,
     ) -> None:
-        """`sweep_files` removes copies of files but those given, and blocks."""
+        """`sweep_files` removes all copies of outgoing files but those given, and blocks.
+
+        `owner_uids` returns the users whose files are taken.
+        """
         self._root = root
         self._database = database
-        self._reception = reception
+        self._dispatcher = dispatcher
         self._watcher = watcher
         self._owner_uids = owner_uids
         self._clock = clock or SystemClock()
         self._sweep_files = sweep_files
         self._swept_ms: int | None = None
-        self._paces: dict[Folder, TokenBucket] = {}
+        self._rates: dict[Folder, TokenBucket] = {}
         self._resting: set[Folder] = set()
         self._going: set[Folder] = set()
         self._again: set[Folder] = set()
 
     async def run(self) -> None:
+        """Handle requests for ever."""
         async with self._database.reading() as tx:
             for group in await groups.every(tx):
-                self._watcher.hint(group.folder)  # what came while the host was down
+                self._watcher.wake(group.folder)  # what came while the host was down
         async with asyncio.TaskGroup() as rounds:
             while True:
                 if not self._going:
                     await self._sweep()
-                for folder in await self._watcher.hinted() - self._resting:
+                for folder in await self._watcher.wait() - self._resting:
                     self._begin(folder, rounds)
 
     def _begin(self, folder: Folder, rounds: asyncio.TaskGroup) -> None:
-        """Have a round of a group; what hints while it has one is looked at after that."""
+        """Start a task for a group; a change while it has one is looked at after that."""
         if folder in self._going:
             self._again.add(folder)
         else:
@@ -87,15 +91,15 @@ class MailboxWorker:
 
     async def _go_round(self, folder: Folder) -> None:
         try:
-            await self._round(folder)
+            await self._handle_group(folder)
         finally:
             self._going.discard(folder)
             if folder in self._again:
                 self._again.discard(folder)
-                self._watcher.hint(folder)
+                self._watcher.wake(folder)
 
     async def _sweep(self) -> None:
-        """Once a day, while no group has a round: nothing is being copied then."""
+        """Remove stray copies once a day, while no group has a task: nothing is being copied then."""
         now_ms = self._clock.steady_ms()
         if self._sweep_files is None or (self._swept_ms is not None and now_ms - self._swept_ms < DAY_MS):
             return
@@ -110,18 +114,18 @@ class MailboxWorker:
         if count:
             log.info("outgoing.swept", count=count)
 
-    async def _round(self, folder: Folder) -> None:
+    async def _handle_group(self, folder: Folder) -> None:
         try:
             async with self._database.reading() as tx:
                 group = await groups.by_folder(tx, folder)
             for directory in DIRECTORIES if group is not None else ():
                 assert group is not None
-                await self._empty(group, directory)
+                await self._handle_directory(group, directory)
         except Exception:
-            # One group's trouble is its own; the sweep comes back to it.
+            # A failure of one group does not stop the others; the watcher's sweep comes back to it.
             log.exception("mailbox.failed", group=folder)
 
-    async def _empty(self, group: Group, directory: str) -> None:
+    async def _handle_directory(self, group: Group, directory: str) -> None:
         mailbox = Mailbox(
             self._root / group.folder / directory,
             errors=self._root / "errors",
@@ -129,27 +133,27 @@ class MailboxWorker:
             owner_uids=self._owner_uids(),
         )
         batch = await asyncio.to_thread(mailbox.take, BATCH)
-        if batch.refusals:
-            # One line a batch: who floods a mailbox shall not flood the log. The quarantine has the rest.
-            first = batch.refusals[0]
+        if batch.rejections:
+            # One line a batch: who floods a mailbox shall not flood the log. `errors/` has the rest.
+            first = batch.rejections[0]
             log.warning(
                 "mailbox.refused",
                 group=group.folder,
                 file=first.name,
                 reason=first.reason,
-                count=len(batch.refusals),
+                count=len(batch.rejections),
             )
-            await self._note(
-                "mailbox.refused", group, mailbox=directory, first=first, count=len(batch.refusals)
+            await self._audit(
+                "mailbox.refused", group, mailbox=directory, first=first, count=len(batch.rejections)
             )
-        for letter in batch.letters:
-            await self._answer(group, mailbox, letter)
+        for request in batch.requests:
+            await self._answer(group, mailbox, request)
         if batch.has_more:
-            self._watcher.hint(group.folder)
-        self._charge(group.folder, len(batch.letters) + REFUSAL_COST * bool(batch.refusals))
+            self._watcher.wake(group.folder)
+        self._charge(group.folder, len(batch.requests) + REJECTION_COST * bool(batch.rejections))
 
-    async def _note(self, kind: str, group: Group, *, mailbox: str, first: Rejection, count: int) -> None:
-        """A row of the audit; names and reasons, never what a letter held."""
+    async def _audit(self, kind: str, group: Group, *, mailbox: str, first: Rejection, count: int) -> None:
+        """Add a row to the audit: names and reasons, never what a request held."""
         detail = {
             "mailbox": mailbox,
             "file": ascii(first.name[:MAX_NAME_CHARS])[1:-1],
@@ -161,44 +165,44 @@ class MailboxWorker:
             await audit.append(tx, event)
 
     def _charge(self, folder: Folder, cost: int) -> None:
-        """Have a group rest that asks faster than it may; the others go on."""
+        """Pause a group that asks faster than it may; the others go on."""
         if not cost:
             return
-        pace = self._paces.setdefault(folder, TokenBucket(self._clock))
-        seconds = pace.take(cost)
+        rate = self._rates.setdefault(folder, TokenBucket(self._clock))
+        seconds = rate.take(cost)
         if seconds > 0 and folder not in self._resting:
             self._resting.add(folder)
             asyncio.get_running_loop().call_later(seconds, self._wake, folder)
 
     def _wake(self, folder: Folder) -> None:
         self._resting.discard(folder)
-        self._watcher.hint(folder)
+        self._watcher.wake(folder)
 
-    async def _answer(self, group: Group, mailbox: Mailbox, letter: RequestFile) -> None:
-        """Handled, answered, removed, in this order: a crash between repeats only what has no effect."""
+    async def _answer(self, group: Group, mailbox: Mailbox, request: RequestFile) -> None:
+        """Handle a request, reply, remove it: so a crash between repeats only what has no effect."""
         replies = self._root / group.folder / "replies"
         try:
-            reply = await self._reception.handle(group, _mark(letter), letter.body)
+            reply = await self._dispatcher.handle(group, _file_key(request), request.body)
         except WireError as error:
-            log.warning("mailbox.not_understood", group=group.folder, file=letter.name, reason=str(error))
-            told = _refusal_of(letter.body, str(error))
-            if told is not None:
-                await asyncio.to_thread(input_files.write_reply, replies, told)
-            refused = Rejection(name=letter.name, reason=str(error))
-            await self._note("mailbox.not_understood", group, mailbox=mailbox.name, first=refused, count=1)
-            await asyncio.to_thread(mailbox.quarantine, letter, str(error))
+            log.warning("mailbox.not_understood", group=group.folder, file=request.name, reason=str(error))
+            reply_to_unread = _not_understood(request.body, str(error))
+            if reply_to_unread is not None:
+                await asyncio.to_thread(input_files.write_reply, replies, reply_to_unread)
+            refused = Rejection(name=request.name, reason=str(error))
+            await self._audit("mailbox.not_understood", group, mailbox=mailbox.name, first=refused, count=1)
+            await asyncio.to_thread(mailbox.reject, request, str(error))
             return
         await asyncio.to_thread(input_files.write_reply, replies, reply)
-        await asyncio.to_thread(mailbox.done, letter)
+        await asyncio.to_thread(mailbox.remove, request)
 
 
-def _mark(letter: RequestFile) -> str:
-    """What tells this file from a later one of its name, for requests that give no id."""
-    return "-".join(str(part) for part in (*letter.version, letter.name))
+def _file_key(request: RequestFile) -> str:
+    """Return what distinguishes this file from a later one of its name, for requests that give no id."""
+    return "-".join(str(part) for part in (*request.version, request.name))
 
 
-def _refusal_of(body: bytes, reason: str) -> Reply | None:
-    """An answer for whoever waits, when the letter tells at least who that is."""
+def _not_understood(body: bytes, reason: str) -> Reply | None:
+    """Return a reply to a file that is no command, if it names at least its request id."""
     try:
         return Reply(
             request_id=json.loads(body)["requestId"],

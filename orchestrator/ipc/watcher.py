@@ -1,4 +1,7 @@
-"""Wake the host when a container wrote a request. The change is a hint; the sweep is the promise."""
+"""Wake the host when a container wrote a request.
+
+A signal of the file system is only a hint and may be lost; the sweep every few seconds is what is relied on.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from orchestrator.domain.values import Folder
 
 MAILBOXES = ("messages", "tasks")
 SETTLE_SECONDS = (0.05, 0.1, 0.2, 0.4)
-"""When a hint is repeated, each after the one before. watchdog may sleep for 0.5 s between the
+"""When a wake-up is repeated, each after the one before. watchdog may sleep for 0.5 s between the
 halves of a rename, and then signals neither its end nor the file that comes next.
 """
 BLIND_SWEEP_SECONDS = 1.0
@@ -37,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class MailboxWatcher:
-    """Tells which groups' mailboxes to look at. All methods are called on one event loop.
+    """Says which groups' mailboxes to look at. All methods are called on one event loop.
 
     Each group has an observer of its own. In a shared one, a group that floods its mailbox overflows the
     kernel's queue, and the other groups' changes are lost with its own.
@@ -48,9 +51,9 @@ class MailboxWatcher:
         self._root = root
         self._sweep_seconds = sweep_seconds
         self._watches: dict[Folder, _Watch] = {}
-        self._hints: set[Folder] = set()
+        self._woken: set[Folder] = set()
         self._repeats: dict[Folder, asyncio.TimerHandle] = {}
-        self._hint = Wakeup()
+        self._wakeup = Wakeup()
         self._last_sweep = 0.0
 
     async def __aenter__(self) -> Self:
@@ -70,7 +73,7 @@ class MailboxWatcher:
         loop = asyncio.get_running_loop()
 
         def signal() -> None:
-            if folder not in self._hints:
+            if folder not in self._woken:
                 loop.call_soon_threadsafe(self._signal, folder)
 
         earlier = self._watches.get(folder)
@@ -80,13 +83,13 @@ class MailboxWatcher:
         await asyncio.to_thread(watch.start)
         if watch.trouble is not None:
             log.warning("mailbox_not_watched", group=folder, error=watch.trouble, sweep=BLIND_SWEEP_SECONDS)
-        self.hint(folder)
+        self.wake(folder)
 
     async def unwatch(self, folder: Folder) -> None:
         """Stop signalling for a group, and look one last time. Unknown groups are no error."""
         watch = self._watches.pop(folder, None)
         if watch is not None:
-            self.hint(folder)
+            self.wake(folder)
             await asyncio.to_thread(watch.stop)
 
     async def stop(self) -> None:
@@ -97,27 +100,27 @@ class MailboxWatcher:
         watches, self._watches = list(self._watches.values()), {}
         await asyncio.to_thread(_stop_all, watches)
 
-    def hint(self, folder: Folder) -> None:
-        """Have a group looked at: also for one whose last pass did not get through."""
-        self._hints.add(folder)
-        self._hint.give()
+    def wake(self, folder: Folder) -> None:
+        """Have a group's mailboxes looked at, also again, when not all was read."""
+        self._woken.add(folder)
+        self._wakeup.give()
 
-    async def hinted(self) -> frozenset[Folder]:
-        """Wait for a hint, at the latest for the sweep, and return the groups to look at now.
+    async def wait(self) -> frozenset[Folder]:
+        """Wait for a wake-up, at the latest for the sweep, and return the groups to look at now.
 
-        Groups that did not hint are in it once every sweep, however often others do. Without a watched
-        group it waits for a hint alone.
+        Each sweep returns all watched groups, however often some are woken. Without a watched group there is
+        no sweep.
         """
         loop = asyncio.get_running_loop()
         while True:
             until_sweep = self._until_sweep(loop.time())
             if until_sweep == 0:
-                self._hints.update(self._watches)
+                self._woken.update(self._watches)
                 self._last_sweep = loop.time()
-            if self._hints:
-                hinted, self._hints = frozenset(self._hints), set()
-                return hinted
-            await self._hint.wait(at_most_seconds=until_sweep)
+            if self._woken:
+                woken, self._woken = frozenset(self._woken), set()
+                return woken
+            await self._wakeup.wait(at_most_seconds=until_sweep)
 
     def _until_sweep(self, now: float) -> float | None:
         if not self._watches:
@@ -130,8 +133,8 @@ class MailboxWatcher:
         self._repeat(folder, SETTLE_SECONDS)
 
     def _repeat(self, folder: Folder, pauses: Sequence[float]) -> None:
-        """Hint now and after each pause; a signal meanwhile begins anew."""
-        self.hint(folder)
+        """Wake a group now and after each pause; a signal meanwhile begins anew."""
+        self.wake(folder)
         earlier = self._repeats.pop(folder, None)
         if earlier is not None:
             earlier.cancel()
@@ -150,7 +153,7 @@ class _Watch:
         self._is_stopped = False
         self._lock = threading.Lock()
         self.trouble: str | None = None
-        """Why nothing is signalled, or None."""
+        """Why the system signals nothing here; None when it does."""
 
     def start(self) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
 from orchestrator.store import audit
 from orchestrator.store.database import Database
-from tests.support.command_dispatchers import reception_of
+from tests.support.command_dispatchers import dispatcher_of
 from tests.support.household import Household
 
 
@@ -138,11 +138,11 @@ async def test_rows_are_found_by_group_and_time(database: Database) -> None:
 
 async def test_a_command_is_written_down_once_with_its_outcome(household: Household) -> None:
     family = await household.add_group()
-    reception = reception_of(household)
+    dispatcher = dispatcher_of(household)
     secret = {"type": "message", "text": "a text of the chat", "requestId": "r1"}
     refused = {"type": "refresh_groups", "requestId": "r2"}
     for body in (secret, secret, refused):
-        await reception.handle(family, "file", json.dumps(body).encode())
+        await dispatcher.handle(family, "file", json.dumps(body).encode())
     rows = await household.rows("SELECT * FROM audit WHERE kind <> 'group.registered' ORDER BY id")
     assert [(row["kind"], row["group_folder"]) for row in rows] == [("command", "family")] * 2
     assert [json.loads(row["detail"]) for row in rows] == [
@@ -186,7 +186,7 @@ async def test_a_letter_that_is_not_understood_is_written_down_without_what_it_h
     post = MailboxWorker(
         tmp_path,
         database=household.database,
-        reception=reception_of(household),
+        dispatcher=dispatcher_of(household),
         watcher=watcher,
         owner_uids=lambda: frozenset({os.getuid()}),
     )

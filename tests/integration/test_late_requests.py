@@ -75,7 +75,7 @@ class Outage:
             post = MailboxWorker(
                 self.root,
                 database=self.house.database,
-                reception=self.home.reception,
+                dispatcher=self.home.dispatcher,
                 watcher=watcher,
                 owner_uids=lambda: frozenset({os.getuid()}),
             )

@@ -1,4 +1,4 @@
-"""What agents and owners do to loops: through the reception, and against real budgets."""
+"""What agents and owners do to loops: through the dispatcher, and against real budgets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def waking(due, tmp_path) -> LoopFeature:
 @pytest.fixture
 def ask(due, waking):
     house = due.house
-    reception = CommandDispatcher(
+    dispatcher = CommandDispatcher(
         house.database,
         clock=house.clock,
         read_time=point_ms,
@@ -67,7 +67,7 @@ def ask(due, waking):
         async with house.database.reading() as tx:
             group = await groups.known(tx, by)
         body = json.dumps({"type": type_, "requestId": f"r{next(due.numbers)}", **fields})
-        return await reception.handle(group, "letter", body.encode())
+        return await dispatcher.handle(group, "request", body.encode())
 
     return asked
 

@@ -1,4 +1,4 @@
-"""What agents keep of a conversation: through the reception, into real files, once a request."""
+"""What agents keep of a conversation: through the dispatcher, into real files, once a request."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def chronicle(household: Household, tmp_path: Path) -> ContextRecorder:
 
 @pytest.fixture
 def ask(household: Household, chronicle: ContextRecorder) -> Ask:
-    reception = CommandDispatcher(
+    dispatcher = CommandDispatcher(
         household.database,
         clock=household.clock,
         read_time=point_ms,
@@ -67,7 +67,7 @@ def ask(household: Household, chronicle: ContextRecorder) -> Ask:
             "tool": tool,
             "arguments": arguments,
         }
-        return await reception.handle(group, "letter", json.dumps(body).encode())
+        return await dispatcher.handle(group, "request", json.dumps(body).encode())
 
     return asked
 

@@ -1,4 +1,4 @@
-"""What an agent does with its notices, through the reception: kept, refused with reasons, listed, ended."""
+"""What an agent does with its notices, through the dispatcher: kept, refused with reasons, listed, ended."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ LIMIT = 1_000
 
 
 class Desk:
-    """A reception of a home with two groups."""
+    """A dispatcher of a home with two groups."""
 
     def __init__(self, household: Household, home: Path, *, limit: int = LIMIT) -> None:
         self.house, self.home = household, home
         self.bus = EventBus(household.clock)
         self.files = OutgoingFiles(home, limit=limit)
-        self.reception = CommandDispatcher(
+        self.dispatcher = CommandDispatcher(
             household.database,
             clock=household.clock,
             read_time=point_ms,
@@ -49,7 +49,7 @@ class Desk:
         async with self.house.database.reading() as tx:
             group = await groups.known(tx, folder)
         body = json.dumps({"type": "send_file", "path": path, **more}).encode()
-        return await self.reception.handle(group, f"{path[:20]}.json", body)
+        return await self.dispatcher.handle(group, f"{path[:20]}.json", body)
 
     @property
     def copies(self) -> list[Path]:
@@ -176,7 +176,7 @@ async def test_copies_that_no_message_has_are_swept_and_the_others_stay(desk, tm
     post = MailboxWorker(
         tmp_path / "ipc",
         database=desk.house.database,
-        reception=desk.reception,
+        dispatcher=desk.dispatcher,
         watcher=MailboxWatcher(tmp_path / "ipc"),
         owner_uids=lambda: frozenset({os.getuid()}),
         sweep_files=desk.files.sweep,

@@ -54,7 +54,7 @@ async def _until(
     seen: set[Folder] = set()
     async with asyncio.timeout(seconds):
         while not is_met(seen):
-            seen |= await watcher.hinted()
+            seen |= await watcher.wait()
     return seen
 
 
@@ -63,7 +63,7 @@ async def _quiet(watcher: MailboxWatcher) -> None:
     while True:
         try:
             async with asyncio.timeout(0.7):
-                await watcher.hinted()
+                await watcher.wait()
         except TimeoutError:
             if not watcher._repeats:
                 return
@@ -113,8 +113,8 @@ async def test_hints_of_one_group_are_one(watcher: MailboxWatcher) -> None:
     await _watched(watcher, FAMILY)
     await _quiet(watcher)
     for _ in range(1000):
-        watcher.hint(FAMILY)
-    assert await watcher.hinted() == {FAMILY}
+        watcher.wake(FAMILY)
+    assert await watcher.wait() == {FAMILY}
     with pytest.raises(TimeoutError):
         await _until(watcher, bool, seconds=0.2)
 
@@ -157,9 +157,9 @@ async def test_a_group_that_hints_without_end_does_not_put_off_the_sweep(root: P
         await _watched(watcher, FAMILY, WORK)
         async with asyncio.timeout(DEADLINE):
             for _ in range(3):
-                watcher.hint(FAMILY)
-                while WORK not in await watcher.hinted():
-                    watcher.hint(FAMILY)
+                watcher.wake(FAMILY)
+                while WORK not in await watcher.wait():
+                    watcher.wake(FAMILY)
                     await asyncio.sleep(0)
 
 
@@ -225,9 +225,9 @@ async def test_without_watches_left_a_group_is_swept(root: Path, monkeypatch: py
 
 
 async def test_a_watcher_without_groups_waits_for_a_hint_alone(watcher: MailboxWatcher) -> None:
-    waiting = asyncio.create_task(watcher.hinted(), name="waiting")
+    waiting = asyncio.create_task(watcher.wait(), name="waiting")
     await asyncio.sleep(0)
-    watcher.hint(FAMILY)
+    watcher.wake(FAMILY)
     async with asyncio.timeout(DEADLINE):
         assert await waiting == {FAMILY}
 

@@ -12,7 +12,7 @@ from tests.support.household import Household
 ZONE = ZoneInfo("Asia/Seoul")
 
 
-def reception_of(household: Household) -> CommandDispatcher:
+def dispatcher_of(household: Household) -> CommandDispatcher:
     return CommandDispatcher(
         household.database,
         clock=household.clock,

@@ -66,7 +66,7 @@ class DashboardHouse:
         self.can_deliver = True
         self.zone = SEOUL
         self.service = self.service_with(limits)
-        self.reception = CommandDispatcher(
+        self.dispatcher = CommandDispatcher(
             household.database,
             clock=household.clock,
             read_time=point_ms,
@@ -119,7 +119,7 @@ class DashboardHouse:
     async def ask_raw(self, body: dict[str, Any]) -> Reply:
         async with self.house.database.reading() as tx:
             group = await groups.known(tx, FOLDER)
-        return await self.reception.handle(group, f"{next(_NUMBERS)}.json", json.dumps(body).encode())
+        return await self.dispatcher.handle(group, f"{next(_NUMBERS)}.json", json.dumps(body).encode())
 
     async def chat(self, tool: str, /, **arguments: Any) -> Reply:
         """The agent in a chat turn of its own."""

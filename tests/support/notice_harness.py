@@ -40,7 +40,7 @@ class NoticeHouse:
         self.house = house
         self.frame = itertools.count(1)
         self.noticing = NoticeFeature(house.database, clock=house.clock, bus=house.bus)
-        self.reception = CommandDispatcher(
+        self.dispatcher = CommandDispatcher(
             house.database,
             clock=house.clock,
             read_time=point_ms,
@@ -59,7 +59,7 @@ class NoticeHouse:
             group = await groups.known(tx, by)
         request = fields.pop("request", f"r-{secrets.token_hex(6)}")
         body = json.dumps({"type": type_, "requestId": request, **fields})
-        return await self.reception.handle(group, "letter", body.encode())
+        return await self.dispatcher.handle(group, "letter", body.encode())
 
     async def note(self, message: str = "look at the oven", **fields: Any) -> int:
         """Keep a notice; gives its number."""

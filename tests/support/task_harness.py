@@ -1,4 +1,4 @@
-"""A household with a scheduler and a reception: tasks from the request to the end of their run."""
+"""A household with a scheduler and a dispatcher: tasks from the request to the end of their run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
 @dataclass
 class TaskHouse:
-    """What agents ask goes through the real reception; time passes when a test says so."""
+    """What agents ask goes through the real dispatcher; time passes when a test says so."""
 
     house: Household
     zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("Asia/Seoul"))
@@ -35,7 +35,7 @@ class TaskHouse:
         self.scheduler = Scheduler(
             house.database, clock=house.clock, hints=house.hints, bus=house.bus, zone_of=self._zone_of
         )
-        self.reception = CommandDispatcher(
+        self.dispatcher = CommandDispatcher(
             house.database,
             clock=house.clock,
             read_time=point_ms,
@@ -55,7 +55,7 @@ class TaskHouse:
         async with self.house.database.reading() as tx:
             group = await groups.known(tx, by)
         body = json.dumps({"type": type_, "requestId": request_id, **fields})
-        return await self.reception.handle(group, "letter", body.encode())
+        return await self.dispatcher.handle(group, "letter", body.encode())
 
     async def schedule(self, kind: str = "interval", value: str = "1h", **fields: Any) -> str:
         """Make a task and return its id."""

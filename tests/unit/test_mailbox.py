@@ -54,36 +54,36 @@ def test_letters_come_oldest_name_first_with_their_exact_bytes(post: Post) -> No
     for at in (3, 1, 2):
         post.put(f"176380000000{at}-abcd.json", f'{{"text": "안녕 {at}"}}')
     batch = post.box.take()
-    assert [letter.body.decode() for letter in batch.letters] == [
+    assert [request.body.decode() for request in batch.requests] == [
         f'{{"text": "안녕 {n}"}}' for n in (1, 2, 3)
     ]
-    assert not batch.refusals
+    assert not batch.rejections
     assert not batch.has_more
 
 
 def test_a_letter_stays_until_it_is_done(post: Post) -> None:
     path = post.put(files.unique_name())
-    (letter,) = post.box.take().letters
-    assert post.box.take().letters == (letter,)
-    post.box.done(letter)
-    post.box.done(letter)
+    (request,) = post.box.take().requests
+    assert post.box.take().requests == (request,)
+    post.box.remove(request)
+    post.box.remove(request)
     assert not path.exists()
 
 
 def test_a_letter_that_was_written_anew_meanwhile_is_not_lost(post: Post) -> None:
     name = files.unique_name()
     post.put(name, "first")
-    (first,) = post.box.take().letters
+    (first,) = post.box.take().requests
     files.write_whole(post.directory / name, "second")
-    post.box.done(first)
-    assert [letter.body for letter in post.box.take().letters] == [b"second"]
+    post.box.remove(first)
+    assert [request.body for request in post.box.take().requests] == [b"second"]
 
 
 def test_a_hand_written_file_is_taken_once_it_is_at_rest(post: Post) -> None:
     post.put("by-hand.json", '{"half": ')
-    assert not post.box.take().letters
+    assert not post.box.take().requests
     post.clock.ahead_ms = mailbox.SETTLE_MS
-    assert [letter.name for letter in post.box.take().letters] == ["by-hand.json"]
+    assert [request.name for request in post.box.take().requests] == ["by-hand.json"]
 
 
 def test_a_partial_file_has_an_hour(post: Post) -> None:
@@ -92,7 +92,7 @@ def test_a_partial_file_has_an_hour(post: Post) -> None:
     assert post.box.take() == mailbox.RequestBatch()
     assert path.exists()
     post.clock.ahead_ms = mailbox.UNFINISHED_MS
-    assert [refusal.name for refusal in post.box.take().refusals] == [path.name]
+    assert [refusal.name for refusal in post.box.take().rejections] == [path.name]
     assert not path.exists()
 
 
@@ -102,17 +102,17 @@ def test_a_file_that_is_written_by_a_clock_ahead_is_left_until_it_is_whole(post:
     partial = post.put(f".{name}.12ab.partial", '{"half": ')
     post.put("by-hand.json", '{"half": ')
     post.put(files.unique_name(), '{"half": ')  # broken as it is: what was renamed is not written any more
-    (broken,) = post.box.take().letters
+    (broken,) = post.box.take().requests
     assert broken.body == b'{"half": '
-    post.box.done(broken)
+    post.box.remove(broken)
 
     with partial.open("a") as writing:
         writing.write("1}")
     partial.rename(post.directory / name)
     post.put("by-hand.json", '{"half": 1}')
     batch = post.box.take()
-    assert [letter.body for letter in batch.letters] == [b'{"half": 1}'] * 2
-    assert batch.refusals == ()
+    assert [request.body for request in batch.requests] == [b'{"half": 1}'] * 2
+    assert batch.rejections == ()
 
 
 def test_a_pass_takes_so_many_letters_and_says_that_there_are_more(post: Post) -> None:
@@ -120,12 +120,12 @@ def test_a_pass_takes_so_many_letters_and_says_that_there_are_more(post: Post) -
     for name in names:
         post.put(name)
     batch = post.box.take(limit=3)
-    assert [letter.name for letter in batch.letters] == names[:3]
+    assert [request.name for request in batch.requests] == names[:3]
     assert batch.has_more
-    for letter in batch.letters:
-        post.box.done(letter)
+    for request in batch.requests:
+        post.box.remove(request)
     rest = post.box.take(limit=3)
-    assert [letter.name for letter in rest.letters] == names[3:]
+    assert [request.name for request in rest.requests] == names[3:]
     assert not rest.has_more
 
 
@@ -133,14 +133,14 @@ def test_a_pass_holds_so_many_bytes(post: Post) -> None:
     for _ in range(10):
         post.put(files.unique_name(), "x" * MAX_FILE_BYTES)
     batch = post.box.take()
-    assert sum(len(letter.body) for letter in batch.letters) == mailbox.MAX_PASS_BYTES
+    assert sum(len(request.body) for request in batch.requests) == mailbox.MAX_PASS_BYTES
     assert batch.has_more
 
 
 def test_what_means_nothing_is_kept_with_its_reason(post: Post) -> None:
     path = post.put("1763800000000-abcd.json", "no json")
-    (letter,) = post.box.take().letters
-    post.box.quarantine(letter, "text: field required")
+    (request,) = post.box.take().requests
+    post.box.reject(request, "text: field required")
     assert not path.exists()
     body, reason = sorted(post.kept.iterdir())
     assert body.read_text() == "no json"
@@ -151,8 +151,8 @@ def test_what_means_nothing_is_kept_with_its_reason(post: Post) -> None:
 def test_the_quarantine_keeps_the_newest_hundred(post: Post) -> None:
     for at in range(MAX_KEPT + 5):
         post.put(f"{1763800000000 + at}-abcd.json", str(at))
-    for letter in post.box.take().letters:
-        post.box.quarantine(letter, "means nothing")
+    for request in post.box.take().requests:
+        post.box.reject(request, "means nothing")
     reasons = sorted(post.kept.glob("*.reason"))
     assert len(reasons) == MAX_KEPT
     assert len(list(post.kept.iterdir())) == 2 * MAX_KEPT
@@ -160,8 +160,8 @@ def test_the_quarantine_keeps_the_newest_hundred(post: Post) -> None:
 
 
 def test_a_missing_mailbox_is_empty(post: Post) -> None:
-    (letter,) = (post.put(files.unique_name()), *post.box.take().letters)[1:]
-    post.box.done(letter)
+    (request,) = (post.put(files.unique_name()), *post.box.take().requests)[1:]
+    post.box.remove(request)
     post.directory.rmdir()
     assert post.box.take() == mailbox.RequestBatch()
-    post.box.done(letter)
+    post.box.remove(request)

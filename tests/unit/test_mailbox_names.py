@@ -1,4 +1,4 @@
-"""The pure rules: what a letter's name and kind can be, and what may still be written."""
+"""The pure rules: what a request's name and kind can be, and what may still be written."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _plantable(post: Post, name: str) -> bool:
 
 
 class HostileContainer(RuleBasedStateMachine):
-    """A container plants what it can; the host passes. `letters` is what it may believe, by name."""
+    """A container plants what it can; the host passes. `requests` is what it may believe, by name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,17 +104,17 @@ class HostileContainer(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 4))
     def host_passes(self, limit: int) -> None:
         batch = self.post.take(limit)
-        assert len(batch.letters) <= limit
-        for letter in batch.letters:
-            # The second name of a file counts as a letter again once the first was removed.
-            expected = self.honest.pop(letter.name, None)
+        assert len(batch.requests) <= limit
+        for request in batch.requests:
+            # The second name of a file counts as a request again once the first was removed.
+            expected = self.honest.pop(request.name, None)
             if expected is None:
-                assert letter.name in self.junk
-                self.junk.remove(letter.name)
+                assert request.name in self.junk
+                self.junk.remove(request.name)
             else:
-                assert letter.body == expected
-            self.post.box.done(letter)
-        for refusal in batch.refusals:
+                assert request.body == expected
+            self.post.box.remove(request)
+        for refusal in batch.rejections:
             assert refusal.name in self.junk
             self.junk.remove(refusal.name)
         if not batch.has_more:
@@ -145,7 +145,7 @@ def test_every_byte_of_every_letter_arrives(bodies: list[bytes]) -> None:
         post = Post(Path(root))
         for place, body in enumerate(bodies):
             post.put(f"{1763800000000 + place}-abcd.json", body)
-        assert [letter.body for letter in post.take().letters] == bodies
+        assert [request.body for request in post.take().requests] == bodies
 
 
 def test_a_container_that_writes_and_swaps_all_the_time_never_gets_the_secret_out(post: Post) -> None:
@@ -155,9 +155,9 @@ def test_a_container_that_writes_and_swaps_all_the_time_never_gets_the_secret_ou
     try:
         with deadline(60):
             for _ in range(300):
-                for letter in post.box.take().letters:
-                    assert letter.body in {b"", b"{}"}
-                    post.box.done(letter)
+                for request in post.box.take().requests:
+                    assert request.body in {b"", b"{}"}
+                    post.box.remove(request)
     finally:
         stop.set()
         container.join()

@@ -1,4 +1,4 @@
-"""What is no letter is refused unread: links, pipes, devices, and files that change under the host's eyes."""
+"""What is no request is rejected unread: links, pipes, devices, and files that change meanwhile."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_what_is_no_letter_is_removed_unread_and_the_rest_taken(post: Post, reas
     REFUSED[reason](post.directory / GOOD, post)
     post.put("1763800000001-abcd.json")
     batch = post.take()
-    assert [letter.name for letter in batch.letters] == ["1763800000001-abcd.json"]
-    assert [refusal.name for refusal in batch.refusals] == [GOOD]
+    assert [request.name for request in batch.requests] == ["1763800000001-abcd.json"]
+    assert [refusal.name for refusal in batch.rejections] == [GOOD]
     (kept,) = post.reasons()
     assert reason in kept
     assert not os.path.lexists(post.directory / GOOD)
@@ -43,8 +43,8 @@ def test_the_same_is_so_when_it_was_swapped_in_after_the_first_look(
 
     monkeypatch.setattr(entries, "look", look_and_swap)
     batch = post.take()
-    assert not batch.letters
-    assert [refusal.name for refusal in batch.refusals] == [GOOD]
+    assert not batch.requests
+    assert [refusal.name for refusal in batch.rejections] == [GOOD]
     assert post.secret.read_bytes() == SECRET
 
 
@@ -59,8 +59,8 @@ def test_a_file_that_grows_while_it_is_read_is_refused(post: Post, monkeypatch: 
 
     monkeypatch.setattr(os, "read", grow_and_read)
     batch = post.take()
-    assert not batch.letters
-    assert "grew above" in batch.refusals[0].reason
+    assert not batch.requests
+    assert "grew above" in batch.rejections[0].reason
 
 
 def test_a_file_that_is_cut_while_it_is_read_ends(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_file_that_is_cut_while_it_is_read_ends(post: Post, monkeypatch: pytes
         return read(file, size)
 
     monkeypatch.setattr(os, "read", cut_and_read)
-    assert [letter.body for letter in post.take().letters] == [b"x" * 10]
+    assert [request.body for request in post.take().requests] == [b"x" * 10]
 
 
 HOLD_A_LEASE = """
@@ -99,8 +99,8 @@ def test_a_lease_on_a_file_does_not_hold_the_host_up(post: Post) -> None:
         assert holder.stdout.readline() == "held\n"
         batch = post.take()
         holder.kill()
-    assert not batch.letters
-    assert "cannot be opened" in batch.refusals[0].reason
+    assert not batch.requests
+    assert "cannot be opened" in batch.rejections[0].reason
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_lease_on_a_file_does_not_hold_the_host_up(post: Post) -> None:
 )
 def test_a_name_that_could_fool_a_reader_is_refused_and_written_down_escaped(post: Post, name: str) -> None:
     post.put(name)
-    (refusal,) = post.take().refusals
+    (refusal,) = post.take().rejections
     assert refusal.name == name
     (reason,) = post.reasons()
     assert reason.isascii()
@@ -117,12 +117,12 @@ def test_a_name_that_could_fool_a_reader_is_refused_and_written_down_escaped(pos
 
 def test_a_letter_replaced_by_a_link_is_not_followed_when_it_is_ended(post: Post) -> None:
     path = post.put(GOOD)
-    (letter,) = post.take().letters
+    (request,) = post.take().requests
     path.unlink()
     path.symlink_to(post.secret)
-    post.box.quarantine(letter, "means nothing")
+    post.box.reject(request, "means nothing")
     assert path.is_symlink(), "what lies there now is for the next pass"
-    assert [refusal.name for refusal in post.take().refusals] == [GOOD]
+    assert [refusal.name for refusal in post.take().rejections] == [GOOD]
     assert post.secret.read_bytes() == SECRET
     (kept,) = post.kept.glob("*.json")
     assert kept.read_bytes() == b"{}"

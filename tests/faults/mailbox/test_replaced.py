@@ -16,10 +16,10 @@ def test_a_mailbox_replaced_by_a_link_is_an_error_and_nothing_is_followed(post: 
     elsewhere = post.root / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / GOOD).write_bytes(SECRET)
-    (letter,) = [post.put(GOOD), *post.take().letters][1:]
+    (request,) = [post.put(GOOD), *post.take().requests][1:]
     post.directory.rename(post.root / "moved")
     post.directory.symlink_to(elsewhere)
-    for call in (post.box.take, lambda: post.box.done(letter)):
+    for call in (post.box.take, lambda: post.box.remove(request)):
         with pytest.raises(MailboxError, match="'tasks' is not the directory that the host made"):
             call()
     assert (elsewhere / GOOD).read_bytes() == SECRET
@@ -68,11 +68,11 @@ def _closed_mailbox(root: Path) -> int:
     post.put("1763800000001-abcd.json").chmod(0)
     post.directory.chmod(0o500)
     batch = post.box.take()
-    for letter in batch.letters:
-        post.box.done(letter)
+    for request in batch.requests:
+        post.box.remove(request)
     failed = [
-        [letter.name for letter in batch.letters] != [GOOD],
-        ["cannot be opened" in refusal.reason for refusal in batch.refusals] != [True],
+        [request.name for request in batch.requests] != [GOOD],
+        ["cannot be opened" in refusal.reason for refusal in batch.rejections] != [True],
         any(post.directory.iterdir()),
     ]
     return sum(failed)

@@ -46,9 +46,9 @@ def test_partial_files_have_no_grace_in_a_mailbox_that_is_too_full(
     has_more = True
     while has_more:
         batch = post.take()
-        for letter in batch.letters:
-            found.append(letter.name)
-            post.box.done(letter)
+        for request in batch.requests:
+            found.append(request.name)
+            post.box.remove(request)
         has_more = batch.has_more
     assert found == [GOOD]
     assert len(list(post.directory.iterdir())) <= 10
@@ -61,17 +61,21 @@ def test_a_hundred_thousand_files_are_taken_in_bounded_passes(post: Post) -> Non
         name = f"{1763800000000 + place}-abcd.json" if place % 2 else f"{place}.json\n"
         os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=directory))
     os.close(directory)
-    letters = refusals = passes = 0
+    requests = refusals = passes = 0
     has_more = True
     while has_more:
         batch = post.take(limit)
-        assert len(batch.letters) <= limit
-        assert len(batch.refusals) <= mailbox.MAX_REFUSALS
-        for letter in batch.letters:
-            post.box.done(letter)
-        letters, refusals, passes = letters + len(batch.letters), refusals + len(batch.refusals), passes + 1
+        assert len(batch.requests) <= limit
+        assert len(batch.rejections) <= mailbox.MAX_REJECTIONS
+        for request in batch.requests:
+            post.box.remove(request)
+        requests, refusals, passes = (
+            requests + len(batch.requests),
+            refusals + len(batch.rejections),
+            passes + 1,
+        )
         has_more = batch.has_more
-    assert (letters, refusals) == (count // 2, count // 2)
+    assert (requests, refusals) == (count // 2, count // 2)
     assert passes >= count // limit
     assert not any(post.directory.iterdir())
     assert len(post.reasons()) <= MAX_KEPT
@@ -86,7 +90,7 @@ def test_a_host_out_of_files_believes_nothing_bad_of_a_letter(
         with pytest.raises(OSError, match="Too many open files"):
             post.box.take()
     assert path.exists()
-    assert len(post.take().letters) == 1
+    assert len(post.take().requests) == 1
 
 
 def _none_left_for(name: str, really_open: Callable[..., int]) -> Callable[..., int]:

@@ -19,12 +19,12 @@ FAMILY, MAIN, STRANGER = "local:family", "local:main", "49123@s.whatsapp.net"
 
 
 class Desk:
-    """A reception with three groups; `main` administers."""
+    """A dispatcher with three groups; `main` administers."""
 
     def __init__(self, household: Household):
         self.house = household
         self.bus = EventBus(household.clock)
-        self.reception = CommandDispatcher(
+        self.dispatcher = CommandDispatcher(
             household.database,
             clock=household.clock,
             read_time=point_ms,
@@ -40,7 +40,7 @@ class Desk:
     async def ask_bytes(self, folder, body, name="f.json"):
         async with self.house.database.reading() as tx:
             group = await groups.known(tx, folder)
-        return await self.reception.handle(group, name, body)
+        return await self.dispatcher.handle(group, name, body)
 
     async def folders(self):
         async with self.house.database.reading() as tx:

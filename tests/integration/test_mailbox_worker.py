@@ -18,13 +18,13 @@ from orchestrator.domain.values import Group
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
 from orchestrator.ipc.mailbox_worker import MailboxWorker
 from orchestrator.ipc.watcher import MailboxWatcher
-from tests.support.command_dispatchers import reception_of
+from tests.support.command_dispatchers import dispatcher_of
 from tests.support.household import Household
 from tests.support.until import until
 
 
 @dataclass
-class SlowReception:
+class SlowDispatcher:
     """The real one, which takes its time for some groups: as for a file to be copied from a slow disk."""
 
     real: CommandDispatcher
@@ -42,12 +42,12 @@ class SlowReception:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
     root: Path
-    reception: SlowReception
+    dispatcher: SlowDispatcher
     watcher: MailboxWatcher
 
     def has_been_hinted(self) -> bool:
         """Whether nothing more comes of what was written, and all that came was taken."""
-        return not self.watcher._repeats and not self.watcher._hints
+        return not self.watcher._repeats and not self.watcher._woken
 
     def ask(self, folder: str, request_id: str) -> None:
         body = {"type": "message", "text": f"of {folder}", "requestId": request_id}
@@ -70,7 +70,7 @@ async def round_of(post: MailboxWorker, watcher: MailboxWatcher) -> AsyncIterato
 async def mail(household: Household, tmp_path: Path) -> AsyncIterator[Mail]:
     """Of two groups, of which `family` is slow."""
     root = tmp_path / "ipc"
-    reception = SlowReception(reception_of(household), frozenset({"family"}))
+    dispatcher = SlowDispatcher(dispatcher_of(household), frozenset({"family"}))
     watcher = MailboxWatcher(root)
     for folder in ("family", "work"):
         group = await household.add_group(folder)
@@ -80,32 +80,32 @@ async def mail(household: Household, tmp_path: Path) -> AsyncIterator[Mail]:
     post = MailboxWorker(
         root,
         database=household.database,
-        reception=reception,  # type: ignore[arg-type]
+        dispatcher=dispatcher,  # type: ignore[arg-type]
         watcher=watcher,
         owner_uids=lambda: frozenset({os.getuid()}),
     )
     async with round_of(post, watcher):
-        yield Mail(root=root, reception=reception, watcher=watcher)
+        yield Mail(root=root, dispatcher=dispatcher, watcher=watcher)
 
 
 async def test_a_request_that_takes_long_keeps_only_its_own_group_waiting(mail: Mail) -> None:
     mail.ask("family", "slow")
-    await until(lambda: mail.reception.asked == ["slow"], "the slow one is being handled")
+    await until(lambda: mail.dispatcher.asked == ["slow"], "the slow one is being handled")
     mail.ask("work", "quick")
     await until(lambda: mail.is_answered("work", "quick"), "the other group is answered")
     assert not mail.is_answered("family", "slow")
-    mail.reception.may_go_on.set()
+    mail.dispatcher.may_go_on.set()
     await until(lambda: mail.is_answered("family", "slow"), "the slow one is answered")
 
 
 async def test_what_a_group_asks_during_its_round_is_handled_after_that_and_once(mail: Mail) -> None:
     mail.ask("family", "first")
-    await until(lambda: mail.reception.asked == ["first"], "the first is being handled")
+    await until(lambda: mail.dispatcher.asked == ["first"], "the first is being handled")
     mail.ask("family", "second")
     mail.ask("work", "barrier")
     await until(lambda: mail.is_answered("work", "barrier"), "a hint has come since")
     await until(mail.has_been_hinted, "no other comes")
-    assert mail.reception.asked == ["first", "barrier"], "one at a time"
-    mail.reception.may_go_on.set()
+    assert mail.dispatcher.asked == ["first", "barrier"], "one at a time"
+    mail.dispatcher.may_go_on.set()
     await until(lambda: mail.is_answered("family", "second"), "the second is answered")
-    assert mail.reception.asked == ["first", "barrier", "second"]
+    assert mail.dispatcher.asked == ["first", "barrier", "second"]
