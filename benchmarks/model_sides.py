@@ -112,12 +112,12 @@ async def host(service: str, token: str, data: Path) -> None:
             ),
             address="127.0.0.1",
             data=data,
-            on_told=lambda: None,
+            on_queued=lambda: None,
             on_runaway=_never,
             on_outage=lambda: None,
             model_of=lambda _group, _kind: None,
         )
-        doors.gate._requests_a_turn = 10**9  # noqa: SLF001 - a benchmark is a loop that runs away
+        doors.admission._requests_a_turn = 10**9  # noqa: SLF001 - a benchmark is a loop that runs away
         await doors.open(stack)
         print((data / "proxy-port").read_text(), flush=True)
         async with asyncio.TaskGroup() as tasks:

@@ -168,7 +168,7 @@ class Orchestrator:
             address=self._chosen.host_address,
             listen_address=self._chosen.listen_address,
             data=self._home.data,
-            on_told=self._hints.outbox.give,
+            on_queued=self._hints.outbox.give,
             on_runaway=self._stop_run,
             on_outage=self._hints.outages.give,
             model_of=partial(group_config.model_of, settings=self._settings),
@@ -326,7 +326,7 @@ class Orchestrator:
             ).run,
             **GroupReconciler(
                 self._database,
-                lay=self._provision.lay,
+                ensure_folder=self._provision.lay,
                 clear=partial(set_id.clear_group, home=self._home.root),
                 live=self._pool.live,
                 retire=self._pool.retire,
@@ -450,7 +450,7 @@ class Orchestrator:
 
     def _lay_shared(self) -> None:
         try:
-            memory_templates.lay_shared_memory(self._home.root, assistant=self._settings.assistant_name)
+            memory_templates.ensure_shared_memory(self._home.root, assistant=self._settings.assistant_name)
         except OSError as error:
             log.warning("shared_memory.not_made", reason=str(error))
 

@@ -178,7 +178,7 @@ async def _register_here(home: Home, wish: Registration) -> None:
         return await registration.register(tx, wish.to_group(now_ms))
 
     group = await change(home.root, act)
-    await asyncio.to_thread(memory_templates.lay_memory, home.root, group, assistant=assistant)
+    await asyncio.to_thread(memory_templates.ensure_memory, home.root, group, assistant=assistant)
 
 
 async def unregister(given: Path | None, folder: str) -> str:
@@ -189,7 +189,7 @@ async def unregister(given: Path | None, folder: str) -> str:
         return str((await client.unregister(folder))["text"])
 
     async def act(tx: Tx, now_ms: int) -> str:
-        return (await registration.unregister(tx, folder, now_ms=now_ms)).told()
+        return (await registration.unregister(tx, folder, now_ms=now_ms)).explain()
 
     return await ask_or_change(given, ask, act)
 

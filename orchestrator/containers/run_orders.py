@@ -135,7 +135,7 @@ class RunOrders:
 
     def lay(self, group: Group) -> None:
         """The memory a group begins with; blocking."""
-        memory_templates.lay_memory(self._home.root, group, assistant=self._settings.assistant_name)
+        memory_templates.ensure_memory(self._home.root, group, assistant=self._settings.assistant_name)
 
     def _make_folders(self, group: Group) -> Sequence[Mount]:
         made = mounts.prepare(group, home=self._home.root, uid=self._uid)
@@ -148,6 +148,6 @@ class RunOrders:
         now_ms = self._clock.now_ms()
         log.warning("owner.told", about=group.folder, text=text)
         async with self._database.transaction() as tx:
-            if await owner.tell(tx, f"⚠️ {text}", about=group.folder, now_ms=now_ms):
+            if await owner.notify(tx, f"⚠️ {text}", about=group.folder, now_ms=now_ms):
                 await host_events.mounts_refused(tx, group.folder, extra.names, now_ms=now_ms)
         self._on_told()

@@ -302,7 +302,7 @@ class ContextRecorder:
                 continue  # the agent is told, in what it is told anyway
             self._marks.pop(Folder(trouble.folder), None)
             async with self._database.transaction() as tx:
-                is_new = await owner.tell(
+                is_new = await owner.notify(
                     tx,
                     f"⚠️ {trouble.text} The bad file is kept as {trouble.kept_as}; see"
                     f" 'andy context show {trouble.folder}'.",

@@ -16,7 +16,7 @@ SHARED = "global"
 ROOT = 0
 
 
-def lay_memory(home: Path, group: Group, *, assistant: str) -> bool:
+def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
     """Make a group's folder and its CLAUDE.md where missing; tells whether the file is new. Blocks.
 
     The folder may be a container's to write: no link in it is followed.
@@ -25,7 +25,7 @@ def lay_memory(home: Path, group: Group, *, assistant: str) -> bool:
         OSError: the folder is a link or a file, or cannot be written.
     """
     kind = "main" if group.is_main else "group"
-    return _lay(home, group.folder, _text(kind, assistant=assistant, group=group.name))
+    return _ensure(home, group.folder, _text(kind, assistant=assistant, group=group.name))
 
 
 def own_text(home: Path, folder: str, name: str) -> str | None:
@@ -48,9 +48,9 @@ def own_text(home: Path, folder: str, name: str) -> str | None:
         return file.read(MAX_READ_BYTES).decode("utf-8", "ignore").replace("\0", "")
 
 
-def lay_shared_memory(home: Path, *, assistant: str) -> bool:
+def ensure_shared_memory(home: Path, *, assistant: str) -> bool:
     """The same for `groups/global/`, which all groups but main read."""
-    return _lay(home, SHARED, _text(SHARED, assistant=assistant, group=SHARED))
+    return _ensure(home, SHARED, _text(SHARED, assistant=assistant, group=SHARED))
 
 
 def _text(kind: str, *, assistant: str, group: str) -> str:
@@ -59,7 +59,7 @@ def _text(kind: str, *, assistant: str, group: str) -> str:
     return template.read_text(encoding="utf-8").replace("{assistant}", assistant).replace("{group}", name)
 
 
-def _lay(home: Path, folder: str, text: str) -> bool:
+def _ensure(home: Path, folder: str, text: str) -> bool:
     groups = os.open(home / "groups", os.O_RDONLY | os.O_DIRECTORY)
     try:
         inner = _entered(groups, folder)

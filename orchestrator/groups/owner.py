@@ -24,7 +24,7 @@ def owner_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return (Path(base) if base else Path("~/.config").expanduser()) / "andy"
 
 
-async def tell(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
+async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
     """Say something in main; False when the same was said before about the same thing."""
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None:

@@ -36,25 +36,26 @@ class GroupReconciler:
         self,
         database: Database,
         *,
-        lay: Callable[[Group], object],
+        ensure_folder: Callable[[Group], object],
         clear: Callable[[Group], object],
         live: Callable[[], Sequence[LiveRun]],
         retire: Callable[[Folder], Awaitable[None]],
         bus: EventBus,
         clear_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        """`retire` has a group's containers end after their turn. The first two take a group and block:
+        """Take what it needs; nothing is looked at yet.
 
-        `lay` makes its folder, `clear` takes dangerous bits off the files that its containers wrote.
+        `ensure_folder` makes a group's folder and `clear` takes dangerous bits off the files that its
+        containers wrote; both block. `retire` has a group's containers end after their turn.
         """
         self._database = database
-        self._lay = lay
+        self._ensure_folder = ensure_folder
         self._live = live
         self._retire = retire
         self._bus = bus
         self._clear = clear
         self._clear_seconds = clear_seconds
-        self._laid: set[Folder] = set()
+        self._made: set[Folder] = set()
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {"upkeep": self.run, "set-id": self.clear_files}
@@ -86,18 +87,18 @@ class GroupReconciler:
         async with self._database.reading() as tx:
             registered = {group.folder: group for group in await groups.every(tx)}
             configured = await groups.configured_ms(tx)
-        self._laid &= registered.keys()
-        for group in [registered[folder] for folder in registered.keys() - self._laid]:
+        self._made &= registered.keys()
+        for group in [registered[folder] for folder in registered.keys() - self._made]:
             await self._make_folder(group)
         for folder in {run.folder for run in self._live() if _is_outdated(run, registered, configured)}:
             await self._retire(folder)
 
     async def _make_folder(self, group: Group) -> None:
         try:
-            await asyncio.to_thread(self._lay, group)
+            await asyncio.to_thread(self._ensure_folder, group)
         except OSError as error:
             log.warning("group.folder_not_made", group=group.folder, reason=str(error))
-        self._laid.add(group.folder)
+        self._made.add(group.folder)
 
 
 def _is_outdated(run: LiveRun, registered: Container[Folder], configured: Mapping[Folder, int]) -> bool:

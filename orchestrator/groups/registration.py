@@ -63,7 +63,7 @@ class Departure:
     """Those that are still set."""
     paused_tasks: int = 0
 
-    def told(self) -> str:
+    def explain(self) -> str:
         """For a person, in full sentences."""
         folder = self.group.folder
         lines = [f"'{folder}' is no longer registered; groups/{folder}/ and its history stay."]

@@ -97,7 +97,7 @@ class Intake:
     async def _notify_broken_list(self, tx: Tx, found: OwnerRules[SenderRules]) -> None:
         """Notify the owner that the list of senders is broken, once for each state of the file."""
         text = f"⚠️ Until this is mended, only you can ask me anything: {found.trouble}"
-        if await owner.tell(tx, text, about=found.version, now_ms=self._clock.now_ms()):
+        if await owner.notify(tx, text, about=found.version, now_ms=self._clock.now_ms()):
             log.error("senders.broken", reason=found.trouble)
             self._hints.outbox.give()
 

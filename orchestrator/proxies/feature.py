@@ -55,7 +55,7 @@ class ContainerProxies:
         address: str,
         listen_address: str | None = None,
         data: Path,
-        on_told: Callable[[], None],
+        on_queued: Callable[[], None],
         on_runaway: OnRunaway,
         on_outage: Callable[[], None],
         model_of: Callable[[Group, TurnKind], str | None],
@@ -71,7 +71,7 @@ class ContainerProxies:
         that is set for turns of a kind.
         """
         self._model_of = model_of
-        self._on_told = on_told
+        self._on_queued = on_queued
         self._on_outage = on_outage
         self._reader = reader
         self._clock = clock
@@ -79,12 +79,12 @@ class ContainerProxies:
         self._address = address
         self._listen_address = listen_address or address
         self._data = data
-        self.gate = Admission(
+        self.admission = Admission(
             database,
             clock=clock,
             zone=zone,
             requests_a_turn=REQUESTS_A_TURN,
-            on_told=on_told,
+            on_queued=on_queued,
             on_runaway=on_runaway,
             prices=Prices(
                 {name: per_million(**price.model_dump()) for name, price in (prices or {}).items()}
@@ -94,9 +94,9 @@ class ContainerProxies:
         self.proxy = CredentialProxy(
             credentials,
             self._identify,
-            on_exchange=self.gate.ledger.exchanged,
-            on_denial=self.gate.ledger.denied,
-            admit=self.gate.admit,
+            on_exchange=self.admission.usage_writer.exchanged,
+            on_denial=self.admission.usage_writer.denied,
+            admit=self.admission.admit,
             judge=self._judge,
         )
         self.health = ModelHealth(
@@ -105,13 +105,13 @@ class ContainerProxies:
             clock=clock,
             model_of=self._model_of_folder,
             probe=self.proxy.probe,
-            on_recovery=self._tell_recovery,
+            on_recovery=self._notify_recovery,
             on_change=self._model_has_changed,
         )
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Listen until `stack` unwinds; then what is noted is stored. Raises `AndyError`."""
-        stack.push_async_callback(self.gate.ledger.flush)
+        stack.push_async_callback(self.admission.usage_writer.flush)
         await self.health.load()
         await stack.enter_async_context(self.proxy)
         self._server = ProxyServer(self.proxy.app, self._listen(PORT_FILES[0]))
@@ -119,7 +119,7 @@ class ContainerProxies:
         self._egress = EgressProxy(
             self._listen(PORT_FILES[1]),
             identify=self._caller,
-            note=self.gate.ledger.note,
+            note=self.admission.usage_writer.note,
             clock=self._clock,
         )
         stack.callback(self._egress.close)
@@ -132,7 +132,7 @@ class ContainerProxies:
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {
             "proxy": self._server.serve,
-            "ledger": self.gate.ledger.run,
+            "ledger": self.admission.usage_writer.run,
             "egress": self._egress.serve,
             "model-health": self.health.run,
         }
@@ -148,16 +148,19 @@ class ContainerProxies:
         return CredentialStatus(setting=setting, refusals=refusals, accepted_ms=self.health.accepted_ms)
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
-        """What a container is told of the doors. Its "key" is its run's token: worth nothing elsewhere."""
-        told: dict[str, str] = {}
+        """Return the environment variables by which a container finds the proxies.
+
+        Its "key" is the token of its run, which is worth nothing elsewhere.
+        """
+        variables: dict[str, str] = {}
         if agent == "claude":
-            told["ANTHROPIC_BASE_URL"] = f"http://{self._address}:{self._server.port}"
-            told["ANTHROPIC_API_KEY"] = token
+            variables["ANTHROPIC_BASE_URL"] = f"http://{self._address}:{self._server.port}"
+            variables["ANTHROPIC_API_KEY"] = token
         if isinstance(settings.of(group).egress, EgressAllowlist):
             proxy = f"http://run:{token}@{self._address}:{self._egress.port}"
             around = f"{self._address},localhost,127.0.0.1"
-            told |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
-        return told
+            variables |= {"HTTPS_PROXY": proxy, "https_proxy": proxy, "NO_PROXY": around, "no_proxy": around}
+        return variables
 
     async def ask_model(self, group: Group, *, model: str, system: str, text: str, max_tokens: int) -> str:
         """Ask a model once for the host itself, on the account of a group. Raises `NotAnswered`."""
@@ -179,12 +182,12 @@ class ContainerProxies:
     async def _judge(self, identity: RunIdentity, answered: Answered) -> bool:
         return await self.health.judge(identity, answered)
 
-    async def _tell_recovery(self, tx: Tx, refusal: ModelRefusal) -> None:
-        await health.tell_recovery(tx, refusal, now_ms=self._clock.now_ms())
+    async def _notify_recovery(self, tx: Tx, refusal: ModelRefusal) -> None:
+        await health.notify_recovery(tx, refusal, now_ms=self._clock.now_ms())
 
     def _model_has_changed(self) -> None:
         self._on_outage()
-        self._on_told()
+        self._on_queued()
 
     async def _budgets(self) -> tuple[Budget, ...]:
         async with self._reader.reading() as tx:

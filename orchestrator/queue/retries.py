@@ -110,7 +110,7 @@ async def refuse(tx: Tx, turn: Turn, *, now_ms: int) -> None:
         if one.told_ms is None:
             await model_refusals.note_told(tx, one.id, now_ms=now_ms)
             if not is_asked_by_owner:
-                await owner.tell(tx, _notice(one), about=f"model-refusal:{one.id}", now_ms=now_ms)
+                await owner.notify(tx, _notice(one), about=f"model-refusal:{one.id}", now_ms=now_ms)
     if is_asked_by_owner:
         await outbox.add_failure(tx, turn, "\n".join(news) or failures.STILL_REFUSED, now_ms=now_ms)
     elif turn.kind is TurnKind.CHAT:

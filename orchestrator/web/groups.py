@@ -53,7 +53,7 @@ class GroupApi:
             "folder": departure.group.folder,
             "failed_turns": departure.failed_turns,
             "reminders": departure.reminders,
-            "text": departure.told(),
+            "text": departure.explain(),
         }
 
     async def configured(self, folder: str) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class House:
 
     async def told(self) -> list[tuple[str, str]]:
         """What chats were told, and which."""
-        await self.gate.ledger.flush()
+        await self.gate.usage_writer.flush()
         return [(one.chat_jid.removeprefix("local:"), one.text) for one in await self.household.outgoing()]
 
 
@@ -93,7 +93,7 @@ async def a_house(household: Household, home: Path, *, requests_a_turn: int = 20
         clock=household.clock,
         zone=SEOUL,
         requests_a_turn=requests_a_turn,
-        on_told=household.hints.outbox.give,
+        on_queued=household.hints.outbox.give,
         on_runaway=end,
     )
 
@@ -103,7 +103,7 @@ async def a_house(household: Household, home: Path, *, requests_a_turn: int = 20
 
     tokens = Tokens(input_tokens=60, output_tokens=40)
     with ScriptedMessagesApi(default=Say("ok"), tokens=tokens) as api:
-        async with proxied(home, ledger=gate.ledger, admit=gate.admit, budgets=all_budgets) as served:
+        async with proxied(home, ledger=gate.usage_writer, admit=gate.admit, budgets=all_budgets) as served:
             served.environment["ANTHROPIC_BASE_URL"] = api.url
             house = House(household, served, gate, ended)
             house.works_for("family")
@@ -123,9 +123,9 @@ async def test_requests_pass_until_the_budget_is_spent(house: House) -> None:
 async def test_what_is_not_stored_yet_counts_and_so_does_what_is(house: House) -> None:
     await house.allow(200, "family")
     assert await house.statuses(1) == [200]
-    await house.gate.ledger.flush()
+    await house.gate.usage_writer.flush()
     assert await house.statuses(2) == [200, 402], "one stored, one waiting"
-    await house.gate.ledger.flush()
+    await house.gate.usage_writer.flush()
     assert await house.statuses(1) == [402]
 
 
@@ -197,16 +197,16 @@ async def test_chat_does_not_use_up_what_background_work_has(house: House) -> No
 async def test_the_agent_of_a_chat_that_is_told_of_a_budget_notices_it_in_its_next_turn(house: House) -> None:
     await house.allow(500, "family")
     await house.statuses(3)
-    await house.gate.ledger.flush()
+    await house.gate.usage_writer.flush()
     sql = "SELECT * FROM cross_session_notifications WHERE group_folder = 'family'"
     assert await house.household.rows(sql) == []
     await house.statuses(1)
-    await house.gate.ledger.flush()
+    await house.gate.usage_writer.flush()
     (fact,) = await house.household.rows(sql)
     assert (fact["event_type"], fact["count"], fact["priority"]) == ("host.budget.warning", 1, "normal")
     assert "80 % of the budget of family for today is used" in json.loads(fact["payload_json"])["message"]
     assert await house.statuses(3) == [200, 402, 402]
-    await house.gate.ledger.flush()
+    await house.gate.usage_writer.flush()
     (fact,) = await house.household.rows(sql)
     assert (fact["count"], fact["priority"]) == (2, "high")
     assert await house.household.queued() == [], "it begins no turn"
@@ -331,5 +331,5 @@ async def test_each_turn_has_its_own_count(household: Household, tmp_path: Path)
 async def test_what_cannot_be_recorded_does_not_pass(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_WAITING", 1)
     assert await house.statuses(3) == [200, 200, 503]
-    await house.gate.ledger.flush()
+    await house.gate.usage_writer.flush()
     assert await house.statuses(1) == [200]

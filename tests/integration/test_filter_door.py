@@ -84,7 +84,7 @@ async def door(tmp_path, engine, home) -> AsyncIterator[Path]:
     async with Engine(str(engine.socket)) as asked:
         checks = Checks(asked, survey=survey, image="andy-agent:latest")
         opened = FilterServer(checks, connect=partial(asyncio.open_unix_connection, str(engine.socket)))
-        server = await asyncio.start_unix_server(opened.take, str(path))
+        server = await asyncio.start_unix_server(opened.handle, str(path))
         yield path
         server.close()
         await opened.close()

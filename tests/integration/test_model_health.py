@@ -99,7 +99,7 @@ def _health(house: House) -> ModelHealth:
         return await house.served.proxy.probe(model)
 
     async def recovered(tx: Tx, refusal: ModelRefusal) -> None:
-        await health.tell_recovery(tx, refusal, now_ms=house.household.clock.now_ms())
+        await health.notify_recovery(tx, refusal, now_ms=house.household.clock.now_ms())
 
     return ModelHealth(
         house.household.database,

@@ -67,7 +67,7 @@ class House:
         )
 
     async def spent(self) -> usage.Sums:
-        await self.doors.gate.ledger.flush()
+        await self.doors.admission.usage_writer.flush()
         async with self.household.database.reading() as tx:
             return await usage.spent(tx, folder=Folder("family"), since_ms=0, only_background=True)
 
@@ -92,7 +92,7 @@ async def make(
                 credentials=CredentialSource(tmp_path, environment),
                 address="127.0.0.1",
                 data=tmp_path,
-                on_told=household.hints.outbox.give,
+                on_queued=household.hints.outbox.give,
                 on_runaway=_never,
                 on_outage=household.hints.outages.give,
                 model_of=lambda *_: None,

@@ -49,7 +49,7 @@ async def test_a_container_that_began_after_its_group_was_configured_is_kept(
         await until(lambda: runtime.started, "the container is started")
         upkeep = GroupReconciler(
             household.database,
-            lay=lambda group: laid.append(group.folder),
+            ensure_folder=lambda group: laid.append(group.folder),
             clear=lambda group: None,
             live=pool.live,
             retire=pool.retire,

@@ -86,7 +86,7 @@ async def test_what_waited_for_an_answer_fails_and_the_chat_is_told_once(househo
     (told,) = await household.outgoing()
     assert "I will not answer this" in told.text
     assert (departure.failed_turns, departure.reminders) == (1, 1)
-    assert "reminders stay set" in departure.told()
+    assert "reminders stay set" in departure.explain()
 
 
 async def test_a_turn_that_runs_may_end_after_its_group_is_gone(household):
@@ -141,7 +141,7 @@ def home(tmp_path):
 
 
 def test_a_new_group_begins_with_a_memory_of_its_own(home):
-    assert memory_templates.lay_memory(home, a_group("family"), assistant="Ada")
+    assert memory_templates.ensure_memory(home, a_group("family"), assistant="Ada")
     text = (home / "groups/family/CLAUDE.md").read_text()
     assert "You are Ada in the chat" in text
     assert '"Family"' in text
@@ -150,16 +150,16 @@ def test_a_new_group_begins_with_a_memory_of_its_own(home):
 
 
 def test_main_is_told_how_to_administer_and_the_others_share_one_file(home):
-    assert memory_templates.lay_memory(home, a_group("main", is_main=True), assistant="Andy")
+    assert memory_templates.ensure_memory(home, a_group("main", is_main=True), assistant="Andy")
     assert "register_group" in (home / "groups/main/CLAUDE.md").read_text()
-    assert memory_templates.lay_shared_memory(home, assistant="Andy")
+    assert memory_templates.ensure_shared_memory(home, assistant="Andy")
     assert "register_group" not in (home / "groups/global/CLAUDE.md").read_text()
 
 
 def test_a_memory_that_is_there_is_never_overwritten(home):
     (home / "groups/family").mkdir()
     (home / "groups/family/CLAUDE.md").write_text("mine")
-    assert not memory_templates.lay_memory(home, a_group("family"), assistant="Andy")
+    assert not memory_templates.ensure_memory(home, a_group("family"), assistant="Andy")
     assert (home / "groups/family/CLAUDE.md").read_text() == "mine"
 
 
@@ -170,11 +170,11 @@ def test_a_planted_link_is_neither_followed_nor_replaced(home, tmp_path, is_dang
         secret.write_text("kept")
     (home / "groups/family").mkdir()
     (home / "groups/family/CLAUDE.md").symlink_to(secret)
-    assert not memory_templates.lay_memory(home, a_group("family"), assistant="Andy")
+    assert not memory_templates.ensure_memory(home, a_group("family"), assistant="Andy")
     assert secret.exists() is not is_dangling
     (home / "groups/other").symlink_to(tmp_path)
     with pytest.raises(OSError, match="other"):
-        memory_templates.lay_memory(home, a_group("other"), assistant="Andy")
+        memory_templates.ensure_memory(home, a_group("other"), assistant="Andy")
 
 
 # What follows in the running host
@@ -255,7 +255,7 @@ def a_run(folder, *, begun_ms):
 async def running_upkeep(household, pool):
     upkeep = GroupReconciler(
         household.database,
-        lay=lambda group: pool.laid.append(group.folder),
+        ensure_folder=lambda group: pool.laid.append(group.folder),
         clear=lambda group: None,
         live=pool.live,
         retire=pool.retire,

@@ -102,7 +102,7 @@ async def test_all_groups_are_looked_through_at_the_start_and_live_ones_from_the
 
     upkeep = GroupReconciler(
         household.database,
-        lay=lambda _: None,
+        ensure_folder=lambda _: None,
         clear=clear,
         live=lambda: live,
         retire=lambda _: asyncio.sleep(0),

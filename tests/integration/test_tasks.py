@@ -366,7 +366,7 @@ async def test_the_tasks_of_a_group_that_is_taken_away_are_paused(home: TaskHous
     async with home.house.database.transaction() as tx:
         departure = await registration.unregister(tx, "family", now_ms=home.house.clock.now_ms())
     assert departure.paused_tasks == 1
-    assert "Its tasks are paused (1)." in departure.told()
+    assert "Its tasks are paused (1)." in departure.explain()
     assert (await home.task(task_id)).status is TaskStatus.PAUSED
     assert await home.statuses(task_id) == ["cancelled"]
 

@@ -27,7 +27,7 @@ def asked(method: str, target: str, document: Any = None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("method", "target", "deed"),
+    ("method", "target", "kind"),
     [
         ("GET", "/version", RequestKind.ASK),
         ("GET", "/v1.41/_ping", RequestKind.ASK),
@@ -49,14 +49,14 @@ def asked(method: str, target: str, document: Any = None) -> Any:
         ("DELETE", "/v1.41/networks/abc", RequestKind.REMOVE_NETWORK),
     ],
 )
-def test_what_andy_uses_is_allowed(method, target, deed):
-    assert asked(method, target).deed is deed
+def test_what_andy_uses_is_allowed(method, target, kind):
+    assert asked(method, target).kind is kind
 
 
 def test_a_container_of_the_template_is_written_anew_with_all_its_fields():
     made = asked("POST", CREATE, agent_body())
 
-    assert made.deed is RequestKind.CREATE_CONTAINER
+    assert made.kind is RequestKind.CREATE_CONTAINER
     assert made.target == CREATE
     assert json.loads(json.dumps(made.body)) == agent_body()
 

@@ -43,10 +43,10 @@ async def stand(engine_path: str, listen_path: str, *, image: str, own: str, hom
             survey=partial(survey, engine, own_id=own, home=PurePosixPath(home)),
             image=image,
         )
-        door = FilterServer(checks, connect=partial(asyncio.open_unix_connection, engine_path))
+        filter_server = FilterServer(checks, connect=partial(asyncio.open_unix_connection, engine_path))
         await asyncio.to_thread(Path(listen_path).unlink, missing_ok=True)
         before = os.umask(0o117)
-        server = await asyncio.start_unix_server(door.take, listen_path)
+        server = await asyncio.start_unix_server(filter_server.handle, listen_path)
         os.umask(before)
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,7 +55,7 @@ async def stand(engine_path: str, listen_path: str, *, image: str, own: str, hom
         await stop.wait()
         retrying.cancel()
         server.close()
-        await door.close()
+        await filter_server.close()
         with suppress(FileNotFoundError):
             await asyncio.to_thread(Path(listen_path).unlink)
 

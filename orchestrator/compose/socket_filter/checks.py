@@ -31,125 +31,129 @@ class Checks:
         self._survey = survey
         self._image = image
 
-    async def check(self, asked: EngineRequest) -> EngineRequest | FilteredResponse:
+    async def check(self, request: EngineRequest) -> EngineRequest | FilteredResponse:
         """Return what to pass on, or the answer.
 
         Raises:
-            Refused: it names what is not Andy's.
+            RequestForbidden: it names what is not Andy's.
             httpx.HTTPError: the engine does not answer.
         """
-        match asked.deed:
+        match request.kind:
             case RequestKind.ASK:
-                return asked
+                return request
             case RequestKind.INSPECT_IMAGE:
-                self._check_image(asked.ref)
-                return asked
+                self._check_image(request.ref)
+                return request
             case RequestKind.LIST_CONTAINERS:
-                return await self._containers(asked)
+                return await self._containers(request)
             case RequestKind.CREATE_CONTAINER:
-                return await self._create(asked)
+                return await self._create(request)
             case (
                 RequestKind.INSPECT_CONTAINER
                 | RequestKind.START_CONTAINER
                 | RequestKind.USE_CONTAINER
                 | RequestKind.ATTACH
             ):
-                return await self._container(asked)
+                return await self._container(request)
             case RequestKind.LIST_NETWORKS:
-                return await self._networks(asked)
+                return await self._networks(request)
             case RequestKind.CREATE_NETWORK:
-                return await self._mark(asked)
+                return await self._label_network(request)
             case RequestKind.INSPECT_NETWORK | RequestKind.REMOVE_NETWORK:
-                return await self._network(asked, await self._survey())
+                return await self._network(request, await self._survey())
             case RequestKind.JOIN_NETWORK | RequestKind.LEAVE_NETWORK:
-                return await self._plug(asked)
-            case deed:
-                assert_never(deed)
+                return await self._connect_network(request)
+            case kind:
+                assert_never(kind)
 
     def _check_image(self, named: object) -> None:
         if named != self._image:
             raise RequestForbidden(f"The image '{named}' is not the agents', which is '{self._image}'.")
 
-    async def _containers(self, asked: EngineRequest) -> FilteredResponse:
-        label = _only(asked.query.get("filters", ""), "label")
+    async def _containers(self, request: EngineRequest) -> FilteredResponse:
+        label = _only(request.query.get("filters", ""), "label")
         if not LABEL_ASKED.fullmatch(label):
             raise RequestForbidden(f"Containers are listed by one '{INSTALL_LABEL}=…' only.")
-        ground = await self._survey()
+        inventory = await self._survey()
         found = await self._engine.containers(label)
-        return FilteredResponse(document=[one for one in found if ground.owns_container(one, one["Labels"])])
+        return FilteredResponse(
+            document=[one for one in found if inventory.owns_container(one, one["Labels"])]
+        )
 
-    async def _create(self, asked: EngineRequest) -> EngineRequest:
-        body = asked.body or {}
+    async def _create(self, request: EngineRequest) -> EngineRequest:
+        body = request.body or {}
         self._check_image(body["Image"])
-        ground = await self._survey()
+        inventory = await self._survey()
         host = body["HostConfig"]
         for one in host["Mounts"]:
-            ground.check_bind(one["Source"], is_writable=not one.get("ReadOnly", False))
+            inventory.check_bind(one["Source"], is_writable=not one.get("ReadOnly", False))
         if host["NetworkMode"] != "none":
-            await self._own_network(host["NetworkMode"], ground)
-        return asked
+            await self._own_network(host["NetworkMode"], inventory)
+        return request
 
-    async def _container(self, asked: EngineRequest) -> EngineRequest:
-        ground = await self._survey()
-        found = await self._own_container(asked.ref, ground)
-        is_orchestrator = ground.is_orchestrator(found["Id"])
-        if is_orchestrator and asked.deed is not RequestKind.INSPECT_CONTAINER:
+    async def _container(self, request: EngineRequest) -> EngineRequest:
+        inventory = await self._survey()
+        found = await self._own_container(request.ref, inventory)
+        is_orchestrator = inventory.is_orchestrator(found["Id"])
+        if is_orchestrator and request.kind is not RequestKind.INSPECT_CONTAINER:
             raise RequestForbidden("Andy's own container may be looked at, and no more.")
-        if asked.deed is RequestKind.START_CONTAINER:
+        if request.kind is RequestKind.START_CONTAINER:
             for one in found["Mounts"]:
                 if one["Type"] == "bind":
-                    ground.check_bind(one["Source"], is_writable=one["RW"])
-        return _by_id(asked, found)
+                    inventory.check_bind(one["Source"], is_writable=one["RW"])
+        return _by_id(request, found)
 
-    async def _own_container(self, ref: str, ground: EngineInventory) -> Mapping[str, Any]:
+    async def _own_container(self, ref: str, inventory: EngineInventory) -> Mapping[str, Any]:
         found = await self._engine.container(ref)
         if found is None:
             raise ObjectNotFound(f"No such container: {ref}")
         labels = (found.get("Config") or {}).get("Labels")
-        if not (ground.is_orchestrator(found["Id"]) or ground.owns_container(found, labels)):
+        if not (inventory.is_orchestrator(found["Id"]) or inventory.owns_container(found, labels)):
             raise RequestForbidden(f"The container '{ref}' is not Andy's.")
         return found
 
-    async def _networks(self, asked: EngineRequest) -> FilteredResponse:
-        name = _only(asked.query.get("filters", ""), "name")
+    async def _networks(self, request: EngineRequest) -> FilteredResponse:
+        name = _only(request.query.get("filters", ""), "name")
         bare = name.removeprefix("^").removesuffix("$").replace("\\", "")
-        ground = await self._survey()
-        found = await self._engine.networks(f"{PROJECT_LABEL}={ground.project}")
+        inventory = await self._survey()
+        found = await self._engine.networks(f"{PROJECT_LABEL}={inventory.project}")
         wanted = [one for one in found if one["Name"] == bare or bare == ""]
         return FilteredResponse(document=wanted)
 
-    async def _mark(self, asked: EngineRequest) -> EngineRequest:
-        body = dict(asked.body or {})
-        ground = await self._survey()
-        body["Labels"] = body["Labels"] | {PROJECT_LABEL: ground.project}
-        return replace(asked, body=body)
+    async def _label_network(self, request: EngineRequest) -> EngineRequest:
+        body = dict(request.body or {})
+        inventory = await self._survey()
+        body["Labels"] = body["Labels"] | {PROJECT_LABEL: inventory.project}
+        return replace(request, body=body)
 
-    async def _network(self, asked: EngineRequest, ground: EngineInventory) -> EngineRequest:
-        return _by_id(asked, await self._own_network(asked.ref, ground))
+    async def _network(self, request: EngineRequest, inventory: EngineInventory) -> EngineRequest:
+        return _by_id(request, await self._own_network(request.ref, inventory))
 
-    async def _own_network(self, ref: str, ground: EngineInventory) -> Mapping[str, Any]:
+    async def _own_network(self, ref: str, inventory: EngineInventory) -> Mapping[str, Any]:
         found = await self._engine.network(ref)
         if found is None:
             raise ObjectNotFound(f"network {ref} not found")
-        if not (ground.owns_network(found) and NETWORK_NAME.fullmatch(found["Name"])):
+        if not (inventory.owns_network(found) and NETWORK_NAME.fullmatch(found["Name"])):
             raise RequestForbidden(f"The network '{ref}' is not Andy's.")
         return found
 
-    async def _plug(self, asked: EngineRequest) -> EngineRequest:
-        ground = await self._survey()
-        body = dict(asked.body or {})
-        found = await self._own_container(body["Container"], ground)
+    async def _connect_network(self, request: EngineRequest) -> EngineRequest:
+        inventory = await self._survey()
+        body = dict(request.body or {})
+        found = await self._own_container(body["Container"], inventory)
         body["Container"] = found["Id"]
-        return _by_id(replace(asked, body=body), await self._own_network(asked.ref, ground))
+        return _by_id(replace(request, body=body), await self._own_network(request.ref, inventory))
 
 
 class ObjectNotFound(Exception):
     """The engine has none such; docker-py takes it as "gone already"."""
 
 
-def _by_id(asked: EngineRequest, found: Mapping[str, Any]) -> EngineRequest:
+def _by_id(request: EngineRequest, found: Mapping[str, Any]) -> EngineRequest:
     """Name it by its id from here on: a name may become another's in between."""
-    return replace(asked, target=asked.target.replace(f"/{asked.ref}", f"/{found['Id']}", 1), ref=found["Id"])
+    return replace(
+        request, target=request.target.replace(f"/{request.ref}", f"/{found['Id']}", 1), ref=found["Id"]
+    )
 
 
 def _only(text: str, key: str) -> str:

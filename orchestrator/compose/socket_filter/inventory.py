@@ -22,7 +22,7 @@ RUNS = (httpx.codes.NO_CONTENT, httpx.codes.NOT_MODIFIED)
 
 
 class Engine:
-    """`async with Engine(path)`: answers as the engine gives them, None for what is not there."""
+    """Asks the engine the filter's own questions. Answers are the engine's JSON, None where it is not there."""
 
     def __init__(self, socket_path: str) -> None:
         transport = httpx.AsyncHTTPTransport(uds=socket_path)
@@ -39,7 +39,7 @@ class Engine:
         return found
 
     async def containers(self, *labels: str) -> list[dict[str, Any]]:
-        """All that have those labels, running or not."""
+        """Return all containers that have these labels, running or not."""
         found: list[dict[str, Any]] = await self._get("/containers/json", all="1", filters={"label": labels})
         return found
 
@@ -52,13 +52,13 @@ class Engine:
         return found
 
     async def start(self, ref: str) -> str | None:
-        """Start a container; why it did not start, None when it runs."""
+        """Start a container. Return why it did not start, or None when it runs."""
         answer = await self._http.post(f"/containers/{quote(ref, safe='')}/start")
         return None if answer.status_code in RUNS else answer.text[:500]
 
     async def _get(self, path: str, *, filters: object = None, **query: str) -> Any:
-        asked = query | ({"filters": json.dumps(filters)} if filters else {})
-        answer = await self._http.get(path, params=asked)
+        parameters = query | ({"filters": json.dumps(filters)} if filters else {})
+        answer = await self._http.get(path, params=parameters)
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
         answer.raise_for_status()
@@ -101,7 +101,7 @@ class EngineInventory:
         """Let an agent see a folder of the home that is meant for agents, or one that the owner mounted.
 
         Raises:
-            Refused
+            RequestForbidden: it is neither, or a link leads there.
         """
         held = held_by(self.held, source)
         if held is None:
@@ -162,7 +162,7 @@ async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineI
     """Ask the engine what this filter and its orchestrator are.
 
     Raises:
-        Refused: the filter's container is not one of a Compose project, or is not known.
+        RequestForbidden: the filter's container is not one of a Compose project, or is not known.
     """
     own, listed = await orchestrators(engine, own_id=own_id)
     project = own["Config"]["Labels"][COMPOSE_LABEL]
@@ -184,7 +184,7 @@ async def orchestrators(
     """The filter's own container, and the orchestrator's of the same project, an old one and a new one too.
 
     Raises:
-        Refused: the filter's container is not one of a Compose project, or is not known.
+        RequestForbidden: the filter's container is not one of a Compose project, or is not known.
     """
     own = await engine.container(own_id)
     project = ((own or {}).get("Config", {}).get("Labels") or {}).get(COMPOSE_LABEL)

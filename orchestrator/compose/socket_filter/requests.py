@@ -45,7 +45,7 @@ class RequestKind(Enum):
 class RequestRule:
     method: str
     path: re.Pattern[str]
-    deed: RequestKind
+    kind: RequestKind
     query: Mapping[str, str] = field(default_factory=dict)
     """Each parameter that may be given, with the form of its value."""
     body: type[template.Strict] | None = None
@@ -55,7 +55,7 @@ class RequestRule:
 class EngineRequest:
     """A request that may be made if what it names is Andy's. `target` and `body` are written anew."""
 
-    deed: RequestKind
+    kind: RequestKind
     method: str
     target: str
     version: str
@@ -67,11 +67,11 @@ class EngineRequest:
 def _rule(
     method: str,
     path: str,
-    deed: RequestKind,
+    kind: RequestKind,
     query: Mapping[str, str] | None = None,
     body: type[template.Strict] | None = None,
 ) -> RequestRule:
-    return RequestRule(method=method, path=re.compile(path), deed=deed, query=query or {}, body=body)
+    return RequestRule(method=method, path=re.compile(path), kind=kind, query=query or {}, body=body)
 
 
 _YES, _NO, _FLAG, _COUNT = "1|[Tt]rue", "0|[Ff]alse", "0|1|[Tt]rue|[Ff]alse", "-?[0-9]{1,6}"
@@ -121,7 +121,7 @@ def read(method: str, target: str, body: bytes) -> EngineRequest:
     """Find the rule that allows a request. What is passed on is made of what was understood.
 
     Raises:
-        Refused: no rule does, or a parameter or a field is not in it.
+        RequestForbidden: no rule does, or a parameter or a field is not in it.
     """
     path, _, query = target.partition("?")
     version = VERSION.match(path)
@@ -129,7 +129,7 @@ def read(method: str, target: str, body: bytes) -> EngineRequest:
     rule, found = _matching(method, bare)
     given = _parameters(rule, query)
     return EngineRequest(
-        deed=rule.deed,
+        kind=rule.kind,
         method=method,
         target=f"{path}?{urlencode(given)}" if given else path,
         version=version[0] if version else "",

@@ -36,7 +36,7 @@ async def start_if_port_was_taken(engine: Engine, *, own_id: str) -> bool:
 
     Raises:
         httpx.HTTPError: the engine does not answer.
-        Refused: the filter does not know its own container.
+        RequestForbidden: the filter does not know its own container.
     """
     _, found = await orchestrators(engine, own_id=own_id)
     newest = max(found, key=lambda one: int(one["Created"]), default=None)

@@ -41,7 +41,7 @@ class _Read:
 
 
 class FilterServer:
-    """`take` is called with each connection, and serves it in a task of its own."""
+    """`handle` is called with each connection, and serves it in a task of its own."""
 
     def __init__(self, checks: Checks, *, connect: Connect) -> None:
         self._checks = checks
@@ -49,7 +49,7 @@ class FilterServer:
         self._tasks: set[asyncio.Task[None]] = set()
         """asyncio itself forgets a task whose connection is gone on one side."""
 
-    def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self.serve(reader, writer), name="filter-connection")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -74,37 +74,39 @@ class FilterServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(READ_SECONDS):
-                got = await _request(reader)
+                received = await _request(reader)
         except (h11.RemoteProtocolError, TimeoutError, RequestForbidden) as error:
             log.warning("filter.unreadable", reason=str(error))
             return await _answer(writer, BAD, f"This is no request that can be read: {error}")
-        if got is None:
+        if received is None:
             return None
         try:
-            asked = await self._checks.check(read(got.method, got.target, got.body))
+            checked = await self._checks.check(read(received.method, received.target, received.body))
         except RequestForbidden as refused:
-            log.warning("filter.refused", method=got.method, target=got.target[:300], reason=str(refused))
+            log.warning(
+                "filter.refused", method=received.method, target=received.target[:300], reason=str(refused)
+            )
             return await _answer(writer, FORBIDDEN, f"Andy's filter refuses: {refused}")
         except ObjectNotFound as missing:
             return await _answer(writer, NOT_FOUND, str(missing))
         except httpx.HTTPError as error:
             log.warning("filter.engine_gone", reason=repr(error))
             return await _answer(writer, BAD_GATEWAY, f"The engine does not answer: {error!r}")
-        if isinstance(asked, FilteredResponse):
-            return await _respond(writer, 200, asked.document)
-        return await self._pass_on(asked, got.rest, reader, writer)
+        if isinstance(checked, FilteredResponse):
+            return await _respond(writer, 200, checked.document)
+        return await self._pass_on(checked, received.rest, reader, writer)
 
     async def _pass_on(
-        self, asked: EngineRequest, rest: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, checked: EngineRequest, rest: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
             from_engine, to_engine = await self._connect()
         except OSError as error:
             return await _answer(writer, BAD_GATEWAY, f"The engine does not answer: {error}")
         try:
-            to_engine.write(_written(asked))
+            to_engine.write(_written(checked))
             await to_engine.drain()
-            if asked.deed is RequestKind.ATTACH:
+            if checked.kind is RequestKind.ATTACH:
                 await _attach(rest, reader, writer, from_engine, to_engine)
             else:
                 await _hand_back(from_engine, reader, writer)
@@ -142,17 +144,17 @@ async def _request(reader: asyncio.StreamReader) -> _Read | None:
                 return None
 
 
-def _written(asked: EngineRequest) -> bytes:
+def _written(checked: EngineRequest) -> bytes:
     """The request as the engine gets it. Nothing of the one that came is in it."""
-    body = b"" if asked.body is None else json.dumps(asked.body).encode()
-    head = [f"{asked.method} {asked.target} HTTP/1.1", "Host: docker", "User-Agent: andy"]
-    if asked.deed is RequestKind.ATTACH:
+    body = b"" if checked.body is None else json.dumps(checked.body).encode()
+    head = [f"{checked.method} {checked.target} HTTP/1.1", "Host: docker", "User-Agent: andy"]
+    if checked.kind is RequestKind.ATTACH:
         head += ["Connection: Upgrade", "Upgrade: tcp"]
     else:
         head += ["Connection: close"]
-    if asked.body is not None:
+    if checked.body is not None:
         head += ["Content-Type: application/json"]
-    if asked.method == "POST":
+    if checked.method == "POST":
         head += [f"Content-Length: {len(body)}"]
     return "\r\n".join([*head, "", ""]).encode("ascii") + body
 

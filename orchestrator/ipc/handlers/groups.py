@@ -37,7 +37,7 @@ async def unregister_group(tx: Tx, caller: CommandCaller, command: UnregisterGro
         departure = await registration.unregister(tx, command.folder, now_ms=caller.now_ms)
     except BadRequest as error:
         return refused(error.code, str(error))
-    return CommandResult(text=departure.told())
+    return CommandResult(text=departure.explain())
 
 
 async def refresh_groups(tx: Tx, caller: CommandCaller, command: RefreshGroups) -> CommandResult:

@@ -50,7 +50,7 @@ async def notify_model_missing(tx: Tx, caller: CommandCaller, command: ModelMiss
     """Notify main, once a day for all groups, that a model would understand more, and how to add one."""
     del command
     day = local_iso(caller.now_ms, caller.zone)[:10]
-    is_new = await owner.tell(tx, NO_MODEL, about=f"no model {day}", now_ms=caller.now_ms)
+    is_new = await owner.notify(tx, NO_MODEL, about=f"no model {day}", now_ms=caller.now_ms)
     return CommandResult(text="Main is told." if is_new else "Main was told today.")
 
 

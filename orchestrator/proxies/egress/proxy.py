@@ -94,7 +94,7 @@ class EgressProxy:
         self._open: Counter[Folder] = Counter()
         self._connected: Counter[str] = Counter()
         self._throttle = LogThrottle()
-        self._peers = TokenBinding()
+        self._token_binding = TokenBinding()
 
     @property
     def port(self) -> int:
@@ -121,8 +121,8 @@ class EgressProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One job: whatever goes wrong in it ends this connection alone."""
         peer = _peer(writer)
-        if (crowd := self._crowd(peer)) is not None:
-            self._refused(None, None, peer, crowd)
+        if (reason := self._overload_reason(peer)) is not None:
+            self._refused(None, None, peer, reason)
             writer.transport.abort()  # who opens many gets neither an answer nor time for it
             return
         with _counted(self._connected, peer):
@@ -135,7 +135,7 @@ class EgressProxy:
             finally:
                 await _hang_up(writer)
 
-    def _crowd(self, peer: str) -> str | None:
+    def _overload_reason(self, peer: str) -> str | None:
         """Say why there is no room for one more connection, if there is none."""
         if self._connected[peer] >= self._limits.connections_a_peer:
             return "this container has too many connections open"
@@ -148,14 +148,14 @@ class EgressProxy:
         target: NetworkTarget | None = None
         try:
             async with asyncio.timeout(self._limits.head_seconds):
-                asked = await read_connect(reader)
-            target = asked.target
-            caller = await self._identify(asked.token)
+                request = await read_connect(reader)
+            target = request.target
+            caller = await self._identify(request.token)
             self._check(caller, target, peer)
             assert caller is not None
             with _counted(self._open, caller.folder):
                 line = await self._reach(target)
-                await self._carry(caller, asked, (reader, writer), line)
+                await self._carry(caller, request, (reader, writer), line)
         except (BadHead, EgressUnreachable) as error:
             status = error.status if isinstance(error, BadHead) else 403
             self._refused(caller, target, peer, str(error))
@@ -164,7 +164,7 @@ class EgressProxy:
     def _check(self, caller: EgressCaller | None, target: NetworkTarget, peer: str) -> None:
         if caller is None:
             raise BadHead(407, "this token belongs to no run that is alive")
-        if not self._peers.owns(caller.run_id, peer):
+        if not self._token_binding.owns(caller.run_id, peer):
             raise BadHead(407, "this token belongs to another container")
         if target not in caller.allowed:
             raise EgressUnreachable("it is not on the list of this group")
@@ -181,7 +181,7 @@ class EgressProxy:
     async def _carry(
         self,
         caller: EgressCaller,
-        asked: Connect,
+        request: Connect,
         inside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         line: EgressConnection,
     ) -> None:
@@ -189,10 +189,10 @@ class EgressProxy:
         began = time.monotonic()
         try:
             inside[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await tunnel.carry(inside, (line.reader, line.writer), asked.early)
+            await tunnel.carry(inside, (line.reader, line.writer), request.early)
         finally:
             line.writer.transport.abort()
-            self._ended(caller, asked.target, line.address, tunnel.carried, time.monotonic() - began)
+            self._ended(caller, request.target, line.address, tunnel.carried, time.monotonic() - began)
 
     def _ended(
         self, caller: EgressCaller, target: NetworkTarget, address: str, carried: Carried, seconds: float

@@ -63,7 +63,7 @@ class Admission:
         clock: Clock,
         zone: ZoneInfo,
         requests_a_turn: int,
-        on_told: Callable[[], None],
+        on_queued: Callable[[], None],
         on_runaway: OnRunaway,
         prices: Prices | None = None,
     ) -> None:
@@ -71,42 +71,42 @@ class Admission:
         self._clock = clock
         self._zone = zone
         self._requests_a_turn = requests_a_turn
-        self._on_told = on_told
+        self._on_queued = on_queued
         self._on_runaway = on_runaway
-        self._asked: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
-        self.ledger = UsageWriter(
+        self._request_counts: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
+        self.usage_writer = UsageWriter(
             database, clock=clock, on_entry=self._count, settle=self._settle, prices=prices
         )
-        self._tally = BudgetCache(zone=zone, waiting=lambda: self.ledger.waiting)
+        self._budget_cache = BudgetCache(zone=zone, waiting=lambda: self.usage_writer.waiting)
 
     async def admit(self, identity: RunIdentity) -> None:
         """Let a request pass. What refuses it is recorded before the container hears of it.
 
         Raises:
-            Refused: a budget is spent, the turn has asked too often, or nothing can be recorded.
+            ProxyRefused: a budget is spent, the turn has asked too often, or nothing can be recorded.
         """
-        if self.ledger.is_behind:
+        if self.usage_writer.is_behind:
             raise ProxyRefused(refusals.UNRECORDED)
         await self._check_count(identity)
-        spent = await self._spent(identity)
+        spent = await self._spent_budget(identity)
         if spent is not None:
             await self._refuse(identity, spent)
 
     async def _check_count(self, identity: RunIdentity) -> None:
         key = (identity.run_id, identity.turn_id)
-        asked = self._asked[key] = self._asked.pop(key, 0) + 1
-        if len(self._asked) > MAX_REMEMBERED:
-            self._asked.popitem(last=False)
-        if asked <= self._requests_a_turn:
+        count = self._request_counts[key] = self._request_counts.pop(key, 0) + 1
+        if len(self._request_counts) > MAX_REMEMBERED:
+            self._request_counts.popitem(last=False)
+        if count <= self._requests_a_turn:
             return
         reason = f"it asked the model more than {self._requests_a_turn} times in one turn."
-        if asked == self._requests_a_turn + 1:
+        if count == self._requests_a_turn + 1:
             log.error("turn.ran_away", group=identity.folder, run=identity.run_id, turn=identity.turn_id)
             await self._stop(identity, "runaway", reason)
             await self._on_runaway(identity.run_id, reason)
         raise ProxyRefused(refusals.ran_away(self._requests_a_turn))
 
-    async def _spent(self, identity: RunIdentity) -> rules.BudgetStanding | None:
+    async def _spent_budget(self, identity: RunIdentity) -> rules.BudgetStanding | None:
         asker = _asker(identity)
         stopping = [budget for budget in identity.budgets if rules.stops(budget, asker)]
         standings = await self._standings(stopping)
@@ -114,10 +114,10 @@ class Admission:
 
     async def _standings(self, found: Sequence[budgets.Budget]) -> list[rules.BudgetStanding]:
         now_ms = self._clock.now_ms()
-        if not self._tally.knows(found, now_ms):
+        if not self._budget_cache.knows(found, now_ms):
             async with self._database.reading() as tx:
-                await self._tally.learn(tx, found, now_ms)
-        return self._tally.standings(found, now_ms)
+                await self._budget_cache.learn(tx, found, now_ms)
+        return self._budget_cache.standings(found, now_ms)
 
     async def _refuse(self, identity: RunIdentity, spent: rules.BudgetStanding) -> None:
         reason = rules.spent_in_words(spent, self._zone)
@@ -126,8 +126,8 @@ class Admission:
                 await turn_outages.note_stop(
                     tx, identity.turn_id, code="budget", reason=reason, now_ms=self._clock.now_ms()
                 )
-            await self._tell(tx, spent, identity.folder)
-        self._on_told()
+            await self._notify(tx, spent, identity.folder)
+        self._on_queued()
         raise ProxyRefused(refusals.budget_spent(reason))
 
     async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
@@ -138,7 +138,7 @@ class Admission:
                 )
 
     def _count(self, entry: usage.UsageEntry) -> None:
-        self._tally.count(entry)
+        self._budget_cache.count(entry)
 
     async def _settle(self, entries: Sequence[usage.UsageEntry]) -> None:
         """Tell of the budgets that new entries have brought near their end, or to it."""
@@ -147,12 +147,12 @@ class Admission:
             found = await budgets.every(tx)
             for folder in dict.fromkeys(entry.folder for entry in entries):
                 theirs = [budget for budget in found if budget.folder in (None, folder)]
-                await self._tally.learn(tx, theirs, now_ms)
-                for standing in self._tally.standings(theirs, now_ms):
-                    await self._tell(tx, standing, folder)
-        self._on_told()
+                await self._budget_cache.learn(tx, theirs, now_ms)
+                for standing in self._budget_cache.standings(theirs, now_ms):
+                    await self._notify(tx, standing, folder)
+        self._on_queued()
 
-    async def _tell(self, tx: Tx, standing: rules.BudgetStanding, folder: Folder) -> None:
+    async def _notify(self, tx: Tx, standing: rules.BudgetStanding, folder: Folder) -> None:
         """Tell the owner, and the group if it is its own affair; each once a period, and once a limit."""
         text = rules.notice_of(standing, self._zone)
         if text is None:
@@ -160,9 +160,9 @@ class Admission:
         is_groups_own = standing.is_spent or standing.budget.folder is not None
         for group in await groups.every(tx):
             if group.is_main or (is_groups_own and group.folder == folder):
-                await self._tell_group(tx, standing, group, text)
+                await self._notify_group(tx, standing, group, text)
 
-    async def _tell_group(self, tx: Tx, standing: rules.BudgetStanding, group: Group, text: str) -> None:
+    async def _notify_group(self, tx: Tx, standing: rules.BudgetStanding, group: Group, text: str) -> None:
         mark = 100 if standing.is_spent else rules.WARN_PERCENT
         key = f"budget:{standing.budget.id}:{standing.budget.amount}:{standing.span.start_ms}:{mark}"
         now_ms = self._clock.now_ms()

@@ -37,15 +37,15 @@ MAX_ERROR_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BodySource:
+class UpstreamTarget:
     """What the host adds to a request."""
 
     credential: Credential
     base_url: str
 
 
-async def order_of(
-    path: str, client: ClientSide, supply: BodySource, limits: ModelProxyLimits
+async def upstream_request(
+    path: str, client: ClientSide, target: UpstreamTarget, limits: ModelProxyLimits
 ) -> UpstreamRequest:
     """Make the upstream's request of the container's. Raises `ProxyRefused` when a GET brings a body."""
     is_post = client.method == "POST"
@@ -54,8 +54,8 @@ async def order_of(
     query = f"?{client.query.decode('ascii')}" if client.query else ""
     return UpstreamRequest(
         method=client.method,
-        url=f"{supply.base_url}{path}{query}",
-        headers=rules.request_headers(client.headers, supply.credential),
+        url=f"{target.base_url}{path}{query}",
+        headers=rules.request_headers(client.headers, target.credential),
         body=client.body(limits.body_bytes) if is_post else None,
     )
 
@@ -87,14 +87,14 @@ async def pass_back(
     *,
     begun: bytes,
     may_try_again: bool,
-    tap: UsageParser,
+    parser: UsageParser,
     on_quote: Callable[[int], None],
 ) -> None:
     """Send `answer`, whose body has `begun` with that, to the client.
 
     Raises `AnswerCut` when it breaks off, or would quote the credential.
     """
-    tap.begin(answer.status, answer.headers)
+    parser.begin(answer.status, answer.headers)
     guard = LeakCheck(credential.secret)
     passed = rules.response_headers(answer.headers, credential)
     if not may_try_again:
@@ -102,7 +102,7 @@ async def pass_back(
     await client.begin(answer.status, passed)
     async with aclosing(_all_of(begun, answer.chunks)) as chunks:
         async for chunk in chunks:
-            tap.feed(chunk)  # before it is written: who hangs up now has had it all the same
+            parser.feed(chunk)  # before it is written: who hangs up now has had it all the same
             if guard.quotes_secret(chunk):
                 on_quote(answer.status)
                 raise AnswerCut

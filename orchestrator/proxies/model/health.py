@@ -122,18 +122,18 @@ class ModelHealth:
         """Take notice of how the service answered a request of a run; tells whether trying it again helps."""
         error = answered.error
         if error is None:
-            await self._heard(identity)
+            await self._record_answer(identity)
             return True
         if error is ModelError.OUTAGE:
-            return await self._met_outage(identity, answered)
+            return await self._record_outage(identity, answered)
         if error.is_permanent:
-            await self._refused(identity, answered)
+            await self._record_refusal(identity, answered)
             return False
         return True
 
     # The service answers
 
-    async def _heard(self, identity: RunIdentity) -> None:
+    async def _record_answer(self, identity: RunIdentity) -> None:
         self.accepted_ms = self._clock.now_ms()
         if identity.turn_id in self._troubled and identity.turn_id is not None:
             self._troubled.discard(identity.turn_id)
@@ -146,7 +146,7 @@ class ModelHealth:
 
     # It refuses
 
-    async def _refused(self, identity: RunIdentity, answered: Answered) -> None:
+    async def _record_refusal(self, identity: RunIdentity, answered: Answered) -> None:
         """Stop the turn if the host meets the same refusal, or cannot tell which model was asked for."""
         error, model = answered.error, await self._model_of(identity.folder, identity.kind)
         assert error is not None
@@ -206,7 +206,7 @@ class ModelHealth:
 
     # It is down
 
-    async def _met_outage(self, identity: RunIdentity, answered: Answered) -> bool:
+    async def _record_outage(self, identity: RunIdentity, answered: Answered) -> bool:
         """Note since when the turn meets it; False when it has lasted too long, or will."""
         turn_id, now_ms = identity.turn_id, self._clock.now_ms()
         if turn_id is None:
@@ -277,7 +277,7 @@ def _limit_reached(answered: Answered) -> str:
     return f"my model has reached its limit and answers again in {minutes} minutes."
 
 
-async def tell_recovery(tx: Tx, refusal: ModelRefusal, *, now_ms: int) -> None:
+async def notify_recovery(tx: Tx, refusal: ModelRefusal, *, now_ms: int) -> None:
     """Tell the owner that it is over, if they were told that it was not."""
     if refusal.told_ms is not None:
-        await owner.tell(tx, failures.WORKS_AGAIN, about=f"model-refusal:{refusal.id}", now_ms=now_ms)
+        await owner.notify(tx, failures.WORKS_AGAIN, about=f"model-refusal:{refusal.id}", now_ms=now_ms)

@@ -41,7 +41,7 @@ from orchestrator.proxies.model.token_usage import UsageParser
 from orchestrator.proxies.run_tokens import TokenBinding, token_hash
 
 if TYPE_CHECKING:
-    from orchestrator.proxies.model.forwarder import BodySource
+    from orchestrator.proxies.model.forwarder import UpstreamTarget
     from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamResponse
 
 
@@ -72,7 +72,7 @@ class CredentialProxy:
         self._admit = admit
         self._judge = judge
         self._slots = RequestSlots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
-        self._peers = TokenBinding()
+        self._token_binding = TokenBinding()
         self.refusals: Counter[int] = Counter()
         """Since the start, by status."""
         self._log = ExchangeLog()
@@ -105,25 +105,25 @@ class CredentialProxy:
         assert self._upstream is not None, "the proxy is not started"
         began = time.perf_counter()
         try:
-            supply = await self._supply()
+            target = await self._target()
         except ProxyRefused:
             return Answered(error=ModelError.NO_KEY, status=None)
-        asked = {"role": "user", "content": "hello"}
-        body = json.dumps({"model": model or CHEAP_MODEL, "max_tokens": 1, "messages": [asked]}).encode()
-        told = [
+        question = {"role": "user", "content": "hello"}
+        body = json.dumps({"model": model or CHEAP_MODEL, "max_tokens": 1, "messages": [question]}).encode()
+        headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"anthropic-version", b"2023-06-01"),
             (b"user-agent", b"andy"),
         ]
-        order = UpstreamRequest(
+        request = UpstreamRequest(
             method="POST",
-            url=f"{supply.base_url}{COSTLY}",
-            headers=rules.request_headers(told, supply.credential),
+            url=f"{target.base_url}{COSTLY}",
+            headers=rules.request_headers(headers, target.credential),
             body=_once(body),
         )
         try:
-            async with asyncio.timeout(PROBE_SECONDS), self._upstream.send(order) as answer:
+            async with asyncio.timeout(PROBE_SECONDS), self._upstream.send(request) as answer:
                 return _answered(answer, await forwarder.opening(answer, self._limits), began)
         except (ProxyRefused, TimeoutError):
             return Answered(error=ModelError.OUTAGE, status=None, duration_ms=_since(began))
@@ -137,7 +137,7 @@ class CredentialProxy:
             with self._slots.hold(identity.folder):
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
-                await self._exchange(path, client, identity, await self._supply())
+                await self._exchange(path, client, identity, await self._target())
         except ProxyRefused as error:
             self._note_refusal(error.refusal, path, client, identity)
             await client.refuse(error.refusal)
@@ -163,28 +163,28 @@ class CredentialProxy:
 
     def _check_peer(self, identity: RunIdentity, client: ClientSide) -> None:
         """Refuse a token that another container shows; the refusal counts for the group it was taken from."""
-        if not self._peers.owns(identity.run_id, client.peer):
+        if not self._token_binding.owns(identity.run_id, client.peer):
             raise ProxyRefused(refusals.OF_ANOTHER)
 
-    async def _supply(self) -> BodySource:
+    async def _target(self) -> UpstreamTarget:
         try:
             # A thread would cost each first byte half a millisecond, for one look at a file's date.
             is_fresh = self._source.is_fresh
-            supply = _read(self._source) if is_fresh else await asyncio.to_thread(_read, self._source)
+            target = _read(self._source) if is_fresh else await asyncio.to_thread(_read, self._source)
         except SettingError as error:
             raise ProxyRefused(refusals.no_credential(str(error))) from error
-        if supply is None:
+        if target is None:
             raise ProxyRefused(refusals.no_credential())
-        return supply
+        return target
 
     async def _exchange(
-        self, path: str, client: ClientSide, identity: RunIdentity, supply: BodySource
+        self, path: str, client: ClientSide, identity: RunIdentity, target: UpstreamTarget
     ) -> None:
         began = time.perf_counter()
         ending = ExchangeEnd.STOPPED
-        tap = UsageParser()
+        parser = UsageParser()
         try:
-            ending = await self._ending(path, client, identity, supply, tap)
+            ending = await self._ending(path, client, identity, target, parser)
         finally:
             exchange = ProxyExchange(
                 path=path,
@@ -193,19 +193,24 @@ class CredentialProxy:
                 duration_ms=round((time.perf_counter() - began) * 1000),
                 bytes_in=client.bytes_in,
                 bytes_out=client.bytes_out,
-                usage=tap.seen() if path == COSTLY else None,
+                usage=parser.seen() if path == COSTLY else None,
             )
             self._log.passed(identity, exchange)
             if self._on_exchange is not None:
                 self._on_exchange(identity, exchange)
 
     async def _ending(
-        self, path: str, client: ClientSide, identity: RunIdentity, supply: BodySource, tap: UsageParser
+        self,
+        path: str,
+        client: ClientSide,
+        identity: RunIdentity,
+        target: UpstreamTarget,
+        parser: UsageParser,
     ) -> ExchangeEnd:
         from orchestrator.proxies.model import forwarder
 
         began = time.perf_counter()
-        work = self._pass_on(path, client, identity, supply, tap)
+        work = self._pass_on(path, client, identity, target, parser)
         try:
             await forwarder.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except ProxyRefused as error:
@@ -230,15 +235,20 @@ class CredentialProxy:
         return error.refusal if may_try_again else replace(error.refusal, headers=NOT_AGAIN)
 
     async def _pass_on(
-        self, path: str, client: ClientSide, identity: RunIdentity, supply: BodySource, tap: UsageParser
+        self,
+        path: str,
+        client: ClientSide,
+        identity: RunIdentity,
+        target: UpstreamTarget,
+        parser: UsageParser,
     ) -> None:
         from orchestrator.proxies.model import forwarder
 
         assert self._upstream is not None, "the proxy is not started"
-        order = await forwarder.order_of(path, client, supply, self._limits)
+        request = await forwarder.upstream_request(path, client, target, self._limits)
         began = time.perf_counter()
-        async with self._upstream.send(order) as answer:
-            self._log.answered(answer.status, supply.credential)
+        async with self._upstream.send(request) as answer:
+            self._log.answered(answer.status, target.credential)
             begun = await forwarder.opening(answer, self._limits)
             may_try_again = True
             if self._judge is not None and path == COSTLY:
@@ -246,10 +256,10 @@ class CredentialProxy:
             await forwarder.pass_back(
                 answer,
                 client,
-                supply.credential,
+                target.credential,
                 begun=begun,
                 may_try_again=may_try_again,
-                tap=tap,
+                parser=parser,
                 on_quote=self._log.quoted,
             )
 
@@ -277,11 +287,11 @@ def _open_upstream(limits: ModelProxyLimits) -> UpstreamClient:
     return UpstreamClient(limits)
 
 
-def _read(source: CredentialSource) -> BodySource | None:
-    from orchestrator.proxies.model.forwarder import BodySource
+def _read(source: CredentialSource) -> UpstreamTarget | None:
+    from orchestrator.proxies.model.forwarder import UpstreamTarget
 
     credential = source.current()
-    return BodySource(credential=credential, base_url=source.upstream()) if credential else None
+    return UpstreamTarget(credential=credential, base_url=source.upstream()) if credential else None
 
 
 def _check(client: ClientSide, limits: ModelProxyLimits) -> None:

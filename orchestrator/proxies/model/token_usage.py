@@ -40,13 +40,13 @@ class UsageParser:
 
     def __init__(self) -> None:
         self._is_stream = False
-        self._is_listening = False
+        self._is_reading = False
         self._line = bytearray()
         self._is_overlong = False
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
         self._is_whole = False
-        self._is_output_told = False
+        self._has_output_count = False
         self._deltas = 0
         self._delta_bytes = 0
 
@@ -55,10 +55,10 @@ class UsageParser:
         kinds = [value for name, value in headers if name.lower() == b"content-type"]
         self._is_stream = any(kind.startswith(b"text/event-stream") for kind in kinds)
         is_json = any(kind.startswith(b"application/json") for kind in kinds)
-        self._is_listening = 200 <= status < 300 and (self._is_stream or is_json)
+        self._is_reading = 200 <= status < 300 and (self._is_stream or is_json)
 
     def feed(self, chunk: bytes) -> None:
-        if not self._is_listening:
+        if not self._is_reading:
             return
         if not self._is_stream:
             self._keep(chunk, MAX_BODY_BYTES)
@@ -76,8 +76,8 @@ class UsageParser:
 
     def seen(self) -> ParsedUsage | None:
         """Return what is known by now; None when the answer told no usage."""
-        if self._is_listening and not self._is_stream:
-            self._is_listening = False
+        if self._is_reading and not self._is_stream:
+            self._is_reading = False
             self._read_message(_parsed(b"" if self._is_overlong else self._line))
         if self._usage is None:
             return None
@@ -118,9 +118,9 @@ class UsageParser:
         match event.get("type"):
             case "message_start":
                 self._read_message(event.get("message"))
-                self._is_whole = self._is_output_told = False
+                self._is_whole = self._has_output_count = False
             case "message_delta":
-                self._is_output_told = True
+                self._has_output_count = True
                 self._merge(event.get("usage"))
             case "message_stop":
                 self._is_whole = True
@@ -129,22 +129,22 @@ class UsageParser:
         if isinstance(message, dict):
             model = message.get("model")
             self._model = model[:200] if isinstance(model, str) else None
-            self._is_whole = self._is_output_told = True
+            self._is_whole = self._has_output_count = True
             self._merge(message.get("usage"))
 
     def _merge(self, usage: Any) -> None:
         """Later numbers are totals and replace the earlier; what is left out stays."""
         if isinstance(usage, dict):
-            told = {name: value for name, value in usage.items() if value is not None}
-            self._usage = {**(self._usage or {}), **told}
+            given = {name: value for name, value in usage.items() if value is not None}
+            self._usage = {**(self._usage or {}), **given}
 
     def _output(self) -> int:
         assert self._usage is not None
-        told = _count(self._usage, "output_tokens")
-        if self._is_output_told:
-            return told
+        counted = _count(self._usage, "output_tokens")
+        if self._has_output_count:
+            return counted
         # Who hangs up before the last number would have its text for nothing.
-        return max(told, self._deltas, self._delta_bytes // BYTES_A_TOKEN)
+        return max(counted, self._deltas, self._delta_bytes // BYTES_A_TOKEN)
 
 
 def _parsed(text: bytes | bytearray) -> dict[str, Any]:
@@ -224,9 +224,11 @@ class Prices:
 
         What gateways put before a name (`us.anthropic.`) does not matter.
         """
-        told = model or ""
-        name = told[max(0, told.find("claude-")) :]
-        own = (price for prefix, price in self._own.items() if _fits(told, prefix) or _fits(name, prefix))
+        full_name = model or ""
+        name = full_name[max(0, full_name.find("claude-")) :]
+        own = (
+            price for prefix, price in self._own.items() if _fits(full_name, prefix) or _fits(name, prefix)
+        )
         listed = (per_million(input=pair[0], output=pair[1]) for pair in _listed(name))
         return next(own, None) or next(listed, None)
 

@@ -32,7 +32,7 @@ class _Row:
     entry: usage.UsageEntry | None = None
 
 
-def _heed_nothing(entry: usage.UsageEntry) -> None:
+def _ignore(entry: usage.UsageEntry) -> None:
     """Entries are only stored."""
 
 
@@ -44,7 +44,7 @@ class UsageWriter:
         database: Database,
         *,
         clock: Clock,
-        on_entry: Callable[[usage.UsageEntry], None] = _heed_nothing,
+        on_entry: Callable[[usage.UsageEntry], None] = _ignore,
         settle: Settle | None = None,
         prices: Prices | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class UsageWriter:
             batch = list(self._rows)
             if not batch:
                 return
-            await _to_its_end(self._store(batch))
+            await _finish(self._store(batch))
         entries = [row.entry for row in batch if row.entry is not None]
         if entries and self._settle is not None:
             await self._settle(entries)
@@ -146,15 +146,15 @@ class UsageWriter:
         self._hint.give()
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+async def _finish(work: Coroutine[Any, Any, None]) -> None:
     """Do `work` whole, also when cancelled meanwhile: a commit that nobody waits for still counts."""
-    task = asyncio.create_task(work, name="ledger-store")
+    task = asyncio.create_task(work, name="usage-writer-store")
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
         if task.exception() is not None:
-            log.warning("ledger.not_stored", reason=str(task.exception()))
+            log.warning("usage.not_stored", reason=str(task.exception()))
         raise
 
 
