@@ -22,7 +22,7 @@ RUNS = (httpx.codes.NO_CONTENT, httpx.codes.NOT_MODIFIED)
 
 
 class Engine:
-    """Asks the engine the filter's own questions. Answers are the engine's JSON, None where it is not there."""
+    """Asks the engine the filter's own questions. Answers are the engine's JSON, None for what is missing."""
 
     def __init__(self, socket_path: str) -> None:
         transport = httpx.AsyncHTTPTransport(uds=socket_path)
