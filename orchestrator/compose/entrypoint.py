@@ -1,4 +1,4 @@
-"""`andy` in its container: it starts as root, becomes the owner of the home, and stays that.
+"""The entry point of Andy's container: it starts as root, then becomes the user who owns the home for good.
 
 Who owns `data/` on the host is not known before, and need not be told: whoever cloned Andy. If that is root,
 the home is given to an ordinary user, whom agents run as, too.
@@ -21,7 +21,7 @@ NO_HOME = "/home/andy"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Whom Andy and its agents run as."""
+    """The user that Andy and its agents run as."""
 
     uid: int
     gid: int
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def owner_of(home: Path) -> User:
-    """Whose `data/` is; an ordinary user where it is root's."""
+    """Return the owner of `data/`, or an ordinary user where it is root's or missing."""
     try:
         seen = (home / "data").stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def take_over(home: Path, user: User) -> None:
 
 
 def become(user: User) -> None:
-    """Be that user from here on, without a way back: with root's number go its capabilities."""
+    """Become that user for good: the capabilities go with root's number."""
     os.setgroups([ORDINARY])  # whose the filter's socket is
     os.setgid(user.gid)
     os.setuid(user.uid)

@@ -1,4 +1,4 @@
-"""The container that this process runs in, if any, and where the host has what is mounted in it."""
+"""Find the container that this process runs in, if any, and where the host has what is mounted in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = re.compile(r"/containers/([0-9a-f]{64})/hostname /etc/hostname ")
 
 
 def own_id(table: Path = MOUNT_TABLE) -> str | None:
-    """The id of the container this runs in; None on a host. Blocks."""
+    """Return the id of the container that this process runs in, or None on a host. Blocks."""
     try:
         found = MARK.search(table.read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -24,7 +24,7 @@ def own_id(table: Path = MOUNT_TABLE) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindMount:
-    """What a container has mounted: `source` is the host's path, `destination` its own."""
+    """One mount of a container: `source` is the host's path, `destination` the container's."""
 
     source: str
     destination: str
@@ -33,7 +33,7 @@ class BindMount:
 
     @classmethod
     def of(cls, mounts: Iterable[Mapping[str, Any]]) -> tuple[Self, ...]:
-        """Read the `Mounts` that the engine tells of a container."""
+        """Read the list `Mounts` that the engine reports of a container."""
         return tuple(
             cls(
                 source=one["Source"],
@@ -46,16 +46,16 @@ class BindMount:
         )
 
     def inside(self, source: str) -> PurePosixPath:
-        """Where a path of the host, in or below `source`, is in the container."""
+        """Return the container's path of a path of the host, which lies in or below `source`."""
         return PurePosixPath(self.destination) / PurePosixPath(source).relative_to(self.source)
 
     def outside(self, path: PurePosixPath) -> PurePosixPath:
-        """Where a path of the container, in or below `destination`, is on the host."""
+        """Return the host's path of a path of the container, which lies in or below `destination`."""
         return PurePosixPath(self.source) / path.relative_to(self.destination)
 
 
 def held_by(held: Sequence[BindMount], source: str) -> BindMount | None:
-    """The innermost mount that a path of the host lies in. A path with `..` lies in none."""
+    """Return the innermost mount that a path of the host lies in. A path with `..` lies in none."""
     path = PurePosixPath(source)
     if ".." in path.parts or not path.is_absolute():
         return None
@@ -67,7 +67,7 @@ def held_by(held: Sequence[BindMount], source: str) -> BindMount | None:
 
 
 def mounted_at(held: Sequence[BindMount], path: PurePosixPath) -> BindMount | None:
-    """The innermost mount that a path of the container lies in."""
+    """Return the innermost mount that a path of the container lies in."""
     return max(
         (one for one in held if path.is_relative_to(one.destination)),
         key=lambda one: len(PurePosixPath(one.destination).parts),

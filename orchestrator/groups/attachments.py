@@ -1,4 +1,4 @@
-"""Files between a chat and a group's folder, which its container writes: no link in it is followed.
+"""Copy files between chats and the folders of groups, which containers write: no link in them is followed.
 
 Everything goes through directory descriptors, so that nothing the container renames meanwhile leads out.
 """
@@ -40,7 +40,7 @@ class StagedFile:
 
 
 def safe_name(name: str) -> str:
-    """A file name of letters, digits and a few marks, no path and not hidden; empty if none is left."""
+    """Return a file name of letters, digits and a few marks, not hidden; empty if nothing is left of it."""
     bare = unicodedata.normalize("NFC", name.replace("\\", "/").rsplit("/", 1)[-1])
     bare = _UNSAFE.sub("_", bare).strip("._ ")
     stem, dot, ending = bare.rpartition(".")
@@ -52,7 +52,7 @@ def safe_name(name: str) -> str:
 
 
 def keep(home: Path, folder: str, name: str, source: Path) -> str:
-    """Copy `source` to a group's attachments; gives its path as the group's agent sees it. Blocks.
+    """Copy `source` to a group's attachments and return its path as the agent sees it. Blocks.
 
     Raises:
         OSError: a link or a file is in the way, or the disk is full; nothing is left half written.

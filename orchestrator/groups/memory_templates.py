@@ -17,7 +17,7 @@ ROOT = 0
 
 
 def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
-    """Make a group's folder and its CLAUDE.md where missing; tells whether the file is new. Blocks.
+    """Make a group's folder and its CLAUDE.md where missing. Return whether the file is new. Blocks.
 
     The folder may be a container's to write: no link in it is followed.
 
@@ -29,7 +29,7 @@ def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
 
 
 def own_text(home: Path, folder: str, name: str) -> str | None:
-    """A text file of a group's folder, at most `MAX_READ_BYTES` of it; None where there is none. Blocks.
+    """Return the first `MAX_READ_BYTES` of a text file in a group's folder, or None without one. Blocks.
 
     The folder may be a container's to write: no link is followed, and nothing but a file is opened.
     """
@@ -49,7 +49,7 @@ def own_text(home: Path, folder: str, name: str) -> str | None:
 
 
 def ensure_shared_memory(home: Path, *, assistant: str) -> bool:
-    """The same for `groups/global/`, which all groups but main read."""
+    """Make `groups/global/`, which all groups but main read, and its CLAUDE.md. Return whether it is new."""
     return _ensure(home, SHARED, _text(SHARED, assistant=assistant, group=SHARED))
 
 

@@ -1,4 +1,4 @@
-"""The owner: the rules they wrote, in files outside of every home and every container, and a word to them."""
+"""Read the files of rules that the owner wrote, outside of every home and container, and notify the owner."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAX_BYTES = 1024 * 1024
 
 
 def owner_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where they are: `~/.config/andy`, or under `XDG_CONFIG_HOME`."""
+    """Return the folder of the owner's files: `~/.config/andy`, or `andy` in `XDG_CONFIG_HOME`."""
     base = environment.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path("~/.config").expanduser()) / "andy"
 
 
 async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
-    """Say something in main; False when the same was said before about the same thing."""
+    """Queue a message to the main group. Return False when this was sent about the same thing before."""
     main = next((group for group in await groups.every(tx) if group.is_main), None)
     if main is None:
         return False
@@ -37,7 +37,7 @@ async def notify(tx: Tx, text: str, *, about: str, now_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRules(Generic[Rules]):
-    """What a file says now: its rules, or none when it is missing or, with the reason, broken."""
+    """The rules in a file. There are none where it is missing or broken; `trouble` says why it is broken."""
 
     rules: Rules | None = None
     trouble: str | None = None
@@ -54,7 +54,7 @@ class OwnerFile(Generic[Rules]):
         self._found: OwnerRules[Rules] = OwnerRules()
 
     def read(self) -> OwnerRules[Rules]:
-        """Blocks. A file that cannot be read or understood is broken, never missing."""
+        """Return what the file holds now. One that cannot be parsed is broken, not missing. Blocks."""
         try:
             state = self.path.stat()
             version = f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_size}-{state.st_ino}"

@@ -1,4 +1,4 @@
-"""Keep what is on disk and what runs in step with which groups are registered, and how."""
+"""Make folders for groups that are registered, and end containers whose group is gone or was changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EVENTS = frozenset(
 
 
 class GroupReconciler:
-    """Woken when a group comes, goes or changes; the command line may change the store behind its back."""
+    """Reconciles at each event of a group, and every 30 s: the command line changes rows without an event."""
 
     def __init__(
         self,
@@ -58,9 +58,11 @@ class GroupReconciler:
         self._made: set[Folder] = set()
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Return the loops to run, by the names that the status shows."""
         return {"upkeep": self.run, "set-id": self.clear_files}
 
     async def run(self) -> None:
+        """Reconcile folders and containers until cancelled."""
         with self._bus.listening() as events:
             while True:
                 await self._look()

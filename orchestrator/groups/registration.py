@@ -55,7 +55,7 @@ class Registration(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """A group that is no longer registered, and what became of what it had."""
+    """The result of unregistering a group: what failed, what stays and what is paused."""
 
     group: Group
     failed_turns: int
@@ -64,7 +64,7 @@ class Departure:
     paused_tasks: int = 0
 
     def explain(self) -> str:
-        """For a person, in full sentences."""
+        """Return what became of the group, for a person, in full sentences."""
         folder = self.group.folder
         lines = [f"'{folder}' is no longer registered; groups/{folder}/ and its history stay."]
         if self.failed_turns:
@@ -90,7 +90,7 @@ class AlreadyRegistered(BadRequest):
 
 
 def local_address(folder: str) -> ChatJid:
-    """The chat of this machine for a folder: what a group has that is in no messenger."""
+    """Return the address of the local chat of a folder, for groups that are in no messenger."""
     return ChatJid(f"local:{folder}")
 
 
@@ -153,10 +153,10 @@ def _checked(group: Group) -> Group:
 
 
 async def unregister(tx: Tx, folder: str, *, now_ms: int) -> Departure:
-    """Forget a registration; files and history stay.
+    """Remove a group's registration; its files and history stay.
 
     What waited for an answer fails and the chat is told; a turn that runs may end. Containers are closed
-    by `Upkeep`, which sees that the group is gone.
+    by `GroupReconciler`, which sees that the group is gone.
 
     Raises:
         UnknownGroup: there is none.
@@ -184,7 +184,7 @@ async def _fail(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 async def configure(tx: Tx, folder: str, changes: Mapping[str, Any], *, now_ms: int) -> Group:
     """Change a group's configuration; null takes a key away. Its next container has it.
 
-    Containers that live with the old one are closed by `Upkeep`, once they are idle.
+    Containers that live with the old one are closed by `GroupReconciler`, once they are idle.
 
     Raises:
         UnknownGroup: there is none.
@@ -203,7 +203,7 @@ async def _note(tx: Tx, kind: str, group: Group, detail: dict[str, Any], *, now_
 
 
 async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
-    """Have main live in another chat; its reminders and tasks go with it, its history stays where it was.
+    """Move main to another chat; its reminders and tasks move too, its history stays where it was.
 
     Raises:
         BadRequest: it is no address, or main is being asked something.
@@ -227,7 +227,7 @@ async def move_main(tx: Tx, jid: str, *, now_ms: int) -> Group:
 
 
 async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
-    """Say something in main; gives the key by which its message can be found in the outbox."""
+    """Queue a message to main. Return the key by which it can be found in the outbox."""
     main = next(group for group in await groups.every(tx) if group.is_main)
     key = f"greeting:{now_ms}"
     await outbox.add(tx, chat_jid=main.jid, folder=main.folder, text=text, dedupe_key=key, now_ms=now_ms)
@@ -235,7 +235,7 @@ async def greet_main(tx: Tx, text: str, *, now_ms: int) -> str:
 
 
 async def ensure_main(tx: Tx, *, now_ms: int) -> None:
-    """A fresh home has one group, `main`, reached from this machine."""
+    """Register `main`, with its local chat, in a home that has no group yet."""
     if not await groups.every(tx):
         await register(
             tx,

@@ -1,4 +1,4 @@
-"""What the owner may set for one group: `container_config`, checked where it comes in."""
+"""Validate and read the settings of one group, stored as `container_config`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class EgressAllowlist(_Strict):
 
 
 class GroupConfig(_Strict):
-    """What is not set follows the settings of the host."""
+    """The settings of one group. Those that are not given follow the settings of the host."""
 
     mounts: Annotated[tuple[MountRequest, ...], Field(max_length=MAX_MOUNTS)] = ()
     timeout_ms: Annotated[int, Field(ge=10_000, le=86_400_000)] | None = None
@@ -69,17 +69,17 @@ class GroupConfig(_Strict):
 
     @property
     def targets(self) -> frozenset[NetworkTarget]:
-        """What the list allows; nothing when there is no list."""
+        """The hosts and ports on the allowlist; empty when there is no list."""
         listed = self.egress.allowlist if isinstance(self.egress, EgressAllowlist) else ()
         return frozenset(parse_target(text) for text in listed)
 
     def to_fields(self) -> dict[str, Any]:
-        """What is set, as it is stored."""
+        """Return the given settings as the store keeps them."""
         return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
 
 
 def checked(fields: Mapping[str, Any]) -> GroupConfig:
-    """Read what the owner gave. Raises `ConfigRefused`, which names the key and the mend."""
+    """Validate what the owner gave. Raises `ConfigRefused`, which names the key and the fix."""
     try:
         return GroupConfig.model_validate(fields)
     except ValidationError as error:
@@ -87,7 +87,7 @@ def checked(fields: Mapping[str, Any]) -> GroupConfig:
 
 
 def of(group: Group) -> GroupConfig:
-    """A group's configuration. One that cannot be read counts as empty, which gives it nothing."""
+    """Return a group's settings. Those that cannot be parsed count as empty, which allows nothing."""
     try:
         return GroupConfig.model_validate(group.container_config)
     except ValidationError as error:
@@ -96,19 +96,19 @@ def of(group: Group) -> GroupConfig:
 
 
 def model_of(group: Group, kind: str, *, settings: Settings) -> str | None:
-    """The model that is set for turns of a kind; None leaves it to the agent."""
+    """Return the model that is set for turns of a kind, or None to let the agent choose."""
     workers = settings.agents_worker_model if kind == TurnKind.WORKER else ""
     return workers or of(group).model or settings.andy_model
 
 
 def zone_of(group: Group, *, default: ZoneInfo) -> ZoneInfo:
-    """The zone of a group's clocks."""
+    """Return the time zone of a group."""
     config = of(group)
     return ZoneInfo(config.timezone) if config.timezone else default
 
 
 def merged(group: Group, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored configuration with `changes`; null takes a key away. Raises `ConfigRefused`."""
+    """Return the stored settings with `changes`, where None removes a key. Raises `ConfigRefused`."""
     fields = {**group.container_config, **changes}
     kept = {key: value for key, value in fields.items() if value is not None}
     unknown = changes.keys() - GroupConfig.model_fields.keys()

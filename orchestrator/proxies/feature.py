@@ -1,4 +1,4 @@
-"""What containers reach of the host: the model through the proxy that holds the key, and the way out."""
+"""Wire the two proxies that containers reach: the one of the model service, and the egress proxy."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ log = structlog.get_logger(__name__)
 REQUESTS_A_TURN = 200
 """Of the model; more is a loop that runs away."""
 PORT_FILES = ("proxy-port", "egress-port")
-"""Under `data/`: where the doors listened last."""
+"""Files under `data/` with the ports that the proxies listened on last."""
 
 
 class ContainerProxies:
-    """Enter it to listen; its `loops` serve. Each run shows its own token at either door."""
+    """Both proxies. `open` makes them listen and their `loops` serve. Each run shows its token to either."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class ContainerProxies:
     ) -> None:
         """`address` is the host's, as containers see it; `data` keeps the ports for the next start.
 
-        `listen_address` is where the doors are, if containers know it by another name.
+        `listen_address` is where the proxies listen, if containers know it by another name.
 
-        `reader` is a connection of its own to `database`: who knocks does not wait for others' commits.
+        `reader` is a connection of its own to `database`: a request does not wait for others' commits.
 
         `on_outage` is called when a turn has met an outage of the model service; `model_of` tells the model
         that is set for turns of a kind.
@@ -126,10 +126,11 @@ class ContainerProxies:
 
     @property
     def ports(self) -> frozenset[int]:
-        """Where it listens for containers."""
+        """The ports that both proxies listen on."""
         return frozenset({self._server.port, self._egress.port})
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Return the loops to run, by the names that the status shows."""
         return {
             "proxy": self._server.serve,
             "ledger": self.admission.usage_writer.run,
@@ -235,9 +236,10 @@ class ContainerProxies:
 
 
 def egress_of(config: GroupConfig) -> Egress:
-    """How the order says it."""
+    """Return how a run's order states what the group reaches outside."""
     return "allowlist" if isinstance(config.egress, EgressAllowlist) else config.egress
 
 
 def reachable(config: GroupConfig) -> tuple[str, ...]:
+    """Return the targets on a group's allowlist, as sorted `host:port`."""
     return tuple(str(target) for target in sorted(config.targets))

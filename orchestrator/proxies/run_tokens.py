@@ -15,12 +15,12 @@ def new_token() -> str:
 
 
 def token_hash(token: str) -> str:
-    """SHA-256 in hex: all that the store keeps. A random token needs no salt and no slow hash."""
+    """Return the SHA-256 in hex, all that the store keeps. A random token needs no salt and no slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def new_token_and_hash() -> tuple[str, str]:
-    """Make a token; what a container gets of it, and what the store keeps."""
+    """Make a token. Return it, for the container, and its hash, for the store."""
     token = new_token()
     return token, token_hash(token)
 
@@ -30,7 +30,7 @@ MAX_REMEMBERED = 1_000
 
 
 class TokenBinding:
-    """Remembers addresses. A token that was given away is worth nothing in another container."""
+    """Binds each run's token to the first address that shows it, so that it is worth nothing elsewhere."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[RunId, str] = OrderedDict()

@@ -1,4 +1,4 @@
-"""`python -m orchestrator.compose.socket_filter`: stand before Docker's socket until SIGTERM."""
+"""`python -m orchestrator.compose.socket_filter`: filter requests to Docker's socket until SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ ENGINE, OWN, HOME = "/var/run/docker.sock", "/run/andy/docker.sock", "/andy"
 
 
 def main() -> None:
+    """Read the arguments and run the filter."""
     parser = argparse.ArgumentParser(prog="orchestrator.compose.socket_filter", description=__doc__)
     parser.add_argument("--image", required=True, help="the agents' image, the only one that may be run")
     parser.add_argument("--engine", default=ENGINE, help="Docker's socket")

@@ -1,4 +1,4 @@
-"""Whether what a request names is Andy's, and what is passed on of it."""
+"""Check that what a request names is Andy's, and rewrite the request before it is passed on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class FilteredResponse:
 
 
 class Checks:
-    """Looks each time anew: what was Andy's a moment ago may be gone, and its name another's."""
+    """Checks requests against what the engine has at that moment.
+
+    Nothing is cached: what was Andy's a moment ago may be gone, and its name may be another's.
+    """
 
     def __init__(self, engine: Engine, *, survey: Survey, image: str) -> None:
         self._engine = engine
@@ -32,7 +35,7 @@ class Checks:
         self._image = image
 
     async def check(self, request: EngineRequest) -> EngineRequest | FilteredResponse:
-        """Return what to pass on, or the answer.
+        """Return the request to pass on, or the filter's own answer to it.
 
         Raises:
             RequestForbidden: it names what is not Andy's.
@@ -146,7 +149,7 @@ class Checks:
 
 
 class ObjectNotFound(Exception):
-    """The engine has none such; docker-py takes it as "gone already"."""
+    """The engine has no object of that name; docker-py understands it as "gone already"."""
 
 
 def _by_id(request: EngineRequest, found: Mapping[str, Any]) -> EngineRequest:

@@ -35,6 +35,7 @@ class Engine:
         await self._http.aclose()
 
     async def container(self, ref: str) -> dict[str, Any] | None:
+        """Return what the engine knows of a container, named by id or name."""
         found: dict[str, Any] | None = await self._get(f"/containers/{quote(ref, safe='')}/json")
         return found
 
@@ -44,10 +45,12 @@ class Engine:
         return found
 
     async def network(self, ref: str) -> dict[str, Any] | None:
+        """Return what the engine knows of a network, named by id or name."""
         found: dict[str, Any] | None = await self._get(f"/networks/{quote(ref, safe='')}")
         return found
 
     async def networks(self, label: str) -> list[dict[str, Any]]:
+        """Return all networks that have this label, `name=value`."""
         found: list[dict[str, Any]] = await self._get("/networks", filters={"label": [label]})
         return found
 
@@ -74,7 +77,10 @@ VIEW = PurePosixPath("data/project")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInventory:
-    """`held` is what the orchestrator's container has mounted, `seen` what the filter's own has."""
+    """What belongs to this home on the engine.
+
+    `held` is what the orchestrator's container has mounted, `seen` what the filter's own has.
+    """
 
     project: str
     home: PurePosixPath
@@ -92,9 +98,11 @@ class EngineInventory:
         return held_by(self.held, source) is not None
 
     def owns_network(self, seen: Mapping[str, Any]) -> bool:
+        """Whether a network was made by this Compose project."""
         return (seen.get("Labels") or {}).get(PROJECT_LABEL) == self.project
 
     def is_orchestrator(self, container_id: str) -> bool:
+        """Whether a container is the orchestrator of this Compose project, the running one or an old one."""
         return container_id in self.ids
 
     def check_bind(self, source: str, *, is_writable: bool) -> None:
@@ -181,7 +189,7 @@ async def survey(engine: Engine, *, own_id: str, home: PurePosixPath) -> EngineI
 async def orchestrators(
     engine: Engine, *, own_id: str
 ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
-    """The filter's own container, and the orchestrator's of the same project, an old one and a new one too.
+    """Return the filter's own container and the orchestrators of its project: two while one replaces another.
 
     Raises:
         RequestForbidden: the filter's container is not one of a Compose project, or is not known.

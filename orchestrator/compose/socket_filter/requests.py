@@ -1,4 +1,4 @@
-"""What may be asked of the engine at all: one table, and a strict reading of what was sent. Pure."""
+"""Parse requests to the engine strictly, by one table of those that are allowed. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ VERSION = re.compile(r"/v1\.[0-9]{1,3}(?=/)")
 
 
 class RequestForbidden(Exception):
-    """This may not be asked; the text says why."""
+    """The request is not allowed; the text says why."""
 
 
 class RequestKind(Enum):
-    """What is asked, and with it what else has to hold."""
+    """What a request does, which decides what `checks.py` checks of it."""
 
     ASK = auto()
     INSPECT_IMAGE = auto()
@@ -43,6 +43,8 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRule:
+    """One form of request that is allowed."""
+
     method: str
     path: re.Pattern[str]
     kind: RequestKind

@@ -22,7 +22,7 @@ TAKEN = ("address already in use", "port is already allocated")
 
 
 async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EVERY_SECONDS) -> None:
-    """Look for ever, and start it once its port is free."""
+    """Try every `every_seconds`, until cancelled, to start an orchestrator whose port was taken."""
     while True:
         await asyncio.sleep(every_seconds)
         try:
@@ -32,7 +32,7 @@ async def retry_starts(engine: Engine, *, own_id: str, every_seconds: float = EV
 
 
 async def start_if_port_was_taken(engine: Engine, *, own_id: str) -> bool:
-    """Try to start the orchestrator if a taken port is why it does not run; tells whether it was tried.
+    """Try to start the orchestrator if a taken port is why it does not run. Return whether it was tried.
 
     Raises:
         httpx.HTTPError: the engine does not answer.

@@ -50,12 +50,13 @@ class FilterServer:
         """asyncio itself forgets a task whose connection is gone on one side."""
 
     def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a new connection in a task, which `close` ends."""
         task = asyncio.get_running_loop().create_task(self.serve(reader, writer), name="filter-connection")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cut what is open."""
+        """Cut all open connections."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Where a container may go: names to addresses, which of these are the internet, and connections to them.
+"""Resolve names for the egress proxy, refuse addresses that are not of the internet, and connect.
 
 The networks are written down, for libraries differ on them.
 """
@@ -106,7 +106,7 @@ async def connect(internet: Resolver, target: NetworkTarget) -> EgressConnection
     A name with a single address that is not public is refused as a whole: nobody gives one by mistake.
 
     Raises:
-        Unreachable: it leads elsewhere, has no address, or does not answer.
+        EgressUnreachable: it leads elsewhere, has no address, or does not answer.
     """
     try:
         addresses = await internet.resolve(target)

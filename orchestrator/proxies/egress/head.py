@@ -1,4 +1,4 @@
-"""The head of a request to the proxy: CONNECT, whom it is for, whose it is."""
+"""Parse the head of a request to the egress proxy: CONNECT, the target, and the token of the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Gone(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """What is asked. The token shows in no repr; `early` came behind the head."""
+    """A CONNECT request. The token shows in no repr; `early` are the bytes that came with the head."""
 
     target: NetworkTarget
     token: str

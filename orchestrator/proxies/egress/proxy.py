@@ -1,4 +1,4 @@
-"""The proxy itself: asks whose token it is and whether the place is on its list, then carries bytes.
+"""The egress proxy: it checks the token and the group's allowlist, then tunnels bytes to the target.
 
 Containers are hostile here: heads are bounded in size and time, connections in number, and what they may
 reach is decided by the host's own list and lookup, never by what they say of it.
@@ -102,7 +102,7 @@ class EgressProxy:
         return port
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the listening socket."""
         self._listener.close()
 
     async def serve(self) -> None:

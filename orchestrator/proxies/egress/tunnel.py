@@ -1,4 +1,4 @@
-"""Bytes both ways between a container and the place it reached."""
+"""Copy bytes both ways between a container and the host that it connected to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CHUNK_BYTES = 64 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class Carried:
-    """How much went out and came in, up to now."""
+    """The number of bytes sent and received so far."""
 
     bytes_out: int = 0
     bytes_in: int = 0

@@ -23,7 +23,7 @@ from orchestrator.store.database import Database, Tx
 
 
 class RequestSlots:
-    """Counts requests a group and over all."""
+    """Bounds how many requests are under way, for each group and over all."""
 
     def __init__(self, *, a_group: int, overall: int) -> None:
         self._a_group = a_group
@@ -80,7 +80,7 @@ class Admission:
         self._budget_cache = BudgetCache(zone=zone, waiting=lambda: self.usage_writer.waiting)
 
     async def admit(self, identity: RunIdentity) -> None:
-        """Let a request pass. What refuses it is recorded before the container hears of it.
+        """Return if a request may pass. A refusal is recorded before the container gets it.
 
         Raises:
             ProxyRefused: a budget is spent, the turn has asked too often, or nothing can be recorded.

@@ -1,4 +1,4 @@
-"""What a budget counts, whom it stops, how much of it is used, and what chats are told of it."""
+"""Decide what a budget counts and whom it stops, sum up what is used of it, and put that in words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BudgetPeriod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetAccount:
-    """On whose account a request goes."""
+    """The account that a request is charged to."""
 
     folder: Folder
     is_main: bool
@@ -70,7 +70,7 @@ def span_of(period: Period, now_ms: int, zone: ZoneInfo) -> BudgetPeriod:
 
 
 def concerns(budget: Budget, asker: BudgetAccount) -> bool:
-    """Whether `budget` counts what the asker uses."""
+    """Whether `budget` counts what this account uses."""
     is_its_group = budget.folder in (None, asker.folder)
     return is_its_group and (asker.is_background or not budget.is_background)
 
@@ -82,7 +82,7 @@ def stops(budget: Budget, asker: BudgetAccount) -> bool:
 
 
 def standing_of(budget: Budget, span: BudgetPeriod, sums: usage.Sums) -> BudgetStanding:
-    """Judge what a budget counts."""
+    """Return how a budget stands, given the sums of what it counts."""
     is_tokens = budget.unit is Unit.TOKENS
     return BudgetStanding(
         budget=budget,
@@ -123,7 +123,7 @@ def counts(budget: Budget, span: BudgetPeriod, entry: usage.UsageEntry) -> bool:
 
 
 def amount_in_words(unit: Unit, amount: int) -> str:
-    """`12,000 tokens`, `$1.50`."""
+    """Return an amount in words, such as `12,000 tokens` or `$1.50`."""
     if unit is Unit.TOKENS:
         return f"{amount:,} tokens"
     usd = amount / NANO
@@ -131,21 +131,21 @@ def amount_in_words(unit: Unit, amount: int) -> str:
 
 
 def name_of(budget: Budget) -> str:
-    """`the budget of family for a day`."""
+    """Return a budget in words, such as `the budget of family for today`."""
     whose = f"of {budget.folder}" if budget.folder else "of all groups"
     what = " for background work" if budget.is_background else ""
     return f"the budget {whose}{what} for {'today' if budget.period is Period.DAY else 'this month'}"
 
 
 def spent_in_words(standing: BudgetStanding, zone: ZoneInfo) -> str:
-    """Finish the sentence "I could not answer: …"."""
+    """Return the reason that finishes the sentence "I could not answer: …"."""
     limit = amount_in_words(standing.budget.unit, standing.budget.amount)
     anew = local_minute(standing.span.end_ms, zone)
     return f"{name_of(standing.budget)} is spent ({limit}). The next begins on {anew}."
 
 
 def notice_of(standing: BudgetStanding, zone: ZoneInfo) -> str | None:
-    """What a chat is told of a standing; None below the warning."""
+    """Return the warning that a chat gets, or None below `WARN_PERCENT`."""
     name = name_of(standing.budget)
     limit = amount_in_words(standing.budget.unit, standing.budget.amount)
     if standing.is_spent:
@@ -166,7 +166,7 @@ class _Counted:
 
 
 class BudgetCache:
-    """Sums of the stored entries and of those still on their way, for the periods that run now.
+    """Keeps the sums of stored entries and of those not stored yet, for the periods that run now.
 
     This process alone writes usage, so what it has added up stays true.
     """
@@ -184,7 +184,7 @@ class BudgetCache:
                 self._sums[key] += usage.sums_of([entry])
 
     def knows(self, found: Iterable[Budget], now_ms: int) -> bool:
-        """Whether `standings` can tell of these budgets."""
+        """Whether `standings` knows these budgets."""
         return all(self._key(budget, now_ms) in self._sums for budget in found)
 
     async def learn(self, tx: Tx, found: Iterable[Budget], now_ms: int) -> None:
@@ -199,7 +199,7 @@ class BudgetCache:
                 self._sums[key] = stored + usage.sums_of(waiting)
 
     def standings(self, found: Iterable[Budget], now_ms: int) -> list[BudgetStanding]:
-        """How budgets stand. Raises `KeyError` for one that was not learnt in this period."""
+        """Return how budgets stand. Raises `KeyError` for one that was not learnt in this period."""
         keys = [(budget, self._key(budget, now_ms)) for budget in found]
         return [standing_of(budget, key.span, self._sums[key]) for budget, key in keys]
 

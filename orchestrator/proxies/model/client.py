@@ -1,4 +1,4 @@
-"""The container's side of one exchange: its request's body in, its answer out, its leaving noticed."""
+"""The container's side of one exchange: read its request, write its answer, notice when it hangs up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ClientGone(Exception):
 
 
 class ClientSide:
-    """One request of a container. `body` is iterated once; then `until_gone` tells when it hangs up."""
+    """One request of a container. `body` is iterated once; then `until_gone` waits until it hangs up."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: ModelProxyLimits) -> None:
         self.headers: list[Header] = list(scope["headers"])
@@ -90,6 +90,7 @@ class ClientSide:
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *closing]})
 
     async def write(self, chunk: bytes) -> None:
+        """Send a piece of the answer's body."""
         self.bytes_out += len(chunk)
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
@@ -110,6 +111,7 @@ class ClientSide:
         await self.end()
 
     async def refuse(self, refusal: ProxyRefusal) -> None:
+        """Send a refusal as the whole answer."""
         await self.reply(refusal.status, refusal.body(), refusal.headers)
 
     async def _let_it_stop(self) -> None:

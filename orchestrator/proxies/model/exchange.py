@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """Whose token it is. `turn_id` is the turn the run is in, if any; `kind` and `task_id` are its.
+    """The run that a token belongs to. `turn_id` is its turn, if any; `kind` and `task_id` are the turn's.
 
     `budgets` are all that are set at this moment.
     """
@@ -88,7 +88,7 @@ class Answered:
 
 
 Identify = Callable[[str], Awaitable[RunIdentity | None]]
-"""Tell whose token hashes to this; None for an unknown token and for a run that has ended."""
+"""Return the run whose token has this hash; None for an unknown token and for a run that has ended."""
 OnExchange = Callable[[RunIdentity, ProxyExchange], None]
 """Called once an exchange, after it. Must be quick and must not raise."""
 OnDenial = Callable[[RunIdentity | None, Denial], None]
@@ -100,7 +100,7 @@ Judge = Callable[[RunIdentity, Answered], Awaitable[bool]]
 
 
 class ExchangeLog:
-    """Says what the proxy did: never a header, never a body."""
+    """Logs what the proxy did: never a header, never a body."""
 
     def __init__(self) -> None:
         self._throttle = LogThrottle()

@@ -38,7 +38,7 @@ MAX_ERROR_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamTarget:
-    """What the host adds to a request."""
+    """The service that a request goes to, and the credential that the host adds."""
 
     credential: Credential
     base_url: str

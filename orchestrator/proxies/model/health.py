@@ -1,4 +1,4 @@
-"""Whether the model service answers: what is refused for good, what is down for a while, and for which turns.
+"""Track whether the model service answers: what it refuses, when it is down, and for which turns.
 
 A container could provoke a refusal that is its own request's fault. Whatever stops other turns, too, the host
 has therefore met itself, with a request of its own.
@@ -57,7 +57,7 @@ class _Probed:
 
 
 class ModelHealth:
-    """Hears of every answer of the model service. Its truth is in rows; it keeps in mind what is open."""
+    """Judges every answer of the model service. Rows are the truth; refusals that last are kept in memory."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class ModelHealth:
         """When the model answered last, since the start."""
 
     async def load(self) -> None:
-        """Take up what an earlier host has left. Its key may be another: the first turn has it asked anew."""
+        """Load what an earlier process left. The key may have changed since: the first turn asks again."""
         async with self._database.reading() as tx:
             self._open = await model_refusals.open_ones(tx)
             self._troubled = await turn_outages.of_model(tx)
 
     async def run(self) -> None:
-        """Ask now and then while something is refused, so that its end is noticed without a question."""
+        """Probe the service each minute while something is refused, to notice the end without a turn."""
         while True:
             is_refused = bool(self._open)
             await self._hint.wait(at_most_seconds=PROBE_EVERY_MS / 1000 if is_refused else None)
@@ -105,7 +105,7 @@ class ModelHealth:
 
     @property
     def refusals(self) -> list[ModelRefusal]:
-        """What is refused by what is known; with another key by now, nothing is."""
+        """The refusals that last; none once the key has changed, for the new one was not refused yet."""
         return list(self._open) if self._refused_key in (None, self._key()) else []
 
     async def refusal(self, model: str | None) -> ModelRefusal | None:
@@ -119,7 +119,7 @@ class ModelHealth:
         return self._blocking(model)
 
     async def judge(self, identity: RunIdentity, answered: Answered) -> bool:
-        """Take notice of how the service answered a request of a run; tells whether trying it again helps."""
+        """Record how the service answered a request of a run. Return whether trying it again helps."""
         error = answered.error
         if error is None:
             await self._record_answer(identity)
@@ -278,6 +278,6 @@ def _limit_reached(answered: Answered) -> str:
 
 
 async def notify_recovery(tx: Tx, refusal: ModelRefusal, *, now_ms: int) -> None:
-    """Tell the owner that it is over, if they were told that it was not."""
+    """Notify the owner that a refusal is over, if they were notified of it."""
     if refusal.told_ms is not None:
         await owner.notify(tx, failures.WORKS_AGAIN, about=f"model-refusal:{refusal.id}", now_ms=now_ms)

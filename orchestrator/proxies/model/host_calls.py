@@ -1,7 +1,7 @@
-"""What the host itself asks a model: through the door of the containers, counted and bounded as theirs is.
+"""Ask a model for the host itself, through the proxy of the containers: counted and bounded as theirs are.
 
-Each question has a token of its own that opens the door once, in the name of a group and outside of any turn:
-its spending is that group's background, and stops with its budgets.
+Each call has a token of its own that is valid once, in the name of a group and outside of any turn: it is
+charged to that group's background work, and is refused when its budgets are spent.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class NotAnswered(AndyError):
 
 
 class HostModelCalls:
-    """Made once for a host. `identify` is asked for tokens before the runs are."""
+    """Makes calls, one token each. `identify` is asked for a token before the runs are."""
 
     def __init__(self, budgets: Callable[[], Awaitable[tuple[Budget, ...]]]) -> None:
-        """`budgets` tells all that are set."""
+        """`budgets` returns all that are set."""
         self._budgets = budgets
         self._open: dict[str, RunIdentity] = {}
 
     def identify(self, hashed: str) -> RunIdentity | None:
-        """Whose question shows the token of this hash, while it is asked."""
+        """Return the call whose token has this hash, while it is under way."""
         return self._open.get(hashed)
 
     async def ask(
@@ -51,7 +51,7 @@ class HostModelCalls:
         text: str,
         max_tokens: int,
     ) -> str:
-        """Ask once at the door `app` and return what the model says.
+        """Send one request to the proxy `app` and return the text of the answer.
 
         Raises:
             NotAnswered: it was refused, a budget is spent for one, or what came is no whole answer.

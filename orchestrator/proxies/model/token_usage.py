@@ -36,7 +36,7 @@ class ParsedUsage:
 
 
 class UsageParser:
-    """Feed it the chunks of one answer; then `seen` tells. It never raises, whatever comes."""
+    """Parses usage from the chunks of one answer, for `seen` to return. It never raises, whatever comes."""
 
     def __init__(self) -> None:
         self._is_stream = False
@@ -58,6 +58,7 @@ class UsageParser:
         self._is_reading = 200 <= status < 300 and (self._is_stream or is_json)
 
     def feed(self, chunk: bytes) -> None:
+        """Take the next chunk of the body. Cheap: only lines that may hold usage are parsed."""
         if not self._is_reading:
             return
         if not self._is_stream:
@@ -184,7 +185,7 @@ _CACHE_READ, _CACHE_WRITE, _CACHE_WRITE_HOUR = 0.1, 1.25, 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Billionths of a dollar a token."""
+    """A model's prices, in billionths of a dollar a token."""
 
     input: int
     output: int

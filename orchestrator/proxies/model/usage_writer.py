@@ -1,4 +1,4 @@
-"""Writes down what passed the proxy: usage and audit rows, in batches, beside the requests."""
+"""Store what passed the proxy as usage and audit rows, in batches: no request waits for a commit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class UsageWriter:
         settle: Settle | None = None,
         prices: Prices | None = None,
     ) -> None:
-        """`on_entry` hears of each entry as it is noted; `prices` are the list's where none are given."""
+        """`on_entry` gets each entry as it is noted; `prices` are the list's where none are given."""
         self._prices = prices or Prices()
         self._database = database
         self._clock = clock
@@ -60,10 +60,12 @@ class UsageWriter:
 
     @property
     def waiting(self) -> list[usage.UsageEntry]:
+        """The entries that are not stored yet."""
         return [row.entry for row in self._rows if row.entry is not None]
 
     @property
     def is_behind(self) -> bool:
+        """Whether so much waits for the database that requests must be refused."""
         return len(self._rows) > MAX_WAITING
 
     def exchanged(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
