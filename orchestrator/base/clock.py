@@ -38,6 +38,11 @@ def local_minute(at_ms: int, zone: ZoneInfo) -> str:
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%a %Y-%m-%d %H:%M")
 
 
+def local_second(at_ms: int, zone: ZoneInfo) -> str:
+    """Return a time of this year to the second, `11-22 09:30:01`, as lists show it."""
+    return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%m-%d %H:%M:%S")
+
+
 def utc_stamp(at_ms: int) -> str:
     """Return a time in UTC with milliseconds, `2026-11-22T09:00:00.000Z`, as log lines begin."""
     at = datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -9,13 +9,12 @@ from decimal import Decimal
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_iso
+from orchestrator.base.clock import local_iso, local_second
 from orchestrator.base.tables import Rows, table
 from orchestrator.domain.errors import BadRequest, BadTime
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.model import budgets as rules
 from orchestrator.proxies.model.token_usage import AS_OF
-from orchestrator.reports.rows import moment
 from orchestrator.store import audit as audit_store
 from orchestrator.store import budgets as budget_store
 from orchestrator.store import groups
@@ -245,7 +244,13 @@ def audit_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
     return table(
         head,
         [
-            (str(row["id"]), moment(row["at_ms"], zone), row["group"] or "", row["kind"], _how(row["detail"]))
+            (
+                str(row["id"]),
+                local_second(row["at_ms"], zone),
+                row["group"] or "",
+                row["kind"],
+                _how(row["detail"]),
+            )
             for row in rows
         ],
     )

@@ -14,8 +14,8 @@ from orchestrator.base.redaction import Redactor
 from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.copies import Copies
 from orchestrator.context.files import ContextRepair
+from orchestrator.context.recorder import ContextCopies
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.errors import AndyError, BadRequest
@@ -98,7 +98,7 @@ def _change(
     now_ms = SystemClock().now_ms()
     taken = act(manager, now_ms)
     asyncio.run(_begin_anew(home, folder))
-    copies = Copies(terminal.home_of(home).data / "env", manager.brain.redactor)
+    copies = ContextCopies(terminal.home_of(home).data / "env", manager.brain.redactor)
     copies.write(manager.brain.folder, manager.load(now_ms=now_ms))
     return taken
 

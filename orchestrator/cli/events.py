@@ -43,10 +43,10 @@ async def _print(home: Path | None, *, group: str | None, lines: int, follows: b
 
 
 def _line(event: dict[str, Any], zone: ZoneInfo) -> str:
-    from orchestrator.reports.rows import moment
+    from orchestrator.base.clock import local_second
 
     kind, *rest = (name for name in ROW if name in event)
     told = {**{name: event[name] for name in rest}, **event.get("data", {})}
-    return f"{moment(event['at_ms'], zone)}  {event[kind]:22}" + "".join(
+    return f"{local_second(event['at_ms'], zone)}  {event[kind]:22}" + "".join(
         f" {name}={told[name]}" for name in told
     )

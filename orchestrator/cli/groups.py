@@ -20,9 +20,9 @@ def list_groups(*, as_json: JsonOption = False, home: HomeOption = None) -> None
 
     Example: `andy groups list`
     """
-    from orchestrator.reports import rows
+    from orchestrator.reports import groups
 
-    read(home, rows.groups, rows.group_lines, as_json=as_json)
+    read(home, groups.group_rows, groups.group_lines, as_json=as_json)
 
 
 @groups_app.command
@@ -85,12 +85,12 @@ def config(
     Example: `andy groups config family --set '{"memory_mb": 1024, "mounts": [{"path": "~/photos"}]}'`
     """
     from orchestrator.cli import terminal
-    from orchestrator.reports import rows
+    from orchestrator.reports import groups
 
     if changes is not None:
         asyncio.run(terminal.configure(home, folder, _object(changes)))
-    found = asyncio.run(terminal.read(home, lambda tx: rows.config(tx, folder)))
-    show(found, rows.config_lines, as_json=as_json)
+    found = asyncio.run(terminal.read(home, lambda tx: groups.config_fields(tx, folder)))
+    show(found, groups.config_lines, as_json=as_json)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -254,7 +254,7 @@ def messages(
     Example: `andy messages family --id 17`
     """
     from orchestrator.cli import terminal, trace
-    from orchestrator.reports import rows
+    from orchestrator.reports import groups
 
     zone = terminal.zone_of(home)
     if message_id is not None:
@@ -263,8 +263,8 @@ def messages(
         return
     read(
         home,
-        lambda tx: rows.messages(tx, group, limit=limit),
-        partial(rows.message_lines, zone=zone),
+        lambda tx: groups.message_rows(tx, group, limit=limit),
+        partial(groups.message_lines, zone=zone),
         as_json=as_json,
     )
 
@@ -283,10 +283,10 @@ def turns(
     Example: `andy turns family`
     """
     from orchestrator.cli import terminal
-    from orchestrator.reports import rows
+    from orchestrator.reports import queues
 
-    lines = partial(rows.turn_lines, zone=terminal.zone_of(home))
-    read(home, lambda tx: rows.turns(tx, group, limit=limit), lines, as_json=as_json)
+    lines = partial(queues.turn_lines, zone=terminal.zone_of(home))
+    read(home, lambda tx: queues.turn_rows(tx, group, limit=limit), lines, as_json=as_json)
 
 
 @app.command
@@ -321,9 +321,9 @@ def list_outbox(*, limit: LimitOption = 100, as_json: JsonOption = False, home: 
 
     Example: `andy outbox list`
     """
-    from orchestrator.reports import rows
+    from orchestrator.reports import queues
 
-    read(home, lambda tx: rows.outbox(tx, limit=limit), rows.outbox_lines, as_json=as_json)
+    read(home, lambda tx: queues.outbox_rows(tx, limit=limit), queues.outbox_lines, as_json=as_json)
 
 
 @outbox_app.command

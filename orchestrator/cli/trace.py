@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from orchestrator.base.clock import local_second
 from orchestrator.base.tables import short
 from orchestrator.containers.logs import files
 from orchestrator.containers.logs.files import LoggedEvent
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Message, MessageId, Outgoing, Turn, TurnState
-from orchestrator.reports.rows import moment
 from orchestrator.store import groups, messages, outbox, runs, turns
 from orchestrator.store.database import Tx
 
@@ -198,7 +198,7 @@ def _last_attempt(turn: dict[str, Any]) -> dict[str, Any] | None:
 def lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
     """What befell a message, line by line, and what it waits for."""
     told = [*_arrival_lines(found), *_turn_lines(found), *_reply_lines(found)]
-    return [f"{moment(at_ms, zone)}  {text}" if at_ms else f"{'':14}  {text}" for at_ms, text in told]
+    return [f"{local_second(at_ms, zone)}  {text}" if at_ms else f"{'':14}  {text}" for at_ms, text in told]
 
 
 def _arrival_lines(found: dict[str, Any]) -> Iterator[tuple[int | None, str]]:

@@ -18,12 +18,11 @@ from orchestrator.context.dialogue import NewMessage, RegisteredMessages
 from orchestrator.context.files import ContextDraft, ContextFiles, Report
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, ContextMessage
-from orchestrator.context.refusals import UnknownPlanTask
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
 from orchestrator.context.summary import ExtractiveSummarizer, Summarizer, merged
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
-from orchestrator.context.workflow import Plan, PlanStatus, PlanTask
+from orchestrator.context.workflow import Plan, PlanStatus, PlanTask, UnknownPlanTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,7 @@ from orchestrator.context.recorder import ContextRecorder, fold_nothing
 from orchestrator.context.restore import SessionRestorer
 from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummarizer
 from orchestrator.context.summarizer_job import SummarizerJob
-from orchestrator.context.token_calibration import TokenCalibration
-from orchestrator.context.tokens import EncodingCounter, TokenFactors
+from orchestrator.context.tokens import EncodingCounter, TokenCalibration, TokenFactors
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder, Group, TurnKind
 from orchestrator.store.database import Database

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,9 +31,8 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import disk, memory, models, workflow
 from orchestrator.context.models import Context
-from orchestrator.context.refusals import PlanRefused
 from orchestrator.context.snapshots import ContextSnapshots, SnapshotContents, stamp
-from orchestrator.context.workflow import Workflow
+from orchestrator.context.workflow import PlanRefused, Workflow
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.groups.registration import checked_folder
 
@@ -321,3 +321,46 @@ def _check_major(document: dict[str, Any], ours: str) -> None:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+GITIGNORE_LINE = f"{DIRECTORY}/"
+GIT_SECONDS = 10.0
+
+
+def keep_out_of_git(home: Path) -> bool:
+    """Add `.ai-brain/` to `home/.gitignore` unless git ignores it already; tell whether it was added.
+
+    Nothing is done where no git work tree is around `home`.
+
+    Raises:
+        OSError: `.gitignore` cannot be written.
+    """
+    if not _is_in_work_tree(home.resolve()) or _is_ignored(home):
+        return False
+    path = home / ".gitignore"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if GITIGNORE_LINE in text.splitlines():
+        return False
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+        file.write(f"{'' if text.endswith(chr(10)) or not text else chr(10)}{GITIGNORE_LINE}\n")
+    return True
+
+
+def _is_in_work_tree(home: Path) -> bool:
+    return any((folder / ".git").exists() for folder in (home, *home.parents))
+
+
+def _is_ignored(home: Path) -> bool:
+    """Whether git says so; False where there is no git to ask."""
+    path = home / "data" / "context" / "main" / DIRECTORY / CONTEXT
+    try:
+        asked = subprocess.run(
+            ["git", "-C", home, "check-ignore", "--quiet", "--no-index", path],
+            capture_output=True,
+            timeout=GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0

@@ -7,25 +7,26 @@ id. So it does not matter where a host was killed: the next look makes it whole.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
+from agent_runner.wire.files import write_whole
 from agent_runner.wire.mailbox import Reply
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import message_mapping, tools
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.copies import Copies
 from orchestrator.context.dialogue import RegisteredMessages
-from orchestrator.context.files import CONTEXT, ContextRepair
-from orchestrator.context.gitignore import keep_out_of_git
+from orchestrator.context.files import CONTEXT, WORKFLOW, ContextRepair, keep_out_of_git
 from orchestrator.context.models import question_id
+from orchestrator.context.snapshots import SnapshotContents
 from orchestrator.context.tokens import TokenCounter
 from orchestrator.domain.errors import ContextBusy
 from orchestrator.domain.values import Folder, Group, SessionCommand
@@ -90,7 +91,7 @@ class ContextRecorder:
         self._on_told = on_told
         self._on_fold = on_fold
         self._redactor = redactor
-        self._copies = Copies(env, redactor)
+        self._copies = ContextCopies(env, redactor)
         self._locks: dict[Folder, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._at_work: dict[Folder, asyncio.Future[Any]] = {}
         self._marks: dict[Folder, int] = {}
@@ -344,3 +345,35 @@ def _close(manager: ContextManager, turn: int, now_ms: int) -> None:
     """Forget a conversation that was cleared, unless it is forgotten already."""
     if manager.load(now_ms=now_ms).context.conversation.seen.floor < turn:
         manager.close_conversation(now_ms=now_ms, through_turn=turn)
+
+
+HOSTS_OWN = frozenset({"writer"})
+"""What tells of the host's machine."""
+
+
+@dataclass(slots=True)
+class ContextCopies:
+    """Rewrites what has changed. Blocks; one call a group at a time."""
+
+    root: Path
+    """`data/env`"""
+    redactor: Redactor = BY_SHAPE
+    _written: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def write(self, folder: str, kept: SnapshotContents, *, is_new: bool = False) -> None:
+        """Make the copies of a group true; `is_new` says that its container is new, and sees none yet."""
+        version = (kept.context.writer, kept.context.revision)
+        if not is_new and self._written.get(folder) == version:
+            return
+        context = kept.context.model_dump(mode="json", exclude=set(HOSTS_OWN))
+        documents = {CONTEXT: context, WORKFLOW: kept.workflow.model_dump(mode="json")}
+        try:
+            for name, document in documents.items():
+                text = json.dumps(self.redactor.redacted(document), ensure_ascii=False, indent=1)
+                write_whole(self.root / folder / name, text + "\n")
+        except FileNotFoundError:
+            return  # no container of this group has been prepared yet
+        except OSError as error:
+            log.warning("context.not_copied", group=folder, reason=error.strerror)
+            return
+        self._written[folder] = version

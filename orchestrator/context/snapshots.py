@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from orchestrator.base.redaction import BY_SHAPE, Redactor
 from orchestrator.context import disk, models, workflow
 from orchestrator.context.models import Context
-from orchestrator.context.refusals import SnapshotDamaged, UnknownSnapshot
 from orchestrator.context.workflow import Workflow
+from orchestrator.domain.errors import BadRequest
 
 NEWEST_KEPT = 48
 DAYS_KEPT = 14
@@ -208,3 +208,23 @@ def _kept(name: str, found: dict[str, Any]) -> SnapshotContents:
         )
     except ValidationError as error:
         raise SnapshotDamaged(name, str(error).splitlines()[0]) from error
+
+
+class UnknownSnapshot(BadRequest):
+    """There is no such snapshot."""
+
+    code = "unknown_snapshot"
+    http_status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no snapshot '{name}': 'andy context snapshots GROUP' lists them.")
+
+
+class SnapshotDamaged(BadRequest):
+    """The snapshot cannot be read."""
+
+    code = "snapshot_damaged"
+    http_status = 409
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"The snapshot '{name}' cannot be restored ({why}); nothing was changed.")

@@ -9,8 +9,7 @@ from agent_runner.wire.order import TurnOrder
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Turn, TurnKind
-from orchestrator.notices.keeper import NoticeKeeper
-from orchestrator.notices.service import NoticeService, to_wire
+from orchestrator.notices.service import NoticeService, NoticeSweeper, to_wire
 from orchestrator.store import notice_claims, sessions, turns
 from orchestrator.store.database import Database, Tx
 
@@ -21,7 +20,7 @@ class NoticeFeature:
     def __init__(self, database: Database, *, clock: Clock, bus: EventBus) -> None:
         self._clock = clock
         self.desk = NoticeService(clock=clock)
-        self._keeper = NoticeKeeper(database, clock=clock, bus=bus)
+        self._keeper = NoticeSweeper(database, clock=clock, bus=bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         return {"notices": self._keeper.run}

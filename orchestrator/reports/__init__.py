@@ -1,4 +1,4 @@
 """Rows for machines and lines for people: what the command line, HTTP and the console show.
 
-Start with `rows.py`.
+Start with `status.py`.
 """

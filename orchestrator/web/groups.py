@@ -16,7 +16,7 @@ from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.groups import registration
 from orchestrator.groups.registration import Registration
-from orchestrator.reports import rows
+from orchestrator.reports.groups import group_row, group_rows
 from orchestrator.scheduler.reminder_service import check_text
 from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
@@ -33,14 +33,14 @@ class GroupApi:
 
     async def every(self) -> list[dict[str, Any]]:
         async with self._database.reading() as tx:
-            return await rows.groups(tx)
+            return await group_rows(tx)
 
     async def register(self, asked: Registration) -> dict[str, Any]:
         """Raises what `registration.register` raises."""
         async with self._database.transaction() as tx:
             group = await registration.register(tx, asked.to_group(self._clock.now_ms()))
         self._bus.publish("group.registered", group=group.folder)
-        return rows.group_row(group)
+        return group_row(group)
 
     async def unregister(self, folder: str) -> dict[str, Any]:
         """Raises what `registration.unregister` raises."""
@@ -62,7 +62,7 @@ class GroupApi:
             group = await groups.known(tx, folder)
         self._bus.publish("group.configured", group=group.folder)
         self._hints.outbox.give()
-        return rows.group_row(group)
+        return group_row(group)
 
     async def say(self, folder: str, text: str) -> dict[str, Any]:
         """Send a text to a group's chat as Andy, word for word.

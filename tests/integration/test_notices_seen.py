@@ -12,7 +12,7 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
-from orchestrator.notices.keeper import NoticeKeeper
+from orchestrator.notices.service import NoticeSweeper
 from orchestrator.reports import notices as notice_reports
 from orchestrator.reports import status
 from orchestrator.store import notices
@@ -174,7 +174,7 @@ async def test_what_expires_is_told_to_those_who_watch(home):
     number = await home.note()
     home.house.clock.pass_ms(24 * HOUR)
     bus = EventBus(home.house.clock)
-    await NoticeKeeper(home.house.database, clock=home.house.clock, bus=bus).sweep()
+    await NoticeSweeper(home.house.database, clock=home.house.clock, bus=bus).sweep()
     assert [(one.kind, one.detail, one.group) for one in bus.ring] == [
         ("notice.expired", str(number), "family")
     ]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.context.token_calibration import TokenCalibration
-from orchestrator.context.tokens import START_FACTOR, EstimatingCounter, TokenFactors
+from orchestrator.context.tokens import START_FACTOR, EstimatingCounter, TokenCalibration, TokenFactors
 from orchestrator.domain.values import Folder, RunId, TurnKind
 from orchestrator.store import usage
 from tests.support.household import Household

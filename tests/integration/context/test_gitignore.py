@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.gitignore import keep_out_of_git
+from orchestrator.context.files import keep_out_of_git
 from orchestrator.context.tokens import EstimatingCounter
 from tests.support.dialogues import NOW
 
@@ -57,7 +57,7 @@ def test_c_23_where_git_ignores_it_already_nothing_is_added(tmp_path: Path):
 def test_c_23_where_there_is_no_repository_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("orchestrator.context.gitignore._is_in_work_tree", lambda _: False)
+    monkeypatch.setattr("orchestrator.context.files._is_in_work_tree", lambda _: False)
 
     assert not keep_out_of_git(tmp_path)
     assert list(tmp_path.iterdir()) == []

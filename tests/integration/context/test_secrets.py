@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from orchestrator.base.redaction import Redactor
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.copies import Copies
 from orchestrator.context.dialogue import NewMessage
 from orchestrator.context.models import Checkpoint
+from orchestrator.context.recorder import ContextCopies
 from orchestrator.proxies.model.credentials import forms_of
 from tests.support.dialogues import MINUTE, NOW, answers, asks
 from tests.support.filled_contexts import CANARY, COUNTER, SECRETS, kept_files
@@ -61,7 +61,7 @@ def test_c_21_what_the_host_knows_by_its_value_is_in_no_file_in_no_form(tmp_path
         desk.put_summary(f"{secret} {summary}", instead_of=summary, now_ms=NOW)
         desk.note_session(session_id=secret, model=secret, now_ms=NOW)
         desk.snapshot(now_ms=NOW + turn * MINUTE)
-    Copies(tmp_path, redactor).write("context", desk.load(now_ms=NOW), is_new=True)
+    ContextCopies(tmp_path, redactor).write("context", desk.load(now_ms=NOW), is_new=True)
 
     parts = ("velvet", "tiger", *(quoted[2][start : start + 6] for start in range(8, 14)))
     held = {path.name: path.read_text() for path in (tmp_path / "context").rglob("*") if path.is_file()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.context.context_manager import ContextManager
-from orchestrator.context.refusals import SnapshotDamaged, UnknownSnapshot
+from orchestrator.context.snapshots import SnapshotDamaged, UnknownSnapshot
 from tests.support.dialogues import MINUTE, NOW
 from tests.support.filled_contexts import converse
 

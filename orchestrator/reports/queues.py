@@ -1,0 +1,93 @@
+"""Reports turns and messages that wait to be sent, as rows for machines and lines for people."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_second
+from orchestrator.base.tables import Rows, short, table
+from orchestrator.store import groups, outbox, turns
+from orchestrator.store.database import Tx
+
+
+async def turn_rows(tx: Tx, folder: str | None, *, limit: int) -> Rows:
+    """The newest turns. Raises `UnknownGroup`."""
+    if folder is not None:
+        folder = (await groups.known(tx, folder)).folder
+    return [
+        {
+            "id": turn.id,
+            "group": turn.folder,
+            "kind": turn.kind.value,
+            "state": turn.state.value,
+            "attempt": turn.attempt,
+            "run": turn.run_id,
+            "queued_ms": turn.queued_ms,
+            "started_ms": turn.started_ms,
+            "ended_ms": turn.ended_ms,
+            "reason": turn.reason,
+        }
+        for turn in await turns.recent(tx, limit=limit, folder=folder)
+    ]
+
+
+def turn_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
+    if not rows:
+        return ["No turns yet."]
+    return table(
+        ("turn", "group", "kind", "state", "try", "queued", "took", "reason"),
+        [
+            (
+                row["id"],
+                row["group"],
+                row["kind"],
+                row["state"],
+                row["attempt"],
+                local_second(row["queued_ms"], zone),
+                _took(row),
+                row["reason"] or "",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _took(row: dict[str, Any]) -> str:
+    if row["started_ms"] is None or row["ended_ms"] is None:
+        return ""
+    return f"{(row['ended_ms'] - row['started_ms']) / 1000:.1f} s"
+
+
+async def outbox_rows(tx: Tx, *, limit: int) -> Rows:
+    return [
+        {
+            "id": one.id,
+            "chat": one.chat_jid,
+            "state": one.state.value,
+            "attempts": one.attempts,
+            "next_attempt_ms": one.next_attempt_ms,
+            "text": one.text,
+            "error": one.error,
+        }
+        for one in await outbox.unsent(tx, limit=limit)
+    ]
+
+
+def outbox_lines(rows: Rows) -> list[str]:
+    if not rows:
+        return ["Everything is sent."]
+    return table(
+        ("id", "chat", "state", "tries", "error", "text"),
+        [
+            (
+                row["id"],
+                row["chat"],
+                row["state"],
+                row["attempts"],
+                row["error"] or "",
+                short(row["text"], 40),
+            )
+            for row in rows
+        ],
+    )
