@@ -390,7 +390,7 @@ class Orchestrator:
             dashboards=self._boards.service,
             loops=self._waking,
             contexts=self._remembering.chronicle,
-            notices=self._noticing.desk,
+            notices=self._noticing.service,
         )
         return MailboxWorker(
             self._home.ipc,

@@ -19,7 +19,7 @@ class NoticeFeature:
 
     def __init__(self, database: Database, *, clock: Clock, bus: EventBus) -> None:
         self._clock = clock
-        self.desk = NoticeService(clock=clock)
+        self.service = NoticeService(clock=clock)
         self._keeper = NoticeSweeper(database, clock=clock, bus=bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:

@@ -1,4 +1,4 @@
-"""Keeps, lists, acknowledges and cancels the notices of agents, as they ask, and ends those whose time is over.
+"""Keeps, lists, acknowledges and cancels notices as agents ask, and ends those whose time is over.
 
 A notice is something that an agent is to be told in a turn to come. An agent asks for one with the tool
 `notify_self`; the host makes others of its own (`orchestrator/store/host_events.py`).

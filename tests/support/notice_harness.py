@@ -48,7 +48,7 @@ class NoticeHouse:
             zone_of=lambda _: SEOUL,
             wakeups=house.hints,
             bus=house.bus,
-            notices=self.noticing.desk,
+            notices=self.noticing.service,
         )
 
     # The agent asks
