@@ -1,4 +1,7 @@
-"""What a channel is given of the host: enough to write one without knowing any other stage."""
+"""Define what a channel is given of the host: enough to write one without knowing the rest of it.
+
+It stands alone because channels import it, and `registry` imports the channels.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from orchestrator.store.database import Database
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelContext:
-    """One for all channels of a host."""
+    """The clock, database, event bus and settings that all channels of a host share."""
 
     home: Path
     database: Database

@@ -1,4 +1,7 @@
-"""Chats of this machine: the terminal and HTTP. Their outside is the store, which they read."""
+"""The channel of this machine: chats at the terminal and over HTTP.
+
+Its clients read the store by themselves, so a message is delivered once it is stored as sent.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,22 @@ from orchestrator.domain.values import Attachment, ChatJid, ChatMember, Inbound,
 
 PREFIX = "local:"
 OWNER = "you"
-"""Who writes without saying who it is."""
+"""The name of a sender who gives none: the owner."""
 
 
 class LocalChannel:
-    """Chats named `local:<name>`. What is sent there is delivered by being stored as sent."""
+    """Owns the chats whose address is `local:<name>`."""
 
     name = "local"
     features: frozenset[Feature] = frozenset()
     max_text_chars: int | None = None
 
     def owns(self, jid: ChatJid) -> bool:
+        """Return whether `jid` is a chat of this machine."""
         return jid.startswith(PREFIX)
 
     async def run(self, receive: Receive) -> None:
-        """Nothing to connect to: messages come in through `written`, called by the HTTP door."""
+        """Wait until cancelled: there is nothing to connect to, messages come in over HTTP by `written`."""
         del receive
         await asyncio.Event().wait()
 
@@ -39,20 +43,21 @@ class LocalChannel:
         quote: Message | None = None,
         mention: ChatMember | None = None,
     ) -> None:
-        """Delivered: whoever listens reads the store, where one id is one message."""
+        """Do nothing: clients read the store, where one id is one message."""
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Nobody sees it: listeners know of turns by events."""
+        """Do nothing: clients learn of turns by events."""
 
     async def react(self, message: Message, sign: str) -> None:
-        """Never called: it has no such feature."""
+        """Do nothing: this channel lacks the feature."""
 
     def status(self) -> dict[str, Any]:
+        """Return nothing: there is no connection."""
         return {}
 
 
 def written(jid: ChatJid, text: str, *, sender: str, now_ms: int, quote: Quote | None = None) -> Inbound:
-    """A message as someone at this machine writes it, with a new id. Who gives no name is the owner."""
+    """Return a message that somebody at this machine wrote, with a new id."""
     return Inbound(
         chat_jid=jid,
         id=MessageId(f"L{secrets.token_hex(10)}"),

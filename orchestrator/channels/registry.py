@@ -1,4 +1,7 @@
-"""Which channel owns an address. A new messenger is one module and one line in `build`."""
+"""List the channels of the host and find the one that owns an address.
+
+A new messenger is one module and one line in `build`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from orchestrator.domain.values import ChatJid
 
 
 def build(context: ChannelContext) -> tuple[Channel, ...]:
-    """Make every channel of a host. None connects before it is run."""
+    """Return every channel of a host. None connects before its `run` is called."""
     return (
         LocalChannel(),
         WhatsAppChannel(context),
@@ -20,14 +23,16 @@ def build(context: ChannelContext) -> tuple[Channel, ...]:
 
 
 class Channels:
-    """The channels of this host, asked in their order."""
+    """Holds the channels of this host, in the order in which they are asked for an address."""
 
     def __init__(self, channels: Sequence[Channel]) -> None:
         self.all = tuple(channels)
 
     @property
     def whatsapp(self) -> WhatsAppChannel:
-        return next(one for one in self.all if isinstance(one, WhatsAppChannel))
+        """The channel that has more to it than the protocol: it can be paired."""
+        return next(channel for channel in self.all if isinstance(channel, WhatsAppChannel))
 
     def owner(self, jid: ChatJid) -> Channel | None:
+        """Return the channel that owns `jid`, or None when none does."""
         return next((channel for channel in self.all if channel.owns(jid)), None)

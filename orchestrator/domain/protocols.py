@@ -1,6 +1,7 @@
-"""The seams of the host: three Protocols. The fourth, `Agent`, is the container's: `agent_runner.interfaces`.
+"""Define the three Protocols of the host: `Channel`, `ContainerRuntime` and `RunningContainer`.
 
-There is none for the store: tests use real SQLite.
+The fourth, `Agent`, belongs to the container's program (`agent_runner.interfaces`). The store has none:
+tests use real SQLite.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ class Channel(Protocol):
 
     name: str
     features: frozenset[Feature]
-    """What of this it can do. What it cannot, whoever sends leaves out."""
+    """What it can show. A caller leaves out what is not in here."""
     max_text_chars: int | None
     """The longest text that `send` takes, in code points; None when no text is too long."""
 
     def owns(self, jid: ChatJid) -> bool:
-        """Tell whether `jid` is an address of this channel. Pure; never raises."""
+        """Return whether `jid` is an address of this channel. Pure; never raises."""
         ...
 
     async def run(self, receive: Receive) -> None:
-        """Stay connected and hand in messages until cancelled. Errors that pass are its own to retry."""
+        """Stay connected and hand messages to `receive` until cancelled; retry after errors that may pass."""
         ...
 
     async def send(
@@ -61,37 +62,37 @@ class Channel(Protocol):
         quote: Message | None = None,
         mention: ChatMember | None = None,
     ) -> None:
-        """Deliver once. The same `message_id` again must not show a second message.
+        """Send a message. Called again with the same `message_id`, it must not show a second one.
 
-        With an attachment, `text` is what stands under it and may be empty. `quote` is a message of the chat
-        that it answers, given with `Feature.QUOTES`; `mention` the person whom it is for, given with
-        `Feature.MENTIONS`.
+        With an attachment, `text` is what stands under it and may be empty. `quote` is the message of the
+        chat that this one answers; it is given only with `Feature.QUOTES`. `mention` is the person whom it
+        is for, given only with `Feature.MENTIONS`.
 
         Raises:
-            ChannelDown: it may work later.
-            ChannelRefused: it never will.
+            ChannelDown: it was not sent; it may work later.
+            ChannelRefused: it was not sent, and never will be.
         """
         ...
 
     async def set_typing(self, jid: ChatJid, *, is_typing: bool) -> None:
-        """Show or hide the typing sign. Best effort; never raises."""
+        """Show or hide the typing sign in a chat. Best effort; never raises."""
         ...
 
     async def react(self, message: Message, sign: str) -> None:
-        """Put `sign` under a message in place of the last one; an empty sign takes that away.
+        """Put `sign` under a message in place of the last one; an empty sign takes the last one away.
 
         Called with `Feature.REACTIONS` only. Best effort; never raises.
         """
         ...
 
     def status(self) -> dict[str, Any]:
-        """Tell how the connection is, for `/status`; nothing where there is none to tell of."""
+        """Return how the connection is, for `/status`; an empty dict for a channel without a connection."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A host path at a container path."""
+    """A path of the host that a container sees at a path of its own."""
 
     source: Path
     target: str
@@ -100,7 +101,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """All a runtime needs to start one container."""
+    """All that a runtime needs to start one container."""
 
     run_id: RunId
     folder: Folder
@@ -128,12 +129,12 @@ class RunningContainer(Protocol):
     run_id: RunId
     folder: Folder
     ref: str
-    """What the runtime knows it by: kept in the store to find it again."""
+    """The runtime's own name for it, which the store keeps to find it again."""
 
     def output(self) -> AsyncGenerator[bytes, None]:
         """Yield stdout from its first byte, in any chunks, until the container ends.
 
-        Called once, and closed by who stops early. An adopted container yields again what an earlier
+        Called once; a caller that stops early closes it. An adopted container yields again what an earlier
         host has read.
 
         Raises:
@@ -142,20 +143,20 @@ class RunningContainer(Protocol):
         ...
 
     async def wait(self) -> Exit:
-        """Return how it ended, once it has. Raises `EngineGone`."""
+        """Wait until it has ended and return how. Raises `EngineGone`."""
         ...
 
     async def stop(self, *, grace_seconds: float = 2.0) -> None:
-        """SIGTERM, then SIGKILL after the grace. "Already gone" is no error. Raises `EngineGone`."""
+        """Send SIGTERM, then SIGKILL after the grace; one that is gone is no error. Raises `EngineGone`."""
         ...
 
     async def remove(self) -> None:
-        """Forget it and its output; called when both are recorded. "Already gone" is no error."""
+        """Remove it with its output, once both are recorded. A container that is gone is no error."""
         ...
 
 
 class ContainerRuntime(Protocol):
-    """Where containers come from."""
+    """Starts containers, and finds those that an earlier host has left."""
 
     name: str
     is_isolated: bool
@@ -173,9 +174,9 @@ class ContainerRuntime(Protocol):
         ...
 
     async def adopt(self) -> Sequence[RunningContainer]:
-        """List what an earlier host of this install left, ended ones too. Raises `EngineGone`."""
+        """Return what an earlier host of this install left, ended ones too. Raises `EngineGone`."""
         ...
 
     async def close(self) -> None:
-        """Let go of threads and connections; containers stay."""
+        """Close threads and connections. Containers stay."""
         ...

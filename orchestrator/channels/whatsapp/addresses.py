@@ -1,4 +1,4 @@
-"""WhatsApp's addresses. A person has a phone number and, since 2024, an opaque number ("LID"). Pure."""
+"""Parse WhatsApp's addresses. A person has a phone number and, since 2024, an opaque number ("LID"). Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 class JidLike(Protocol):
-    """The address type of the library."""
+    """What the library's own address type has."""
 
     User: str
     Server: str
@@ -21,6 +21,8 @@ class JidLike(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
+    """A person or group: `4917…@s.whatsapp.net`, `1999…@lid`, `1203…@g.us`."""
+
     user: str
     server: str
 
@@ -34,37 +36,37 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
-    """What is known of people: which phone number is behind a LID, and what they call themselves."""
+    """Which phone number belongs to a LID, and what people call themselves."""
 
     phones: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     """By phone number, or by LID where no number is known."""
 
     def resolved(self, address: Address) -> Address:
-        """The same person by phone number, where it is known."""
+        """Return the same person by phone number, where it is known."""
         phone = self.phones.get(address.user) if address.server == LID else None
         return Address(user=phone, server=PHONE) if phone else address
 
     def called(self, address: Address) -> str:
-        """A name to show: the person's own, else the number."""
+        """Return the name to show for a person: their own, else the number."""
         person = self.resolved(address)
         known = self.names.get(person.user)
         return known or (f"+{person.user}" if person.server == PHONE else person.user)
 
 
 def of(jid: JidLike) -> Address | None:
-    """The address less its device; None when it is none."""
+    """Return an address of the library without its device, or None for another kind of address."""
     return _address(jid.User, jid.Server)
 
 
 def parse(text: str) -> Address | None:
-    """Read `49…:3@s.whatsapp.net` or `…@lid`; None when it is no address."""
+    """Parse `49…:3@s.whatsapp.net` or `…@lid`; return None when it is no address of a person or group."""
     user, _, server = text.partition("@")
     return _address(user.split(":")[0].split(".")[0], server)
 
 
 def is_group(text: str) -> bool:
-    """Whether it is the address of a group; in a chat between two everybody knows who is meant."""
+    """Return whether `text` is the address of a group."""
     address = parse(text)
     return address is not None and address.server == GROUP
 

@@ -1,4 +1,4 @@
-"""The process that speaks WhatsApp: `python -m orchestrator.channels.whatsapp.bridge`.
+"""Run the process that speaks WhatsApp: `python -m orchestrator.channels.whatsapp.bridge`.
 
 The library's other half is a Go program in the same process: a mistake there ends the process, a thread of it
 may never end, and it prints where it likes. Here that costs one login that the host starts again.
@@ -40,6 +40,7 @@ Job = Callable[[], Coroutine[Any, Any, int]]
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
+    """Parse the command line; end the process with a message when it is wrong."""
     parser = argparse.ArgumentParser(prog="whatsapp bridge", description=__doc__)
     parser.add_argument("--store", type=Path, help="The login: whatsapp.db.")
     parser.add_argument("--spool", type=Path, help="What must not be forgotten.")
@@ -50,103 +51,103 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--name", default="", help="The assistant's name, if the account is its own.")
     parser.add_argument("--pair", action="store_true", help="Pair with a phone instead.")
     parser.add_argument("--phone", default="", help="With --pair: by this number, not by a QR code.")
-    told = parser.parse_args(given)
-    if not told.check and not (told.store and told.spool):
+    options = parser.parse_args(given)
+    if not options.check and not (options.store and options.spool):
         parser.error("--store and --spool are needed")
-    return told
+    return options
 
 
 def main() -> None:
     """Run until stdin ends or the login does."""
-    told = arguments(sys.argv[1:])
+    options = arguments(sys.argv[1:])
     os.umask(0o077)
     # What the Go side prints goes to stderr; lines for the host have a descriptor of their own.
     out = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    code = asyncio.run(_main(told, out))
+    code = asyncio.run(_main(options, out))
     sys.stderr.flush()
     # A thread of the library may never end; what had to be kept is on the disk.
     os._exit(code)
 
 
-async def _main(told: argparse.Namespace, out: int) -> int:
-    outlet = HostLines(out)
-    if told.check:
-        return await _check(outlet)
+async def _main(options: argparse.Namespace, out: int) -> int:
+    lines = HostLines(out)
+    if options.check:
+        return await _check(lines)
     try:
-        with FileLock(told.store.with_suffix(".lock"), timeout=5):
-            code = await _serve(told, outlet)
+        with FileLock(options.store.with_suffix(".lock"), timeout=5):
+            code = await _serve(options, lines)
     except Timeout:
         # The host lets one process at a time be a host: it is somebody who pairs, and soon done.
-        outlet.say(StateReport(state="disconnected", reason=BUSY))
+        lines.put(StateReport(state="disconnected", reason=BUSY))
         code = TAKEN_BY_OTHER
     except library.LibraryMissing as error:
-        outlet.say(StateReport(state="unusable", reason=str(error)))
+        lines.put(StateReport(state="unusable", reason=str(error)))
         code = NO_LIBRARY
-    await outlet.close()
+    await lines.close()
     return code
 
 
-async def _check(outlet: HostLines) -> int:
+async def _check(lines: HostLines) -> int:
     code = 0
     try:
         library.load()
     except library.LibraryMissing as error:
-        outlet.say(StateReport(state="unusable", reason=str(error)))
+        lines.put(StateReport(state="unusable", reason=str(error)))
         code = NO_LIBRARY
-    await outlet.close()
+    await lines.close()
     return code
 
 
-async def _serve(told: argparse.Namespace, outlet: HostLines) -> int:
+async def _serve(options: argparse.Namespace, lines: HostLines) -> int:
     make_client = library.load()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "whatsapp"))
-    _protect(told.store)
-    client = make_client(str(told.store), uuid="andy")
-    if told.pair:
-        pairing = PairingSession(client, outlet.say, phone=told.phone)
+    _protect(options.store)
+    client = make_client(str(options.store), uuid="andy")
+    if options.pair:
+        pairing = PairingSession(client, lines.put, phone=options.phone)
         return await _until_either(pairing.run, lambda: _drain(_no_line))
-    own = addresses.parse(told.own)
+    own = addresses.parse(options.own)
     if own is None:
-        outlet.say(StateReport(state="disconnected", reason=f"'{told.own}' is no account"))
+        lines.put(StateReport(state="disconnected", reason=f"'{options.own}' is no account"))
         return 2
-    spool = Spool(told.spool)
-    session = NeonizeSession(client, spool, outlet.say, own=own, name=told.name)
+    spool = Spool(options.spool)
+    session = NeonizeSession(client, spool, lines.put, own=own, name=options.name)
     try:
         async with asyncio.TaskGroup() as tasks:
-            asked: set[asyncio.Task[None]] = set()
+            requests: set[asyncio.Task[None]] = set()
 
             async def take(line: bytes) -> None:
-                ask = tasks.create_task(session.handle(protocol.from_host(line)), name="whatsapp:ask")
-                asked.add(ask)
-                ask.add_done_callback(asked.discard)
+                task = tasks.create_task(session.handle(protocol.from_host(line)), name="whatsapp:request")
+                requests.add(task)
+                task.add_done_callback(requests.discard)
 
-            code = await _until_either(lambda: _login(session, outlet), lambda: _drain(take))
+            code = await _until_either(lambda: _login(session, lines), lambda: _drain(take))
             await session.stop()
             # Nobody waits any more for what the library does not answer.
-            for ask in asked:
-                ask.cancel()
+            for task in requests:
+                task.cancel()
     finally:
         spool.close()
     return code
 
 
 def _protect(store: Path) -> None:
-    """The login is for the owner alone, also where an earlier tool has made it."""
+    """Keep the login readable for its owner alone, also one that an earlier tool has made."""
     store.parent.mkdir(parents=True, exist_ok=True)
     for path in (store, *store.parent.glob(f"{store.name}-*")):
         if path.exists():
             path.chmod(0o600)
 
 
-async def _login(session: NeonizeSession, outlet: HostLines) -> int:
+async def _login(session: NeonizeSession, lines: HostLines) -> int:
     try:
         await session.run()
     except Exception as error:  # noqa: BLE001 - of the library; the host tries again, later each time
         reason = " ".join(str(_first(error)).split())[:300]
-        outlet.say(StateReport(state="disconnected", reason=reason or type(error).__name__))
+        lines.put(StateReport(state="disconnected", reason=reason or type(error).__name__))
         return ENDED
-    outlet.say(StateReport(state="disconnected", reason="the login ended"))
+    lines.put(StateReport(state="disconnected", reason="the login ended"))
     return ENDED
 
 
@@ -155,7 +156,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _until_either(serve: Job, listen: Job) -> int:
-    """Run both until one ends; the other is cancelled. Gives what the first to end gave."""
+    """Run both until one ends, cancel the other, and return the exit code of the first."""
     tasks = [
         asyncio.create_task(serve(), name="bridge-serve"),
         asyncio.create_task(listen(), name="bridge-listen"),
@@ -169,7 +170,7 @@ async def _until_either(serve: Job, listen: Job) -> int:
 
 
 async def _drain(take: Callable[[bytes], Awaitable[None]]) -> int:
-    """Read lines until stdin ends; a line that means nothing is logged and passed over."""
+    """Pass the lines of stdin to `take` until it ends; a line that cannot be parsed is logged and skipped."""
     reader = asyncio.StreamReader(limit=protocol.MAX_LINE_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer
@@ -178,24 +179,25 @@ async def _drain(take: Callable[[bytes], Awaitable[None]]) -> int:
         try:
             await take(line)
         except protocol.BadBridgeLine as error:
-            log.warning("the host said what means nothing: %s", error)
+            log.warning("a line of the host could not be parsed: %s", error)
     return 0
 
 
 async def _no_line(_: bytes) -> None:
-    """Pairing is asked nothing: only the end of stdin counts."""
+    """Ignore a line: pairing takes no requests, and only the end of stdin counts."""
 
 
 class HostLines:
-    """Lines to the host, in the order they were said; nobody waits for the host to read them."""
+    """Writes lines to the host in their order. Nobody waits for the host to read them."""
 
     def __init__(self, descriptor: int) -> None:
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._descriptor = descriptor
         self._task = asyncio.create_task(self._write(), name="whatsapp:outlet")
 
-    def say(self, said: FromBridge) -> None:
-        self._lines.put_nowait(protocol.line_of(said))
+    def put(self, report: FromBridge) -> None:
+        """Queue a line. Does not block."""
+        self._lines.put_nowait(protocol.line_of(report))
 
     async def _write(self) -> None:
         while line := await self._lines.get():
@@ -205,7 +207,7 @@ class HostLines:
                 return
 
     async def close(self) -> None:
-        """Write what was said, for a moment at most."""
+        """Write what is queued, for two seconds at most."""
         self._lines.put_nowait(b"")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):

@@ -1,4 +1,4 @@
-"""One life of the bridge's process, as the host holds it."""
+"""Start the bridge's process, exchange lines with it, and end it: the host's side of the bridge."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ KEPT = (
     "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SYSTEMROOT",
 )  # fmt: skip
-"""What of the environment it gets: no key of anyone else's."""
+"""The variables of the environment that it gets: none of them holds a key of somebody else's."""
 _PROGRAM = (sys.executable, "-m", "orchestrator.channels.whatsapp.bridge")
 
 
 def command(store: Path, *more: str) -> tuple[str, ...]:
-    """How the bridge is started on the login at `store`."""
+    """Return the command line that starts the bridge on the login at `store`."""
     spool = store.with_name(f"{store.stem}-bridge.db")
     return (*_PROGRAM, "--store", str(store), "--spool", str(spool), *more)
 
 
 def check_command() -> tuple[str, ...]:
-    """How the bridge only tries whether the library loads."""
+    """Return the command line by which the bridge only tries whether the library loads."""
     return (*_PROGRAM, "--check")
 
 
 def environment() -> dict[str, str]:
-    """What of this process's environment the bridge gets."""
+    """Return the part of this process's environment that the bridge gets."""
     return {name: os.environ[name] for name in KEPT if name in os.environ}
 
 
 class BridgeProcess:
-    """Start it with `run`, which ends with the process."""
+    """Runs one process of the bridge; a new one needs a new object."""
 
-    def __init__(self, command: Sequence[str], hear: Callable[[FromBridge], None]) -> None:
-        """`hear` is called for every line that answers no request; it must not block."""
+    def __init__(self, command: Sequence[str], on_report: Callable[[FromBridge], None]) -> None:
+        """`on_report` is called for every line that answers no request; it must not block."""
         self._command = command
-        self._hear = hear
+        self._on_report = on_report
         self._process: asyncio.subprocess.Process | None = None
         self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[BridgeResponse]] = {}
+        self._pending: dict[int, asyncio.Future[BridgeResponse]] = {}
         self.stderr_tail: deque[str] = deque(maxlen=20)
         """The newest lines of its stderr."""
 
     async def run(self) -> int:
-        """Return its exit code. Cancelled, it ends the process: gently, then by force."""
+        """Start the process and return its exit code. Cancelled, end it: gently, then by force."""
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
@@ -79,14 +79,17 @@ class BridgeProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked something."""
+        """Whether it still takes requests."""
         stdin = self._process.stdin if self._process is not None else None
         return stdin is not None and not stdin.is_closing()
 
     def exit_state(self) -> StateReport:
-        """How it ended when it did not say so itself: the Go side may take the whole process with it."""
+        """Return why the process ended when it did not report so itself.
+
+        A panic on the library's Go side takes the whole process with it, and shows on stderr alone.
+        """
         code = self._process.returncode if self._process is not None else None
-        signs = [one for one in self.stderr_tail if one.startswith(("panic:", "fatal error:", "SIGSEGV"))]
+        signs = [line for line in self.stderr_tail if line.startswith(("panic:", "fatal error:", "SIGSEGV"))]
         words = (signs or list(self.stderr_tail)[-1:] or ["it said nothing"])[0]
         return StateReport(state="disconnected", reason=f"its process ended with code {code}: {words}"[:300])
 
@@ -94,31 +97,31 @@ class BridgeProcess:
         assert process.stdout is not None
         while line := await process.stdout.readline():
             try:
-                self._take(protocol.from_bridge(line))
+                self._route(protocol.from_bridge(line))
             except protocol.BadBridgeLine as error:
                 log.warning("whatsapp.bad_line", reason=str(error))
 
-    def _take(self, said: FromBridge) -> None:
-        if not isinstance(said, BridgeResponse):
-            self._hear(said)
+    def _route(self, report: FromBridge) -> None:
+        if not isinstance(report, BridgeResponse):
+            self._on_report(report)
             return
-        asked = self._asked.pop(said.id, None)
-        if asked is not None and not asked.done():
-            asked.set_result(said)
+        pending = self._pending.pop(report.id, None)
+        if pending is not None and not pending.done():
+            pending.set_result(report)
 
     async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        with contextlib.suppress(ValueError):  # a line without end: what it says does not matter any more
+        with contextlib.suppress(ValueError):  # a line longer than the limit: nothing after it matters
             while line := await process.stderr.readline():
                 text = line.decode(errors="replace").strip()[:500]
                 self.stderr_tail.append(text)
-                log.debug("whatsapp.bridge", said=text)
+                log.debug("whatsapp.bridge", stderr=text)
 
     async def _end(self, process: asyncio.subprocess.Process, errors: asyncio.Task[None]) -> None:
-        for asked in self._asked.values():
-            if not asked.done():
-                asked.set_exception(ChannelDown(GONE))
-        self._asked.clear()
+        for pending in self._pending.values():
+            if not pending.done():
+                pending.set_exception(ChannelDown(GONE))
+        self._pending.clear()
         assert process.stdin is not None
         process.stdin.close()
         try:
@@ -132,26 +135,26 @@ class BridgeProcess:
         await asyncio.gather(errors, return_exceptions=True)
 
     async def request(self, make: Callable[[int], FromHost]) -> BridgeResponse:
-        """Ask and wait for the answer; `make` is given the request's number.
+        """Send a request and return its response; `make` builds the request from its number.
 
         Raises:
             ChannelDown: it cannot be done now.
-            ChannelRefused: it never will.
+            ChannelRefused: it never can be.
         """
         number = next(self._numbers)
-        asked: asyncio.Future[BridgeResponse] = asyncio.get_running_loop().create_future()
-        self._asked[number] = asked
+        pending: asyncio.Future[BridgeResponse] = asyncio.get_running_loop().create_future()
+        self._pending[number] = pending
         try:
             await self.notify(make(number))
-            answer = await asked
+            answer = await pending
         finally:
-            self._asked.pop(number, None)
+            self._pending.pop(number, None)
         if answer.ok:
             return answer
         raise (ChannelRefused if answer.code == "refused" else ChannelDown)(f"WhatsApp: {answer.text}")
 
     async def notify(self, message: FromHost) -> None:
-        """Say something that has no answer. Raises `ChannelDown`."""
+        """Send a message that has no response. Raises `ChannelDown`."""
         if not self.is_alive:
             raise ChannelDown(GONE)
         assert self._process is not None

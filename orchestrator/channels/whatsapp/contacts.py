@@ -1,4 +1,4 @@
-"""Whom the bridge knows: learned from events, looked up in the library's own store where they do not tell."""
+"""Keep which phone number, LID and name belong together: learned from events, else looked up."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ log = logging.getLogger(__name__)
 
 LOOKUP_SECONDS = 5.0
 MAX_KNOWN = 20_000
+"""So many people are remembered; beyond that all are forgotten and learned anew."""
 
 
 class Contacts:
-    """A directory that grows. What could not be found is asked for again with the next message."""
+    """A directory of people that grows with each event. What was not found is looked up again next time."""
 
     def __init__(self, client: NewAClient) -> None:
         self._client = client
@@ -40,12 +41,12 @@ class Contacts:
         self._lids.update({phone: lid for lid, phone in pairs.items()})
 
     def learn_addressing(self, chat: str, person: Address | None) -> None:
-        """Note by which kind of address a chat knows its members: it is the one that came with a message."""
+        """Note by which kind of address a chat knows its members: the kind that came with a message."""
         if person is not None and person.is_person:
             (self._lid_chats.add if person.server == LID else self._lid_chats.discard)(chat)
 
     async def as_in(self, chat: str, person: Address) -> Address:
-        """The address by which a chat knows a person, as far as it is known or can be found."""
+        """Return the address by which a chat knows a person, or the given one when that cannot be found."""
         if person.server != PHONE or chat not in self._lid_chats:
             return person
         if person.user not in self._lids:
@@ -61,7 +62,7 @@ class Contacts:
         return Address(user=self._lids[person.user], server=LID)
 
     def learn_name(self, address: Address | None, name: str) -> None:
-        """Note what someone calls themselves."""
+        """Note the name that a person has given themselves."""
         if address is None or not name.strip():
             return
         if len(self._names) > MAX_KNOWN:
@@ -69,7 +70,7 @@ class Contacts:
         self._names[self.directory.resolved(address).user] = " ".join(name.split())[:80]
 
     async def look_up(self, people: Iterable[Address]) -> None:
-        """Find the phone numbers of those who are known by LID alone, as far as they can be found."""
+        """Look up the phone numbers of people who are known by LID alone; some may stay unknown."""
         for one in people:
             if one.server == LID and one.user not in self._phones:
                 await self._look_up(one)
@@ -86,7 +87,7 @@ class Contacts:
 
 
 def jid_of(address: Address) -> addresses.JidLike:
-    """The address as the library takes it."""
+    """Return an address as the library takes it."""
     from neonize.utils.jid import build_jid
 
     return build_jid(address.user, address.server)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What the library tells of a message, as the host knows messages. Pure, and lets no exception out but bugs.
+"""Convert the library's events into the messages and groups of `protocol`. Pure; raises nothing but bugs.
 
 Every address becomes a phone number where one is known: chat, sender, quoted author, mentions.
 """
@@ -45,7 +45,7 @@ class OwnAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """How somebody voted in a poll, as far as that could be read."""
+    """How somebody voted in a poll. `chosen` is None when that could not be decrypted."""
 
     question: str = ""
     chosen: tuple[str, ...] | None = None
@@ -53,7 +53,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoredEvent:
-    """Why nothing is made of a message."""
+    """Says why an event becomes no message."""
 
     reason: str
 
@@ -61,29 +61,29 @@ class IgnoredEvent:
 def convert(
     event: MessageEvent, *, people: Directory, me: OwnAccount, vote: Vote | None = None
 ) -> BridgeMessage | IgnoredEvent:
-    """Make a message of an event, or say why it is none. `vote` is what was read of one in a poll."""
-    given = _given(event, people)
-    if isinstance(given, IgnoredEvent):
-        return given
+    """Return the message of an event, or why it is none. `vote` is how it votes in a poll."""
+    head = _head_of(event, people)
+    if isinstance(head, IgnoredEvent):
+        return head
     message = message_text.unwrapped(event.Message)
     if message.HasField("pollUpdateMessage"):
         key = message.pollUpdateMessage.pollCreationMessageKey
-        said: dict[str, Any] | IgnoredEvent = _vote(key, vote or Vote(), people=people, me=me)
+        body: dict[str, Any] | IgnoredEvent = _vote(key, vote or Vote(), people=people, me=me)
     else:
-        said = _said(message, people=people, me=me)
-    return BridgeMessage(**given, **said) if isinstance(said, dict) else said
+        body = _body_of(message, people=people, me=me)
+    return BridgeMessage(**head, **body) if isinstance(body, dict) else body
 
 
 def unreadable(event: UndecryptableEvent, *, people: Directory) -> BridgeMessage | IgnoredEvent:
-    """Make a message of one whose words could not be decrypted, or say why nobody need know of it."""
+    """Return a message whose words could not be decrypted, or why nobody need know of it."""
     if event.Info.MessageSource.IsFromMe:
         return IgnoredEvent(reason="unreadable, of the account itself")
-    given = _given(event, people)
-    return given if isinstance(given, IgnoredEvent) else BridgeMessage(**given, is_unreadable=True)
+    head = _head_of(event, people)
+    return head if isinstance(head, IgnoredEvent) else BridgeMessage(**head, is_unreadable=True)
 
 
-def _given(event: MessageEvent | UndecryptableEvent, people: Directory) -> dict[str, Any] | IgnoredEvent:
-    """Where, by whom and when a message was written."""
+def _head_of(event: MessageEvent | UndecryptableEvent, people: Directory) -> dict[str, Any] | IgnoredEvent:
+    """Return where, by whom and when a message was written, as fields of `BridgeMessage`."""
     source = event.Info.MessageSource
     chat, sender = chat_of(event), sender_of(event)
     if source.Chat.User == "status" or source.Chat.Server == "broadcast":
@@ -104,7 +104,7 @@ def _given(event: MessageEvent | UndecryptableEvent, people: Directory) -> dict[
     }
 
 
-def _said(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
+def _body_of(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
     if message.HasField("protocolMessage"):
         return _protocol(message.protocolMessage, people=people, me=me)
     if message.HasField("reactionMessage"):
@@ -112,10 +112,10 @@ def _said(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, A
     silent = next((name for name in _SILENT if message.HasField(name)), None)
     if silent is not None:
         return IgnoredEvent(reason=silent)
-    said = _content(message, people=people, me=me)
-    if not said["text"] and said["media"] is None:
+    body = _content(message, people=people, me=me)
+    if not body["text"] and body["media"] is None:
         return IgnoredEvent(reason="nothing to read")
-    return said
+    return body
 
 
 def _content(message: Message, *, people: Directory, me: OwnAccount) -> dict[str, Any]:
@@ -133,13 +133,13 @@ def _content(message: Message, *, people: Directory, me: OwnAccount) -> dict[str
 
 
 def _protocol(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any] | IgnoredEvent:
-    """An edit or a deletion; the rest is talk between devices."""
+    """Return the fields of an edit or a deletion; all else is talk between devices."""
     target = part.key.ID[:MAX_ID_CHARS]
     if part.type == REVOKE and part.HasField("key") and target:
         return {"deletes": target}
     if part.type == EDIT and part.HasField("editedMessage") and target:
-        said = _content(message_text.unwrapped(part.editedMessage), people=people, me=me)
-        return {**said, "media": None, "edits": target} if said["text"] else IgnoredEvent(reason="empty edit")
+        body = _content(message_text.unwrapped(part.editedMessage), people=people, me=me)
+        return {**body, "media": None, "edits": target} if body["text"] else IgnoredEvent(reason="empty edit")
     return IgnoredEvent(reason="protocol message")
 
 
@@ -152,7 +152,7 @@ def _reaction(part: Any, *, people: Directory, me: OwnAccount) -> dict[str, Any]
 
 
 def _target(key: Any, *, people: Directory, me: OwnAccount, text: str = "") -> QuotedMessage:
-    """The message that a reaction or a vote belongs to; the host may know its words."""
+    """Return the message that a reaction or a vote belongs to; the host may know its words."""
     author = addresses.parse(key.participant)
     return QuotedMessage(
         id=key.ID[:MAX_ID_CHARS],
@@ -195,7 +195,7 @@ def _context(message: Message) -> Any | None:
 
 
 def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccount) -> str:
-    """Write names for the bare numbers that stand for people in a text."""
+    """Return the text with names in place of the bare numbers that stand for people."""
     for address in mentioned:
         is_call = bool(me.called) and me.is_me(address)
         shown = me.called if is_call else people.called(address)
@@ -207,7 +207,7 @@ def _named(text: str, mentioned: list[Address], people: Directory, me: OwnAccoun
 
 
 def chat_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
-    """The chat; of a chat between two, by phone number if the event tells it."""
+    """Return the chat; one between two by phone number, if the event has that."""
     source = event.Info.MessageSource
     chat = addresses.of(source.Chat)
     if chat is None or chat.server != LID:
@@ -217,6 +217,7 @@ def chat_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
 
 
 def sender_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
+    """Return who wrote it, by phone number if the event has that; None when no person did."""
     source = event.Info.MessageSource
     sender, other = addresses.of(source.Sender), addresses.of(source.SenderAlt)
     if sender is not None and sender.server == GROUP:
@@ -225,18 +226,18 @@ def sender_of(event: MessageEvent | UndecryptableEvent) -> Address | None:
 
 
 def pairs_of(event: MessageEvent) -> dict[str, str]:
-    """LID → phone number, as the event itself tells."""
+    """Return the phone numbers of LIDs that the event itself contains."""
     source = event.Info.MessageSource
-    told = {}
+    known = {}
     for one, alternative in ((source.Sender, source.SenderAlt), (source.Chat, source.RecipientAlt)):
         pair = {found.server: found.user for jid in (one, alternative) if (found := addresses.of(jid))}
         if LID in pair and PHONE in pair:
-            told[pair[LID]] = pair[PHONE]
-    return told
+            known[pair[LID]] = pair[PHONE]
+    return known
 
 
 def timer_of(event: MessageEvent) -> int | None:
-    """After how many seconds messages of its chat disappear, 0 for never; None when it does not say."""
+    """Return after how many seconds messages of its chat disappear, 0 for never; None if unknown."""
     message = message_text.unwrapped(event.Message)
     if message.HasField("protocolMessage"):
         setting = message.protocolMessage
@@ -246,7 +247,7 @@ def timer_of(event: MessageEvent) -> int | None:
 
 
 def people_in(event: MessageEvent) -> frozenset[Address]:
-    """Everyone whom the event names."""
+    """Return everyone whom the event names."""
     named = {found for found in (chat_of(event), sender_of(event)) if found is not None}
     named.update(found for text in _texts_with_addresses(event) if (found := addresses.parse(text)))
     return frozenset(one for one in named if one.is_person)
@@ -268,7 +269,7 @@ def _texts_with_addresses(event: MessageEvent) -> Iterator[str]:
 
 
 def _ms(timestamp: int) -> int:
-    """The library tells seconds or milliseconds; the host puts what is impossible right."""
+    # The library has seconds or milliseconds here; the host replaces times that are impossible.
     return timestamp if timestamp > 100_000_000_000 else timestamp * 1000
 
 
@@ -277,7 +278,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def seen_group(info: GroupInfo, people: Directory) -> SeenGroup | None:
-    """A group with its name and members, by phone number where it is told or known."""
+    """Return a group with its name and members, by phone number where that is known; None of all else."""
     address = addresses.of(info.JID)
     if address is None or address.server != GROUP:
         return None
@@ -288,17 +289,17 @@ def seen_group(info: GroupInfo, people: Directory) -> SeenGroup | None:
 
 
 def _member(one: GroupParticipant, people: Directory) -> GroupMember | None:
-    told = addresses.of(one.PhoneNumber) or addresses.of(one.JID) or addresses.of(one.LID)
-    if told is None or not told.is_person:
+    known = addresses.of(one.PhoneNumber) or addresses.of(one.JID) or addresses.of(one.LID)
+    if known is None or not known.is_person:
         return None
-    person = people.resolved(told)
+    person = people.resolved(known)
     name = one.DisplayName.strip()[:80] or people.names.get(person.user, "")
     return GroupMember(jid=str(person), name=name, is_admin=one.IsAdmin or one.IsSuperAdmin)
 
 
 def pairs_of_group(info: GroupInfo) -> dict[str, str]:
-    """LID → phone number, as a group's member list tells."""
-    told = {}
+    """Return the phone numbers of LIDs that a group's member list contains."""
+    known = {}
     for one in info.Participants:
         pair = {
             found.server: found.user
@@ -306,5 +307,5 @@ def pairs_of_group(info: GroupInfo) -> dict[str, str]:
             if (found := addresses.of(jid))
         }
         if LID in pair and PHONE in pair:
-            told[pair[LID]] = pair[PHONE]
-    return told
+            known[pair[LID]] = pair[PHONE]
+    return known

@@ -1,4 +1,4 @@
-"""What is wrong with WhatsApp on this machine, each in one line with its mend. Nothing here connects."""
+"""Check the WhatsApp library and login for `andy doctor`: one line each, with the fix. Nothing connects."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from orchestrator.domain.errors import ChannelDown
 LOAD_SECONDS = 120.0
 """A small machine loads the library for 20 s."""
 PASSING = ("connected", "connecting", "starting", "disconnected", "logged_out")
-"""What is no problem where somebody is paired: who was logged out has paired again since."""
+"""States that are no problem where somebody is paired: who was logged out has paired again since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatsAppFinding:
-    """`text` says what is so; for a problem, with its mend."""
+    """The result of one check. `text` says what is so, and how to fix it when it is a problem."""
 
     is_problem: bool
     text: str
 
 
 def library() -> WhatsAppFinding:
-    """Whether the library loads, tried in a process of its own. Blocks for seconds."""
+    """Try in a process of its own whether the library loads. Blocks for seconds."""
     try:
         done = subprocess.run(
             bridge_process.check_command(),
@@ -39,15 +39,15 @@ def library() -> WhatsAppFinding:
         return WhatsAppFinding(is_problem=True, text=f"The WhatsApp library could not be tried: {error}.")
     if done.returncode == 0:
         return WhatsAppFinding(is_problem=False, text="The WhatsApp library loads.")
-    return WhatsAppFinding(is_problem=True, text=_why(done.stdout) or _last_line(done.stderr))
+    return WhatsAppFinding(is_problem=True, text=_reported_reason(done.stdout) or _last_line(done.stderr))
 
 
-def _why(out: bytes) -> str:
+def _reported_reason(out: bytes) -> str:
     try:
-        said = protocol.from_bridge(out.splitlines()[0])
+        report = protocol.from_bridge(out.splitlines()[0])
     except (IndexError, protocol.BadBridgeLine):
         return ""
-    return said.reason if isinstance(said, StateReport) else ""
+    return report.reason if isinstance(report, StateReport) else ""
 
 
 def _last_line(errors: bytes) -> str:
@@ -56,7 +56,7 @@ def _last_line(errors: bytes) -> str:
 
 
 def login(home: Path) -> WhatsAppFinding:
-    """Whether somebody is paired and the login is sound and kept from others. Blocks."""
+    """Check whether somebody is paired, and whether others can read the login. Blocks."""
     store = home / "store" / "whatsapp.db"
     try:
         account = NeonizeDatabase(store).account()

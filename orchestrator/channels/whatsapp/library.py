@@ -16,7 +16,7 @@ class LibraryMissing(ChannelError):
 
 
 def load() -> type[NewAClient]:
-    """Import the client. Raises `LibraryMissing`, which names the mend in one line."""
+    """Import the client class. Raises `LibraryMissing`, which names the fix in one line."""
     # It sets up the root logger itself when nobody has; tools it misses are ones we do without.
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
     logging.getLogger("neonize.utils.ffmpeg").setLevel(logging.ERROR)
@@ -24,12 +24,12 @@ def load() -> type[NewAClient]:
         from neonize.aioze.client import NewAClient
     except Exception as error:
         # Its import loads a shared object, may download it, and looks for libmagic: anything may come out.
-        raise LibraryMissing(mend(error)) from error
+        raise LibraryMissing(fix_for(error)) from error
     return NewAClient  # type: ignore[no-any-return]
 
 
-def mend(error: Exception) -> str:
-    """What is wrong and what to do, in one line. Pure."""
+def fix_for(error: Exception) -> str:
+    """Return what is wrong and how to fix it, in one line. Pure."""
     text = " ".join(str(error).split())
     if "libmagic" in text:
         return (

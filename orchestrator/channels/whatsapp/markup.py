@@ -1,4 +1,4 @@
-"""Markdown, as agents write it, in WhatsApp's own marks. Pure.
+"""Rewrite Markdown, as agents write it, in WhatsApp's own marks. Pure.
 
 WhatsApp knows `*bold*`, `_italic_`, `~struck~`, `` `code` ``, fenced code, `-` and `1.` lists and `>` quotes.
 It knows no headings, links with a text, tables or rules.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 OWN_LINE = ("```", "- ", "> ", "* ", "1. ")
-"""What means something only at the start of a line."""
+"""Marks that mean something only at the start of a line."""
 MAX_GROWTH = 5
-"""By how much a text may get longer: by the end of a code block that has none."""
+"""By how many characters a text may grow: by the end of a code block that has none."""
 
 _FENCE = re.compile(r"^```[^\n`]*\n(.*?)(?:^```[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _KEPT = re.compile(
@@ -36,7 +36,7 @@ _STOOD_IN = re.compile(rf"{_OPEN}(\d+){_CLOSE}")
 
 
 def to_whatsapp(text: str) -> str:
-    """Rewrite Markdown; what is in WhatsApp's marks already stays as it is."""
+    """Return Markdown in WhatsApp's marks; what is in those already stays as it is."""
     text = re.sub(f"[{_OPEN}{_CLOSE}{_BOLD}]", "", text)
     parts: list[str] = []
     end = 0
@@ -118,7 +118,7 @@ def _marks(text: str, *, is_markdown: bool) -> str:
 
 
 def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
-    """Put the assistant's name before a text; a caption of no words gets none."""
+    """Return the text with the assistant's name before it; a caption of no words gets none."""
     if not prefix or (is_caption and not text):
         return text
     gap = "\n" if text.startswith(OWN_LINE) else " "
@@ -126,7 +126,7 @@ def with_prefix(text: str, prefix: str, *, is_caption: bool) -> str:
 
 
 def with_mention(text: str, name: str, user: str) -> str:
-    """Put a person's number in the place of their name, as a mention stands in a text; else before it."""
+    """Return the text with a person's number in the place of their name, else before it: a mention."""
     named = rf"(?<!\w)@?{re.escape(name)}(?![A-Za-z0-9_])"
     mentioned = re.sub(named, f"@{user}", text, count=1) if name else text
     return mentioned if mentioned != text else f"@{user} {text}"

@@ -1,4 +1,4 @@
-"""What a WhatsApp message says, in words: text, captions, polls, contacts, places. Pure."""
+"""Put into words what a WhatsApp message says: text, captions, polls, contacts, places. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SIDE_PARTS = ("senderKeyDistributionMessage", "protocolMessage")
 
 
 def unwrapped(message: Message) -> Message:
-    """The message inside of disappearing, view-once, captioned and edited wrappers."""
+    """Return the message inside of disappearing, view-once, captioned and edited wrappers."""
     for _ in range(MAX_WRAPPERS):
         inner = next((name for name in WRAPPERS if message.HasField(name)), None)
         if inner is None:
@@ -52,7 +52,7 @@ def unwrapped(message: Message) -> Message:
 
 
 def body(message: Message) -> Any | None:
-    """The one part of a message that has its content; None of plain text and of nothing."""
+    """Return the one part of a message that has its content; None for plain text and for nothing."""
     for descriptor, value in message.ListFields():
         if descriptor.name.endswith(_PARTS) and descriptor.name not in _SIDE_PARTS:
             return value
@@ -60,7 +60,7 @@ def body(message: Message) -> Any | None:
 
 
 def text_of(message: Message) -> str:
-    """What a reader sees, in words; empty when there is nothing to read."""
+    """Return what a reader sees, in words; empty when there is nothing to read."""
     if message.conversation:
         return str(message.conversation)
     for name, words in _WORDS:
@@ -70,7 +70,7 @@ def text_of(message: Message) -> str:
 
 
 def media_of(message: Message) -> MediaReference | None:
-    """The file in a message; None when there is none, or none that could be fetched."""
+    """Return the file in a message; None when there is none, or none that could be fetched."""
     for name, kind in FILES.items():
         if message.HasField(name):
             return _media(message, getattr(message, name), kind)
@@ -135,7 +135,7 @@ def _event(part: Any) -> str:
 
 
 def _minute(seconds: int) -> str:
-    """`2026-11-28T18:00Z`; the number itself of a time that no calendar has."""
+    """Return `2026-11-28T18:00Z`, or the number itself for a time that no calendar has."""
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%MZ}"
     except (ValueError, OverflowError, OSError):
@@ -150,12 +150,12 @@ def _sticker(part: Any) -> str:
 
 
 def poll_of(message: Message) -> Any | None:
-    """The poll that a message opens; None of any other."""
+    """Return the poll that a message opens, or None."""
     return next((getattr(message, name) for name in POLLS if message.HasField(name)), None)
 
 
 def chosen(options: Iterable[str], votes: Iterable[bytes]) -> tuple[str, ...]:
-    """Which options of a poll were voted for: a vote names the hash of one."""
+    """Return the options of a poll that were voted for; a vote names them by their SHA-256."""
     wanted = set(votes)
     return tuple(one for one in options if hashlib.sha256(one.encode()).digest() in wanted)
 
@@ -184,4 +184,4 @@ _WORDS: tuple[tuple[str, Any], ...] = (
     ("interactiveMessage", lambda part: str(part.body.text)),
     ("interactiveResponseMessage", lambda part: str(part.body.text)),
 )
-"""Which part of a message is read how. A message has one of them."""
+"""How the words of each kind of message are read. A message has one of these parts."""

@@ -1,4 +1,4 @@
-"""What the host reads in the library's own store: who is logged in, and what was sent under which id.
+"""Read the library's own database: who is logged in, and which message was sent under which id.
 
 Read-only, in the host's process: the library's process has an SQLite of its own open on the file, and two in
 one process break each other's locks. Every call opens, reads and closes; they block.
@@ -26,7 +26,7 @@ MAX_MARK_BYTES = SECRET_BYTES - len(SECRET_PREFIX) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Who the store is logged in as."""
+    """The account that the database is logged in as."""
 
     address: Address
     device: str
@@ -39,13 +39,13 @@ class Account:
 
 
 class NeonizeDatabase:
-    """`store/whatsapp.db`, as far as it concerns the host."""
+    """Reads `store/whatsapp.db`, as far as it concerns the host."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def account(self) -> Account | None:
-        """Who is logged in; None when nobody is. Raises `ChannelDown` when that cannot be told."""
+        """Return who is logged in, or None. Raises `ChannelDown` when the database cannot be read."""
         rows = self._rows("SELECT jid, push_name FROM whatsmeow_device LIMIT 1")
         for jid, name in rows:
             address = addresses.parse(jid)
@@ -54,7 +54,10 @@ class NeonizeDatabase:
         return None
 
     def ids_of(self, mark: str) -> tuple[str, ...]:
-        """The ids under which a message may have left: written before it does. Raises `ChannelDown`."""
+        """Return the ids under which a message may have left; each is there before it leaves.
+
+        Raises `ChannelDown` and, for a mark that is none, `ValueError`.
+        """
         begin = marked(mark)
         rows = self._rows(
             "SELECT message_id FROM whatsmeow_message_secrets WHERE substr(key, 1, ?) = ? ORDER BY rowid",
@@ -64,7 +67,7 @@ class NeonizeDatabase:
         return tuple(str(row[0]) for row in rows)
 
     def mark_of(self, message_id: str) -> str | None:
-        """The mark of a message that was sent from here; None of any other. Raises `ChannelDown`."""
+        """Return the mark of a message that this host sent, or None. Raises `ChannelDown`."""
         rows = self._rows(
             """
             SELECT s.key, s.sender_jid, d.jid, coalesce(d.lid, '')

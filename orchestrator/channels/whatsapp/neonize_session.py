@@ -1,7 +1,7 @@
-"""One login: what the library tells becomes lines for the host, what the host asks becomes calls.
+"""Hold one login: turn the library's events into lines for the host, and requests into calls.
 
 The library drops what its handlers raise and runs them side by side. So they only put events into a queue;
-one task takes them from there in order, and one guard around each event logs and counts what fails.
+one task handles them in order, and logs and counts what fails.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ Emit = Callable[[FromBridge], None]
 
 CALL_SECONDS = 60.0
 MAX_DOWNLOADS = 8
-"""A call of the library cannot be ended: one that hangs keeps its thread, and the rest needs some too."""
+"""A call of the library cannot be ended: one that hangs keeps its thread, and other calls need some too."""
 _GONE = ("status code 403", "status code 404", "status code 410")
-"""How the library says that WhatsApp does not have a file any more."""
+"""Parts of the library's errors for a file that WhatsApp does not have any more."""
 VOTE_SECONDS = 10.0
 UNREADABLE_SECONDS = 60.0
 """How long the sender of a message that could not be decrypted has to send it again."""
@@ -64,10 +64,13 @@ DOWN = "WhatsApp is not connected"
 
 
 class NeonizeSession:
-    """Tie a client's events to the host. `run` ends when the client does."""
+    """Passes a client's events to the host and the host's requests to the client."""
 
     def __init__(self, client: NewAClient, spool: Spool, emit: Emit, *, own: Address, name: str = "") -> None:
-        """`own` is the account's address; `name` the assistant's, where the account is its own."""
+        """`emit` queues a line for the host. `own` is the account's address.
+
+        `name` is the assistant's name where the account is its own, else empty.
+        """
         self._client = client
         self._spool = spool
         self._emit = emit
@@ -76,13 +79,13 @@ class NeonizeSession:
         self._people = Contacts(client)
         self._sender = Sender(client, spool, self._people, own=own)
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-        self._chores: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._slow_calls: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._downloads: set[asyncio.Task[bytes]] = set()
         self._unreadable: dict[str, asyncio.TimerHandle] = {}
-        """Messages that could not be decrypted, until they come again."""
+        """The timers of messages that could not be decrypted, until they come again."""
         self._is_connected = False
         self._is_silent = False
-        self._told_receipt = 0.0
+        self._last_receipt_seconds = 0.0
         self.dropped: Counter[str] = Counter()
         self.failed = 0
         self._subscribe()
@@ -117,20 +120,20 @@ class NeonizeSession:
         return put
 
     async def run(self) -> None:
-        """Connect and stay so. Raises what the library raises when it cannot."""
+        """Connect and stay connected until the client ends. Raises what the library raises."""
         for waiting in self._spool.waiting():
             self._emit(waiting)
         async with asyncio.TaskGroup() as tasks:
             own = [
-                tasks.create_task(self._take_events(), name="whatsapp:events"),
-                tasks.create_task(self._do_chores(), name="whatsapp:chores"),
+                tasks.create_task(self._handle_events(), name="whatsapp:events"),
+                tasks.create_task(self._run_slow_calls(), name="whatsapp:slow-calls"),
             ]
             self._emit(StateReport(state="starting"))
             await (await self._client.connect())
             for task in own:
                 task.cancel()
 
-    async def _take_events(self) -> None:
+    async def _handle_events(self) -> None:
         while True:
             name, event = await self._events.get()
             try:
@@ -139,17 +142,17 @@ class NeonizeSession:
                 self.failed += 1
                 log.exception("an event could not be handled: %s (%d so far)", name, self.failed)
 
-    async def _do_chores(self) -> None:
-        """What may take long and holds no message up."""
+    async def _run_slow_calls(self) -> None:
+        """Run calls that may take long, one after another, so that they hold no message up."""
         while True:
-            chore = await self._chores.get()
+            call = await self._slow_calls.get()
             try:
                 async with asyncio.timeout(CALL_SECONDS):
-                    await chore()
+                    await call()
             except Exception as error:  # noqa: BLE001 - the next change or the daily look tries again
                 log.warning("what could wait was not done: %s", error)
 
-    # What the library tells
+    # Events of the library
 
     async def _on_message(self, event: MessageEvent) -> None:
         waiting = self._unreadable.pop(event.Info.ID, None)
@@ -169,7 +172,7 @@ class NeonizeSession:
         self._emit(self._spool.put(found))
 
     def _learn_chat(self, event: MessageEvent) -> None:
-        """How a chat names its members, and when its messages disappear."""
+        """Learn how a chat addresses its members, and when its messages disappear."""
         chat = convert.chat_of(event)
         if chat is None:
             return
@@ -180,7 +183,7 @@ class NeonizeSession:
             self._spool.note_timer(known, seconds)
 
     async def _on_unreadable(self, event: UndecryptableEvent) -> None:
-        """The library asks its sender for it again: only one that stays away is told of."""
+        """Wait for a message that could not be decrypted: the library asks its sender to send it again."""
         if event.DecryptFailMode == event.DECRYPT_FAIL_HIDE or len(self._unreadable) >= MAX_UNREADABLE:
             return
         if event.Info.ID not in self._unreadable:
@@ -189,6 +192,7 @@ class NeonizeSession:
             )
 
     async def _on_lost(self, event: UndecryptableEvent) -> None:
+        """Deliver a message without its words, because its sender has not sent it again in time."""
         if self._unreadable.pop(event.Info.ID, None) is None:
             return
         found = convert.unreadable(event, people=self._people.directory)
@@ -198,7 +202,7 @@ class NeonizeSession:
             self._emit(self._spool.put(found))
 
     async def _read_vote(self, event: MessageEvent) -> Vote | None:
-        """What a message votes for; a poll that it opens is kept for the votes that follow."""
+        """Return what a message votes for, if it does; keep a poll that it opens for later votes."""
         message = message_text.unwrapped(event.Message)
         poll = message_text.poll_of(message)
         if poll is not None:
@@ -211,7 +215,7 @@ class NeonizeSession:
         try:
             async with asyncio.timeout(VOTE_SECONDS):
                 vote = await self._client.decrypt_poll_vote(event)
-        except Exception as error:  # noqa: BLE001 - of the library; that somebody voted is told all the same
+        except Exception as error:  # noqa: BLE001 - of the library; that somebody voted is reported all the same
             log.warning("a vote could not be read: %s", error)
             return Vote(question=known[0])
         return Vote(question=known[0], chosen=message_text.chosen(known[1:], vote.selectedOptions))
@@ -225,35 +229,37 @@ class NeonizeSession:
             # The chat with oneself may come by either address.
             self._people.learn({lid.user: self._me.phone})
         self._emit(StateReport(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
-        self._chores.put_nowait(self._show_presence)
-        self._chores.put_nowait(self._look_at_groups)
+        self._slow_calls.put_nowait(self._show_presence)
+        self._slow_calls.put_nowait(self._report_all_groups)
 
     async def _on_disconnected(self, _: Any) -> None:
-        self._leave("disconnected", "the connection broke")
+        self._report_down("disconnected", "the connection broke")
 
     async def _on_logged_out(self, event: Any) -> None:
-        self._leave("logged_out", _reason(event, "Reason"))
+        self._report_down("logged_out", _reason(event, "Reason"))
 
     async def _on_banned(self, event: Any) -> None:
         until_ms = int((time.time() + min(max(event.Expire, 0), 10**9)) * 1000)
-        self._leave("banned", _reason(event, "Code"), until_ms=until_ms)
+        self._report_down("banned", _reason(event, "Code"), until_ms=until_ms)
 
     async def _on_replaced(self, _: Any) -> None:
-        self._leave("replaced", "the same login is in use elsewhere")
+        self._report_down("replaced", "the same login is in use elsewhere")
 
     async def _on_outdated(self, _: Any) -> None:
-        self._leave("outdated", "WhatsApp refuses this version of the library")
+        self._report_down("outdated", "WhatsApp refuses this version of the library")
 
     async def _on_connect_failure(self, event: Any) -> None:
-        self._leave("disconnected", f"refused: {_reason(event, 'Reason')} {event.Message[:100]}".strip())
+        self._report_down(
+            "disconnected", f"refused: {_reason(event, 'Reason')} {event.Message[:100]}".strip()
+        )
 
     async def _on_stream_error(self, event: Any) -> None:
         log.warning("WhatsApp ended the stream: %s", event.Code[:40])
 
     async def _on_silence(self, _: Any) -> None:
-        """WhatsApp does not answer: the host ends this login if that does not pass."""
+        """Report a line without answers as broken; the host ends the login if that does not pass."""
         if self._is_connected:
-            self._leave("disconnected", "WhatsApp does not answer any more")
+            self._report_down("disconnected", "WhatsApp does not answer any more")
             self._is_silent = True
 
     async def _on_silence_over(self, _: Any) -> None:
@@ -261,7 +267,7 @@ class NeonizeSession:
             self._is_silent, self._is_connected = False, True
             self._emit(StateReport(state="connected", jid=f"{self._me.phone}@{addresses.PHONE}"))
 
-    def _leave(self, state: State, reason: str, *, until_ms: int = 0) -> None:
+    def _report_down(self, state: State, reason: str, *, until_ms: int = 0) -> None:
         self._is_connected = self._is_silent = False
         self._emit(StateReport(state=state, reason=reason, until_ms=until_ms))
 
@@ -269,18 +275,18 @@ class NeonizeSession:
         if event.Type not in _arrival_types():
             return
         self._sender.note_receipts(list(event.MessageIDs))
-        if time.monotonic() - self._told_receipt > RECEIPT_EVERY_SECONDS:
-            self._told_receipt = time.monotonic()
+        if time.monotonic() - self._last_receipt_seconds > RECEIPT_EVERY_SECONDS:
+            self._last_receipt_seconds = time.monotonic()
             self._emit(Receipt(at_ms=int(time.time() * 1000)))
 
     async def _on_joined_group(self, event: Any) -> None:
-        self._tell_groups([event.GroupInfo])
+        self._report_groups([event.GroupInfo])
 
     async def _on_group_changed(self, event: Any) -> None:
         async def look() -> None:
-            self._tell_groups([await self._client.get_group_info(event.JID)])
+            self._report_groups([await self._client.get_group_info(event.JID)])
 
-        self._chores.put_nowait(look)
+        self._slow_calls.put_nowait(look)
 
     async def _show_presence(self) -> None:
         from neonize.utils.enum import Presence
@@ -288,36 +294,38 @@ class NeonizeSession:
         # "Available" keeps the owner's own phone silent: only an account of the assistant's own is.
         await self._client.send_presence(Presence.AVAILABLE if self._name else Presence.UNAVAILABLE)
 
-    async def _look_at_groups(self) -> None:
-        self._tell_groups(list(await self._client.get_joined_groups()), is_all=True)
+    async def _report_all_groups(self) -> None:
+        self._report_groups(list(await self._client.get_joined_groups()), is_all=True)
 
-    def _tell_groups(self, infos: list[Any], *, is_all: bool = False) -> None:
+    def _report_groups(self, infos: list[Any], *, is_all: bool = False) -> None:
         for info in infos:
             self._people.learn(convert.pairs_of_group(info))
             timer = info.GroupEphemeral
             seconds = timer.DisappearingTimer if timer.IsEphemeral else 0
             self._spool.note_timer(f"{info.JID.User}@{info.JID.Server}", seconds)
-            for one in info.Participants:
-                self._people.learn_addressing(f"{info.JID.User}@{info.JID.Server}", addresses.of(one.JID))
+            for member in info.Participants:
+                self._people.learn_addressing(f"{info.JID.User}@{info.JID.Server}", addresses.of(member.JID))
         seen: list[SeenGroup] = [
             found for info in infos if (found := convert.seen_group(info, self._people.directory))
         ]
         self._emit(GroupsReport(groups=tuple(seen), is_all=is_all))
 
-    # What the host asks
+    # Requests of the host
 
-    async def handle(self, ask: FromHost) -> None:
-        """Do what is asked and answer it, whatever happens."""
-        if isinstance(ask, MessageAcknowledged):
-            self._spool.taken(ask.n)
-            if ask.read is not None and self._is_connected:
-                self._chores.put_nowait(functools.partial(self._mark_read, ask.read))
+    async def handle(self, request: FromHost) -> None:
+        """Carry out a request and emit its response, whatever happens."""
+        if isinstance(request, MessageAcknowledged):
+            self._spool.taken(request.n)
+            if request.read is not None and self._is_connected:
+                self._slow_calls.put_nowait(functools.partial(self._mark_read, request.read))
             return
         try:
-            answer = await self._answer(ask)
-        except Exception as error:  # noqa: BLE001 - of the library; it is the answer
-            answer = BridgeResponse(id=ask.id, ok=False, code="down", text=" ".join(str(error).split())[:300])
-        self._emit(answer)
+            response = await self._respond(request)
+        except Exception as error:  # noqa: BLE001 - of the library; it is the response
+            response = BridgeResponse(
+                id=request.id, ok=False, code="down", text=" ".join(str(error).split())[:300]
+            )
+        self._emit(response)
 
     async def _mark_read(self, read: Read) -> None:
         from neonize.utils.enum import ReceiptType
@@ -332,45 +340,49 @@ class NeonizeSession:
             read.message, chat=jid_of(chat), sender=jid_of(author), receipt=ReceiptType.READ
         )
 
-    async def _answer(
-        self, ask: SendRequest | React | TypingRequest | DownloadRequest | SyncGroups
+    async def _respond(
+        self, request: SendRequest | React | TypingRequest | DownloadRequest | SyncGroups
     ) -> BridgeResponse:
         # The library's other side crashes when it is called before it is connected.
         if not self._is_connected:
-            return BridgeResponse(id=ask.id, ok=False, code="down", text=DOWN)
-        if isinstance(ask, SendRequest):
-            return await self._sender.send(ask)
-        async with asyncio.timeout(ask.seconds if isinstance(ask, DownloadRequest) else CALL_SECONDS):
-            match ask:
+            return BridgeResponse(id=request.id, ok=False, code="down", text=DOWN)
+        if isinstance(request, SendRequest):
+            return await self._sender.send(request)
+        async with asyncio.timeout(request.seconds if isinstance(request, DownloadRequest) else CALL_SECONDS):
+            match request:
                 case React():
-                    return await self._sender.react(ask)
+                    return await self._sender.react(request)
                 case TypingRequest():
-                    await self._type(ask)
+                    await self._type(request)
                 case DownloadRequest():
-                    return await self._download(ask)
+                    return await self._download(request)
                 case SyncGroups():
-                    await self._look_at_groups()
-        return BridgeResponse(id=ask.id)
+                    await self._report_all_groups()
+        return BridgeResponse(id=request.id)
 
-    async def _type(self, ask: TypingRequest) -> None:
+    async def _type(self, request: TypingRequest) -> None:
         from neonize.utils.enum import ChatPresence, ChatPresenceMedia
 
-        chat = addresses.parse(ask.chat)
+        chat = addresses.parse(request.chat)
         if chat is not None:
             state = (
-                ChatPresence.CHAT_PRESENCE_COMPOSING if ask.is_typing else ChatPresence.CHAT_PRESENCE_PAUSED
+                ChatPresence.CHAT_PRESENCE_COMPOSING
+                if request.is_typing
+                else ChatPresence.CHAT_PRESENCE_PAUSED
             )
             await self._client.send_chat_presence(
                 jid_of(chat), state, ChatPresenceMedia.CHAT_PRESENCE_MEDIA_TEXT
             )
 
-    async def _download(self, ask: DownloadRequest) -> BridgeResponse:
+    async def _download(self, request: DownloadRequest) -> BridgeResponse:
         from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
 
         if len(self._downloads) >= MAX_DOWNLOADS:
-            return BridgeResponse(id=ask.id, ok=False, code="down", text="too many files are being fetched")
+            return BridgeResponse(
+                id=request.id, ok=False, code="down", text="too many files are being fetched"
+            )
         fetching = asyncio.create_task(
-            self._client.download_any(Message.FromString(b64decode(ask.ref))), name="whatsapp:download"
+            self._client.download_any(Message.FromString(b64decode(request.ref))), name="whatsapp:download"
         )
         self._downloads.add(fetching)
         fetching.add_done_callback(self._note_download_ended)
@@ -378,12 +390,12 @@ class NeonizeSession:
             body = await asyncio.shield(fetching)
         except Exception as error:
             if any(sign in str(error) for sign in _GONE):
-                return BridgeResponse(id=ask.id, ok=False, code="refused", text=str(error)[:300])
+                return BridgeResponse(id=request.id, ok=False, code="refused", text=str(error)[:300])
             raise
-        if len(body) > ask.limit:
-            return BridgeResponse(id=ask.id, ok=False, code="refused", text="it is larger than it said")
-        await asyncio.to_thread(_write_new, Path(ask.to), body)
-        return BridgeResponse(id=ask.id)
+        if len(body) > request.limit:
+            return BridgeResponse(id=request.id, ok=False, code="refused", text="it is larger than it said")
+        await asyncio.to_thread(_write_new, Path(request.to), body)
+        return BridgeResponse(id=request.id)
 
     def _note_download_ended(self, fetching: asyncio.Task[bytes]) -> None:
         self._downloads.discard(fetching)
@@ -391,7 +403,7 @@ class NeonizeSession:
             fetching.exception()  # nobody may wait for it any more
 
     async def stop(self) -> None:
-        """Leave WhatsApp, as far as the library lets go."""
+        """Disconnect from WhatsApp, for five seconds at most: the library may hang."""
         if not self._is_connected:
             return
         self._is_connected = False
@@ -402,7 +414,7 @@ class NeonizeSession:
 
 @functools.cache
 def _arrival_types() -> frozenset[int]:
-    """The types of receipts that prove that a message reached a device.
+    """Return the types of receipts that prove that a message reached a device.
 
     A retry says that a device could not read it, a server error that its file is gone; the rest is talk
     between devices.
@@ -414,7 +426,7 @@ def _arrival_types() -> frozenset[int]:
 
 
 def _reason(event: Any, field: str) -> str:
-    """The name of an enum's value, as the library spells it."""
+    """Return the name of an enum's value, in words: `LOGGED_OUT` is "logged out"."""
     value = getattr(event, field)
     descriptor = event.DESCRIPTOR.fields_by_name[field].enum_type
     found = descriptor.values_by_number.get(value) if descriptor is not None else None

@@ -1,4 +1,4 @@
-"""The host's side of pairing: one attempt at a time, its codes for whoever shows them."""
+"""Pair the host with a phone: one attempt at a time, whose codes the terminal and the console show."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NUMBER = re.compile(r"[1-9]\d{6,14}")
 
 
 class PairingRefused(BadRequest):
-    """It cannot be paired like this."""
+    """Pairing was not begun: somebody is paired already, or the number is none."""
 
     code = "not_to_pair"
     http_status = 409
 
 
 class PairingProgress(BaseModel):
-    """How far pairing is. `text` is a sentence for people; `qr` is what the QR code says."""
+    """How far pairing is. `text` is a sentence for people; `qr` is the content of the QR code."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,7 +42,7 @@ class PairingProgress(BaseModel):
     qr: str = ""
     letters: str = ""
     until_ms: int | None = None
-    """Until when the code holds."""
+    """When the code expires, in epoch ms."""
     account: str = ""
     text: str = ""
 
@@ -52,12 +52,12 @@ class PairingProgress(BaseModel):
 
     @property
     def failure(self) -> str:
-        """Why it failed; empty when it did not."""
+        """Why pairing failed; empty when it did not."""
         return self.text if self.state in ("expired", "failed") else ""
 
 
 class Pairing:
-    """Pairs the login at `store`. `ask` from anywhere; one task calls `run`."""
+    """Pairs the login at `store`. Any task may call `ask`; one task calls `run`."""
 
     def __init__(
         self,
@@ -68,22 +68,23 @@ class Pairing:
         on_change: Callable[[PairingProgress], None] = lambda _: None,
     ) -> None:
         self._store = store
-        self._ledger = NeonizeDatabase(store)
+        self._login = NeonizeDatabase(store)
         self._clock = clock
         self._command = command
         self._on_change = on_change
-        self._told = PairingProgress()
-        self._wish: tuple[str, ...] | None = None
+        self._progress = PairingProgress()
+        self._requested: tuple[str, ...] | None = None
         self._current: tuple[str, ...] = ()
-        self._life: asyncio.Task[int] | None = None
+        self._process: asyncio.Task[int] | None = None
 
     @property
     def is_asked(self) -> bool:
-        return self._wish is not None
+        return self._requested is not None
 
     async def ask(self, phone: str = "") -> PairingProgress:
-        """Wish for a code: a QR code, or letters for the phone of this number. One of its kind that is shown
-        stays; one of the other kind goes.
+        """Ask for a QR code, or for the letters that the phone of this number takes; return the progress.
+
+        A code of the same kind that is shown now stays; one of the other kind is replaced.
 
         Raises:
             PairingRefused: somebody is paired, or it is no phone number.
@@ -92,81 +93,83 @@ class Pairing:
         number = number_of(phone) if phone else ""
         if (await self.look()).state == "paired":
             raise PairingRefused(
-                f"WhatsApp is paired with {self._told.account} already: to pair another phone, take this"
+                f"WhatsApp is paired with {self._progress.account} already: to pair another phone, take this"
                 " device off on that one (Settings, Linked devices), or stop Andy and use --anew."
             )
-        wish = ("--pair", "--phone", number) if number else ("--pair",)
-        if self._told.state not in ("starting", "showing") or wish != self._current:
-            self._wish = self._current = wish
-            self._tell(PairingProgress(state="starting", text="WhatsApp is asked for a code."))
-            if self._life is not None:
-                self._life.cancel()
-        return self._told
+        request = ("--pair", "--phone", number) if number else ("--pair",)
+        if self._progress.state not in ("starting", "showing") or request != self._current:
+            self._requested = self._current = request
+            self._publish(PairingProgress(state="starting", text="WhatsApp is asked for a code."))
+            if self._process is not None:
+                self._process.cancel()
+        return self._progress
 
     async def look(self) -> PairingProgress:
-        """How far it is now. Raises `ChannelDown` when the login cannot be read."""
-        account = await asyncio.to_thread(self._ledger.account)
-        if account is not None and self._told.state not in ("starting", "showing"):
+        """Return how far pairing is now. Raises `ChannelDown` when the login cannot be read."""
+        account = await asyncio.to_thread(self._login.account)
+        if account is not None and self._progress.state not in ("starting", "showing"):
             text = f"WhatsApp is paired with {account.number}."
-            self._told = PairingProgress(state="paired", account=account.number, text=text)
-        elif account is None and self._told.state == "paired":
-            self._told = PairingProgress()
-        return self._told
+            self._progress = PairingProgress(state="paired", account=account.number, text=text)
+        elif account is None and self._progress.state == "paired":
+            self._progress = PairingProgress()
+        return self._progress
 
     async def run(self) -> PairingProgress:
-        """Do what was asked for, to its end."""
-        while self._wish is not None:
-            wish, self._wish = self._wish, None
-            bridge = BridgeProcess(self._command(self._store, *wish), self._hear)
+        """Run the attempts that were asked for until none is left; return how the last one ended."""
+        while self._requested is not None:
+            request, self._requested = self._requested, None
+            bridge = BridgeProcess(self._command(self._store, *request), self._on_report)
             try:
-                await self._live(bridge)
+                await self._run_bridge(bridge)
             finally:
-                if self._wish is None and not self._told.is_over:
-                    self._tell(PairingProgress(state="failed", text=trouble_of(bridge.exit_state().reason)))
-        return self._told
+                if self._requested is None and not self._progress.is_over:
+                    self._publish(
+                        PairingProgress(state="failed", text=failure_text(bridge.exit_state().reason))
+                    )
+        return self._progress
 
-    async def _live(self, bridge: BridgeProcess) -> None:
-        """Until its process ends, or something else is asked for."""
-        life = self._life = asyncio.create_task(bridge.run(), name="whatsapp:pairing")
+    async def _run_bridge(self, bridge: BridgeProcess) -> None:
+        """Run a bridge until it ends, or until a code of the other kind is asked for."""
+        process = self._process = asyncio.create_task(bridge.run(), name="whatsapp:pairing")
         try:
-            await asyncio.wait([life])
+            await asyncio.wait([process])
         finally:
-            self._life = None
-            life.cancel()
-            await asyncio.gather(life, return_exceptions=True)
-        if not life.cancelled():
-            life.result()
+            self._process = None
+            process.cancel()
+            await asyncio.gather(process, return_exceptions=True)
+        if not process.cancelled():
+            process.result()
 
-    def _hear(self, said: FromBridge) -> None:
-        match said:
+    def _on_report(self, report: FromBridge) -> None:
+        match report:
             case PairingCode():
-                until_ms = self._clock.now_ms() + said.seconds * 1000
-                text = words_of(said)
-                self._tell(
+                until_ms = self._clock.now_ms() + report.seconds * 1000
+                text = instruction_of(report)
+                self._publish(
                     PairingProgress(
-                        state="showing", qr=said.qr, letters=said.letters, until_ms=until_ms, text=text
+                        state="showing", qr=report.qr, letters=report.letters, until_ms=until_ms, text=text
                     )
                 )
             case PairingEnd(ok=True):
-                account = _number_in(said.jid)
+                account = _number_in(report.jid)
                 text = f"WhatsApp is paired with {account}."
-                self._tell(PairingProgress(state="paired", account=account, text=text))
+                self._publish(PairingProgress(state="paired", account=account, text=text))
             case PairingEnd(text="expired"):
-                self._tell(PairingProgress(state="expired", text=EXPIRED))
+                self._publish(PairingProgress(state="expired", text=EXPIRED))
             case PairingEnd():
-                self._tell(PairingProgress(state="failed", text=trouble_of(said.text)))
+                self._publish(PairingProgress(state="failed", text=failure_text(report.text)))
             case StateReport():
-                self._tell(PairingProgress(state="failed", text=_sentence(said.reason)))
+                self._publish(PairingProgress(state="failed", text=_sentence(report.reason)))
             case _:
-                log.warning("whatsapp.unasked", kind=said.kind)
+                log.warning("whatsapp.unexpected_report", kind=report.kind)
 
-    def _tell(self, told: PairingProgress) -> None:
-        self._told = told
-        self._on_change(told)
+    def _publish(self, progress: PairingProgress) -> None:
+        self._progress = progress
+        self._on_change(progress)
 
 
 def number_of(text: str) -> str:
-    """The digits of a phone number with its country's. Raises `PairingRefused`."""
+    """Return the digits of a phone number with its country code. Raises `PairingRefused`."""
     digits = re.sub(r"[\s()./-]", "", text.strip()).removeprefix("+")
     if not _NUMBER.fullmatch(digits):
         raise PairingRefused(
@@ -175,8 +178,8 @@ def number_of(text: str) -> str:
     return digits
 
 
-def words_of(code: PairingCode) -> str:
-    """What to do with a code."""
+def instruction_of(code: PairingCode) -> str:
+    """Return what a person has to do with a code."""
     if code.letters:
         return (
             f"On the phone: WhatsApp › Settings › Linked devices › Link a device › Link with phone number"
@@ -185,8 +188,8 @@ def words_of(code: PairingCode) -> str:
     return "On the phone: WhatsApp › Settings › Linked devices › Link a device, and point it at this code."
 
 
-def trouble_of(text: str) -> str:
-    """Why it failed and what to do, in one line. Pure."""
+def failure_text(text: str) -> str:
+    """Return why pairing failed and what to do, in one line. Pure."""
     words = " ".join(text.split()) or "it said nothing"
     if any(sign in words for sign in _UNREACHABLE):
         return (

@@ -1,4 +1,4 @@
-"""The bridge's side of pairing: codes to show until a phone has taken one."""
+"""Run the bridge's side of pairing: report codes until a phone has taken one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS, NEXT_SECONDS = 60, 20
-"""How long the first code holds, and each that follows."""
+"""How long the first code is valid, and each that follows."""
 LETTERS_SECONDS = 160
+"""How long the letters are valid that a phone takes instead of a QR code."""
 SLACK_SECONDS = 5
+"""How much later than expected the next code may come."""
 SETTLE_SECONDS = 8.0
-"""A phone shows an error when a new device leaves before it was told everything."""
+"""How long to stay after pairing: a phone shows an error when a new device leaves at once."""
 
 
 class PairingSession:
-    """Show codes until one is taken or none follows any more."""
+    """Reports codes until one is taken or none follows any more."""
 
     def __init__(self, client: NewAClient, emit: Callable[[FromBridge], None], *, phone: str = "") -> None:
         from neonize.aioze import events
@@ -63,7 +65,7 @@ class PairingSession:
         return 0 if end.ok else 1
 
     async def _show(self) -> None:
-        """Tell each code; return when the last has run out."""
+        """Report each code; return when the last has expired."""
         seconds = FIRST_SECONDS
         code = await self._codes.get()
         if self._phone:

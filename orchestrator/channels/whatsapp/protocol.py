@@ -1,4 +1,4 @@
-"""What the host and the bridge say to each other: one JSON document a line, either way."""
+"""Define the lines between the host and the bridge: one JSON document a line, either way."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ State = Literal[
 
 
 class BadBridgeLine(ChannelError):
-    """The other side said something that is no line of this protocol."""
+    """A line of the other side does not follow this protocol."""
 
 
-class _Said(BaseModel):
+class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MediaReference(_Said):
+class MediaReference(_Line):
     """A file that a message carries. `ref` is what the bridge needs to fetch it."""
 
     kind: MediaKind
@@ -35,7 +35,9 @@ class MediaReference(_Said):
     ref: str
 
 
-class QuotedMessage(_Said):
+class QuotedMessage(_Line):
+    """The message that another one answers. `author` is a name, or an address in a `SendRequest`."""
+
     id: str
     author: str
     is_mine: bool = False
@@ -43,7 +45,7 @@ class QuotedMessage(_Said):
     media: MediaReference | None = None
 
 
-class BridgeMessage(_Said):
+class BridgeMessage(_Line):
     """A message as a chat shows it: addresses are phone numbers wherever they are known."""
 
     kind: Literal["heard"] = "heard"
@@ -63,20 +65,24 @@ class BridgeMessage(_Said):
     edits: str | None = None
     deletes: str | None = None
     ignored: str | None = None
-    """Why it asks for nothing, whatever its text."""
+    """Why it asks for nothing whatever its text is, if it does."""
     reaction: str | None = None
     """The sign that it puts under the quoted message."""
     is_unreadable: bool = False
     """It came, but its words could not be decrypted."""
 
 
-class GroupMember(_Said):
+class GroupMember(_Line):
+    """A member of a group, by phone number where that is known."""
+
     jid: str
     name: str = ""
     is_admin: bool = False
 
 
-class SeenGroup(_Said):
+class SeenGroup(_Line):
+    """A group that the account is in."""
+
     jid: str
     name: str
     members: tuple[GroupMember, ...] = ()
@@ -85,8 +91,8 @@ class SeenGroup(_Said):
 # From the bridge
 
 
-class BridgeResponse(_Said):
-    """What came of a request. `code` says why not: `down` may work later, `refused` never will."""
+class BridgeResponse(_Line):
+    """The result of a request. `code` says why it failed: `down` may work later, `refused` never will."""
 
     kind: Literal["answer"] = "answer"
     id: int
@@ -95,15 +101,17 @@ class BridgeResponse(_Said):
     text: str = ""
 
 
-class Delivered(_Said):
-    """A message that came in; it comes again until it is `MessageAcknowledged`."""
+class Delivered(_Line):
+    """A message that came in; the bridge delivers it again until the host sends `MessageAcknowledged`."""
 
     kind: Literal["message"] = "message"
     n: int
     message: BridgeMessage
 
 
-class StateReport(_Said):
+class StateReport(_Line):
+    """How the login is now. `until_ms` is the end of a ban, in epoch ms."""
+
     kind: Literal["state"] = "state"
     state: State
     reason: str = ""
@@ -111,20 +119,22 @@ class StateReport(_Said):
     until_ms: int = 0
 
 
-class GroupsReport(_Said):
+class GroupsReport(_Line):
+    """Groups that changed, or with `is_all` every group of the account."""
+
     kind: Literal["groups"] = "groups"
     groups: tuple[SeenGroup, ...]
     is_all: bool = False
 
 
-class Receipt(_Said):
+class Receipt(_Line):
     """Proof from outside that the line works."""
 
     kind: Literal["receipt"] = "receipt"
     at_ms: int
 
 
-class PairingCode(_Said):
+class PairingCode(_Line):
     """A QR code (or, by phone number, the eight letters) and how long it holds."""
 
     kind: Literal["code"] = "code"
@@ -133,7 +143,9 @@ class PairingCode(_Said):
     seconds: int
 
 
-class PairingEnd(_Said):
+class PairingEnd(_Line):
+    """How pairing ended: as which account, or why not."""
+
     kind: Literal["paired"] = "paired"
     ok: bool
     jid: str = ""
@@ -143,9 +155,12 @@ class PairingEnd(_Said):
 # From the host
 
 
-class SendRequest(_Said):
-    """Send once. `mark` is the id that the host knows the message by; `earlier` are the ids under which
-    the messenger may have taken it already."""
+class SendRequest(_Line):
+    """Send a message once.
+
+    `mark` is the id that the host knows the message by; `earlier` are the ids under which the messenger may
+    have taken it already.
+    """
 
     kind: Literal["send"] = "send"
     id: int
@@ -162,7 +177,7 @@ class SendRequest(_Said):
     """The address of a person who stands in the text by number, as `@4917…`."""
 
 
-class React(_Said):
+class React(_Line):
     """Put a sign under a message, or take it away with an empty one."""
 
     kind: Literal["react"] = "react"
@@ -173,14 +188,16 @@ class React(_Said):
     sign: str
 
 
-class TypingRequest(_Said):
+class TypingRequest(_Line):
+    """Show or hide the typing sign in a chat."""
+
     kind: Literal["typing"] = "typing"
     id: int
     chat: str
     is_typing: bool
 
 
-class DownloadRequest(_Said):
+class DownloadRequest(_Line):
     """Fetch a file to `to`. The answer is `down` when it has not come within `seconds`."""
 
     kind: Literal["download"] = "download"
@@ -191,7 +208,7 @@ class DownloadRequest(_Said):
     seconds: float
 
 
-class Read(_Said):
+class Read(_Line):
     """A message whose sender is to see that it was read."""
 
     chat: str
@@ -199,15 +216,17 @@ class Read(_Said):
     author: str
 
 
-class MessageAcknowledged(_Said):
-    """The host has the message `n` for good."""
+class MessageAcknowledged(_Line):
+    """The host has stored the message `n` of the bridge's spool for good."""
 
     kind: Literal["taken"] = "taken"
     n: int
     read: Read | None = None
 
 
-class SyncGroups(_Said):
+class SyncGroups(_Line):
+    """Report all groups now."""
+
     kind: Literal["groups"] = "groups"
     id: int
 
@@ -225,12 +244,13 @@ _from_bridge: TypeAdapter[FromBridge] = TypeAdapter(FromBridge)
 _from_host: TypeAdapter[FromHost] = TypeAdapter(FromHost)
 
 
-def line_of(said: BaseModel) -> bytes:
-    return said.model_dump_json(exclude_defaults=False).encode() + b"\n"
+def line_of(document: BaseModel) -> bytes:
+    """Return a document as one line."""
+    return document.model_dump_json(exclude_defaults=False).encode() + b"\n"
 
 
 def from_bridge(line: bytes) -> FromBridge:
-    """Read a line of the bridge. Raises `BadBridgeLine`."""
+    """Parse a line of the bridge. Raises `BadBridgeLine`."""
     try:
         return _from_bridge.validate_json(line)
     except ValidationError as error:
@@ -238,7 +258,7 @@ def from_bridge(line: bytes) -> FromBridge:
 
 
 def from_host(line: bytes) -> FromHost:
-    """Read a line of the host. Raises `BadBridgeLine`."""
+    """Parse a line of the host. Raises `BadBridgeLine`."""
     try:
         return _from_host.validate_json(line)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""When to try again after a login ended, and what that end means. Pure."""
+"""Decide when to try again after a login ended, and what the owner should do about it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST_SECONDS = 300.0
 START_SECONDS = 90.0
 """How long a login may take: a small machine loads the library for 20 s."""
 GRACE_SECONDS = 30.0
-"""How long the library may take to mend a broken connection by itself."""
+"""How long the library may take to restore a broken connection by itself."""
 REPLACED_SECONDS = 600.0
 """Two hosts with one login throw each other out: at least slowly."""
 OUTDATED_SECONDS = 6 * 3600.0
@@ -20,11 +20,11 @@ LEAST_BAN_SECONDS = 600.0
 LOGGED_OUT_SECONDS = 600.0
 
 FINAL: frozenset[State] = frozenset({"logged_out", "banned", "replaced", "outdated", "unusable"})
-"""The library does not come back from these by itself."""
+"""States from which the library does not come back by itself."""
 
 
 def pause_seconds(failures: int, *, chance: float) -> float:
-    """2 s, 4 s … 5 min, each shortened by up to half: many hosts do not come back at once.
+    """Return the pause: 2 s, 4 s … 5 min, each shortened by up to half so that not all hosts come at once.
 
     `failures` counts from 1, `chance` is from [0, 1).
     """
@@ -33,7 +33,7 @@ def pause_seconds(failures: int, *, chance: float) -> float:
 
 
 def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float) -> float:
-    """How long to leave WhatsApp alone after a login ended, unless someone pairs it anew."""
+    """Return for how many seconds to leave WhatsApp alone after a login ended."""
     match end.state:
         case "logged_out":
             return LOGGED_OUT_SECONDS
@@ -51,14 +51,14 @@ def rest_seconds(end: StateReport, *, failures: int, now_ms: int, chance: float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconnectAdvice:
-    """What the owner is told of a state."""
+    """What the owner reads about the end of a login. Grave ones do not pass by themselves."""
 
     text: str
     is_grave: bool = True
 
 
 def advice(end: StateReport) -> ReconnectAdvice:
-    """One sentence of what happened and one of what to do."""
+    """Return what happened and what to do about it, in one sentence."""
     match end.state:
         case "logged_out":
             return ReconnectAdvice(text=f"WhatsApp logged this device out ({end.reason}): pair it"

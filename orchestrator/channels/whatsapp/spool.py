@@ -1,6 +1,7 @@
-"""What the bridge must not forget, in a small database of its own: messages the host has not taken yet,
-what was sent under which id, whose arrival was confirmed, what polls asked, and where
-messages disappear.
+"""Keep what the bridge must not forget, in a small database of its own.
+
+That is messages that the host has not taken yet, what was sent under which id, which of it has arrived, what
+polls ask, and where messages disappear.
 
 Its calls block: the process has nothing else to do meanwhile.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, Delivered
 
 KEPT = 5_000
-"""So many sent marks and receipts are remembered, the newest."""
+"""So many of the newest sent marks, receipts and polls are remembered."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS inbox (n INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT NOT NULL) STRICT;
@@ -27,50 +28,55 @@ CREATE TABLE IF NOT EXISTS polls (n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE
 
 
 class Spool:
-    """Open one a process; what it was told is on the disk when a call returns."""
+    """The database; one object a process. What a call writes is on the disk when it returns."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         path.chmod(0o600)
-        # Texts that were taken do not stay behind in free pages.
+        # Without secure_delete, texts that were removed would stay readable in free pages of the file.
         self._connection.executescript(
             f"PRAGMA secure_delete = ON; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 5000; {_SCHEMA}"
         )
 
     def put(self, message: BridgeMessage) -> Delivered:
+        """Store a message for the host and return it with its number."""
         cursor = self._connection.execute(
             "INSERT INTO inbox (message) VALUES (?)", (message.model_dump_json(),)
         )
         return Delivered(n=int(cursor.lastrowid or 0), message=message)
 
     def taken(self, n: int) -> None:
+        """Remove the message `n`: the host has it."""
         self._connection.execute("DELETE FROM inbox WHERE n = ?", (n,))
 
     def waiting(self) -> list[Delivered]:
-        """What the host has not taken, in the order it came."""
+        """Return the messages that the host has not taken, in the order in which they came."""
         rows = self._connection.execute("SELECT n, message FROM inbox ORDER BY n").fetchall()
         return [Delivered(n=n, message=BridgeMessage.model_validate_json(message)) for n, message in rows]
 
     def note_sent(self, mark: str, message_id: str) -> None:
+        """Keep under which id the message with the host's mark was sent."""
         self._connection.execute(
             "INSERT INTO sent (mark, id) VALUES (?, ?) ON CONFLICT (mark) DO NOTHING", (mark, message_id)
         )
         self._prune("sent")
 
     def sent_as(self, mark: str) -> str | None:
-        """The messenger's id of what was sent under `mark`; None when it was not, or not for sure."""
+        """Return the messenger's id of what was sent under `mark`; None when that is not known for sure."""
         row = self._connection.execute("SELECT id FROM sent WHERE mark = ?", (mark,)).fetchone()
         return str(row[0]) if row else None
 
     def note_receipts(self, message_ids: Iterable[str]) -> None:
+        """Keep that messages arrived."""
         self._connection.executemany(
             "INSERT INTO receipts (id) VALUES (?) ON CONFLICT (id) DO NOTHING",
-            [(one,) for one in message_ids],
+            [(message_id,) for message_id in message_ids],
         )
         self._prune("receipts")
 
     def has_receipt(self, message_id: str) -> bool:
+        """Return whether a message is known to have arrived."""
         row = self._connection.execute("SELECT 1 FROM receipts WHERE id = ?", (message_id,)).fetchone()
         return row is not None
 
@@ -83,12 +89,12 @@ class Spool:
         self._prune("polls")
 
     def poll(self, message_id: str) -> list[str]:
-        """The question of a poll and its options; nothing of one that is not known."""
+        """Return the question of a poll, then its options; an empty list for an unknown poll."""
         row = self._connection.execute("SELECT body FROM polls WHERE id = ?", (message_id,)).fetchone()
         return list(json.loads(row[0])) if row else []
 
     def note_timer(self, chat: str, seconds: int) -> None:
-        """Keep after how long messages of a chat disappear; 0: they do not."""
+        """Keep after how many seconds messages of a chat disappear; 0 for never."""
         self._connection.execute(
             "INSERT INTO timers VALUES (?, ?) ON CONFLICT (chat) DO UPDATE SET seconds = excluded.seconds"
             " WHERE seconds <> excluded.seconds",
@@ -96,6 +102,7 @@ class Spool:
         )
 
     def timer(self, chat: str) -> int:
+        """Return after how many seconds messages of a chat disappear; 0 for never."""
         row = self._connection.execute("SELECT seconds FROM timers WHERE chat = ?", (chat,)).fetchone()
         return int(row[0]) if row else 0
 

@@ -50,7 +50,7 @@ async def test_a_scanned_code_pairs_and_the_login_is_for_the_owner_alone(phone, 
     await attempt.ask()
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(attempt.run())
-        await until(lambda: attempt._told.qr == "2@two", "the newest code")
+        await until(lambda: attempt._progress.qr == "2@two", "the newest code")
         shown = await attempt.look()
         phone.scan()
 
@@ -80,7 +80,7 @@ async def test_a_number_gets_letters_and_who_gives_up_leaves_no_process(phone, a
     await attempt.ask("+49 (170) 123-4567")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(attempt.run())
-        await until(lambda: attempt._told.letters, "letters")
+        await until(lambda: attempt._progress.letters, "letters")
         shown = await attempt.look()
         running.cancel()
 
@@ -93,10 +93,10 @@ async def test_who_asks_for_the_other_kind_of_code_gets_it_at_once(phone, attemp
     await attempt.ask()
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(attempt.run())
-        await until(lambda: attempt._told.qr, "a QR code")
+        await until(lambda: attempt._progress.qr, "a QR code")
         assert (await attempt.ask()).qr
         await attempt.ask("+49 170 1234567")
-        await until(lambda: attempt._told.letters == "4567-ABCD", "letters")
+        await until(lambda: attempt._progress.letters == "4567-ABCD", "letters")
         phone.scan()
 
     assert running.result().state == "paired"
@@ -158,7 +158,7 @@ async def test_what_is_no_number_is_refused(attempt, number):
     ],
 )
 def test_a_library_that_does_not_load_names_its_mend_in_one_line(error, words):
-    told = library.mend(error)
+    told = library.fix_for(error)
 
     assert words in told
     assert "\n" not in told
@@ -168,7 +168,9 @@ def test_a_library_that_does_not_load_names_its_mend_in_one_line(error, words):
 
 
 def a_code(**given: Any) -> dict[str, Any]:
-    text = pairing.words_of(PairingCode(seconds=20, qr=given.get("qr", ""), letters=given.get("letters", "")))
+    text = pairing.instruction_of(
+        PairingCode(seconds=20, qr=given.get("qr", ""), letters=given.get("letters", ""))
+    )
     return PairingProgress(state="showing", until_ms=1_780_000_000_000, text=text, **given).model_dump()
 
 
