@@ -3,7 +3,7 @@
 An event takes this way: `event` → `event_queue` → `registry` → an `accumulator` for each `subscriber` that
 takes it → `notification` → `formatter` → `renderer`. `notices` stands before all of it, one object a run;
 `deferred` keeps notices for a later turn, `subscriber_store` reads subscribers and templates.
-`repeat_detector`, `budgets`, `context_use`, `checkpoints` and `staleness` find what is worth an event.
+`detectors` and `staleness` find what is worth an event.
 `rules`, `noticing` and `tool_events` join them to an agent's turn. `sdk_hooks` and `sdk_stream` alone know
 the SDK.
 

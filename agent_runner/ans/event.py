@@ -54,7 +54,7 @@ _WORDS: Mapping[EventLevel, Severity] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class EventDraft:
     """What a rule found, before it became an event with a time and an id."""
 
     type: str

@@ -13,7 +13,7 @@ from typing import Any
 from agent_runner.ans.conditions import TurnFacts
 from agent_runner.ans.deferred import DeferredNotices, awaits
 from agent_runner.ans.escaping import one_line
-from agent_runner.ans.event import EventLevel, Happening, NoticeEvent
+from agent_runner.ans.event import EventDraft, EventLevel, NoticeEvent
 from agent_runner.ans.event_queue import EventQueue
 from agent_runner.ans.formatter import Formatter
 from agent_runner.ans.notification import RANK, NoticeBatch
@@ -101,7 +101,7 @@ class RunNotices:
         self.events.emit(event)
         return event
 
-    def happened(self, *happenings: Happening | None, source: str = "agent") -> None:
+    def happened(self, *happenings: EventDraft | None, source: str = "agent") -> None:
         """Say what a rule found, if it found something."""
         for each in happenings:
             if each is not None:

@@ -8,12 +8,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from agent_runner.ans.budgets import BudgetUse, BudgetWatch
-from agent_runner.ans.checkpoints import CheckpointPrompts
-from agent_runner.ans.context_use import ContextUse
-from agent_runner.ans.event import Happening
+from agent_runner.ans.detectors import BudgetUse, BudgetWatch, CheckpointPrompts, ContextUse, RepeatDetector
+from agent_runner.ans.event import EventDraft
 from agent_runner.ans.notices import RunNotices
-from agent_runner.ans.repeat_detector import RepeatDetector
 from agent_runner.ans.staleness import FileMarks
 from agent_runner.ans.tool_events import ToolCall, ToolCallEvents
 from agent_runner.interfaces import TurnOutcome
@@ -161,7 +158,7 @@ class NoticeRules:
         """Return what the model is to be told at this point, or nothing."""
         return await self.notices.drain(point, limit=limit, at_least=at_least)
 
-    def _found(self, found: Iterable[Happening | None], *, at: InjectAt) -> None:
+    def _found(self, found: Iterable[EventDraft | None], *, at: InjectAt) -> None:
         """Say what was found where the model can still be told of it, whatever is usual."""
         for each in found:
             if each is not None:

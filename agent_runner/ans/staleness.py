@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_runner.ans.event import Happening
+from agent_runner.ans.event import EventDraft
 from agent_runner.ans.safe_folder import read_plain
 
 MAX_FILES = 200
@@ -49,7 +49,7 @@ class FileMarks:
         """The agent's own that run."""
         self._unread: set[str] = set()
         """Changed before the first of them began, and there was too much to read then."""
-        self._found: deque[Happening] = deque()
+        self._found: deque[EventDraft] = deque()
         """Not taken yet: whoever looked may have been cancelled while a thread went on."""
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ class FileMarks:
                 if len(self._marks) > MAX_FILES:
                     self._drop(next(iter(self._marks)))
 
-    def take(self) -> list[Happening]:
+    def take(self) -> list[EventDraft]:
         """Return what was found to have changed, `source.stale` each, and was not taken before."""
         return [self._found.popleft() for _ in range(len(self._found))]
 
@@ -141,7 +141,7 @@ class FileMarks:
     def _name(self, path: str) -> str:
         return os.path.normpath(self._cwd / path)
 
-    def _checked(self, name: str) -> tuple[Happening | None, int]:
+    def _checked(self, name: str) -> tuple[EventDraft | None, int]:
         """Know a file as it is now. Says whether it changed, and how many bytes it took to see that."""
         if self._is_as_marked(name):
             return None, 0
@@ -154,13 +154,13 @@ class FileMarks:
         is_same = now.sha256 == before.sha256
         return None if is_same else self._stale(name, before, now.sha256[:_SHOWN_HASH]), now.size
 
-    def _stale(self, name: str, before: FileMark, current: str) -> Happening:
+    def _stale(self, name: str, before: FileMark, current: str) -> EventDraft:
         path = Path(name)
         shown = path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path
         what = (
             "it is gone, or no longer a plain file" if current == _GONE else "read it again before you use it"
         )
-        return Happening(
+        return EventDraft(
             type="source.stale",
             severity="warning",
             payload={

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from agent_runner.agents.offline import intents, reading
 from agent_runner.agents.offline.checklists import ChecklistFault
-from agent_runner.agents.offline.intents import Wish
+from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.reading import MAX_CHARS, read
 from agent_runner.wire.times import Language, Reason, Shift
 
 
-def told(wish: Wish) -> str:
+def told(wish: ParsedRequest) -> str:
     """`remind what=call mum when=at 9`, slots by name."""
     slots = [f"{name}={words!r}" for name, words in sorted(wish.slots.items()) if words and name != "whom"]
     return " ".join([wish.intent, *slots]).replace("'", "").replace("\\n", "|")
@@ -261,7 +261,7 @@ def test_what_is_too_long_for_patterns_is_left_to_a_model() -> None:
 def test_a_heap_of_joiners_is_not_cut_everywhere(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 
-    def counted(text: str) -> Wish | None:
+    def counted(text: str) -> ParsedRequest | None:
         nonlocal looks
         looks += 1
         return one_of(text)

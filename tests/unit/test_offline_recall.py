@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agent_runner.agents.offline import intents
-from agent_runner.agents.offline.conversation import Asked, Known
+from agent_runner.agents.offline.conversation import ConversationState, RequestContext
 from agent_runner.agents.offline.reading import read
-from agent_runner.agents.offline.recall import MAX_CHARS, Recall, kept_of
+from agent_runner.agents.offline.recall import MAX_CHARS, Recall, recap_of
 from agent_runner.wire.order import TurnOrder
 from agent_runner.wire.times import Language
 
@@ -50,9 +50,14 @@ def turn(number: int) -> TurnOrder:
     return TurnOrder(run="r", turn=number, kind="chat", prompt="")
 
 
-def asked(language: Language = Language.ENGLISH) -> Asked:
-    return Asked(
-        sender="Jane", now=datetime.now(UTC), zone=UTC, language=language, request_id="r", known=Known()
+def asked(language: Language = Language.ENGLISH) -> RequestContext:
+    return RequestContext(
+        sender="Jane",
+        now=datetime.now(UTC),
+        zone=UTC,
+        language=language,
+        request_id="r",
+        known=ConversationState(),
     )
 
 
@@ -103,7 +108,7 @@ def test_what_only_sounds_like_it_is_not_taken_for_it(text: str) -> None:
 
 
 def test_plan_decisions_summary_and_the_last_words_are_told_and_this_turn_is_not() -> None:
-    kept = kept_of(CONTEXT, WORKFLOW, turn=5)
+    kept = recap_of(CONTEXT, WORKFLOW, turn=5)
     assert (kept.plan, kept.task) == ("부산 여행", "book the train")
     assert kept.decisions == ("We go by train.", "Saturday it is.")
     assert [one.text for one in kept.dialogue] == ["Jane: how long does it take?", "Two hours and a half."]
@@ -118,12 +123,12 @@ def test_plan_decisions_summary_and_the_last_words_are_told_and_this_turn_is_not
     ],
 )
 def test_what_is_not_there_is_left_out(context: dict[str, Any]) -> None:
-    assert kept_of(context, {"plans": [7, {"id": "other"}]}, turn=1).is_empty
+    assert recap_of(context, {"plans": [7, {"id": "other"}]}, turn=1).is_empty
 
 
 def test_a_long_message_is_cut() -> None:
     context = {"conversation": {"recent_window": [said(1, "user", "long " * 200)]}}
-    (one,) = kept_of(context, {}, turn=2).dialogue
+    (one,) = recap_of(context, {}, turn=2).dialogue
     assert len(one.text) == MAX_CHARS
 
 

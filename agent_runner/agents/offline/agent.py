@@ -16,14 +16,14 @@ from agent_runner.agents.offline.checklists import Checklists
 from agent_runner.agents.offline.conversation import (
     MAX_AGE_SECONDS,
     MAX_QUESTIONS,
-    Asked,
     Conversation,
-    Known,
+    ConversationState,
     OpenQuestion,
+    RequestContext,
     take_answer,
 )
 from agent_runner.agents.offline.host_requests import HostRequests
-from agent_runner.agents.offline.intents import Wish, long_day, say
+from agent_runner.agents.offline.intents import ParsedRequest, long_day, say
 from agent_runner.agents.offline.lists import Lists
 from agent_runner.agents.offline.recall import Recall
 from agent_runner.agents.offline.reminders import Reminders
@@ -39,7 +39,7 @@ _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$)
 """No letter goes on with the name but a Korean vocative."""
 Now = Callable[[], datetime]
 """Returns the time, aware."""
-Handler = Callable[[Wish, Asked], Awaitable[str]]
+Handler = Callable[[ParsedRequest, RequestContext], Awaitable[str]]
 """Carries out one wish and returns what to say."""
 
 
@@ -111,9 +111,9 @@ class OfflineAgent:
     # One request
 
     async def _answer_one(
-        self, turn: TurnOrder, request: Request, request_id: str, known: Known
-    ) -> tuple[Known, str]:
-        asked = Asked(
+        self, turn: TurnOrder, request: Request, request_id: str, known: ConversationState
+    ) -> tuple[ConversationState, str]:
+        context = RequestContext(
             sender=reading.plain(request.sender),
             now=self._now().astimezone(self._zone),
             zone=self._zone,
@@ -122,54 +122,60 @@ class OfflineAgent:
             known=replace(known, questions=self._recent(known)),
         )
         text = reading.plain(request.text)
-        said = await self._answer_to_question(text, asked, turn)
+        said = await self._answer_to_question(text, context, turn)
         if said is None:
-            wishes = await asyncio.to_thread(reading.read, text)
-            said = await self._do_all(wishes, asked, turn)
-            said += self._again(wishes, asked)
-        questions = (*asked.new_questions, *asked.known.questions)[:MAX_QUESTIONS]
-        return replace(asked.known, questions=questions), "\n".join(filter(None, said))
+            parsed_requests = await asyncio.to_thread(reading.read, text)
+            said = await self._do_all(parsed_requests, context, turn)
+            said += self._again(parsed_requests, context)
+        questions = (*context.new_questions, *context.known.questions)[:MAX_QUESTIONS]
+        return replace(context.known, questions=questions), "\n".join(filter(None, said))
 
-    def _recent(self, known: Known) -> tuple[OpenQuestion, ...]:
+    def _recent(self, known: ConversationState) -> tuple[OpenQuestion, ...]:
         oldest = self._now().timestamp() - MAX_AGE_SECONDS
         return tuple(one for one in known.questions if one.at >= oldest)
 
-    async def _answer_to_question(self, text: str, asked: Asked, turn: TurnOrder) -> list[str] | None:
+    async def _answer_to_question(
+        self, text: str, context: RequestContext, turn: TurnOrder
+    ) -> list[str] | None:
         """Go on with what was asked, if this answers it; the next question follows."""
-        if not asked.known.questions or not text.strip():
+        if not context.known.questions or not text.strip():
             return None
-        question, *others = asked.known.questions
-        found = await asyncio.to_thread(take_answer, question, text, now=asked.now, zone=asked.zone)
+        question, *others = context.known.questions
+        found = await asyncio.to_thread(take_answer, question, text, now=context.now, zone=context.zone)
         if found is None:
             return None
-        asked.known = replace(asked.known, questions=tuple(others))
-        asked.language = question.wish.language
+        context.known = replace(context.known, questions=tuple(others))
+        context.language = question.wish.language
         if found.is_no:
-            said = [asked.say("dropped")]
+            said = [context.say("dropped")]
         else:
             sender = question.wish.slot("sender") or question.sender
-            said = await self._do_all([wish.having(sender=sender) for wish in found.wishes], asked, turn)
-        if others and not asked.new_questions:
+            said = await self._do_all(
+                [parsed.having(sender=sender) for parsed in found.wishes], context, turn
+            )
+        if others and not context.new_questions:
             said.append(say("next_question", others[0].wish.language, question=others[0].text))
         return said
 
-    def _again(self, wishes: list[Wish], asked: Asked) -> list[str]:
+    def _again(self, parsed_requests: list[ParsedRequest], context: RequestContext) -> list[str]:
         """Repeat what is still asked, where the message was neither an answer nor understood."""
-        is_lost = all(wish.intent in ("unknown", "yes", "no") for wish in wishes)
-        if not is_lost or not asked.known.questions:
+        is_lost = all(parsed.intent in ("unknown", "yes", "no") for parsed in parsed_requests)
+        if not is_lost or not context.known.questions:
             return []
-        question = asked.known.questions[0]
+        question = context.known.questions[0]
         return [say("still", question.wish.language, question=question.text)]
 
-    async def _do_all(self, wishes: list[Wish], asked: Asked, turn: TurnOrder) -> list[str]:
+    async def _do_all(
+        self, parsed_requests: list[ParsedRequest], context: RequestContext, turn: TurnOrder
+    ) -> list[str]:
         said = []
-        for wish in wishes:
-            asked.language = wish.language
-            questions = len(asked.new_questions)
-            text = await self._do(wish, asked, turn, is_part=len(wishes) > 1)
-            if not text and len(asked.new_questions) > questions:
-                what = asked.new_questions[-1].wish
-                text = asked.say(
+        for parsed in parsed_requests:
+            context.language = parsed.language
+            questions = len(context.new_questions)
+            text = await self._do(parsed, context, turn, is_part=len(parsed_requests) > 1)
+            if not text and len(context.new_questions) > questions:
+                what = context.new_questions[-1].wish
+                text = context.say(
                     "later_question", what=what.slot("what") or what.slot("title") or what.slot("one")
                 )
             said.append(text)
@@ -203,37 +209,39 @@ class OfflineAgent:
         )
         return next((handler for intents, handler in groups if intent in intents), self._say)
 
-    async def _do(self, wish: Wish, asked: Asked, turn: TurnOrder, *, is_part: bool) -> str:
-        match wish.intent:
+    async def _do(
+        self, parsed: ParsedRequest, context: RequestContext, turn: TurnOrder, *, is_part: bool
+    ) -> str:
+        match parsed.intent:
             case "unknown":
-                return await self._not_understood(wish, asked, is_part=is_part)
+                return await self._not_understood(parsed, context, is_part=is_part)
             case "recall":
-                return await self._recall.told(asked, turn)
+                return await self._recall.told(context, turn)
             case "echo":
-                return wish.slot("text")
+                return parsed.slot("text")
             case _:
-                return await self._handler_of(wish.intent)(wish, asked)
+                return await self._handler_of(parsed.intent)(parsed, context)
 
-    async def _say(self, wish: Wish, asked: Asked) -> str:
-        said = asked.say(
-            "nothing_asked" if wish.intent == "never_mind" else wish.intent,
+    async def _say(self, parsed: ParsedRequest, context: RequestContext) -> str:
+        said = context.say(
+            "nothing_asked" if parsed.intent == "never_mind" else parsed.intent,
             name=self._order.assistant_name,
-            sender=f" {asked.sender}" if asked.sender else "",
-            clock=f"{asked.now:%H:%M}",
+            sender=f" {context.sender}" if context.sender else "",
+            clock=f"{context.now:%H:%M}",
             zone=self._order.timezone,
-            day=long_day(asked.now, asked.language),
+            day=long_day(context.now, context.language),
         )
-        return said + asked.say("help_main") if wish.intent == "help" and self._order.is_main else said
+        return said + context.say("help_main") if parsed.intent == "help" and self._order.is_main else said
 
-    async def _not_understood(self, wish: Wish, asked: Asked, *, is_part: bool) -> str:
+    async def _not_understood(self, parsed: ParsedRequest, context: RequestContext, *, is_part: bool) -> str:
         """Say so in plain words. How more would be understood is for the owner: told in main, once a day."""
-        said = asked.say("not_understood", text=wish.slot("text")) if is_part else asked.say("no_model")
-        today = asked.now.date().isoformat()
-        if asked.known.told_day != today:
-            asked.known = replace(asked.known, told_day=today)
+        said = context.say("not_understood", text=parsed.slot("text")) if is_part else context.say("no_model")
+        today = context.now.date().isoformat()
+        if context.known.told_day != today:
+            context.known = replace(context.known, told_day=today)
             if self._order.is_main:
-                return said + asked.say("add_model")
-            await self._host.ask(mailbox.ModelMissing(request_id=asked.next_id()))
+                return said + context.say("add_model")
+            await self._host.ask(mailbox.ModelMissing(request_id=context.next_id()))
         return said
 
 

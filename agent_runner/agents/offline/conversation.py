@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from agent_runner.agents.offline.checklists import ListFault, read_plain
-from agent_runner.agents.offline.intents import PATTERNS, TODO, Wish, say
+from agent_runner.agents.offline.intents import PATTERNS, TODO, ParsedRequest, say
 from agent_runner.agents.offline.reading import one
 from agent_runner.agents.offline.wording import reminders
 from agent_runner.wire import times
@@ -28,7 +28,7 @@ MAX_AGE_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ref:
+class ShownEntry:
     """One entry of a list that was shown: what a number means."""
 
     kind: str
@@ -43,14 +43,14 @@ class Option:
     """One of several things that may be meant."""
 
     label: str
-    wish: Wish
+    wish: ParsedRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:
     """What was asked: the wish that waits, and which slot of it the answer fills."""
 
-    wish: Wish
+    wish: ParsedRequest
     slot: str
     """`when`, `what`, `list`, `which` of the options, or `sure`."""
     text: str
@@ -60,12 +60,12 @@ class OpenQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class ConversationState:
     """What is known at one moment."""
 
     questions: tuple[OpenQuestion, ...] = ()
     """The one that is asked first; the others wait for it."""
-    shown: Mapping[str, Ref] = field(default_factory=dict)
+    shown: Mapping[str, ShownEntry] = field(default_factory=dict)
     list: str = ""
     """The list that was spoken of last."""
     task: str = ""
@@ -77,8 +77,8 @@ class Known:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
     turn: int
-    before: Known
-    after: Known
+    before: ConversationState
+    after: ConversationState
 
 
 _ADAPTER: TypeAdapter[_Kept] | None = None
@@ -98,16 +98,16 @@ class Conversation:
         self._path = group / FILE
         self._kept: _Kept | None = None
 
-    def before(self, turn: int) -> Known:
+    def before(self, turn: int) -> ConversationState:
         """Return what was known when `turn` began. Blocks; a file that cannot be read is none."""
         if self._kept is None:
             try:
                 self._kept = _adapter().validate_json(read_plain(self._path))
             except (OSError, ListFault, UnicodeDecodeError, ValidationError):
-                return Known()
+                return ConversationState()
         return self._kept.before if self._kept.turn == turn else self._kept.after
 
-    def keep(self, turn: int, before: Known, after: Known) -> None:
+    def keep(self, turn: int, before: ConversationState, after: ConversationState) -> None:
         """Note what is known after `turn`. Blocks; a disk that refuses costs the memory of a restart."""
         self._kept = _Kept(turn=turn, before=before, after=after)
         if before == after:
@@ -119,7 +119,7 @@ class Conversation:
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
+class RequestContext:
     """One request on its way to an answer: who asked, when, in which language, and what is known.
 
     Ids are the same when the turn is tried again, so that the host does nothing twice.
@@ -130,7 +130,7 @@ class Asked:
     zone: tzinfo
     language: Language
     request_id: str
-    known: Known
+    known: ConversationState
     calls: int = 0
     new_questions: list[OpenQuestion] = field(default_factory=list)
 
@@ -145,11 +145,11 @@ class Asked:
     def moment(self, at: datetime, *, has_seconds: bool | None = None) -> str:
         return times.say_moment(at.astimezone(self.zone), self.language, has_seconds=has_seconds)
 
-    def ask(self, wish: Wish, slot: str, text: str, options: tuple[Option, ...] = ()) -> str:
+    def ask(self, parsed: ParsedRequest, slot: str, text: str, options: tuple[Option, ...] = ()) -> str:
         """Ask for what is missing; a second question of one message waits for the first."""
         lines = [text, *(f"{number}. {one.label}" for number, one in enumerate(options, 1))]
         question = OpenQuestion(
-            wish=wish,
+            wish=parsed,
             slot=slot,
             text="\n".join(lines),
             sender=self.sender,
@@ -159,7 +159,7 @@ class Asked:
         self.new_questions.append(question)
         return question.text if len(self.new_questions) == 1 else ""
 
-    def show(self, refs: Mapping[str, Ref]) -> None:
+    def show(self, refs: Mapping[str, ShownEntry]) -> None:
         """Remember what the numbers of the list mean that is shown now."""
         self.known = replace(self.known, shown=dict(refs))
 
@@ -185,7 +185,7 @@ MAX_NAME_CHARS = 40
 class Answer:
     """What an answer makes of a question: the wishes to go on with, or nothing where it was a no."""
 
-    wishes: tuple[Wish, ...] = ()
+    wishes: tuple[ParsedRequest, ...] = ()
     is_no: bool = False
 
 
@@ -210,15 +210,15 @@ def take_answer(question: OpenQuestion, text: str, *, now: datetime, zone: tzinf
 
 def _what(question: OpenQuestion, text: str) -> Answer:
     """Take the words as what is to be done, and a time among them too where none was said."""
-    wish = question.wish.having(trouble="")
-    (read, *others) = reminders(text.strip(), wish.language)
-    is_timed = wish.intent == "remind" and not wish.slot("when") and not others and read.slot("when")
+    parsed = question.wish.having(trouble="")
+    (read, *others) = reminders(text.strip(), parsed.language)
+    is_timed = parsed.intent == "remind" and not parsed.slot("when") and not others and read.slot("when")
     if is_timed:
-        return Answer((wish.having(what=read.slot("what"), when=read.slot("when")),))
-    return Answer((wish.having(what=text.strip()),))
+        return Answer((parsed.having(what=read.slot("what"), when=read.slot("when")),))
+    return Answer((parsed.having(what=text.strip()),))
 
 
-def _sure(question: OpenQuestion, said: Wish | None) -> Answer | None:
+def _sure(question: OpenQuestion, said: ParsedRequest | None) -> Answer | None:
     if said is None or said.intent not in ("yes", "no"):
         return None
     return Answer(is_no=True) if said.intent == "no" else Answer((question.wish.having(sure="yes"),))
@@ -226,11 +226,11 @@ def _sure(question: OpenQuestion, said: Wish | None) -> Answer | None:
 
 def _when(question: OpenQuestion, text: str, *, now: datetime, zone: tzinfo) -> Answer | None:
     """Join the answer to what was known of the time, or take it in its place."""
-    wish, said = (
+    parsed, said = (
         question.wish,
         PATTERNS["around_answer"].sub("", PATTERNS["around_answer"].sub("", text.strip())).strip(),
     )
-    before = wish.slot("when")
+    before = parsed.slot("when")
     said = f"at {said}" if re.fullmatch(r"\d{1,2}", said) else said
     joined = [_with_half(before, said), *_joined(before, said), said] if before else [said]
     tried = [(form, times.read(form, now=now, zone=zone)) for form in dict.fromkeys(filter(None, joined))]
@@ -244,7 +244,7 @@ def _when(question: OpenQuestion, text: str, *, now: datetime, zone: tzinfo) -> 
     ]
     days = [form for form, result in tried if isinstance(result, times.DateOnly)]
     best = (moments or halves or days or [said])[0]
-    return Answer((wish.having(when=best, trouble="", sure="yes"),))
+    return Answer((parsed.having(when=best, trouble="", sure="yes"),))
 
 
 def _joined(before: str, said: str) -> list[str]:
@@ -265,7 +265,7 @@ def _with_half(before: str, said: str) -> str:
     return ""
 
 
-def _list(question: OpenQuestion, text: str, said: Wish | None) -> Answer | None:
+def _list(question: OpenQuestion, text: str, said: ParsedRequest | None) -> Answer | None:
     if said is not None and said.intent == "show_list":
         return Answer((question.wish.having(list=said.slot("list") or TODO),))
     name = PATTERNS["around_answer"].sub("", re.sub(r"^(?:to|on|the)\s+|에$", "", text.strip())).strip()

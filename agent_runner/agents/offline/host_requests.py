@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from agent_runner.agents.offline.conversation import Asked
-from agent_runner.agents.offline.intents import Wish
+from agent_runner.agents.offline.conversation import RequestContext
+from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.ipc_client import HostClient
 from agent_runner.wire import mailbox
 from agent_runner.wire.notify_self import refusal_of
@@ -21,43 +21,43 @@ class HostRequests:
         self._host = host
         self._is_main = is_main
 
-    async def change_group(self, wish: Wish, asked: Asked) -> str:
+    async def change_group(self, parsed: ParsedRequest, context: RequestContext) -> str:
         """Register or unregister a group."""
         if not self._is_main:
-            return asked.say("only_main")
-        folder = wish.slot("folder")
-        name = wish.slot("name") or folder
-        request_id = asked.next_id()
+            return context.say("only_main")
+        folder = parsed.slot("folder")
+        name = parsed.slot("name") or folder
+        request_id = context.next_id()
         try:
             command: mailbox.RegisterGroup | mailbox.UnregisterGroup = (
-                mailbox.RegisterGroup(request_id=request_id, jid=wish.slot("jid"), folder=folder, name=name)
-                if wish.intent == "add_group"
+                mailbox.RegisterGroup(request_id=request_id, jid=parsed.slot("jid"), folder=folder, name=name)
+                if parsed.intent == "add_group"
                 else mailbox.UnregisterGroup(request_id=request_id, folder=folder)
             )
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
-            return asked.say("not_possible", reason=f"{first['loc'][0]}: {first['msg']}")
-        done = "registered" if wish.intent == "add_group" else "unregistered"
+            return context.say("not_possible", reason=f"{first['loc'][0]}: {first['msg']}")
+        done = "registered" if parsed.intent == "add_group" else "unregistered"
         reply = await self._host.ask(command)
-        return asked.say(done, name=name, folder=folder) if reply.ok else reply.text
+        return context.say(done, name=name, folder=folder) if reply.ok else reply.text
 
-    async def show_groups(self, _wish: Wish, asked: Asked) -> str:
+    async def show_groups(self, _wish: ParsedRequest, context: RequestContext) -> str:
         """List the chats that the host knows."""
         if not self._is_main:
-            return asked.say("only_main")
+            return context.say("only_main")
         reply = await self._host.ask(mailbox.RefreshGroups())
         chats = reply.data.get("chats", [])
         if not reply.ok or not chats:
-            return asked.say("no_groups") if reply.ok else reply.text
-        nowhere = asked.say("not_registered")
+            return context.say("no_groups") if reply.ok else reply.text
+        nowhere = context.say("not_registered")
         lines = [f"• {chat['name']} ({chat['jid']}): {chat['folder'] or nowhere}" for chat in chats]
-        return "\n".join([asked.say("groups"), *lines])
+        return "\n".join([context.say("groups"), *lines])
 
-    async def keep_note(self, wish: Wish, asked: Asked) -> str:
+    async def keep_note(self, parsed: ParsedRequest, context: RequestContext) -> str:
         """Have the host keep a note to itself until it was said."""
         note = mailbox.NotifySelf(
-            request_id=asked.next_id(),
-            message=wish.slot("note"),
+            request_id=context.next_id(),
+            message=parsed.slot("note"),
             category="reminder",
             persist_cross_session=True,
             expires_in_hours=NEVER,
@@ -65,23 +65,23 @@ class HostRequests:
         if refusal := refusal_of(note):
             return refusal.text
         reply = await self._host.ask(note)
-        return asked.say("note_kept", note=wish.slot("note")) if reply.ok else reply.text
+        return context.say("note_kept", note=parsed.slot("note")) if reply.ok else reply.text
 
-    async def send_file(self, wish: Wish, asked: Asked) -> str:
+    async def send_file(self, parsed: ParsedRequest, context: RequestContext) -> str:
         """Send a file of the group to its chat."""
-        path = wish.slot("path")
+        path = parsed.slot("path")
         if len(path) > mailbox.MAX_PATH_CHARS:
-            return asked.say("no_model")
-        reply = await self._host.ask(mailbox.SendFile(request_id=asked.next_id(), path=path))
-        return asked.say("file_sent", path=path) if reply.ok else reply.text
+            return context.say("no_model")
+        reply = await self._host.ask(mailbox.SendFile(request_id=context.next_id(), path=path))
+        return context.say("file_sent", path=path) if reply.ok else reply.text
 
-    async def set_wake(self, wish: Wish, asked: Asked) -> str:
+    async def set_wake(self, parsed: ParsedRequest, context: RequestContext) -> str:
         """Say when the agent is to wake by itself."""
-        after = wish.slot("after")
-        if asked.language is Language.KOREAN:
+        after = parsed.slot("after")
+        if context.language is Language.KOREAN:
             after = after.replace("시간", "h").replace("분", "m").replace(" ", "")
         reply = await self._host.ask(mailbox.SetNextWake(next=after.strip(), reason="you asked for it"))
         minutes = reply.data.get("applied_minutes")
         if not reply.ok or not isinstance(minutes, int | float):
             return reply.text
-        return asked.say("wake_set", minutes=round(minutes))
+        return context.say("wake_set", minutes=round(minutes))

@@ -25,7 +25,7 @@ FLAGS = re.IGNORECASE | re.DOTALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ParsedRequest:
     """What somebody asks for: a row of the table and the words for its slots. Nothing has been done yet."""
 
     intent: str
@@ -36,14 +36,14 @@ class Wish:
         """Return the words of a slot, empty where there are none."""
         return self.slots.get(name, "")
 
-    def having(self, **slots: str) -> Wish:
+    def having(self, **slots: str) -> ParsedRequest:
         """Return the same wish with other words in some slots."""
-        return Wish(intent=self.intent, language=self.language, slots={**self.slots, **slots})
+        return ParsedRequest(intent=self.intent, language=self.language, slots={**self.slots, **slots})
 
-    def of(self, intent: str, **slots: str) -> Wish:
+    def of(self, intent: str, **slots: str) -> ParsedRequest:
         """Return a wish of another row in the same language, with those slots that have words."""
         filled = {name: words for name, words in slots.items() if words}
-        return Wish(intent=intent, language=self.language, slots=filled)
+        return ParsedRequest(intent=intent, language=self.language, slots=filled)
 
 
 @dataclass(frozen=True, slots=True)

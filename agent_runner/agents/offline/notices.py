@@ -92,12 +92,12 @@ class ObservedHost(HostClient):
 
     async def ask(self, command: Command) -> Reply:
         self._calls += 1
-        asked = _Asked(number=self._calls, command=command)
-        self._noticing.do(asked.begun)
+        context = _Asked(number=self._calls, command=command)
+        self._noticing.do(context.begun)
         began = time.monotonic()
         reply = await self._host.ask(command.model_copy(update={"turn": self.turn}))
         duration_ms = round((time.monotonic() - began) * 1000)
-        self._noticing.do(lambda rules: asked.ended(rules, reply, duration_ms))
+        self._noticing.do(lambda rules: context.ended(rules, reply, duration_ms))
         if self._noticing.rules is not None:
             await self._noticing.rules.drain("after_tool", limit=MAX_RESTORE_CHARS)
         return reply

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from agent_runner.agents.offline import wording
-from agent_runner.agents.offline.intents import FLAGS, PATTERNS, ROWS, TIMES, TODO, Row, Wish
+from agent_runner.agents.offline.intents import FLAGS, PATTERNS, ROWS, TIMES, TODO, ParsedRequest, Row
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
 
@@ -26,15 +26,15 @@ MAX_CUTS = 100
 _TASK_INTENTS = ("add_todo", "add_task")
 
 
-def read(text: str) -> list[Wish]:
+def read(text: str) -> list[ParsedRequest]:
     """Return what `text` asks for, in its order; one `unknown` where nothing is understood. Never raises."""
     text = plain(text).translate(_SAME).strip()
     if not text:
-        return [Wish(intent="called", language=Language.ENGLISH)]
+        return [ParsedRequest(intent="called", language=Language.ENGLISH)]
     if len(text) > MAX_CHARS:
         return [_unknown(text)]
-    wishes = _lines(text)
-    return wishes if len(wishes) <= MAX_WISHES else [_unknown(text)]
+    parsed_requests = _lines(text)
+    return parsed_requests if len(parsed_requests) <= MAX_WISHES else [_unknown(text)]
 
 
 def language_of(text: str) -> Language:
@@ -46,7 +46,7 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
 
 
-def one(text: str) -> Wish | None:
+def one(text: str) -> ParsedRequest | None:
     """Return the wish that a whole text is, None where no row knows it."""
     frame = PATTERNS["polite_frame"].match(text)
     if frame is None:
@@ -62,14 +62,14 @@ def one(text: str) -> Wish | None:
     return found
 
 
-def _unknown(text: str) -> Wish:
-    return Wish(intent="unknown", language=language_of(text), slots={"text": text})
+def _unknown(text: str) -> ParsedRequest:
+    return ParsedRequest(intent="unknown", language=language_of(text), slots={"text": text})
 
 
 # Splitting
 
 
-def _lines(text: str) -> list[Wish]:
+def _lines(text: str) -> list[ParsedRequest]:
     """Each line is a request of its own, but entries of a list under the line that names it."""
     whole = one(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -79,10 +79,10 @@ def _lines(text: str) -> list[Wish]:
     listed = _under_heading(lines, head)
     if listed is not None:
         return listed
-    return [wish for line in lines for wish in _line(PATTERNS["bullet"].sub("", line))]
+    return [parsed for line in lines for parsed in _line(PATTERNS["bullet"].sub("", line))]
 
 
-def _under_heading(lines: list[str], head: Wish | None) -> list[Wish] | None:
+def _under_heading(lines: list[str], head: ParsedRequest | None) -> list[ParsedRequest] | None:
     """`shopping list:` and its entries, one a line; `todo` and one to-do a line; None of anything else."""
     has_bullets = all(PATTERNS["bullet"].match(line) for line in lines[1:])
     if not (lines[0].endswith(":") or has_bullets) or any(_known(line) for line in lines[1:]):
@@ -98,19 +98,21 @@ def _under_heading(lines: list[str], head: Wish | None) -> list[Wish] | None:
     if named is not None and named.intent == "show_list":
         return [_adding(named.language, entries, named.slot("list") or TODO)]
     if head is not None and head.intent == "add_task" and not head.slot("body"):
-        return [wish for entry in entries for wish in wording.tasks(head, entry)]
+        return [parsed for entry in entries for parsed in wording.tasks(head, entry)]
     return None
 
 
-def _adding(language: Language, entries: list[str], name: str) -> Wish:
-    return Wish(intent="add_items", language=language, slots={"items": "\n".join(entries), "list": name})
+def _adding(language: Language, entries: list[str], name: str) -> ParsedRequest:
+    return ParsedRequest(
+        intent="add_items", language=language, slots={"items": "\n".join(entries), "list": name}
+    )
 
 
 def _known(text: str) -> bool:
     return _is_command(text) and one(text) is not None
 
 
-def _line(text: str) -> list[Wish]:
+def _line(text: str) -> list[ParsedRequest]:
     """Cut a line wherever both sides are requests; else it is one, or all of it unknown."""
     whole = one(text)
     if whole is not None and whole.intent == "echo":
@@ -120,7 +122,7 @@ def _line(text: str) -> list[Wish]:
     if len(cuts) > MAX_WISHES or (len(every) == MAX_CUTS and whole is None):
         return [_unknown(text)]
     for left, right in cuts:
-        if _known(right) and (known := _line(left)) and all(wish.intent != "unknown" for wish in known):
+        if _known(right) and (known := _line(left)) and all(parsed.intent != "unknown" for parsed in known):
             return [*known, *_line(right)]
     if whole is not None:
         return wording.expanded(whole)
@@ -155,7 +157,7 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
         yield text[: joined.start()] + verb.removesuffix("해") + ending, text[joined.end() :].strip()
 
 
-def _offers(text: str) -> list[Wish]:
+def _offers(text: str) -> list[ParsedRequest]:
     """`pay rent tomorrow and call mum on Friday` asks for nothing in words: a reminder of each is offered."""
     language = language_of(text)
     is_question = (
@@ -164,34 +166,34 @@ def _offers(text: str) -> list[Wish]:
         or PATTERNS["ends_question_ko"].search(text.rstrip(" .!"))
     )
     offered = [] if is_question else wording.reminders(text, language)
-    if offered and all(wish.slot("what") and wish.slot("when") for wish in offered):
-        return [wish.having(offered="yes") for wish in offered]
+    if offered and all(parsed.slot("what") and parsed.slot("when") for parsed in offered):
+        return [parsed.having(offered="yes") for parsed in offered]
     return [_unknown(text)]
 
 
 # The table
 
 
-def _echo(text: str) -> Wish | None:
+def _echo(text: str) -> ParsedRequest | None:
     """What is to be said again is said to the letter."""
     for language in Language:
         for pattern in ROWS[0].patterns[language]:
             if match := re.fullmatch(pattern, text, FLAGS):
-                return Wish(intent="echo", language=language, slots={"text": match["text"]})
+                return ParsedRequest(intent="echo", language=language, slots={"text": match["text"]})
     return None
 
 
-def _first(text: str, language: Language) -> Wish | None:
+def _first(text: str, language: Language) -> ParsedRequest | None:
     for row in ROWS:
         for pattern in row.patterns[language]:
             match = re.fullmatch(pattern, text, FLAGS)
-            wish = _made(row, match, language) if match else None
-            if wish is not None:
-                return wish
+            parsed = _made(row, match, language) if match else None
+            if parsed is not None:
+                return parsed
     return None
 
 
-def _made(row: Row, match: re.Match[str], language: Language) -> Wish | None:
+def _made(row: Row, match: re.Match[str], language: Language) -> ParsedRequest | None:
     slots = {name: words.strip() for name, words in match.groupdict().items() if words and words.strip()}
     for name in TIMES:
         if name in slots and not times.is_time(slots[name]):
@@ -201,4 +203,4 @@ def _made(row: Row, match: re.Match[str], language: Language) -> Wish | None:
     if "todo" in slots:
         slots["list"] = TODO
         del slots["todo"]
-    return wording.tidied(Wish(intent=row.name, language=language, slots=slots))
+    return wording.tidied(ParsedRequest(intent=row.name, language=language, slots=slots))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runner.agents.offline import reading
-from agent_runner.agents.offline.conversation import Asked
+from agent_runner.agents.offline.conversation import RequestContext
 from agent_runner.wire.order import TurnOrder
 
 MAX_DECISIONS, MAX_MESSAGES = 5, 6
@@ -19,24 +19,24 @@ MAX_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class RecapLine:
     is_user: bool
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class ConversationRecap:
     """What is told of a conversation."""
 
     plan: str = ""
     task: str = ""
     decisions: tuple[str, ...] = ()
     summary: str = ""
-    dialogue: tuple[Said, ...] = ()
+    dialogue: tuple[RecapLine, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        return self == Kept()
+        return self == ConversationRecap()
 
 
 class Recall:
@@ -47,35 +47,35 @@ class Recall:
         self._snapshots = snapshots
         self._name = name
 
-    async def told(self, asked: Asked, turn: TurnOrder) -> str:
+    async def told(self, context: RequestContext, turn: TurnOrder) -> str:
         """Say what was talked about before this turn, or plainly that nothing is kept."""
-        context = await asyncio.to_thread(_document, self._snapshots / "context.json")
+        document = await asyncio.to_thread(_document, self._snapshots / "context.json")
         workflow = await asyncio.to_thread(_document, self._snapshots / "workflow.json")
-        kept = kept_of(context, workflow, turn=turn.turn)
+        kept = recap_of(document, workflow, turn=turn.turn)
         if kept.is_empty:
-            return asked.say("recall_nothing")
-        return "\n\n".join([asked.say("recall"), *self._parts(kept, asked)])
+            return context.say("recall_nothing")
+        return "\n\n".join([context.say("recall"), *self._parts(kept, context)])
 
-    def _parts(self, kept: Kept, asked: Asked) -> Iterator[str]:
+    def _parts(self, kept: ConversationRecap, context: RequestContext) -> Iterator[str]:
         if kept.plan:
-            task = asked.say("recall_task", task=kept.task) if kept.task else ""
-            yield asked.say("recall_plan", plan=kept.plan) + task
+            task = context.say("recall_task", task=kept.task) if kept.task else ""
+            yield context.say("recall_plan", plan=kept.plan) + task
         if kept.decisions:
-            yield "\n".join([asked.say("recall_decided"), *(f"• {one}" for one in kept.decisions)])
+            yield "\n".join([context.say("recall_decided"), *(f"• {one}" for one in kept.decisions)])
         if kept.summary:
-            yield asked.say("recall_before", summary=kept.summary)
+            yield context.say("recall_before", summary=kept.summary)
         if kept.dialogue:
             lines = (one.text if one.is_user else f"{self._name}: {one.text}" for one in kept.dialogue)
-            yield "\n".join([asked.say("recall_last"), *(f"• {line}" for line in lines)])
+            yield "\n".join([context.say("recall_last"), *(f"• {line}" for line in lines)])
 
 
-def kept_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int) -> Kept:
+def recap_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int) -> ConversationRecap:
     """Pick what is told. What was said in `turn` is left out, and so is what only recalled. Pure."""
     memory, conversation = _part(context, "memory"), _part(context, "conversation")
     plan = _named(workflow.get("plans"), memory.get("active_plan_id"))
     task = _named(plan.get("tasks"), memory.get("active_task_id"))
     decisions = memory.get("last_decisions")
-    return Kept(
+    return ConversationRecap(
         plan=_short(plan.get("title")),
         task=_short(task.get("title")),
         decisions=tuple(_short(one) for one in _listed(decisions)[-MAX_DECISIONS:]),
@@ -84,11 +84,11 @@ def kept_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int) -> 
     )
 
 
-def _dialogue(window: list[Any], turn: int) -> tuple[Said, ...]:
+def _dialogue(window: list[Any], turn: int) -> tuple[RecapLine, ...]:
     rows = [row for row in window if isinstance(row, dict)]
     left_out = {f"t{turn}", *(_turn_of(row) for row in rows if _asks_to_recall(row))}
     said = [
-        Said(is_user=row.get("role") == "user", text=text)
+        RecapLine(is_user=row.get("role") == "user", text=text)
         for row in rows
         if _turn_of(row) not in left_out and (text := _short(row.get("content")))
     ]
@@ -103,7 +103,7 @@ def _turn_of(row: dict[str, Any]) -> str:
 def _asks_to_recall(row: dict[str, Any]) -> bool:
     content = str(row.get("content") or "")
     return row.get("role") == "user" and any(
-        any(wish.intent == "recall" for wish in reading.read(text))
+        any(parsed.intent == "recall" for parsed in reading.read(text))
         for text in (content, content.partition(": ")[2])
     )
 

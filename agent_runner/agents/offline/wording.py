@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from agent_runner.agents.offline.intents import PATTERNS, TODO, Wish
+from agent_runner.agents.offline.intents import PATTERNS, TODO, ParsedRequest
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
 
@@ -23,52 +23,54 @@ _SHORT_VERBS = frozenset(
 # Rows that need more than their pattern
 
 
-def tidied(wish: Wish) -> Wish | None:
+def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
     """Make the slots of a matched row ready; None where the words are no such wish after all."""
-    if wish.language is Language.KOREAN:
-        wish = _without_particles(wish)
-    if wish.intent == "remind" and wish.slot("news"):
-        return _perhaps_reminder(wish)
-    if wish.intent in ("finish", "progress", "block", "unblock", "drop_task") and not _fits(wish):
+    if parsed.language is Language.KOREAN:
+        parsed = _without_particles(parsed)
+    if parsed.intent == "remind" and parsed.slot("news"):
+        return _perhaps_reminder(parsed)
+    if parsed.intent in ("finish", "progress", "block", "unblock", "drop_task") and not _fits(parsed):
         return None
-    return wish
+    return parsed
 
 
-def _fits(wish: Wish) -> bool:
+def _fits(parsed: ParsedRequest) -> bool:
     """Whether what is said of a task is short enough to name one."""
-    named = wish.slot("task") or wish.slot("item")
+    named = parsed.slot("task") or parsed.slot("item")
     return len(named.split()) <= 10 and not re.match(r"(?:i|we|you|he|she|they)\b", named, re.IGNORECASE)
 
 
-def _perhaps_reminder(wish: Wish) -> Wish | None:
+def _perhaps_reminder(parsed: ParsedRequest) -> ParsedRequest | None:
     """`… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news."""
-    body = wish.slot("news")
+    body = parsed.slot("news")
     lead = times.leading(body)
     is_sure = PATTERNS["korean_quote"].search(body) or (
         lead is not None and (lead.parts.has_clock or lead.parts.repeat)
     )
-    return wish.having(body=body, news="") if is_sure else None
+    return parsed.having(body=body, news="") if is_sure else None
 
 
-def expanded(wish: Wish) -> list[Wish]:
+def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
     """Return the single wishes in a wish that says several things."""
-    match wish.intent:
+    match parsed.intent:
         case "remind":
-            body = f"{wish.slot('first')} {wish.slot('body')}".strip()
-            return [found.having(whom=wish.slot("whom")) for found in reminders(body, wish.language)] or [
-                wish
+            body = f"{parsed.slot('first')} {parsed.slot('body')}".strip()
+            return [found.having(whom=parsed.slot("whom")) for found in reminders(body, parsed.language)] or [
+                parsed
             ]
         case "add_task":
-            body = f"{wish.slot('body')} {wish.slot('tail')}".strip()
-            return tasks(wish, body) if body else [wish]
+            body = f"{parsed.slot('body')} {parsed.slot('tail')}".strip()
+            return tasks(parsed, body) if body else [parsed]
         case "add_todo":
-            return _todos(wish)
+            return _todos(parsed)
         case "add_items":
             return [
-                wish.having(items="\n".join(entries(wish.slot("items"), wish.language, wish.slot("list"))))
+                parsed.having(
+                    items="\n".join(entries(parsed.slot("items"), parsed.language, parsed.slot("list")))
+                )
             ]
         case _:
-            return [wish]
+            return [parsed]
 
 
 # Things
@@ -83,43 +85,43 @@ def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _todos(wish: Wish) -> list[Wish]:
+def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
     """To-dos. One with a time after `by` is a task; `call Bob and buy stamps` may be one or two."""
-    if wish.slot("bare"):
-        items = "\n".join(entries(wish.slot("bare"), wish.language))
-        return [wish.of("add_items", items=items)]
-    found: list[Wish] = []
-    for item in entries(wish.slot("items"), wish.language, TODO):
-        title, deadline = until(item, wish.language, is_task=False)
+    if parsed.slot("bare"):
+        items = "\n".join(entries(parsed.slot("bare"), parsed.language))
+        return [parsed.of("add_items", items=items)]
+    found: list[ParsedRequest] = []
+    for item in entries(parsed.slot("items"), parsed.language, TODO):
+        title, deadline = until(item, parsed.language, is_task=False)
         if deadline:
-            found.append(wish.of("add_task", title=title, when=deadline))
+            found.append(parsed.of("add_task", title=title, when=deadline))
             continue
         two = PATTERNS["two_things"].fullmatch(item)
         found.append(
-            wish.of("one_or_more", one=item, more=f"{two['left']}\n{two['right']}", kind="todo")
+            parsed.of("one_or_more", one=item, more=f"{two['left']}\n{two['right']}", kind="todo")
             if two
-            else wish.of("add_items", items=item, list=TODO)
+            else parsed.of("add_items", items=item, list=TODO)
         )
     plain = [one.slot("items") for one in found if one.intent == "add_items"]
     if len(plain) == len(found):
-        return [wish.of("add_items", items="\n".join(plain), list=TODO)]
+        return [parsed.of("add_items", items="\n".join(plain), list=TODO)]
     return found
 
 
-def tasks(wish: Wish, body: str) -> list[Wish]:
+def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
     """Tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
     body = body.strip()
-    pieces = [until(piece, wish.language) for piece in PATTERNS["between_things"].split(body)]
+    pieces = [until(piece, parsed.language) for piece in PATTERNS["between_things"].split(body)]
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
-        return [wish.of("add_task", title=title, when=deadline) for title, deadline in pieces]
-    title, deadline = until(body, wish.language)
+        return [parsed.of("add_task", title=title, when=deadline) for title, deadline in pieces]
+    title, deadline = until(body, parsed.language)
     parts = PATTERNS["between_todos"].split(title)
     two = PATTERNS["two_things"].fullmatch(title)
     if two and len(parts) == 1:
         parts = [two["left"], two["right"]]
     if len(parts) > 1 and all(len(part.split()) > 1 for part in parts):
-        return [wish.of("one_or_more", one=title, more="\n".join(parts), kind="task", when=deadline)]
-    return [wish.of("add_task", title=title, when=deadline)]
+        return [parsed.of("one_or_more", one=title, more="\n".join(parts), kind="task", when=deadline)]
+    return [parsed.of("add_task", title=title, when=deadline)]
 
 
 def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
@@ -168,7 +170,7 @@ def _until_ko(body: str, *, is_task: bool) -> tuple[str, str]:
 # Reminders
 
 
-def reminders(body: str, language: Language) -> list[Wish]:
+def reminders(body: str, language: Language) -> list[ParsedRequest]:
     """Return a reminder for each thing that has a time of its own, else one for the whole."""
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
@@ -189,7 +191,7 @@ def _pieces(body: str) -> Iterator[str]:
     yield body[start:].strip()
 
 
-def _reminder(body: str, language: Language) -> Wish:
+def _reminder(body: str, language: Language) -> ParsedRequest:
     """Read `call mum in 10 minutes`, `at 9am to call mum`, `내일 오전 9시에 약 먹기`."""
     lead = times.leading(body)
     if lead is None:
@@ -207,7 +209,7 @@ def _reminder(body: str, language: Language) -> Wish:
     return _remind(rest, body[: lead.end], language)
 
 
-def _time_last(body: str, language: Language) -> Wish:
+def _time_last(body: str, language: Language) -> ParsedRequest:
     trail = times.trailing(body)
     if trail is None:
         what = _without_joint(body)
@@ -221,7 +223,7 @@ def _time_last(body: str, language: Language) -> Wish:
     return _remind(what, body[trail.start :], language)
 
 
-def _time_around(body: str, lead: times.Found, language: Language) -> Wish | None:
+def _time_around(body: str, lead: times.Found, language: Language) -> ParsedRequest | None:
     """`tomorrow to pay rent at 9am`: what stands between the parts of its time."""
     rest = body[lead.end :].lstrip(_BETWEEN)
     trail = times.trailing(rest)
@@ -233,17 +235,17 @@ def _time_around(body: str, lead: times.Found, language: Language) -> Wish | Non
     return _remind(what, f"{body[: lead.end]} {rest[trail.start :]}", language)
 
 
-def _remind(what: str, when: str, language: Language) -> Wish:
+def _remind(what: str, when: str, language: Language) -> ParsedRequest:
     has_joint = PATTERNS["before_text"].match(what.strip(_BETWEEN)) is not None
     slots = {"what": note(_without_joint(what), language), "when": when.strip(_BETWEEN)}
     if has_joint and not slots["what"]:
         slots["trouble"] = "no_text"
-    return Wish(intent="remind", language=language, slots=slots)
+    return ParsedRequest(intent="remind", language=language, slots=slots)
 
 
-def _unsure(body: str, language: Language) -> Wish:
+def _unsure(body: str, language: Language) -> ParsedRequest:
     slots = {"what": note(_without_joint(body), language), "when": "", "trouble": "unsure"}
-    return Wish(intent="remind", language=language, slots=slots)
+    return ParsedRequest(intent="remind", language=language, slots=slots)
 
 
 def _without_joint(what: str) -> str:
@@ -278,9 +280,9 @@ def _is_verb(stem: str) -> bool:
     return ends_in_l or is_stem
 
 
-def _without_particles(wish: Wish) -> Wish:
-    topics = {name: _without_topic(wish.slot(name)) for name in ("task", "item") if wish.slot(name)}
-    return wish.having(**topics)
+def _without_particles(parsed: ParsedRequest) -> ParsedRequest:
+    topics = {name: _without_topic(parsed.slot(name)) for name in ("task", "item") if parsed.slot(name)}
+    return parsed.having(**topics)
 
 
 def _without_topic(item: str) -> str:

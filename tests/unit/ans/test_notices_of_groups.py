@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runner.ans.event import Happening
+from agent_runner.ans.event import EventDraft
 from agent_runner.ans.notices import RunNotices
 from tests.support.told_notices import fail, kept, lines, note
 
@@ -74,7 +74,7 @@ async def test_a_flood_is_bounded_and_what_was_dropped_is_told(notices):
 
 
 async def test_what_a_rule_found_is_emitted_and_what_it_did_not_find_is_not(notices):
-    found = Happening(type="source.stale", severity="warning", payload={"path": "a"})
+    found = EventDraft(type="source.stale", severity="warning", payload={"path": "a"})
     notices.happened(None, found, source="files")
 
     emitted = notices.events.drain_pending()

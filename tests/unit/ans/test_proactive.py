@@ -12,15 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runner.ans import staleness
-from agent_runner.ans.budgets import BudgetWatch
-from agent_runner.ans.checkpoints import CheckpointPrompts
-from agent_runner.ans.context_use import ContextUse, threshold
-from agent_runner.ans.event import Happening
-from agent_runner.ans.repeat_detector import RepeatDetector, pattern_of
+from agent_runner.ans.detectors import (
+    BudgetWatch,
+    CheckpointPrompts,
+    ContextUse,
+    RepeatDetector,
+    pattern_of,
+    threshold,
+)
+from agent_runner.ans.event import EventDraft
 from agent_runner.ans.staleness import FileMarks
 
 
-def types(*happenings: Happening | None) -> list[str]:
+def types(*happenings: EventDraft | None) -> list[str]:
     return [each.type for each in happenings if each is not None]
 
 
@@ -240,17 +244,17 @@ def test_every_tenth_turn_is_a_checkpoint_and_one_may_be_asked_for():
 # Changed files
 
 
-def look(marks: FileMarks) -> list[Happening]:
+def look(marks: FileMarks) -> list[EventDraft]:
     marks.check_all()
     return marks.take()
 
 
-def look_at(marks: FileMarks, path: str) -> list[Happening]:
+def look_at(marks: FileMarks, path: str) -> list[EventDraft]:
     marks.check(path)
     return marks.take()
 
 
-def begin(marks: FileMarks, call_id: str) -> list[Happening]:
+def begin(marks: FileMarks, call_id: str) -> list[EventDraft]:
     marks.begin_command(call_id)
     return marks.take()
 

@@ -8,14 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from agent_runner.ans import subscriber_store
-from agent_runner.ans.budgets import BudgetWatch
-from agent_runner.ans.checkpoints import CheckpointPrompts
-from agent_runner.ans.context_use import ContextUse
-from agent_runner.ans.event import EventLevel, Happening, NoticeEvent
+from agent_runner.ans.detectors import BudgetWatch, CheckpointPrompts, ContextUse, RepeatDetector
+from agent_runner.ans.event import EventDraft, EventLevel, NoticeEvent
 from agent_runner.ans.formatter import Formatter
 from agent_runner.ans.notification import NoticeBatch, NoticeEntry
 from agent_runner.ans.registry import unclaimed
-from agent_runner.ans.repeat_detector import RepeatDetector
 from agent_runner.ans.subscriber import Subscriber, parse_subscriber
 from agent_runner.ans.subscriber_store import SubscriberStore
 
@@ -25,7 +22,7 @@ FAILED = {"tool_name": "Read", "call_id": "c1", "error_message": "no such file",
 NOTE = {"message": "call Bo", "priority": "normal", "inject_at": "turn_start"}
 
 
-def found(happening: Happening | None) -> dict[str, object]:
+def found(happening: EventDraft | None) -> dict[str, object]:
     assert happening is not None
     return dict(happening.payload)
 

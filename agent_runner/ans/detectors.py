@@ -1,0 +1,251 @@
+"""Find what an agent has to be told of: budgets that run out, a window that fills, calls that repeat.
+
+Each detector is fed as a turn goes on and returns an `EventDraft` where there is something to say.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, TypedDict
+
+from agent_runner.ans.event import EventDraft
+
+# Budgets of a turn
+
+BudgetType = Literal["token", "iteration", "time"]
+
+TOKEN_WARNING = 0.80
+ITERATION_WARNING = 0.70
+TIME_WARNING = 0.80
+MAX_ITERATIONS = 30
+
+
+class BudgetUse(TypedDict):
+    """What a turn has used so far."""
+
+    tokens: int
+    iterations: int
+    seconds: float
+
+
+class BudgetWatch:
+    """What a turn may use. A limit of 0 is none.
+
+    Tokens are those of the answer, iterations the times the model was asked, time the seconds of the turn.
+    """
+
+    def __init__(
+        self, *, max_tokens: int = 0, max_iterations: int = MAX_ITERATIONS, max_seconds: float = 0
+    ) -> None:
+        self._max_tokens = max_tokens
+        self._max_iterations = max_iterations
+        self._max_seconds = max_seconds
+        self._said: set[str] = set()
+
+    def begin_turn(self) -> None:
+        self._said.clear()
+
+    def judge(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
+        """Judge all of it, while something can still be done."""
+        found = (self.tokens_used(tokens), self.iterations_used(iterations), self.seconds_used(seconds))
+        return [each for each in found if each is not None]
+
+    def look_back(self, *, tokens: int, iterations: int, seconds: float) -> list[EventDraft]:
+        """Judge all of it as the turn is over: what was not said in it is of use to the next."""
+        found = self.judge(tokens=tokens, iterations=iterations, seconds=seconds)
+        return [replace(each, payload={**each.payload, "message": _past(each.payload)}) for each in found]
+
+    def tokens_used(self, current: int) -> EventDraft | None:
+        """Judge the tokens used so far: `budget.token.warning`, `budget.token.exceeded` or nothing."""
+        return self._judge("token", current, self._max_tokens, TOKEN_WARNING, "tokens")
+
+    def iterations_used(self, current: int) -> EventDraft | None:
+        """Judge how often the model was asked: `budget.iteration.warning`, `budget.iteration.exceeded`."""
+        return self._judge("iteration", current, self._max_iterations, ITERATION_WARNING, "iterations")
+
+    def seconds_used(self, current: float) -> EventDraft | None:
+        """Judge the time that the turn has taken. Returns `budget.timeout.warning` or nothing."""
+        if current >= self._max_seconds:
+            return None
+        return self._judge("time", int(current), int(self._max_seconds), TIME_WARNING, "seconds")
+
+    def _judge(
+        self, kind: BudgetType, current: int, limit: int, share: float, unit: str
+    ) -> EventDraft | None:
+        if limit <= 0 or current < int(limit * share):
+            return None
+        is_exceeded = current >= limit
+        type_ = f"budget.{'timeout' if kind == 'time' else kind}.{'exceeded' if is_exceeded else 'warning'}"
+        if type_ in self._said:
+            return None
+        self._said |= {type_, type_.replace("exceeded", "warning")}
+        return EventDraft(
+            type=type_,
+            severity="critical" if is_exceeded else "warning",
+            payload=_payload(kind, current, limit, unit),
+        )
+
+
+def _payload(kind: BudgetType, current: int, limit: int, unit: str) -> dict[str, int | str]:
+    remaining = max(0, limit - current)
+    left = f"{remaining:,} of {limit:,} {unit} are left" if remaining else f"all {limit:,} {unit} are used"
+    about = {
+        "budget_type": kind,
+        "current": current,
+        "limit": limit,
+        "percent": min(100, current * 100 // limit),
+        "remaining": remaining,
+        "message": f"{left}: finish what matters most, and say what is open.",
+    }
+    if kind != "time":
+        return about
+    return about | {"elapsed_seconds": current, "limit_seconds": limit, "remaining_seconds": remaining}
+
+
+def _past(payload: Mapping[str, Any]) -> str:
+    used = f"{payload['current']:,} of {payload['limit']:,}"
+    what = {
+        "token": f"your last answer took {used} tokens",
+        "iteration": f"your last turn went to the model {used} times",
+        "time": f"your last turn took {used} seconds",
+    }
+    return f"{what[payload['budget_type']]}: do less in one turn."
+
+
+# The model's window
+
+WARN_SHARE = 0.70
+OF_COMPACTION = 0.90
+REARM_SHARE = 0.60
+
+
+def threshold(max_tokens: int, compaction_at: int | None = None) -> int:
+    """Return from how many tokens on to warn: before compaction, which small windows reach below 70 %."""
+    full = int(max_tokens * WARN_SHARE)
+    return min(full, int(compaction_at * OF_COMPACTION)) if compaction_at else full
+
+
+class ContextUse:
+    """Says `context.approaching_limit` once, and again after use fell below 60 % or the window was compacted.
+
+    Where the threshold itself is below 60 %, use has to fall below the threshold by the same share.
+    """
+
+    def __init__(self) -> None:
+        self._is_armed = True
+
+    def compacted(self) -> None:
+        self._is_armed = True
+
+    def measured(
+        self, current_tokens: int, max_tokens: int, *, compaction_at: int | None = None
+    ) -> EventDraft | None:
+        """Judge a measurement. `compaction_at` is where the window is compacted by itself, if it is."""
+        if max_tokens <= 0:
+            return None
+        limit = threshold(max_tokens, compaction_at)
+        if current_tokens < min(max_tokens * REARM_SHARE, limit * REARM_SHARE / WARN_SHARE):
+            self._is_armed = True
+        if current_tokens < limit or not self._is_armed:
+            return None
+        self._is_armed = False
+        return _approaching(current_tokens, max_tokens, compaction_at)
+
+
+def _approaching(current: int, maximum: int, compaction_at: int | None) -> EventDraft:
+    remaining = max(0, (compaction_at or maximum) - current)
+    return EventDraft(
+        type="context.approaching_limit",
+        severity="warning",
+        payload={
+            "current_tokens": current,
+            "max_tokens": maximum,
+            "percent": min(100, round(current * 100 / maximum)),
+            "remaining_tokens": remaining,
+            "message": "The conversation will be summarised soon: write down what must not be forgotten.",
+        },
+    )
+
+
+# Looking back
+
+EVERY_TURNS = 10
+
+
+class CheckpointPrompts:
+    """Counts turns, and says `task.checkpoint` with every tenth, or when asked to.
+
+    `turn` is how many the conversation had before: containers come and go more often than every ten.
+    """
+
+    def __init__(self, *, turn: int = 0, every: int = EVERY_TURNS) -> None:
+        self._every = every
+        self._turn = turn
+
+    @property
+    def turn(self) -> int:
+        return self._turn
+
+    def begin_turn(self) -> EventDraft | None:
+        self._turn += 1
+        if self._turn % self._every:
+            return None
+        return self.reached(f"{self._every} turns since the last look back: is the plan still right?")
+
+    def reached(self, message: str) -> EventDraft:
+        """Return the checkpoint that somebody asks for now."""
+        return EventDraft(
+            type="task.checkpoint", severity="info", payload={"message": message, "turn": self._turn}
+        )
+
+
+# Repeated calls
+
+KEY_ARGUMENTS = ("path", "query", "thread_id", "file_path", "command", "pattern", "url")
+WRITTEN = ("command", "content", "old_string", "new_string", "edits", "new_source")
+"""What tells one piece of work on a file from the next, and so has to be the same as a whole."""
+KEY_CHARS = 50
+WINDOW = 6
+REPETITIONS = 3
+
+
+def pattern_of(tool_name: str, arguments: Mapping[str, Any]) -> str:
+    """Name a call: the tool, and the beginnings of its telling arguments."""
+    told = (f"{key}={str(arguments[key])[:KEY_CHARS]}" for key in KEY_ARGUMENTS if arguments.get(key))
+    return f"{tool_name}({', '.join(told)})"
+
+
+def likeness(tool_name: str, arguments: Mapping[str, Any]) -> int:
+    """Return the same for calls that do the same thing again."""
+    has_key = any(arguments.get(key) for key in KEY_ARGUMENTS)
+    compared = [name for name in sorted(arguments) if not has_key or name in WRITTEN]
+    return hash((pattern_of(tool_name, arguments), *(f"{name}={arguments[name]}" for name in compared)))
+
+
+class RepeatDetector:
+    """Watches the last `WINDOW` calls of a turn, and says once a turn that one came `REPETITIONS` times."""
+
+    def __init__(self) -> None:
+        self._last: deque[int] = deque(maxlen=WINDOW)
+        self._is_told = False
+
+    def begin_turn(self) -> None:
+        self._last.clear()
+        self._is_told = False
+
+    def called(self, tool_name: str, arguments: Mapping[str, Any]) -> EventDraft | None:
+        """Take note of a call. Returns `agent.loop.detected` when it is one too many."""
+        like = likeness(tool_name, arguments)
+        self._last.append(like)
+        count = self._last.count(like)
+        if count < REPETITIONS or self._is_told:
+            return None
+        self._is_told = True
+        suggestion = "The result will not change: try another way, or say what is in the way."
+        return EventDraft(
+            type="agent.loop.detected",
+            severity="critical",
+            payload={"pattern": pattern_of(tool_name, arguments), "count": count, "suggestion": suggestion},
+        )
