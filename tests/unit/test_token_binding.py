@@ -1,3 +1,5 @@
+"""A token of a run counts for the first address that shows it."""
+
 from __future__ import annotations
 
 from orchestrator.domain.values import RunId

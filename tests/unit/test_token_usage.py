@@ -1,3 +1,5 @@
+"""What is read off an answer about its usage, and what that costs."""
+
 from __future__ import annotations
 
 import itertools

@@ -1,4 +1,4 @@
-"""What the ledger says against what the scripted service said, to the token."""
+"""What is stored of usage against what the scripted service counted, to the token."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""How many requests to the model may be under way, for a group and over all."""
+
 from __future__ import annotations
 
 from contextlib import ExitStack
