@@ -389,7 +389,7 @@ class Orchestrator:
             copy_file=files.copy,
             dashboards=self._boards.service,
             loops=self._waking,
-            contexts=self._remembering.chronicle,
+            contexts=self._remembering.recorder,
             notices=self._noticing.service,
         )
         return MailboxWorker(
@@ -404,7 +404,7 @@ class Orchestrator:
     async def _open_mailbox(self, folder: Folder) -> None:
         """What is done for a container that is about to live: its mailbox heard, its snapshots true."""
         await self._watcher.watch(folder)
-        await asyncio.gather(self._snapshots.write(folder), self._remembering.chronicle.show(folder))
+        await asyncio.gather(self._snapshots.write(folder), self._remembering.recorder.show(folder))
 
     def _zone_of(self, group: Group) -> ZoneInfo:
         return group_config.zone_of(group, default=self._settings.zone)

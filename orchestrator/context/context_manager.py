@@ -1,4 +1,4 @@
-"""The one door to a group's context: `ContextManager`, as the field calls it.
+"""Reads and changes the context of one group: every other module goes through `ContextManager`.
 
 Every method blocks, a few milliseconds (a lock, a read, a write): call it in a thread. Any may raise
 `ContextBusy` when another writer holds the group's files for 5 s, and `OSError` when the disk refuses; what

@@ -1,7 +1,6 @@
-"""Lets what is kept of a conversation go of words that their sender took back: summary and snapshots too.
+"""Removes messages that their sender deleted from what is kept of a conversation: summary and snapshots too.
 
-What is to be looked for stands in the store, noted as it was taken back: a host that dies meanwhile does it
-when it is there again.
+Each deletion is a row in the store until it is done, so a host that dies meanwhile does it at its next start.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class DeletionSync:
     def __init__(
         self,
         database: Database,
-        chronicle: ContextRecorder,
+        recorder: ContextRecorder,
         *,
         clock: Clock,
         bus: EventBus,
@@ -44,7 +43,7 @@ class DeletionSync:
     ) -> None:
         """`name` is that of the assistant; `on_forgetting` hears of each group before it is done."""
         self._database = database
-        self._chronicle = chronicle
+        self._recorder = recorder
         self._clock = clock
         self._bus = bus
         self._name = name
@@ -72,19 +71,19 @@ class DeletionSync:
         folder = group.folder
         try:
             # Whoever read the words before they were taken back has written them now.
-            await self._chronicle.catch_up(folder)
+            await self._recorder.catch_up(folder)
             self._on_forgetting(folder)
             await self._take_back(group, waiting)
             async with self._database.transaction() as tx:
                 await sessions.finish_deletions(tx, folder, waiting)
-            await self._chronicle.catch_up(folder)  # its container's copy
+            await self._recorder.catch_up(folder)  # its container's copy
         except (ContextBusy, OSError) as error:
             log.warning("context.not_forgotten", group=folder, reason=str(error))
             return
         log.info("context.forgotten", group=folder, turns=len(waiting))
 
     async def _take_back(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
-        manager = self._chronicle.manager(group.folder)
+        manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
         told = await asyncio.to_thread(manager.turns_told, now_ms=now_ms)
         async with self._database.reading() as tx:

@@ -1,4 +1,4 @@
-"""Conversations that outlive their sessions: joins what keeps them with what is said, asked and started."""
+"""Builds the services that keep conversations, and connects them with turns, sessions and the event bus."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ContextFeature:
             database, summariser=self._summariser, manager=self.manager, clock=clock, bus=bus
         )
         self._has_model = settings.andy_context_summary == "model"
-        self.chronicle = ContextRecorder(
+        self.recorder = ContextRecorder(
             database,
             contexts=data / "context",
             env=data / "env",
@@ -70,7 +70,7 @@ class ContextFeature:
         )
         self._forgetting = DeletionSync(
             database,
-            self.chronicle,
+            self.recorder,
             clock=clock,
             bus=bus,
             name=settings.assistant_name,
@@ -82,7 +82,7 @@ class ContextFeature:
         )
         self.restoring = SessionRestorer(
             database,
-            self.chronicle,
+            self.recorder,
             session_files=data / "sessions",
             asked=asked,
             factors=factors,
@@ -93,7 +93,7 @@ class ContextFeature:
     def loops(self) -> dict[str, Callable[[], Any]]:
         summaries = {"summaries": self._summaries.run} if self._has_model else {}
         return {
-            "context": self.chronicle.run,
+            "context": self.recorder.run,
             "forgetting": self._forgetting.run,
             "token-lessons": self._lessons.run,
             **self.restoring.loops(),
@@ -102,7 +102,7 @@ class ContextFeature:
 
     def manager(self, folder: Folder) -> ContextManager:
         """The context of a group."""
-        return self.chronicle.manager(folder)
+        return self.recorder.manager(folder)
 
     def _summariser(self, group: Group) -> ModelSummarizer:
         return ModelSummarizer(partial(self._ask, group), self._counter)

@@ -1,4 +1,4 @@
-"""What a model is told of the conversation so far, in three sizes. Pure.
+"""Composes what a model is given of the conversation so far, in three sizes. Pure.
 
 `hydrated` is the whole, for a new session; `delta` the little that a resumed one lost; `meta` what comes back
 after a compaction. Everything that people or agents wrote stands in it as JSON on one line, with `<` escaped:
@@ -64,7 +64,7 @@ class Hydrated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Parts:
     """What goes into a text, before and after something was left out of it."""
 
     project: str
@@ -97,20 +97,20 @@ def hydrated(
     older decisions, the older messages; never the active plan and task, the summary and the newest message
     of a user: what of them is too long is shortened, in this order.
     """
-    told = _told(context, workflow, exclude)
-    if not (told.window or told.summary or _has_meta(told)):
+    parts = _parts_of(context, workflow, exclude)
+    if not (parts.window or parts.summary or _has_meta(parts)):
         return Hydrated()
-    shared = _meta_fitting(told, counter)
+    shared = _meta_fitting(parts, counter)
     fitted = _fitting(shared, counter)
     # Where something of more worth had to go, what it leaves free is not for decisions and files.
-    told = _refilled(fitted, told, counter) if fitted is shared else fitted
-    lines = _lines(told)
-    newest = max((ms_of(message.ts) for message in told.window), default=ms_of(context.updated_at))
+    parts = _refilled(fitted, parts, counter) if fitted is shared else fitted
+    lines = _lines(parts)
+    newest = max((ms_of(message.ts) for message in parts.window), default=ms_of(context.updated_at))
     return Hydrated(
         lines=lines,
         tokens=counter.count("\n".join(lines)),
-        message_ids=tuple(message.id for message in told.window),
-        summary_chars=len(told.summary),
+        message_ids=tuple(message.id for message in parts.window),
+        summary_chars=len(parts.summary),
         age_seconds=max(now_ms - newest, 0) // 1000 if newest else 0,
     )
 
@@ -153,19 +153,19 @@ def meta(context: Context, workflow: Workflow, counter: TokenCounter) -> str:
 
     Empty when there is none of them.
     """
-    told = _told(context, workflow, ())
-    if not _has_meta(told):
+    parts = _parts_of(context, workflow, ())
+    if not _has_meta(parts):
         return ""
-    told = _meta_fitting(told, counter)
-    return "\n".join(("<project-state>", SAYS_META, *_meta_lines(told), "</project-state>"))
+    parts = _meta_fitting(parts, counter)
+    return "\n".join(("<project-state>", SAYS_META, *_meta_lines(parts), "</project-state>"))
 
 
-def _told(context: Context, workflow: Workflow, exclude: Collection[str]) -> _Told:
+def _parts_of(context: Context, workflow: Workflow, exclude: Collection[str]) -> _Parts:
     memory = context.memory
     plan = workflow.plan(memory.active_plan_id)
     task = plan.task(memory.active_task_id) if plan and memory.active_task_id else None
     project, named_plan, named_task = _head(workflow, plan, task)
-    return _Told(
+    return _Parts(
         project=project,
         plan=named_plan,
         task=named_task,
@@ -204,40 +204,40 @@ def _detail(plan: Plan | None) -> tuple[str, ...]:
     return (*objective, *counted, *shown)
 
 
-def _has_meta(told: _Told) -> bool:
-    return bool(told.plan != NONE or told.decisions or told.files or told.note)
+def _has_meta(parts: _Parts) -> bool:
+    return bool(parts.plan != NONE or parts.decisions or parts.files or parts.note)
 
 
-def _meta_fitting(told: _Told, counter: TokenCounter) -> _Told:
+def _meta_fitting(parts: _Parts, counter: TokenCounter) -> _Parts:
     """Leave out files, then decisions, oldest first, until the meta lines keep to their share."""
-    told = replace(told, detail=_head_fitting(told.detail, counter))
-    bare = replace(told, detail=())
+    parts = replace(parts, detail=_head_fitting(parts.detail, counter))
+    bare = replace(parts, detail=())
     while counter.count("\n".join(_meta_lines(bare))) > META_TOKENS:
         smaller = _less_listed(bare) or _plainer(bare)
         if smaller is None:
             break
         bare = smaller
-    return replace(bare, detail=told.detail)
+    return replace(bare, detail=parts.detail)
 
 
-def _less_listed(told: _Told) -> _Told | None:
+def _less_listed(parts: _Parts) -> _Parts | None:
     """Without the next file or decision; None when there is none."""
-    if told.files:
-        return replace(told, files=told.files[1:])
-    if told.decisions:
-        return replace(told, decisions=told.decisions[1:])
+    if parts.files:
+        return replace(parts, files=parts.files[1:])
+    if parts.decisions:
+        return replace(parts, decisions=parts.decisions[1:])
     return None
 
 
-def _plainer(told: _Told) -> _Told | None:
+def _plainer(parts: _Parts) -> _Parts | None:
     """Without the next thing that explains the others; None when all is plain."""
-    if told.directory:
-        return replace(told, directory="")
-    if told.note:
-        return replace(told, note=None)
-    project, plan, task = told.short
-    plain = replace(told, project=project, plan=plan, task=task)
-    return plain if plain != told else None
+    if parts.directory:
+        return replace(parts, directory="")
+    if parts.note:
+        return replace(parts, note=None)
+    project, plan, task = parts.short
+    plain = replace(parts, project=project, plan=plan, task=task)
+    return plain if plain != parts else None
 
 
 def _head_fitting(detail: Sequence[str], counter: TokenCounter) -> tuple[str, ...]:
@@ -248,59 +248,59 @@ def _head_fitting(detail: Sequence[str], counter: TokenCounter) -> tuple[str, ..
     return tuple(kept)
 
 
-def _fitting(told: _Told, counter: TokenCounter) -> _Told:
-    while not _fits(_lines(told), counter):
-        smaller = _smaller(told)
+def _fitting(parts: _Parts, counter: TokenCounter) -> _Parts:
+    while not _fits(_lines(parts), counter):
+        smaller = _smaller(parts)
         if smaller is None:
             break
-        told = smaller
-    return told
+        parts = smaller
+    return parts
 
 
-def _refilled(told: _Told, whole: _Told, counter: TokenCounter) -> _Told:
+def _refilled(parts: _Parts, whole: _Parts, counter: TokenCounter) -> _Parts:
     """Take the newest decisions and files of `whole` back in that have room."""
-    wider = [replace(told, decisions=_newest(whole.decisions, n)) for n in range(len(whole.decisions) + 1)]
-    told = _widest(told, wider[len(told.decisions) + 1 :], counter)
-    wider = [replace(told, files=_newest(whole.files, n)) for n in range(len(whole.files) + 1)]
-    return _widest(told, wider[len(told.files) + 1 :], counter)
+    wider = [replace(parts, decisions=_newest(whole.decisions, n)) for n in range(len(whole.decisions) + 1)]
+    parts = _widest(parts, wider[len(parts.decisions) + 1 :], counter)
+    wider = [replace(parts, files=_newest(whole.files, n)) for n in range(len(whole.files) + 1)]
+    return _widest(parts, wider[len(parts.files) + 1 :], counter)
 
 
-def _widest(told: _Told, wider: Iterable[_Told], counter: TokenCounter) -> _Told:
+def _widest(parts: _Parts, wider: Iterable[_Parts], counter: TokenCounter) -> _Parts:
     """Return the last of ever wider texts that fits, before the first that does not."""
     for one in wider:
         if not _fits(_lines(one), counter):
             break
-        told = one
-    return told
+        parts = one
+    return parts
 
 
 def _newest(texts: tuple[str, ...], number: int) -> tuple[str, ...]:
     return texts[len(texts) - number :]
 
 
-def _smaller(told: _Told) -> _Told | None:
+def _smaller(parts: _Parts) -> _Parts | None:
     """Leave out the next thing, in the order of worth."""
-    if told.detail:
-        return replace(told, detail=told.detail[:-1])
-    return _less_listed(told) or _less_said(told) or _plainer(told) or _shorter(told)
+    if parts.detail:
+        return replace(parts, detail=parts.detail[:-1])
+    return _less_listed(parts) or _fewer_messages(parts) or _plainer(parts) or _shorter(parts)
 
 
-def _less_said(told: _Told) -> _Told | None:
+def _fewer_messages(parts: _Parts) -> _Parts | None:
     """Without the oldest message but the newest of a user; None when that is alone."""
-    if len(told.window) <= 1:
+    if len(parts.window) <= 1:
         return None
-    users = [number for number, message in enumerate(told.window) if message.role == "user"]
-    newest_user = users[-1] if users else len(told.window) - 1
-    droppable = next(number for number in range(len(told.window)) if number != newest_user)
-    return replace(told, window=(*told.window[:droppable], *told.window[droppable + 1 :]))
+    users = [number for number, message in enumerate(parts.window) if message.role == "user"]
+    newest_user = users[-1] if users else len(parts.window) - 1
+    droppable = next(number for number in range(len(parts.window)) if number != newest_user)
+    return replace(parts, window=(*parts.window[:droppable], *parts.window[droppable + 1 :]))
 
 
-def _shorter(told: _Told) -> _Told | None:
+def _shorter(parts: _Parts) -> _Parts | None:
     """With half of the newest message, then of the summary; None when nothing is left to cut."""
-    if told.window and len(told.window[0].content) > LEAST_MESSAGE_CHARS:
-        return replace(told, window=(_halved(told.window[0]),))
-    if told.summary:
-        return replace(told, summary=script.within(told.summary, script.weight(told.summary) // 2))
+    if parts.window and len(parts.window[0].content) > LEAST_MESSAGE_CHARS:
+        return replace(parts, window=(_halved(parts.window[0]),))
+    if parts.summary:
+        return replace(parts, summary=script.within(parts.summary, script.weight(parts.summary) // 2))
     return None
 
 
@@ -309,29 +309,29 @@ def _fits(lines: Sequence[str], counter: TokenCounter) -> bool:
     return len(text) <= CHAR_LIMIT and counter.count(text) <= TOKEN_LIMIT
 
 
-def _lines(told: _Told) -> tuple[str, ...]:
-    dialogue = [_said(message, told.pending) for message in told.window]
+def _lines(parts: _Parts) -> tuple[str, ...]:
+    dialogue = [_dialogue_line(message, parts.pending) for message in parts.window]
     return (
         OPEN,
         SAYS,
-        *_meta_lines(told),
-        f"SUMMARY: {_quoted(told.summary) if told.summary else NONE}",
+        *_meta_lines(parts),
+        f"SUMMARY: {_quoted(parts.summary) if parts.summary else NONE}",
         "RECENT DIALOG:",
         *(dialogue or [NONE]),
         CLOSE,
     )
 
 
-def _meta_lines(told: _Told) -> tuple[str, ...]:
+def _meta_lines(parts: _Parts) -> tuple[str, ...]:
     return (
-        f"PROJECT: {told.project}",
-        f"ACTIVE PLAN: {told.plan}",
-        f"ACTIVE TASK: {told.task}",
-        *([f"NOTE: {_quoted(told.note)}"] if told.note else []),
-        *(["PLAN DETAIL:", *told.detail] if told.detail else []),
-        f"DECISIONS: {_listed(told.decisions)}",
-        *([f"OPEN FILES: {_listed(told.files)}"] if told.files else []),
-        *([f"WORKING DIRECTORY: {_quoted(told.directory)}"] if told.directory else []),
+        f"PROJECT: {parts.project}",
+        f"ACTIVE PLAN: {parts.plan}",
+        f"ACTIVE TASK: {parts.task}",
+        *([f"NOTE: {_quoted(parts.note)}"] if parts.note else []),
+        *(["PLAN DETAIL:", *parts.detail] if parts.detail else []),
+        f"DECISIONS: {_listed(parts.decisions)}",
+        *([f"OPEN FILES: {_listed(parts.files)}"] if parts.files else []),
+        *([f"WORKING DIRECTORY: {_quoted(parts.directory)}"] if parts.directory else []),
     )
 
 
@@ -341,12 +341,12 @@ def _delta_lines(summary: str, window: Sequence[ContextMessage], pending: str | 
         SAYS_DELTA,
         *([f"SUMMARY: {_quoted(summary)}"] if summary else []),
         "MISSING DIALOG:",
-        *(_said(message, pending) for message in window),
+        *(_dialogue_line(message, pending) for message in window),
         CLOSE,
     )
 
 
-def _said(message: ContextMessage, pending: str | None) -> str:
+def _dialogue_line(message: ContextMessage, pending: str | None) -> str:
     mark = UNANSWERED if message.id == pending else ""
     return f"{message.role.upper()}{mark}: {_quoted(message.content)}"
 

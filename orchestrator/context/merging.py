@@ -1,4 +1,4 @@
-"""Two changes of one context made at once, joined so that neither is lost (C-20). Pure."""
+"""Merges two changes of one context that were made at once, so that neither is lost (C-20). Pure."""
 
 from __future__ import annotations
 

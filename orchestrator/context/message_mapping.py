@@ -1,4 +1,4 @@
-"""An exchange in the words in which a conversation keeps it. Pure."""
+"""Turns an exchange (what was asked and answered) into the messages that a context keeps. Pure."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class SessionRestorer:
     def __init__(
         self,
         database: Database,
-        chronicle: ContextRecorder,
+        recorder: ContextRecorder,
         *,
         session_files: Path,
         asked: Callable[[Group, TurnKind], AskedAgent],
@@ -56,7 +56,7 @@ class SessionRestorer:
     ) -> None:
         """`session_files` is `data/sessions`; `asked` may raise `AndyError` where settings are amiss."""
         self._database = database
-        self._chronicle = chronicle
+        self._recorder = recorder
         self._session_files = session_files
         self._asked = asked
         self._factors = factors
@@ -96,8 +96,8 @@ class SessionRestorer:
 
     async def _decide(self, group: Group, known: RestoreFacts, asked: AskedAgent) -> Restoration:
         # Without this, what was cleared a moment ago would be told.
-        await self._chronicle.catch_up(group.folder)
-        manager = self._chronicle.manager(group.folder)
+        await self._recorder.catch_up(group.folder)
+        manager = self._recorder.manager(group.folder)
         found = await asyncio.to_thread(_look, manager, known, factors=self._factors)
         if asked.agent == "offline":
             mode = "rehydrate" if found.whole else "fresh"
@@ -147,7 +147,7 @@ class SessionRestorer:
         if group is None or answered is None:
             return
         try:
-            await asyncio.to_thread(_note_session, self._chronicle.manager(folder), answered, marks)
+            await asyncio.to_thread(_note_session, self._recorder.manager(folder), answered, marks)
         except (AndyError, OSError) as error:
             # The store has it all; this is what people read.
             log.warning("context.behind", group=folder, reason=str(error))

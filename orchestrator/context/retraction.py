@@ -1,4 +1,4 @@
-"""Words that were taken back leave what is kept: the window, and the summary that was made of them. Pure."""
+"""Removes deleted messages from a context: from its window and from the summary made of them. Pure."""
 
 from __future__ import annotations
 

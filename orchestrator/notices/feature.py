@@ -1,4 +1,4 @@
-"""Notices at work: joins what waits for an agent with the turns in which it is told."""
+"""Builds the notice service, and gives each turn the notices that its agent is to see in it."""
 
 from __future__ import annotations
 

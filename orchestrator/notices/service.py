@@ -73,9 +73,9 @@ class NoticeService:
     async def _keep(
         self, tx: Tx, group: Group, turn: Turn | None, asked: NotifySelf
     ) -> tuple[str, dict[str, Any]]:
-        wish = judge(asked)
+        request = judge(asked)
         now_ms = self._clock.now_ms()
-        fresh = await _fresh(tx, group, turn, wish, now_ms=now_ms)
+        fresh = await _fresh(tx, group, turn, request, now_ms=now_ms)
         older = await _replaced(tx, fresh)
         if older is None:
             await _check_room(tx, fresh)
@@ -88,7 +88,7 @@ class NoticeService:
             ) from error
         # A turn that waits for its next attempt is given what waits when that begins.
         is_running = turn is not None and turn.state is TurnState.RUNNING
-        if turn is not None and is_running and wish.can_be_told_now and not _has(turn, older):
+        if turn is not None and is_running and request.can_be_told_now and not _has(turn, older):
             await notice_claims.take_now(tx, turn, kept.id, now_ms=now_ms)
         return _told_back(kept), {**row(kept), "status": "ok"}
 
@@ -105,9 +105,11 @@ class NoticeService:
         return f"Notice {notice_id} is cancelled.", {"id": notice_id}
 
 
-async def _fresh(tx: Tx, group: Group, turn: Turn | None, wish: NoticeRequest, *, now_ms: int) -> NewNotice:
+async def _fresh(
+    tx: Tx, group: Group, turn: Turn | None, request: NoticeRequest, *, now_ms: int
+) -> NewNotice:
     is_alone = turn is not None and turn.is_isolated
-    if is_alone and not wish.outlives_session and not wish.can_be_told_now:
+    if is_alone and not request.outlives_session and not request.can_be_told_now:
         raise NoticeRefused(
             "bad_value",
             "This task's conversation ends with this turn: set 'persist_cross_session' to be told after it.",
@@ -115,26 +117,26 @@ async def _fresh(tx: Tx, group: Group, turn: Turn | None, wish: NoticeRequest, *
     return NewNotice(
         folder=group.folder,
         maker=NoticeMaker.SELF,
-        event_type=wish.event_type,
+        event_type=request.event_type,
         source=SOURCE,
         payload={
-            "message": notice_claims.plain(wish.message),
-            "category": wish.category,
-            "priority": wish.priority,
+            "message": notice_claims.plain(request.message),
+            "category": request.category,
+            "priority": request.priority,
         },
-        severity=wish.severity,
-        priority=wish.priority,
-        category=wish.category,
-        scope=NoticeScope.CROSS_SESSION if wish.outlives_session else NoticeScope.SESSION,
+        severity=request.severity,
+        priority=request.priority,
+        category=request.category,
+        scope=NoticeScope.CROSS_SESSION if request.outlives_session else NoticeScope.SESSION,
         session_id=None if is_alone else await sessions.current(tx, group.folder),
-        deliver_at=wish.deliver_at,
-        inject_at=wish.inject_at,
-        turns=wish.turns,
-        tool_name=wish.tool_name,
-        condition=wish.condition,
-        dedupe_key=wish.key(turn.id if turn else None),
+        deliver_at=request.deliver_at,
+        inject_at=request.inject_at,
+        turns=request.turns,
+        tool_name=request.tool_name,
+        condition=request.condition,
+        dedupe_key=request.key(turn.id if turn else None),
         made_turn=turn.id if turn else None,
-        expires_ms=None if wish.ttl_ms is None else now_ms + wish.ttl_ms,
+        expires_ms=None if request.ttl_ms is None else now_ms + request.ttl_ms,
     )
 
 

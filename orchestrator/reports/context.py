@@ -1,4 +1,4 @@
-"""Contexts as they are told: rows for machines, lines for people."""
+"""Reports what is kept of conversations, as rows for machines and lines for people."""
 
 from __future__ import annotations
 

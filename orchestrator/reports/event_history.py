@@ -1,4 +1,4 @@
-"""What `andy events` tells of the time before this start: the events that the store keeps."""
+"""Reads the events of earlier starts back from the store, so that `andy events` can show them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.store.database import Tx
 MAX_RECALLED = 300
 """Of each of the two kinds: the ring has room for three times as many."""
 BEFORE_THIS_START = 0
-"""The number of every event that another process told: those of this one count from 1."""
+"""The number of every event of an earlier process: those of this one count from 1."""
 
 
 async def recall_events(tx: Tx, bus: EventBus) -> None:

@@ -1,4 +1,4 @@
-"""Loops as they are told: rows for machines, lines for people."""
+"""Reports the loops of groups, as rows for machines and lines for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices as people are told of them: rows for machines, lines for people; and ended by a person's hand."""
+"""Reports notices, as rows for machines and lines for people, and cancels them for a person."""
 
 from __future__ import annotations
 

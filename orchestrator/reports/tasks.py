@@ -1,4 +1,4 @@
-"""Tasks as they are told: rows for agents and machines, lines for people."""
+"""Reports scheduled tasks, as rows for agents and machines and lines for people."""
 
 from __future__ import annotations
 

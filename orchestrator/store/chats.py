@@ -12,7 +12,7 @@ from orchestrator.store.database import Tx
 async def upsert(
     tx: Tx, jid: ChatJid, *, name: str | None, channel: str | None, is_group: bool, at_ms: int | None
 ) -> None:
-    """Note a chat's name and last activity; what is not told stays as it was."""
+    """Insert or update a chat; a value that is None stays as it was."""
     await tx.execute(
         """
         INSERT INTO chats (jid, name, channel, is_group, last_message_ms)
@@ -28,7 +28,7 @@ async def upsert(
 
 
 async def every(tx: Tx) -> list[Chat]:
-    """All chats, the one that spoke last first."""
+    """Return all chats, the one that was active last first."""
     rows = await tx.execute_fetchall("SELECT * FROM chats ORDER BY last_message_ms DESC NULLS LAST, jid")
     return [_from_row(row) for row in rows]
 
@@ -44,20 +44,20 @@ def _from_row(row: sqlite3.Row) -> Chat:
 
 
 async def replace_members(tx: Tx, chat_jid: ChatJid, members: Sequence[ChatMember]) -> bool:
-    """Note who is in a chat now; tells whether that is news. The chat must be known."""
-    told = {one.jid: one for one in members}
-    if {one.jid: one for one in await members_of(tx, chat_jid)} == told:
+    """Replace the members of a known chat and return whether they have changed."""
+    listed = {one.jid: one for one in members}
+    if {one.jid: one for one in await members_of(tx, chat_jid)} == listed:
         return False
     await tx.execute("DELETE FROM chat_members WHERE chat_jid = ?", (chat_jid,))
     await tx.executemany(
         "INSERT INTO chat_members (chat_jid, member_jid, name, is_admin) VALUES (?, ?, ?, ?)",
-        [(chat_jid, one.jid, one.name, one.is_admin) for one in told.values()],
+        [(chat_jid, one.jid, one.name, one.is_admin) for one in listed.values()],
     )
     return True
 
 
 async def members_of(tx: Tx, chat_jid: ChatJid) -> list[ChatMember]:
-    """The members of a chat, as far as its messenger told."""
+    """Return the members of a chat, as its messenger listed them last."""
     rows = await tx.execute_fetchall(
         "SELECT * FROM chat_members WHERE chat_jid = ? ORDER BY member_jid", (chat_jid,)
     )

@@ -152,7 +152,7 @@ async def shown_answers(tx: Tx, turn_id: int) -> list[str]:
 
 
 async def forget_cycles(tx: Tx, folder: Folder, *, before_ms: int) -> int:
-    """Forget a group's ended cycles of long ago; tells how many."""
+    """Forget a group's ended cycles of long ago, and return how many."""
     cursor = await tx.execute(
         "DELETE FROM worker_cycles WHERE group_folder = ? AND ended_ms IS NOT NULL AND started_ms < ?",
         (folder, before_ms),

@@ -103,7 +103,7 @@ async def call_back(tx: Tx, one: Notification) -> bool:
 
 
 async def drop_held(tx: Tx, *, now_ms: int) -> int:
-    """End messages that wait for a notification that nobody will claim any more; tells how many."""
+    """End messages that wait for a notification that nobody will claim any more, and return how many."""
     cursor = await tx.execute(
         """
         UPDATE outbox SET state = ?, sent_ms = NULL, next_attempt_ms = ?

@@ -152,7 +152,7 @@ async def release(tx: Tx, turn: Turn, *, now_ms: int) -> None:
 
 
 async def free_stale(tx: Tx, *, now_ms: int) -> int:
-    """Set free what is claimed by attempts that run no more; tells how many. Normally there are none."""
+    """Set free what is claimed by attempts that run no more, and return how many. Normally there are none."""
     cursor = await tx.execute(
         """
         UPDATE cross_session_notifications SET claim_turn = NULL, claim_attempt = NULL, claimed_ms = NULL

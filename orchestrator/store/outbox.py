@@ -81,7 +81,7 @@ def _new_message_id() -> MessageId:
 
 
 async def release(tx: Tx, turn_id: TurnId, *, now_ms: int) -> int:
-    """Let go out what a turn said; tells how many."""
+    """Let go out what a turn said, and return how many."""
     cursor = await tx.execute(
         "UPDATE outbox SET state = 'pending', next_attempt_ms = ? WHERE turn_id = ? AND state = 'held'",
         (now_ms, turn_id),
@@ -216,7 +216,7 @@ async def try_later(tx: Tx, outgoing_id: int, *, at_ms: int, error: str) -> None
 
 
 async def hurry(tx: Tx, endings: Sequence[str], *, now_ms: int) -> int:
-    """Let what failed before go out now in the chats whose address ends so; tells how many."""
+    """Let what failed before go out now in the chats whose address ends so, and return how many."""
     cursor = await tx.execute(
         f"""
         UPDATE outbox SET next_attempt_ms = ? WHERE state = 'pending' AND next_attempt_ms > ?

@@ -163,7 +163,7 @@ def over(database: Path, policy: RetentionPolicy, *, before_ms: int, limit: int)
 
 
 async def remove(tx: Tx, policy: RetentionPolicy, rows: Rows) -> int:
-    """Remove those rows that are still as they were read, and still over; tells how many."""
+    """Remove those rows that are still as they were read, and still over, and return how many."""
     by_id = {row[ROWID]: row for row in rows}
     found = await tx.execute_fetchall(
         f"""

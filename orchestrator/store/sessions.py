@@ -23,7 +23,7 @@ async def current(tx: Tx, folder: Folder) -> str | None:
 
 
 async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
-    """Go on with this one: the conversation is the same, in whichever session."""
+    """Resume this session next time. The conversation stays the same when its session changes."""
     same = await tx.execute(
         "UPDATE sessions SET updated_ms = ? WHERE group_folder = ? AND session_id = ?",
         (now_ms, folder, session_id),
@@ -42,13 +42,13 @@ async def keep(tx: Tx, folder: Folder, session_id: str, *, now_ms: int) -> None:
 
 
 async def lose(tx: Tx, folder: Folder) -> None:
-    """Go on in a new session next time: this one is gone, and the conversation is not."""
+    """Start a new session next time and go on with the same conversation: the old session is lost."""
     await notice_claims.enter_session(tx, folder, None)
     await tx.execute("DELETE FROM sessions WHERE group_folder = ?", (folder,))
 
 
 async def forget(tx: Tx, folder: Folder, *, now_ms: int) -> None:
-    """Begin anew next time; what lived in the conversation has ended with it."""
+    """Start a new conversation next time; notices that belonged to this one end with it."""
     await notice_claims.leave_session(tx, folder, now_ms=now_ms)
     await tx.execute("DELETE FROM sessions WHERE group_folder = ?", (folder,))
 
@@ -84,7 +84,7 @@ class PendingDeletion:
 
 
 async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
-    """Have the words of a message be looked for in what is kept of its group's conversation."""
+    """Record that a deleted message is to be removed from the context of its group."""
     await tx.execute(
         """
         INSERT INTO router_state (key, value) VALUES (:key, :seq)
@@ -95,7 +95,7 @@ async def note_deletion(tx: Tx, folder: Folder, turn: TurnId, seq: Seq) -> None:
 
 
 async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
-    """Those that were not looked for yet."""
+    """Return the deletions that are still to be removed from the context of a group."""
     prefix = _deletions_prefix(folder)
     rows = await tx.execute_fetchall(
         "SELECT key, value FROM router_state WHERE key >= ? AND key < ?", (prefix, f"{prefix}~")
@@ -107,7 +107,7 @@ async def pending_deletions(tx: Tx, folder: Folder) -> list[PendingDeletion]:
 
 
 async def finish_deletions(tx: Tx, folder: Folder, found: Iterable[PendingDeletion]) -> None:
-    """Nothing has them any more. A turn that lost more words since stays."""
+    """Forget deletions that are done. A turn in which another message was deleted since then stays."""
     for one in found:
         await tx.execute(
             "DELETE FROM router_state WHERE key = ? AND value = ?",
@@ -148,7 +148,7 @@ async def note_workspace(tx: Tx, folder: Folder, seen: WorkspaceSnapshot) -> Non
 
 
 async def forget_workspace(tx: Tx, folder: Folder) -> None:
-    """Nobody looks at it any more."""
+    """Forget what was seen of a folder that is watched no more."""
     await tx.execute("DELETE FROM router_state WHERE key = ?", (_workspace_key(folder),))
 
 

@@ -34,7 +34,7 @@ class WaitingTurn:
 
 
 async def begin(tx: Tx, turn_id: TurnId, cause: Outage, *, since_ms: int) -> int:
-    """Record that a turn meets an outage; tells since when it does, which may be longer."""
+    """Record that a turn meets an outage and return since when (epoch ms): an earlier start stays."""
     cursor = await tx.execute(
         """
         INSERT INTO turn_outages (turn_id, cause, since_ms) VALUES (?, ?, ?)
@@ -79,7 +79,7 @@ async def counts(tx: Tx) -> dict[str, int]:
 
 
 async def unannounced(tx: Tx) -> list[WaitingTurn]:
-    """The questions of chats that wait in silence, the longest first."""
+    """Return the chat turns that wait and whose chat was not notified yet, the longest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT turn_outages.*, group_folder, chat_jid FROM turn_outages JOIN turns ON turns.id = turn_id

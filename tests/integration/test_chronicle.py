@@ -33,12 +33,12 @@ FAMILY = Folder("family")
 class House:
     household: Household
     home: Path
-    chronicle: ContextRecorder
+    recorder: ContextRecorder
     folds: list[RegisteredMessages]
 
     def again(self) -> None:
         """Another host on the same home: nothing that the first kept in memory is there."""
-        self.chronicle = _chronicle(self.household, self.home, self.folds)
+        self.recorder = _recorder(self.household, self.home, self.folds)
 
     @property
     def brain(self) -> Path:
@@ -46,7 +46,7 @@ class House:
 
     @property
     def kept(self) -> Context:
-        return self.chronicle.manager(FAMILY).load(now_ms=self.household.clock.now_ms()).context
+        return self.recorder.manager(FAMILY).load(now_ms=self.household.clock.now_ms()).context
 
     @property
     def window(self) -> list[tuple[str, str]]:
@@ -58,7 +58,7 @@ class House:
         return (await self.household.answer(*answers)).id
 
     async def catch_up(self) -> None:
-        await self.chronicle.catch_up(FAMILY)
+        await self.recorder.catch_up(FAMILY)
 
     async def clear(self) -> int:
         async with self.household.database.transaction() as tx:
@@ -68,7 +68,7 @@ class House:
         return turn
 
 
-def _chronicle(household: Household, home: Path, folds: list[RegisteredMessages]) -> ContextRecorder:
+def _recorder(household: Household, home: Path, folds: list[RegisteredMessages]) -> ContextRecorder:
     def note(group: Group, registered: RegisteredMessages) -> None:
         assert group.folder == FAMILY
         folds.append(registered)
@@ -93,7 +93,7 @@ async def house(household: Household, tmp_path: Path) -> House:
     await household.add_group()
     (tmp_path / "data" / "env" / "family").mkdir(parents=True)
     folds: list[RegisteredMessages] = []
-    return House(household, tmp_path, _chronicle(household, tmp_path, folds), folds)
+    return House(household, tmp_path, _recorder(household, tmp_path, folds), folds)
 
 
 async def test_what_was_said_is_in_the_context_once_however_often_it_looks(house):
@@ -166,7 +166,7 @@ async def test_a_cleared_conversation_is_closed_once_and_what_comes_after_is_kep
 async def test_a_reset_by_hand_brings_nothing_back(house):
     await house.say("one", "1")
     await house.catch_up()
-    house.chronicle.manager(FAMILY).reset(now_ms=1)
+    house.recorder.manager(FAMILY).reset(now_ms=1)
     house.again()
     await house.catch_up()
     assert house.window == []
@@ -204,11 +204,11 @@ async def test_the_copy_of_the_container_follows_also_what_commands_did(house):
     assert [one["content"] for one in document["conversation"]["recent_window"]] == ["Jane: hello", "hi"]
     assert "writer" not in document
     assert (house.home / "data/env/family/workflow.json").exists()
-    house.chronicle.manager(FAMILY).record_decision("We go by train.", now_ms=5)
-    await house.chronicle.sweep()
+    house.recorder.manager(FAMILY).record_decision("We go by train.", now_ms=5)
+    await house.recorder.sweep()
     assert json.loads(copy.read_text())["memory"]["last_decisions"] == ["We go by train."]
     copy.unlink()
-    await house.chronicle.show(FAMILY)
+    await house.recorder.show(FAMILY)
     assert copy.exists()
 
 
@@ -217,7 +217,7 @@ async def test_a_copy_that_cannot_be_made_in_time_keeps_no_container_waiting(hou
     released = threading.Event()
     monkeypatch.setattr(ContextRecorder, "_show", lambda *_: released.wait())
     try:
-        await house.chronicle.show(FAMILY)
+        await house.recorder.show(FAMILY)
     finally:
         released.set()
 
@@ -232,8 +232,8 @@ async def test_a_group_whose_container_was_never_prepared_gets_no_copy(house):
 async def test_secrets_are_neither_in_the_context_nor_in_its_copy(house):
     await house.say("my password=hunter22 and sk-ant-api03-aaaabbbbcccc", "I keep ghp_0123456789abcdef0123")
     await house.catch_up()
-    await house.chronicle.use(await _group(house), "record_decision", {"decision": "pw: token=abc12345"}, "r")
-    house.chronicle.manager(FAMILY).snapshot(now_ms=1)
+    await house.recorder.use(await _group(house), "record_decision", {"decision": "pw: token=abc12345"}, "r")
+    house.recorder.manager(FAMILY).snapshot(now_ms=1)
     held = b"".join(contents(house.home, "**/*.json").values())
     assert [one for one in (b"hunter22", b"sk-ant", b"ghp_", b"abc12345") if one in held] == []
 
@@ -248,41 +248,41 @@ async def test_a_tool_is_refused_in_words_when_the_disk_hangs(house, monkeypatch
     released = threading.Event()
     monkeypatch.setattr(ContextRecorder, "_use", lambda *_: released.wait())
     try:
-        reply = await house.chronicle.use(await _group(house), "record_decision", {"decision": "x"}, "r")
+        reply = await house.recorder.use(await _group(house), "record_decision", {"decision": "x"}, "r")
     finally:
         released.set()
     assert (reply.ok, reply.code, reply.request_id) == (False, "context_busy", "r")
 
 
 async def test_a_snapshot_is_taken_every_half_hour_when_something_changed(house):
-    snapshots = house.chronicle.manager(FAMILY).snapshots
+    snapshots = house.recorder.manager(FAMILY).snapshots
     clock = house.household.clock
-    await house.chronicle.sweep()
+    await house.recorder.sweep()
     assert snapshots() == []
     await house.say("hello", "hi")
     clock.wall_ms += SNAPSHOT_MS
-    await house.chronicle.sweep()
+    await house.recorder.sweep()
     assert len(snapshots()) == 1
     await house.say("hello", "hi")
-    await house.chronicle.sweep()
+    await house.recorder.sweep()
     house.again()
-    await house.chronicle.sweep()
+    await house.recorder.sweep()
     assert len(snapshots()) == 1, "half an hour has not passed, whichever host it was"
     clock.wall_ms += SNAPSHOT_MS
-    await house.chronicle.sweep()
+    await house.recorder.sweep()
     assert len(snapshots()) == 2
     clock.wall_ms += SNAPSHOT_MS
-    await house.chronicle.sweep()
+    await house.recorder.sweep()
     assert len(snapshots()) == 2, "nothing has changed"
 
 
 async def test_a_damaged_context_is_mended_and_the_owner_is_told_once(house):
     await house.say("hello", "hi")
     await house.catch_up()
-    house.chronicle.manager(FAMILY).snapshot(now_ms=house.household.clock.now_ms())
+    house.recorder.manager(FAMILY).snapshot(now_ms=house.household.clock.now_ms())
     (house.brain / "context.json").write_text('{"version": "1.0", ')
     for _ in range(2):
-        await house.chronicle.sweep()
+        await house.recorder.sweep()
         house.again()
     told = [one.text for one in await house.household.outgoing() if one.chat_jid == "local:main"]
     assert len(told) == 1
@@ -295,7 +295,7 @@ async def test_a_damaged_context_is_mended_and_the_owner_is_told_once(house):
 async def test_what_was_said_after_the_snapshot_is_read_again_when_it_takes_a_damaged_ones_place(house):
     first = await house.say("one", "1")
     await house.catch_up()
-    house.chronicle.manager(FAMILY).snapshot(now_ms=house.household.clock.now_ms())
+    house.recorder.manager(FAMILY).snapshot(now_ms=house.household.clock.now_ms())
     second = await house.say("two", "2")
     await house.catch_up()
     (house.brain / "context.json").write_text("{")
@@ -307,7 +307,7 @@ async def test_what_was_said_after_the_snapshot_is_read_again_when_it_takes_a_da
 
 
 async def test_the_loop_follows_events_and_outlives_a_context_that_is_held(house):
-    looking = asyncio.create_task(house.chronicle.run(), name="context")
+    looking = asyncio.create_task(house.recorder.run(), name="context")
     try:
         await until(lambda: house.household.bus._listeners, "it listens")
         turn = await house.say("hello", "hi")
@@ -338,7 +338,7 @@ async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_h
     def is_written(text):
         return brain.exists() and text in brain.read_text()
 
-    looking = asyncio.create_task(house.chronicle.run(), name="context")
+    looking = asyncio.create_task(house.recorder.run(), name="context")
     try:
         await until(lambda: begun, "it hangs")
         for number in range(3):
@@ -359,7 +359,7 @@ async def test_a_group_whose_disk_hangs_keeps_no_other_from_being_followed_and_h
 async def test_words_that_are_taken_back_leave_the_context_too(house):
     heard = await house.household.hear("@Andy the code is 4711")
     turn = await house.household.answer("Noted.")
-    looking = asyncio.create_task(house.chronicle.run(), name="context")
+    looking = asyncio.create_task(house.recorder.run(), name="context")
     try:
         await until(lambda: len(house.window) == 2, "it is there")
         async with house.household.database.reading() as tx:
@@ -384,7 +384,7 @@ async def test_a_host_killed_between_question_and_answer_is_caught_up_by_the_nex
     house.again()
     await house.household.lose(run)
     await house.household.answer("hi")
-    await house.chronicle.sweep()
+    await house.recorder.sweep()
     assert house.window == [(f"t{turn.id}.u", "Jane: hello"), (f"t{turn.id}.a", "hi")]
 
 
@@ -409,7 +409,7 @@ async def test_what_is_settled_is_not_read_again(house, monkeypatch):
 
 async def test_c_23_a_repository_around_the_home_takes_nothing_of_what_was_said(house):
     (house.home / ".git").mkdir()
-    looking = asyncio.create_task(house.chronicle.run(), name="context")
+    looking = asyncio.create_task(house.recorder.run(), name="context")
     try:
         ignored = house.home / ".gitignore"
         await until(lambda: ignored.exists() and ignored.read_text() == ".ai-brain/\n", "the line is there")

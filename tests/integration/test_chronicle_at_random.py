@@ -32,7 +32,7 @@ class World:
         self.home = home
         self.dice = dice
         self.number = 0
-        self.chronicle = self._host()
+        self.recorder = self._host()
 
     def _host(self) -> ContextRecorder:
         return ContextRecorder(
@@ -50,10 +50,10 @@ class World:
         self.household.clock.wall_ms += self.dice.randrange(2_000)
         await self.dice.choice((self.ask, self.ask, self.answer, self.answer, self.lose, self.clear))()
         if self.dice.random() < 0.2:
-            self.chronicle = self._host()
+            self.recorder = self._host()
         if self.dice.random() < 0.7:
             with suppress(OSError, ContextBusy):
-                await self.chronicle.catch_up(FAMILY)
+                await self.recorder.catch_up(FAMILY)
 
     async def ask(self) -> None:
         self.number += 1
@@ -69,7 +69,7 @@ class World:
             return
         _, run, _ = await self.household.start_next()
         with suppress(OSError, ContextBusy):
-            await self.chronicle.catch_up(FAMILY)
+            await self.recorder.catch_up(FAMILY)
         await self.household.lose(run, is_retryable=self.dice.random() < 0.7)
 
     async def clear(self) -> None:
@@ -99,7 +99,7 @@ class World:
         return told
 
     def kept(self) -> Context:
-        return self.chronicle.manager(FAMILY).load(now_ms=0).context
+        return self.recorder.manager(FAMILY).load(now_ms=0).context
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -120,7 +120,7 @@ async def test_in_the_end_the_context_says_what_the_store_says(
         broken.setattr(disk, "write_durably", write_perhaps)
         for _ in range(STEPS):
             await world.step()
-    await world.chronicle.catch_up(FAMILY)
+    await world.recorder.catch_up(FAMILY)
     kept = world.kept()
     window: list[Any] = [(one.id, one.content) for one in kept.conversation.recent_window]
     told = await world.told()

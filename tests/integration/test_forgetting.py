@@ -39,7 +39,7 @@ class House:
     def again(self) -> None:
         """Another host on the same home."""
         house = self.household
-        self.chronicle = ContextRecorder(
+        self.recorder = ContextRecorder(
             house.database,
             contexts=self.home / "context",
             env=self.home / "env",
@@ -51,7 +51,7 @@ class House:
         )
         self.forgetting = DeletionSync(
             house.database,
-            self.chronicle,
+            self.recorder,
             clock=house.clock,
             bus=house.bus,
             name="Andy",
@@ -60,7 +60,7 @@ class House:
 
     @property
     def kept(self) -> Context:
-        return self.chronicle.manager(FAMILY).load(now_ms=self.household.clock.now_ms()).context
+        return self.recorder.manager(FAMILY).load(now_ms=self.household.clock.now_ms()).context
 
     @property
     def summary(self) -> str:
@@ -76,7 +76,7 @@ class House:
         question = a_message(f"@Andy {text}")
         await self.household.intake.accept(question)
         await self.household.answer(answer)
-        await self.chronicle.catch_up(FAMILY)
+        await self.recorder.catch_up(FAMILY)
         return question.id
 
     async def take_back(self, message: str) -> None:
@@ -87,7 +87,7 @@ class House:
             return await sessions.pending_deletions(tx, FAMILY)
 
     def snapshot(self) -> None:
-        assert self.chronicle.manager(FAMILY).snapshot(now_ms=self.household.clock.now_ms())
+        assert self.recorder.manager(FAMILY).snapshot(now_ms=self.household.clock.now_ms())
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
@@ -126,11 +126,11 @@ async def test_a_summary_is_made_anew_without_what_was_taken_back(house: House) 
 async def test_a_snapshot_lets_go_of_the_words_that_were_in_its_window(house: House) -> None:
     taken = await house.say(CODE)
     house.snapshot()
-    other = house.chronicle.manager(FAMILY).snapshots()[0].name
+    other = house.recorder.manager(FAMILY).snapshots()[0].name
     await house.take_back(taken)
     await house.forgetting.sweep()
     assert house.having("4711") == []
-    assert house.chronicle.manager(FAMILY).restore(other, now_ms=house.household.clock.now_ms())
+    assert house.recorder.manager(FAMILY).restore(other, now_ms=house.household.clock.now_ms())
     window = [one.content for one in house.kept.conversation.recent_window]
     assert window == [TAKEN_BACK, "Noted."]
 
@@ -140,7 +140,7 @@ async def test_what_others_asked_in_the_same_turn_stays(house: House) -> None:
     for message in (one, two):
         await house.household.intake.accept(message)
     await house.household.answer("Noted.")
-    await house.chronicle.catch_up(FAMILY)
+    await house.recorder.catch_up(FAMILY)
     for _ in range(2):
         await house.say(LONG)
     assert "4711" in house.summary
@@ -184,7 +184,7 @@ async def test_what_a_session_said_of_itself_goes_with_words_that_it_may_have(ho
     for _ in range(3):
         await house.say(LONG)
     taken = await house.say("the code is blue")
-    manager = house.chronicle.manager(FAMILY)
+    manager = house.recorder.manager(FAMILY)
     manager.join_summary("They spoke of a blue code.", now_ms=house.household.clock.now_ms())
     await house.take_back(taken)
     await house.forgetting.sweep()
@@ -197,7 +197,7 @@ async def test_words_that_no_summary_has_leave_it_as_it_is(house: House) -> None
         await house.say(LONG)
     before = house.summary
     taken = await house.say(CODE)
-    manager = house.chronicle.manager(FAMILY)
+    manager = house.recorder.manager(FAMILY)
     assert manager.put_summary("A better one.", instead_of=house.summary, now_ms=1)
     assert before
     await house.take_back(taken)
@@ -210,7 +210,7 @@ async def test_a_reset_brings_nothing_back_when_words_are_taken_back(house: Hous
     taken = await house.say(CODE)
     for _ in range(2):
         await house.say(LONG)
-    house.chronicle.manager(FAMILY).reset(now_ms=house.household.clock.now_ms())
+    house.recorder.manager(FAMILY).reset(now_ms=house.household.clock.now_ms())
     await house.take_back(taken)
     await house.forgetting.sweep()
     assert house.kept.is_empty

@@ -47,7 +47,7 @@ class Home:
     frames: dict[RunId, int] = field(default_factory=dict)
 
     @property
-    def chronicle(self) -> ContextRecorder:
+    def recorder(self) -> ContextRecorder:
         """One that remembers nothing."""
         return ContextRecorder(
             self.household.database,
@@ -62,7 +62,7 @@ class Home:
 
     def kept(self) -> str:
         """The words that are in the context now; none before the host has come to write it."""
-        path = self.chronicle.manager(FAMILY).brain.path / "context.json"
+        path = self.recorder.manager(FAMILY).brain.path / "context.json"
         if not path.exists():
             return ""
         return json.dumps(json.loads(path.read_bytes())["conversation"]["recent_window"])
@@ -82,10 +82,10 @@ class Home:
     @asynccontextmanager
     async def host(self) -> AsyncIterator[Host]:
         """A host, killed when it is left: nothing is recorded of its end."""
-        chronicle, inputs = self.chronicle, input_files.InputFiles(self.root / "ipc")
+        recorder, inputs = self.recorder, input_files.InputFiles(self.root / "ipc")
         restoring = SessionRestorer(
             self.household.database,
-            chronicle,
+            recorder,
             session_files=self.root / "sessions",
             asked=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
             factors=TokenFactors(self.root / "token-factors.json"),
@@ -105,7 +105,7 @@ class Home:
         async with asyncio.TaskGroup() as tasks:
             pool = scripted_pool(self.household, self.runtime, tasks, self.root, ports=ports)
             await pool.adopt()
-            following = tasks.create_task(chronicle.run(), name="context")
+            following = tasks.create_task(recorder.run(), name="context")
             yield Host(self, pool)
             await asyncio.sleep(0)  # a job that has not begun cannot be cancelled without a word
             for task in [following, *pool.tasks()]:

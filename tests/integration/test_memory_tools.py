@@ -29,7 +29,7 @@ Ask = Callable[..., Awaitable[Reply]]
 
 
 @pytest.fixture
-async def chronicle(household: Household, tmp_path: Path) -> ContextRecorder:
+async def recorder(household: Household, tmp_path: Path) -> ContextRecorder:
     await household.add_group()
     await household.add_group("work")
     return ContextRecorder(
@@ -45,7 +45,7 @@ async def chronicle(household: Household, tmp_path: Path) -> ContextRecorder:
 
 
 @pytest.fixture
-def ask(household: Household, chronicle: ContextRecorder) -> Ask:
+def ask(household: Household, recorder: ContextRecorder) -> Ask:
     dispatcher = CommandDispatcher(
         household.database,
         clock=household.clock,
@@ -54,7 +54,7 @@ def ask(household: Household, chronicle: ContextRecorder) -> Ask:
         zone_of=lambda _: SEOUL,
         wakeups=household.hints,
         bus=household.bus,
-        contexts=chronicle,
+        contexts=recorder,
     )
 
     async def asked(tool: str, *, by: str = "family", request: str | None = None, **arguments: Any) -> Reply:
@@ -73,8 +73,8 @@ def ask(household: Household, chronicle: ContextRecorder) -> Ask:
 
 
 @pytest.fixture
-def family(chronicle: ContextRecorder) -> ContextManager:
-    return chronicle.manager(Folder("family"))
+def family(recorder: ContextRecorder) -> ContextManager:
+    return recorder.manager(Folder("family"))
 
 
 async def test_a_plan_is_made_worked_through_and_left(ask: Ask, family: ContextManager) -> None:
@@ -170,10 +170,10 @@ async def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
     assert (reply.ok, reply.code) == (False, "disk")
 
 
-async def test_each_group_keeps_its_own(ask: Ask, chronicle: ContextRecorder) -> None:
+async def test_each_group_keeps_its_own(ask: Ask, recorder: ContextRecorder) -> None:
     await ask("record_decision", by="work", decision="We ship on Friday.")
-    assert chronicle.manager(Folder("family")).load(now_ms=0).context.is_empty
-    assert not chronicle.manager(Folder("work")).load(now_ms=0).context.is_empty
+    assert recorder.manager(Folder("family")).load(now_ms=0).context.is_empty
+    assert not recorder.manager(Folder("work")).load(now_ms=0).context.is_empty
 
 
 @pytest.mark.parametrize(

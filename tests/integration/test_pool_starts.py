@@ -180,7 +180,7 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
     groups_of_two: Household, tmp_path: Path
 ) -> None:
     household = groups_of_two
-    chronicle = ContextRecorder(
+    recorder = ContextRecorder(
         household.database,
         contexts=tmp_path / "context",
         env=tmp_path / "env",
@@ -192,7 +192,7 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
     )
     restoring = SessionRestorer(
         household.database,
-        chronicle,
+        recorder,
         session_files=tmp_path / "sessions",
         asked=lambda group, kind: AskedAgent(agent="claude", model="opus", service="api"),
         factors=TokenFactors(tmp_path / "token-factors.json"),
@@ -201,9 +201,9 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
     )
     await household.hear("@Andy one")
     await household.answer("1")
-    await chronicle.catch_up(FAMILY)
+    await recorder.catch_up(FAMILY)
     async with a_host(household, tmp_path, restoring.restore) as house:
-        with held_elsewhere(chronicle.manager(FAMILY).brain.path / ".context.lock"):
+        with held_elsewhere(recorder.manager(FAMILY).brain.path / ".context.lock"):
             first = await house.ask("family")
             await until(lambda: house.states() == [("family", RunState.STARTING)], "it has its slot")
             second = await house.ask("work")

@@ -43,7 +43,7 @@ class House:
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
-        self.chronicle = ContextRecorder(
+        self.recorder = ContextRecorder(
             self.household.database,
             contexts=self.home / "context",
             env=self.home / "env",
@@ -55,7 +55,7 @@ class House:
         )
         self.restoring = SessionRestorer(
             self.household.database,
-            self.chronicle,
+            self.recorder,
             session_files=self.home / "sessions",
             asked=lambda group, kind: self.asked,
             factors=TokenFactors(self.home / "token-factors.json"),
@@ -299,7 +299,7 @@ async def test_what_an_agent_without_sessions_answered_is_told_to_the_session(ta
 
 
 async def test_what_was_cleared_is_told_to_nobody(talked: House) -> None:
-    await talked.chronicle.catch_up(FAMILY)
+    await talked.recorder.catch_up(FAMILY)
     async with talked.household.database.transaction() as tx:
         now_ms = talked.household.clock.now_ms()
         turn = await turns.add_command(tx, a_group(), SessionCommand.CLEAR, now_ms=now_ms)
@@ -311,16 +311,16 @@ async def test_what_was_cleared_is_told_to_nobody(talked: House) -> None:
 
 
 async def test_a_conversation_that_was_forgotten_by_hand_is_kept_by_its_session(talked: House) -> None:
-    await talked.chronicle.catch_up(FAMILY)
-    await asyncio.to_thread(talked.chronicle.manager(FAMILY).reset, now_ms=talked.household.clock.now_ms())
+    await talked.recorder.catch_up(FAMILY)
+    await asyncio.to_thread(talked.recorder.manager(FAMILY).reset, now_ms=talked.household.clock.now_ms())
     assert mode_of(await talked.restore()) == ("resume", SESSION)
     delete(talked)
     assert mode_of(await talked.restore())[0] == "fresh"
 
 
 async def test_context_files_that_are_busy_cost_no_answer(talked: House, monkeypatch) -> None:
-    await talked.chronicle.catch_up(FAMILY)
-    brain = talked.chronicle.manager(FAMILY).brain.path
+    await talked.recorder.catch_up(FAMILY)
+    brain = talked.recorder.manager(FAMILY).brain.path
     with FileLock(brain / ".context.lock"), monkeypatch.context() as hurried:
         hurried.setattr(restoring, "PATIENCE_SECONDS", 0.05)
         found = await talked.restore()
@@ -344,8 +344,8 @@ async def test_a_transcript_that_a_disk_does_not_give_costs_no_answer(talked: Ho
 
 
 async def test_a_context_file_that_is_broken_costs_no_answer(talked: House) -> None:
-    await talked.chronicle.catch_up(FAMILY)
-    path = talked.chronicle.manager(FAMILY).brain.path / "context.json"
+    await talked.recorder.catch_up(FAMILY)
+    path = talked.recorder.manager(FAMILY).brain.path / "context.json"
     path.write_text('{"version": ')
     assert mode_of(await talked.restore()) == ("resume", SESSION)
     path.unlink()
@@ -400,7 +400,7 @@ async def noting(talked: House) -> AsyncIterator[House]:
 
 async def test_the_context_tells_people_what_is_known_of_the_session(noting: House) -> None:
     noting.household.bus.publish("turn.answered", group=FAMILY)
-    manager = noting.chronicle.manager(FAMILY)
+    manager = noting.recorder.manager(FAMILY)
 
     def noted() -> bool:
         return manager.load(now_ms=0).context.sdk.session_id is not None
