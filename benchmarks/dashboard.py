@@ -25,9 +25,11 @@ from orchestrator.dashboard.services import notifications
 from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.worker import cycle
 from orchestrator.domain.dashboard import Actor, Caller
+from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import ChatJid, Folder, Group, MessageId
 from orchestrator.groups import registration
+from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import Delivery
 from orchestrator.store import groups
 from orchestrator.store.database import Database
@@ -88,17 +90,16 @@ async def _home(path: Path) -> Any:
     clock, hints = SystemClock(), Wakeups()
     bus = EventBus(clock)
     settings = Settings(tz="Asia/Seoul", notify_daily_limit=0)
-    boards = DashboardFeature(
-        database,
-        settings,
-        home=path.parent.parent,
+    host = HostContext(
+        home=Home(path.parent.parent),
+        settings=settings,
         clock=clock,
-        hints=hints,
+        database=database,
+        reader=database,
         bus=bus,
-        zone_of=lambda _: ZONE,
-        can_deliver=lambda _: True,
-        has_model=lambda _: False,
+        wakeups=hints,
     )
+    boards = DashboardFeature(host, can_deliver=lambda _: True, has_model=lambda _: False)
     try:
         yield database, boards, hints, bus
     finally:
@@ -268,7 +269,7 @@ async def _delivery(
             tasks=tasks,
             wakeup=hints.outbox,
             bus=bus,
-            hooks=boards.origin,
+            hooks=boards.delivery_hooks,
         )
         loops = [delivery.run, boards.loops()["notifications"]]
         running = [tasks.create_task(loop(), name=f"bench:{number}") for number, loop in enumerate(loops)]

@@ -12,13 +12,16 @@ import json
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from orchestrator.base import logging
 from orchestrator.base.clock import SystemClock
+from orchestrator.base.event_bus import EventBus
 from orchestrator.cli import account_reports
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder, Run, RunId
 from orchestrator.groups import registration
+from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.run_tokens import token_hash
@@ -102,24 +105,29 @@ async def host(service: str, token: str, data: Path) -> None:
         await _prepare(database, token, clock.now_ms())
         reader = await Database.open_readonly(data / "messages.db")
         stack.push_async_callback(reader.close)
-        doors = ContainerProxies(
-            database,
-            reader=reader,
+        home = Home(data)
+        home.make()
+        context = HostContext(
+            home=home,
+            settings=Settings(tz="UTC"),
             clock=clock,
-            zone=ZoneInfo("UTC"),
+            database=database,
+            reader=reader,
+            bus=EventBus(clock),
+        )
+        doors = ContainerProxies(
+            context,
             credentials=CredentialSource(
                 data, {"ANTHROPIC_API_KEY": "sk-bench-key", "ANTHROPIC_BASE_URL": service}
             ),
             address="127.0.0.1",
-            data=data,
-            on_queued=lambda: None,
             on_runaway=_never,
             on_outage=lambda: None,
             model_of=lambda _group, _kind: None,
         )
         doors.admission._requests_a_turn = 10**9  # noqa: SLF001 - a benchmark is a loop that runs away
         await doors.open(stack)
-        print((data / "proxy-port").read_text(), flush=True)
+        print((home.data / "proxy-port").read_text(), flush=True)
         async with asyncio.TaskGroup() as tasks:
             for name, loop in doors.loops().items():
                 tasks.create_task(loop(), name=name)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from orchestrator.channels.local import LocalChannel
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.domain.protocols import Channel
 from orchestrator.domain.values import ChatJid
+from orchestrator.groups.host_context import HostContext
 
 
 def build(context: ChannelContext) -> tuple[Channel, ...]:
@@ -20,6 +21,21 @@ def build(context: ChannelContext) -> tuple[Channel, ...]:
         LocalChannel(),
         WhatsAppChannel(context),
     )
+
+
+def build_channels(host: HostContext) -> Channels:
+    """Make every channel of a host."""
+    context = ChannelContext(
+        home=host.home.root,
+        database=host.database,
+        clock=host.clock,
+        bus=host.bus,
+        assistant=host.settings.assistant_name,
+        has_own_number=host.settings.assistant_has_own_number,
+        attachment_bytes=host.attachment_bytes,
+        wake_outbox=host.wakeups.outbox.give,
+    )
+    return Channels(build(context))
 
 
 class Channels:

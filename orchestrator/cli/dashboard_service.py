@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
 from orchestrator.cli import terminal
 from orchestrator.cli.client import Client
 from orchestrator.dashboard.feature import DashboardFeature
@@ -26,6 +24,7 @@ from orchestrator.domain.dashboard import Actor, BoardSnapshot, Caller, Notifica
 from orchestrator.domain.errors import BadRequest, NoDashboard
 from orchestrator.domain.values import Group
 from orchestrator.groups import settings as group_config
+from orchestrator.groups.host_context import HostContext
 from orchestrator.store import (
     dashboard_cycles,
     dashboard_notifications,
@@ -84,21 +83,13 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
     await asyncio.to_thread(root.make)
     database = await Database.open(root.database)
     clock = SystemClock()
-    zone_of = partial(group_config.zone_of, default=settings.zone)
+    host = HostContext(
+        home=root, settings=settings, clock=clock, database=database, reader=database, bus=EventBus(clock)
+    )
     try:
         yield (
             database,
-            DashboardFeature(
-                database,
-                settings,
-                home=root.root,
-                clock=clock,
-                hints=Wakeups(),
-                bus=EventBus(clock),
-                zone_of=zone_of,
-                can_deliver=lambda _: True,
-                has_model=lambda _: False,
-            ),
+            DashboardFeature(host, can_deliver=lambda _: True, has_model=lambda _: False),
         )
     finally:
         await database.close()

@@ -10,21 +10,18 @@ from urllib.parse import urlsplit
 import structlog
 
 from agent_runner.wire.order import AgentName, RunOrder, TurnLimits, TurnOrder
-from orchestrator.base.clock import Clock
 from orchestrator.containers import allowlist, mounts
 from orchestrator.containers.ports import AskedAgent
 from orchestrator.domain.errors import SettingError
-from orchestrator.domain.home import Home
 from orchestrator.domain.protocols import Mount
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Run, TurnKind
 from orchestrator.groups import memory_templates, owner
 from orchestrator.groups import settings as group_config
+from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies import feature
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.store import host_events
-from orchestrator.store.database import Database
 from orchestrator.store.model_refusals import ModelRefusal
 
 log = structlog.get_logger(__name__)
@@ -38,32 +35,25 @@ class RunOrders:
 
     def __init__(
         self,
-        home: Home,
-        settings: Settings,
+        host: HostContext,
         *,
-        database: Database,
         credentials: CredentialSource,
         doors: ContainerProxies,
         uid: int,
-        clock: Clock,
-        on_told: Callable[[], None],
         hindrance: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
-        """`uid` is the user of a container; `on_told` says that the outbox has a word for the owner.
+        """`uid` is the user of a container.
 
         `hindrance` tells why containers cannot be given a folder of the owner's, if they cannot.
         """
-        self._home = home
-        self._settings = settings
-        self._database = database
+        self._host = host
+        self._settings = host.settings
         self._credentials = credentials
         self._doors = doors
         self._uid = uid
-        self._clock = clock
-        self._on_told = on_told
         self._allowlist = allowlist.MountAllowlist(
             owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
-            home=home.root,
+            home=host.home.root,
             own_home=Path.home(),
             hindrance=hindrance,
         )
@@ -79,7 +69,7 @@ class RunOrders:
             assistant_name=self._settings.assistant_name,
             timezone=self._zone(group),
             agent=self.agent(group),
-            model=group_config.model_of(group, turn.kind, settings=self._settings),
+            model=self._host.model_of(group, turn.kind),
             session_id=session_id,
             turn=turn,
             limits=TurnLimits(
@@ -97,17 +87,13 @@ class RunOrders:
             needs_model = self.agent(group) == "claude"
         except SettingError:
             needs_model = True
-        return (
-            await self._doors.health.refusal(group_config.model_of(group, kind, settings=self._settings))
-            if needs_model
-            else None
-        )
+        return await self._doors.health.refusal(self._host.model_of(group, kind)) if needs_model else None
 
     def asked(self, group: Group, kind: TurnKind) -> AskedAgent:
         """Who answers turns of a kind. Raises `SettingError`."""
         return AskedAgent(
             agent=self.agent(group),
-            model=group_config.model_of(group, kind, settings=self._settings),
+            model=self._host.model_of(group, kind),
             service=urlsplit(self._credentials.upstream()).hostname,
         )
 
@@ -123,7 +109,7 @@ class RunOrders:
         return {"TZ": self._zone(group), **self._doors.environment(group, agent, token)}
 
     def _zone(self, group: Group) -> str:
-        return group_config.zone_of(group, default=self._settings.zone).key
+        return self._host.zone_of(group).key
 
     async def prepare(self, group: Group) -> Sequence[Mount]:
         """Make the group's folders and tell what a container of it sees; the owner is told of refusals."""
@@ -135,19 +121,19 @@ class RunOrders:
 
     def lay(self, group: Group) -> None:
         """The memory a group begins with; blocking."""
-        memory_templates.ensure_memory(self._home.root, group, assistant=self._settings.assistant_name)
+        memory_templates.ensure_memory(self._host.home.root, group, assistant=self._settings.assistant_name)
 
     def _make_folders(self, group: Group) -> Sequence[Mount]:
-        made = mounts.prepare(group, home=self._home.root, uid=self._uid)
+        made = mounts.prepare(group, home=self._host.home.root, uid=self._uid)
         self.lay(group)
         return made
 
     async def _tell_refusals(self, group: Group, extra: allowlist.Extra) -> None:
         """The owner is told what and why, once; the group's agent what it does not see."""
         text = "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals])
-        now_ms = self._clock.now_ms()
+        now_ms = self._host.clock.now_ms()
         log.warning("owner.told", about=group.folder, text=text)
-        async with self._database.transaction() as tx:
+        async with self._host.database.transaction() as tx:
             if await owner.notify(tx, f"⚠️ {text}", about=group.folder, now_ms=now_ms):
                 await host_events.mounts_refused(tx, group.folder, extra.names, now_ms=now_ms)
-        self._on_told()
+        self._host.wakeups.outbox.give()

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
 from orchestrator.base.redaction import Redactor
-from orchestrator.base.wakeups import Wakeups
 from orchestrator.containers.ports import AskedAgent
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.deletions import DeletionSync
@@ -19,9 +15,8 @@ from orchestrator.context.restore import SessionRestorer
 from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummarizer
 from orchestrator.context.summarizer_job import SummarizerJob
 from orchestrator.context.tokens import EncodingCounter, TokenCalibration, TokenFactors
-from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder, Group, TurnKind
-from orchestrator.store.database import Database
+from orchestrator.groups.host_context import HostContext
 
 
 class AskModel(Protocol):
@@ -37,22 +32,19 @@ class ContextFeature:
 
     def __init__(
         self,
-        database: Database,
-        settings: Settings,
+        host: HostContext,
         *,
-        data: Path,
-        clock: Clock,
-        hints: Wakeups,
-        bus: EventBus,
         ask_model: AskModel,
         asked: Callable[[Group, TurnKind], AskedAgent],
         redactor: Redactor,
     ) -> None:
-        """`data` is the home's; `asked` tells who answers in a group; `redactor` sees all that is kept."""
+        """`asked` says which agent answers in a group; `redactor` takes secrets out of all that is kept."""
+        settings, database, clock, bus = host.settings, host.database, host.clock, host.bus
+        data = host.home.data
         self._counter = EncodingCounter()
         self._ask_model = ask_model
         self._model = settings.andy_context_model
-        self._summaries = SummarizerJob(
+        self._summarizer_job = SummarizerJob(
             database, summariser=self._summariser, manager=self.manager, clock=clock, bus=bus
         )
         self._has_model = settings.andy_context_summary == "model"
@@ -64,23 +56,23 @@ class ContextFeature:
             clock=clock,
             bus=bus,
             name=settings.assistant_name,
-            on_told=hints.outbox.give,
-            on_fold=self._summaries.note if self._has_model else fold_nothing,
+            on_told=host.wakeups.outbox.give,
+            on_fold=self._summarizer_job.note if self._has_model else fold_nothing,
             redactor=redactor,
         )
-        self._forgetting = DeletionSync(
+        self._deletions = DeletionSync(
             database,
             self.recorder,
             clock=clock,
             bus=bus,
             name=settings.assistant_name,
-            on_forgetting=self._summaries.drop,
+            on_forgetting=self._summarizer_job.drop,
         )
         factors = TokenFactors(data / "context" / "token-factors.json")
-        self._lessons = TokenCalibration(
+        self._calibration = TokenCalibration(
             database, factors=factors, counter=self._counter, clock=clock, bus=bus
         )
-        self.restoring = SessionRestorer(
+        self.restorer = SessionRestorer(
             database,
             self.recorder,
             session_files=data / "sessions",
@@ -91,12 +83,12 @@ class ContextFeature:
         )
 
     def loops(self) -> dict[str, Callable[[], Any]]:
-        summaries = {"summaries": self._summaries.run} if self._has_model else {}
+        summaries = {"summaries": self._summarizer_job.run} if self._has_model else {}
         return {
             "context": self.recorder.run,
-            "forgetting": self._forgetting.run,
-            "token-lessons": self._lessons.run,
-            **self.restoring.loops(),
+            "forgetting": self._deletions.run,
+            "token-lessons": self._calibration.run,
+            **self.restorer.loops(),
             **summaries,
         }
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import structlog
 
 from agent_runner.wire.order import TurnOrder
-from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.delivery import instant_replies
 from orchestrator.dashboard.delivery.dispatch import NotificationDispatcher
 from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
@@ -31,9 +27,10 @@ from orchestrator.domain.errors import BadTime
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, Quote, RunId, Turn
 from orchestrator.groups import memory_templates
+from orchestrator.groups.host_context import HostContext
 from orchestrator.outbound.delivery import DeliveryHooks
 from orchestrator.store import dashboard_cycles, dashboards, groups
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
 
@@ -53,37 +50,29 @@ class DashboardFeature:
 
     def __init__(
         self,
-        database: Database,
-        settings: Settings,
+        host: HostContext,
         *,
-        clock: Clock,
-        hints: Wakeups,
-        bus: EventBus,
-        zone_of: Callable[[Group], ZoneInfo],
         can_deliver: Callable[[Group], bool],
-        home: Path,
         has_model: Callable[[Group], bool],
     ) -> None:
         """`can_deliver` tells whether a channel takes messages for a group's chat; `has_model`, whether a
         model answers there.
         """
-        self._database = database
-        self._home = home
-        self._settings = settings
-        self._zone_of = zone_of
-        self._clock = clock
-        self._exporter = DashboardExporter(home / "data" / "env", database, bus=bus, zone_of=zone_of)
+        database, clock, hints, bus = host.database, host.clock, host.wakeups, host.bus
+        settings = host.settings
+        self._host = host
+        self._exporter = DashboardExporter(host.home.data / "env", database, bus=bus, zone_of=host.zone_of)
         self.service = DashboardService(
             database,
             clock=clock,
             bus=bus,
             hints=hints,
-            zone_of=zone_of,
+            zone_of=host.zone_of,
             can_deliver=can_deliver,
             limits=limits_of(settings),
         )
         outcomes = DeliveryOutcomes(bus=bus, hint=hints.notifications)
-        self.origin = DeliveryHooks(
+        self.delivery_hooks = DeliveryHooks(
             why_not=outcomes.why_not,
             note_sent=outcomes.note_sent,
             note_failed=outcomes.note_failed,
@@ -134,8 +123,10 @@ class DashboardFeature:
             run=run_id,
             turn=turn.id,
             kind=turn.kind.value,
-            prompt=await prompt.ask(tx, turn.id, group.folder, zone=hours.zone, now_ms=self._clock.now_ms()),
-            instructions=prompt.instructions(own, hours, cap=self._settings.notify_cap_per_task),
+            prompt=await prompt.ask(
+                tx, turn.id, group.folder, zone=hours.zone, now_ms=self._host.clock.now_ms()
+            ),
+            instructions=prompt.instructions(own, hours, cap=self._host.settings.notify_cap_per_task),
         )
 
     async def _own_part(self, group: Group) -> str | None:
@@ -143,7 +134,7 @@ class DashboardFeature:
         try:
             async with asyncio.timeout(OWN_PART_SECONDS):
                 return await asyncio.to_thread(
-                    memory_templates.own_text, self._home, group.folder, prompt.TEMPLATE
+                    memory_templates.own_text, self._host.home.root, group.folder, prompt.TEMPLATE
                 )
         except TimeoutError:
             log.warning("worker.own_part_not_read", group=group.folder)
@@ -151,13 +142,13 @@ class DashboardFeature:
 
     async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
         """What a turn is told of its group's dashboard; None where there is none."""
-        return await board.brief(tx, turn, zone=self._zone_of(group), now_ms=self._clock.now_ms())
+        return await board.brief(tx, turn, zone=self._host.zone_of(group), now_ms=self._host.clock.now_ms())
 
     async def show(self, folder: str) -> dict[str, Any]:
         """What stands on a group's dashboard. Raises `UnknownGroup`."""
-        async with self._database.reading() as tx:
+        async with self._host.database.reading() as tx:
             group = await groups.known(tx, folder)
-            return (await board.show(tx, group.folder, self._zone_of(group))).data
+            return (await board.show(tx, group.folder, self._host.zone_of(group))).data
 
     async def call_tool(self, folder: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Use a tool as a person. Raises `UnknownGroup`."""
@@ -173,14 +164,14 @@ class DashboardFeature:
         """What somebody writes that needs no model: the reply; None of all else, and without a dashboard."""
         if await dashboards.get(tx, group.folder) is None:
             return None
-        caller = Caller(actor=Actor.USER, now_ms=self._clock.now_ms(), is_person=True)
+        caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
         return await instant_replies.answer(
             self.service.service_context(tx, group, caller), text, quote, is_asked=is_asked
         )
 
     def hours_of(self, group: Group) -> Hours:
         """The times of day of a group."""
-        return hours_of(self._settings, self._zone_of(group))
+        return hours_of(self._host.settings, self._host.zone_of(group))
 
 
 def limits_of(settings: Settings) -> BoardLimits:

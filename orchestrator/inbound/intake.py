@@ -15,6 +15,7 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import TextEmpty, TextTooLong
 from orchestrator.domain.values import Group, Inbound, Seq, SessionCommand, TurnId
 from orchestrator.groups import owner
+from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.owner import OwnerRules
 from orchestrator.inbound import amendments, senders, triggers
 from orchestrator.inbound.amendments import Amendment
@@ -343,3 +344,16 @@ async def _is_addressed(tx: Tx, message: Inbound) -> bool:
         return message.is_call
     quoted = await messages.find(tx, message.chat_jid, message.quote.message_id)
     return quoted.is_bot_message if quoted else await outbox.is_ours(tx, message.quote.message_id)
+
+
+def build_intake(host: HostContext, *, at_once: AtOnce) -> Intake:
+    """Make a host's intake, which reads the owner's list of senders anew when that file changes."""
+    return Intake(
+        host.database,
+        clock=host.clock,
+        name=host.settings.assistant_name,
+        hints=host.wakeups,
+        bus=host.bus,
+        read_senders=owner.OwnerFile(owner.owner_directory() / senders.FILE, SenderRules).read,
+        at_once=at_once,
+    )

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import Clock, local_minute
-from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
+from orchestrator.base.clock import local_minute
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import Folder, Group, Turn
+from orchestrator.groups.host_context import HostContext
 from orchestrator.loop import service
 from orchestrator.loop.cycle_recorder import CycleRecorder, Summary
 from orchestrator.loop.cycle_starter import CycleStarter, StopRun
@@ -20,7 +17,7 @@ from orchestrator.loop.workspace import Workspaces
 from orchestrator.outbound.format import for_people
 from orchestrator.proxies.model import budgets as rules
 from orchestrator.store import budgets
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Tx
 
 
 class LoopFeature:
@@ -28,37 +25,41 @@ class LoopFeature:
 
     def __init__(
         self,
-        database: Database,
+        host: HostContext,
         *,
-        groups: Path,
-        clock: Clock,
-        hints: Wakeups,
-        bus: EventBus,
-        zone: ZoneInfo,
-        zone_of: Callable[[Group], ZoneInfo],
         summary: Summary,
         stop_run: StopRun,
     ) -> None:
-        """`groups` is where their folders are; `zone` that of the host, by which budgets go."""
-        self._clock = clock
-        self._zone = zone
-        self._zone_of = zone_of
-        self._book = CycleRecorder(clock=clock, zone_of=zone_of, for_people=visible_text, summary=summary)
-        self._loops = CycleStarter(
-            database, self._book, clock=clock, hints=hints, bus=bus, spent=self._why_spent, stop_run=stop_run
+        """`summary` writes the dashboard's part of a cycle's prompt; `stop_run` ends a cycle."""
+        self._clock = host.clock
+        self._zone = host.settings.zone
+        self._zone_of = host.zone_of
+        self._recorder = CycleRecorder(
+            clock=host.clock, zone_of=host.zone_of, for_people=visible_text, summary=summary
         )
-        self._workspaces = Workspaces(groups, database, clock=clock, bus=bus, touched=self._loops.touched)
+        self._loops = CycleStarter(
+            host.database,
+            self._recorder,
+            clock=host.clock,
+            hints=host.wakeups,
+            bus=host.bus,
+            spent=self._why_spent,
+            stop_run=stop_run,
+        )
+        self._workspaces = Workspaces(
+            host.home.groups, host.database, clock=host.clock, bus=host.bus, touched=self._loops.touched
+        )
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         return {"loops": self._loops.run, "workspaces": self._workspaces.run}
 
     async def begin(self, tx: Tx, turn: Turn) -> None:
         """A turn starts, in the transaction that gives it to its run."""
-        await self._book.begin(tx, turn)
+        await self._recorder.begin(tx, turn)
 
-    async def hear(self, tx: Tx, turn: Turn) -> None:
+    async def on_turn_success(self, tx: Tx, turn: Turn) -> None:
         """A turn ends well, before what it said leaves."""
-        await self._book.hear(tx, turn)
+        await self._recorder.hear(tx, turn)
 
     async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSetting:
         """What `service.set_next_wake` does and raises."""

@@ -6,21 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_runner.wire.order import TurnOrder
-from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
 from orchestrator.domain.values import Turn, TurnKind
+from orchestrator.groups.host_context import HostContext
 from orchestrator.notices.service import NoticeService, NoticeSweeper, to_wire
 from orchestrator.store import notice_claims, sessions, turns
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Tx
 
 
 class NoticeFeature:
     """Made once for a host."""
 
-    def __init__(self, database: Database, *, clock: Clock, bus: EventBus) -> None:
-        self._clock = clock
-        self.service = NoticeService(clock=clock)
-        self._keeper = NoticeSweeper(database, clock=clock, bus=bus)
+    def __init__(self, host: HostContext) -> None:
+        self._clock = host.clock
+        self.service = NoticeService(clock=host.clock)
+        self._keeper = NoticeSweeper(host.database, clock=host.clock, bus=host.bus)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
         return {"notices": self._keeper.run}

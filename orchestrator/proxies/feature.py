@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import structlog
 
 from agent_runner.wire.order import AgentName, Egress
-from orchestrator.base.clock import Clock
 from orchestrator.domain.errors import SettingError
-from orchestrator.domain.settings import ModelPrice
 from orchestrator.domain.values import Folder, Group, TurnKind
 from orchestrator.groups import settings
+from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.settings import EgressAllowlist, GroupConfig
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.proxies.model import health
@@ -30,7 +27,7 @@ from orchestrator.proxies.model.token_usage import Prices, per_million
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import budgets, groups, runs
 from orchestrator.store.budgets import Budget
-from orchestrator.store.database import Database, Tx
+from orchestrator.store.database import Tx
 from orchestrator.store.model_refusals import ModelRefusal
 
 log = structlog.get_logger(__name__)
@@ -46,48 +43,38 @@ class ContainerProxies:
 
     def __init__(
         self,
-        database: Database,
+        host: HostContext,
         *,
-        reader: Database,
-        clock: Clock,
-        zone: ZoneInfo,
         credentials: CredentialSource,
         address: str,
         listen_address: str | None = None,
-        data: Path,
-        on_queued: Callable[[], None],
         on_runaway: OnRunaway,
-        on_outage: Callable[[], None],
-        model_of: Callable[[Group, TurnKind], str | None],
-        prices: Mapping[str, ModelPrice] | None = None,
     ) -> None:
-        """`address` is the host's, as containers see it; `data` keeps the ports for the next start.
+        """Make both proxies; none listens yet.
 
-        `listen_address` is where the proxies listen, if containers know it by another name.
-
-        `reader` is a connection of its own to `database`: a request does not wait for others' commits.
-
-        `on_outage` is called when a turn has met an outage of the model service; `model_of` tells the model
-        that is set for turns of a kind.
+        Args:
+            address: the host's, as containers see it.
+            listen_address: where the proxies listen, if containers know that by another name.
+            on_runaway: stops a run that asks its model without end.
         """
-        self._model_of = model_of
-        self._on_queued = on_queued
-        self._on_outage = on_outage
-        self._reader = reader
-        self._clock = clock
+        self._host = host
+        # Its own connection: a container that connects does not wait for others' commits.
+        self._reader = host.reader
         self._credentials = credentials
         self._address = address
         self._listen_address = listen_address or address
-        self._data = data
         self.admission = Admission(
-            database,
-            clock=clock,
-            zone=zone,
+            host.database,
+            clock=host.clock,
+            zone=host.settings.zone,
             requests_a_turn=REQUESTS_A_TURN,
-            on_queued=on_queued,
+            on_queued=host.wakeups.outbox.give,
             on_runaway=on_runaway,
             prices=Prices(
-                {name: per_million(**price.model_dump()) for name, price in (prices or {}).items()}
+                {
+                    name: per_million(**price.model_dump())
+                    for name, price in (host.settings.andy_prices or {}).items()
+                }
             ),
         )
         self._own = HostModelCalls(self._budgets)
@@ -100,9 +87,9 @@ class ContainerProxies:
             judge=self._judge,
         )
         self.health = ModelHealth(
-            database,
+            host.database,
             source=credentials,
-            clock=clock,
+            clock=host.clock,
             model_of=self._model_of_folder,
             probe=self.proxy.probe,
             on_recovery=self._notify_recovery,
@@ -120,7 +107,7 @@ class ContainerProxies:
             self._listen(PORT_FILES[1]),
             identify=self._caller,
             note=self.admission.usage_writer.note,
-            clock=self._clock,
+            clock=self._host.clock,
         )
         stack.callback(self._egress.close)
 
@@ -178,17 +165,17 @@ class ContainerProxies:
     async def _model_of_folder(self, folder: Folder, kind: TurnKind | None) -> str | None:
         async with self._reader.reading() as tx:
             group = await groups.by_folder(tx, folder)
-        return None if group is None else self._model_of(group, kind or TurnKind.CHAT)
+        return None if group is None else self._host.model_of(group, kind or TurnKind.CHAT)
 
     async def _judge(self, identity: RunIdentity, answered: Answered) -> bool:
         return await self.health.judge(identity, answered)
 
     async def _notify_recovery(self, tx: Tx, refusal: ModelRefusal) -> None:
-        await health.notify_recovery(tx, refusal, now_ms=self._clock.now_ms())
+        await health.notify_recovery(tx, refusal, now_ms=self._host.clock.now_ms())
 
     def _model_has_changed(self) -> None:
-        self._on_outage()
-        self._on_queued()
+        self._host.wakeups.outages.give()
+        self._host.wakeups.outbox.give()
 
     async def _budgets(self) -> tuple[Budget, ...]:
         async with self._reader.reading() as tx:
@@ -196,7 +183,7 @@ class ContainerProxies:
 
     def _listen(self, name: str) -> socket.socket:
         """Listen where containers of an earlier start expect it, if that is free."""
-        kept = self._data / name
+        kept = self._host.home.data / name
         preferred = int(kept.read_text()) if kept.is_file() else 0
         listener = bind(self._listen_address, preferred)
         kept.write_text(str(listener.getsockname()[1]))

@@ -4,55 +4,72 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from orchestrator.base.asgi_server import BoundedConfig, Server
-from orchestrator.base.clock import Clock
-from orchestrator.base.event_bus import EventBus
-from orchestrator.base.wakeups import Wakeups
+from orchestrator.base.asgi_server import BoundedConfig, Server, fronted, listen
 from orchestrator.channels.local import written
 from orchestrator.channels.registry import Channels
+from orchestrator.containers.feature import ContainersFeature
 from orchestrator.dashboard.feature import DashboardFeature, read_time
-from orchestrator.domain.values import Group, LiveRun
+from orchestrator.domain.errors import AndyError
+from orchestrator.groups.host_context import HostContext
 from orchestrator.inbound.intake import Intake
 from orchestrator.loop.feature import LoopFeature
+from orchestrator.proxies.feature import ContainerProxies
+from orchestrator.queue.feature import QueueFeature
+from orchestrator.reports.status_service import StatusService
 from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.scheduler.timing import schedule_reader
-from orchestrator.store.database import Database
 
 HEAD_SECONDS = 10.0
 """From the first byte of a request, or the connection, to the end of its headers."""
+HOST = "127.0.0.1"
+
+
+def listen_locally(port: int) -> socket.socket:
+    """Listen on this machine's loopback; port 0 lets the system choose.
+
+    Raises:
+        AndyError: the port is taken.
+    """
+    try:
+        return listen(HOST, port)
+    except OSError as error:
+        raise AndyError(
+            f"Port {port} of {HOST} is taken ({error.strerror}): choose another with ANDY_PORT or --port."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebFeature:
     """What its routes show and change. The web libraries are loaded when it is served."""
 
-    database: Database
-    clock: Clock
-    hints: Wakeups
-    bus: EventBus
+    host: HostContext
     token: str
     intake: Intake
     channels: Channels
-    boards: DashboardFeature
-    waking: LoopFeature
-    zone_of: Callable[[Group], ZoneInfo]
-    live: Callable[[], Sequence[LiveRun]]
-    refusals: Callable[[], Any]
+    dashboards: DashboardFeature
+    loops: LoopFeature
+    containers: ContainersFeature
+    proxies: ContainerProxies
+    queue: QueueFeature
+    started_ms: int
+    """When the host began to start, in epoch milliseconds."""
     is_hopeless: Callable[[str], bool]
-    """Whether a message that is so far will get no further: the host ends."""
-    status: Callable[[], Awaitable[dict[str, Any]]]
+    """Whether a message with this outcome will get no further, because the host ends."""
 
-    async def serve(self, listeners: Sequence[socket.socket]) -> None:
-        """Serve until cancelled."""
+    async def serve(self, listener: socket.socket, published_address: str | None) -> None:
+        """Serve until cancelled at `listener`, and at the port of `published_address` if there is one."""
+        with fronted(listener, published_address) as listeners:
+            await self._serve(listeners)
+
+    async def _serve(self, listeners: Sequence[socket.socket]) -> None:
         from orchestrator.web.connections import WebProtocol
         from orchestrator.web.refusals import RefusalAudit
 
-        refused = RefusalAudit(self.database, clock=self.clock)
+        refused = RefusalAudit(self.host.database, clock=self.host.clock)
         config = BoundedConfig(self._app(refused.note), http=WebProtocol, head_seconds=HEAD_SECONDS)
         async with asyncio.TaskGroup() as beside:
             noting = beside.create_task(refused.run(), name="web:refusals")
@@ -69,38 +86,54 @@ class WebFeature:
         from orchestrator.web.reminders import ReminderHandler
         from orchestrator.web.tasks import TaskApi
 
+        status = StatusService(
+            self.host,
+            started_ms=self.started_ms,
+            containers=self.containers,
+            proxies=self.proxies,
+            queue=self.queue,
+            channels=self.channels,
+        )
         return web_app(
             ChatService(
-                self.database,
+                self.host.database,
                 accept=self.intake.accept,
                 is_hopeless=self.is_hopeless,
-                clock=self.clock,
-                bus=self.bus,
+                clock=self.host.clock,
+                bus=self.host.bus,
             ),
-            desk=GroupApi(self.database, clock=self.clock, hints=self.hints, bus=self.bus),
+            desk=GroupApi(
+                self.host.database, clock=self.host.clock, hints=self.host.wakeups, bus=self.host.bus
+            ),
             tasks=TaskApi(
-                self.database,
-                times=schedule_reader(self.zone_of, read_time=read_time),
-                clock=self.clock,
-                hints=self.hints,
-                bus=self.bus,
+                self.host.database,
+                times=schedule_reader(self.host.zone_of, read_time=read_time),
+                clock=self.host.clock,
+                hints=self.host.wakeups,
+                bus=self.host.bus,
             ),
             reminders=ReminderHandler(
-                self.database,
-                service=ReminderService(read_time=read_time, zone_of=self.zone_of),
-                clock=self.clock,
-                hints=self.hints,
-                bus=self.bus,
+                self.host.database,
+                service=ReminderService(read_time=read_time, zone_of=self.host.zone_of),
+                clock=self.host.clock,
+                hints=self.host.wakeups,
+                bus=self.host.bus,
             ),
-            loops=LoopApi(self.database, act=self.waking.act, bus=self.bus),
+            loops=LoopApi(self.host.database, act=self.loops.act, bus=self.host.bus),
             pairing=self.channels.whatsapp.pairing,
             dashboards=DashboardApi(
-                show=self.boards.show, use=self.boards.call_tool, ask_worker=self.boards.ask_worker
+                show=self.dashboards.show,
+                use=self.dashboards.call_tool,
+                ask_worker=self.dashboards.ask_worker,
             ),
             write=written,
-            status=self.status,
-            metrics=Metrics(self.database, live=self.live, refusals=self.refusals),
-            bus=self.bus,
+            status=status.status,
+            metrics=Metrics(
+                self.host.database,
+                live=self.containers.pool.live,
+                refusals=lambda: self.proxies.proxy.refusals,
+            ),
+            bus=self.host.bus,
             token=self.token,
             on_refusal=on_refusal,
         )

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
 from orchestrator.ipc.command_dispatcher import CommandDispatcher
@@ -14,6 +15,7 @@ from orchestrator.loop.feature import LoopFeature, visible_text
 from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import budgets, groups
+from tests.support.host_contexts import host_context
 from tests.support.loop_harness import TAIPEI, LoopHouse, at
 
 SILENT = "<internal>nothing to do</internal>"
@@ -36,17 +38,8 @@ def waking(due, tmp_path) -> LoopFeature:
     async def nothing(tx, turn, group):
         return None
 
-    return LoopFeature(
-        house.database,
-        groups=tmp_path,
-        clock=house.clock,
-        hints=house.hints,
-        bus=house.bus,
-        zone=TAIPEI,
-        zone_of=lambda _: TAIPEI,
-        summary=nothing,
-        stop_run=stop_nothing,
-    )
+    host = host_context(house, tmp_path, Settings(tz=TAIPEI.key))
+    return LoopFeature(host, summary=nothing, stop_run=stop_nothing)
 
 
 @pytest.fixture

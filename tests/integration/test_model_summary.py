@@ -39,7 +39,8 @@ from tests.doubles.messages_api import (
     last_user_text,
     system_text,
 )
-from tests.support.household import SEOUL, Household
+from tests.support.host_contexts import host_context
+from tests.support.household import Household
 
 MODEL = "claude-haiku-4-5"
 COUNTER = EstimatingCounter()
@@ -85,17 +86,10 @@ async def make(
             stack.push_async_callback(reader.close)
             environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-the-key", "ANTHROPIC_BASE_URL": api.url}
             doors = ContainerProxies(
-                household.database,
-                reader=reader,
-                clock=household.clock,
-                zone=SEOUL,
+                host_context(household, tmp_path, reader=reader),
                 credentials=CredentialSource(tmp_path, environment),
                 address="127.0.0.1",
-                data=tmp_path,
-                on_queued=household.hints.outbox.give,
                 on_runaway=_never,
-                on_outage=household.hints.outages.give,
-                model_of=lambda *_: None,
             )
             await doors.open(stack)
             return House(household, doors, api, **options)

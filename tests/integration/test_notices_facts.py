@@ -10,15 +10,14 @@ import pytest
 
 from orchestrator.containers import allowlist
 from orchestrator.containers.run_orders import RunOrders
-from orchestrator.domain import settings
 from orchestrator.domain.dashboard import Actor, NotificationType, Priority
 from orchestrator.domain.errors import ChannelRefused
-from orchestrator.domain.home import Home
 from orchestrator.domain.values import ChatJid, Folder
 from orchestrator.groups import owner
 from orchestrator.store import host_events, notices, outbox
 from orchestrator.store.notices import MAX_HOST_FACTS, NoticeRow
 from tests.support.dashboards import a_notification, a_task
+from tests.support.host_contexts import host_context
 from tests.support.notice_harness import NoticeHouse, told
 from tests.support.notification_harness import NotifiedHouse
 
@@ -133,18 +132,9 @@ async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_
         {"path": str(tmp_path / "shown" / "album"), "writable": True},
     ]
     group = await household.add_group(container_config={"mounts": wishes})
-    home = Home(tmp_path / "home")
-    home.make()
     unused: Any = None
     provision = RunOrders(
-        home,
-        settings.load(home.root, {}),
-        database=household.database,
-        credentials=unused,
-        doors=unused,
-        uid=os.getuid(),
-        clock=household.clock,
-        on_told=household.hints.outbox.give,
+        host_context(household, tmp_path / "home"), credentials=unused, doors=unused, uid=os.getuid()
     )
     for _ in range(3):
         await provision.prepare(group)

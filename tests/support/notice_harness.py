@@ -21,6 +21,7 @@ from orchestrator.scheduler.timing import schedule_reader
 from orchestrator.scheduler.when import point_ms
 from orchestrator.store import groups, loops, notices, sessions, turns
 from orchestrator.store.notices import NoticeRow
+from tests.support.host_contexts import host_context
 from tests.support.household import SEOUL, Household
 
 HOUR = 3_600_000
@@ -39,7 +40,7 @@ class NoticeHouse:
     def __init__(self, house: Household) -> None:
         self.house = house
         self.frame = itertools.count(1)
-        self.noticing = NoticeFeature(house.database, clock=house.clock, bus=house.bus)
+        self.noticing = NoticeFeature(host_context(house))
         self.dispatcher = CommandDispatcher(
             house.database,
             clock=house.clock,

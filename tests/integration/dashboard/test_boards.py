@@ -10,28 +10,18 @@ import pytest
 from agent_runner.wire.order import TurnOrder
 from orchestrator.dashboard import feature
 from orchestrator.dashboard.feature import DashboardFeature
-from orchestrator.domain import settings
 from orchestrator.domain.values import RunId
 from orchestrator.groups import memory_templates
 from orchestrator.store import dashboard_cycles, groups, turns
 from tests.support.dashboard_harness import FOLDER, DashboardHouse, blog
-from tests.support.household import SEOUL, Household
+from tests.support.host_contexts import host_context
+from tests.support.household import Household
 
 
 async def told(home: DashboardHouse, root: Path) -> TurnOrder:
     """What a model is told that is to look at the dashboard."""
     house = home.house
-    made = DashboardFeature(
-        house.database,
-        settings.load(root, {}),
-        clock=house.clock,
-        hints=house.hints,
-        bus=house.bus,
-        zone_of=lambda _: SEOUL,
-        can_deliver=lambda _: True,
-        home=root,
-        has_model=lambda _: True,
-    )
+    made = DashboardFeature(host_context(house, root), can_deliver=lambda _: True, has_model=lambda _: True)
     async with house.database.transaction() as tx:
         group = await groups.known(tx, FOLDER)
         turn_id = await dashboard_cycles.add_turn(tx, group, now_ms=house.clock.now_ms())

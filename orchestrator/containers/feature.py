@@ -1,0 +1,137 @@
+"""Wiring of containers: the runtime, the orders of runs, the pool, the run logs and the group reconciler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+import structlog
+
+from orchestrator.containers import runtime_selection, set_id, timeouts
+from orchestrator.containers.logs.run_log import RunLogs
+from orchestrator.containers.pool import RunPool
+from orchestrator.containers.ports import RunPorts
+from orchestrator.containers.run_orders import RunOrders
+from orchestrator.containers.runtime_selection import SelectedRuntime
+from orchestrator.domain.values import RunId
+from orchestrator.groups import memory_templates
+from orchestrator.groups.host_context import HostContext
+from orchestrator.groups.reconciler import GroupReconciler
+from orchestrator.proxies.feature import ContainerProxies
+from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.store import runs
+
+log = structlog.get_logger(__name__)
+
+
+class ContainersFeature:
+    """The containers of one host, built in the order of its start.
+
+    `open` selects the runtime, `connect` joins it with the proxies that its containers use, and `start_pool`
+    makes the pool, which needs the features above this package.
+    """
+
+    selected: SelectedRuntime
+    orders: RunOrders
+    pool: RunPool
+
+    def __init__(self, host: HostContext, *, say: Callable[[str], None], leaves_containers: bool) -> None:
+        """`say` tells whoever started the host; `leaves_containers` lets Docker's live on after it ends."""
+        self._host = host
+        self._say = say
+        self._leaves_containers = leaves_containers
+        self._logs = RunLogs(host.home.logs, clock=host.clock)
+        host.bus.taps.append(self._logs.take_event)
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Select the runtime; `stack` closes it and the run logs.
+
+        Raises:
+            ContainerError: the runtime that the settings name cannot be used.
+        """
+        stack.push_async_callback(self._logs.close)
+        settings, home = self._host.settings, self._host.home
+        await asyncio.to_thread(self._ensure_shared_memory)
+        async with self._host.reader.reading() as tx:
+            has_containers = any(run.runtime == "docker" for run in await runs.live(tx))
+        self.selected = await runtime_selection.choose(
+            settings.andy_runtime,
+            home=home.root,
+            install=home.install_id(),
+            tag=settings.andy_image,
+            has_containers=has_containers,
+            on_log=self._logs.take_stderr,
+            say=self._say,
+        )
+        # Compose removes only its own containers: 'docker compose down' would leave agents behind, so there
+        # they always end with the host.
+        self._leaves_containers = self._leaves_containers and self.selected.siblings is None
+        self._logs.about = {"image": self.selected.image}
+        stack.push_async_callback(self.selected.runtime.close)
+        if not self._leaves_containers:
+            stack.push_async_callback(self.selected.forget)
+
+    async def connect(self, proxies: ContainerProxies, credentials: CredentialSource) -> None:
+        """Let containers reach the proxies and nothing else of the host; make the orders of runs."""
+        await self.selected.shut_host(proxies.ports, self._say)
+        self.orders = RunOrders(
+            self._host,
+            credentials=credentials,
+            doors=proxies,
+            uid=self.selected.uid,
+            hindrance=self.selected.hindrance,
+        )
+
+    def start_pool(self, ports: RunPorts, tasks: asyncio.TaskGroup) -> RunPool:
+        """Make the pool, whose runs are tasks of `tasks`."""
+        settings = self._host.settings
+        self.pool = RunPool(
+            self._host.database,
+            self.selected.runtime,
+            ports,
+            limits=timeouts.RunTimeouts(
+                idle_ms=settings.idle_timeout,
+                age_ms=settings.container_timeout,
+                turn_ms=settings.container_timeout,
+            ),
+            logs=self._logs,
+            clock=self._host.clock,
+            tasks=tasks,
+            wakeups=self._host.wakeups,
+            bus=self._host.bus,
+        )
+        return self.pool
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the loops to supervise by their names, once the pool is there."""
+        reconciler = GroupReconciler(
+            self._host.database,
+            ensure_folder=self.orders.lay,
+            clear=partial(set_id.clear_group, home=self._host.home.root),
+            live=self.pool.live,
+            retire=self.pool.retire,
+            bus=self._host.bus,
+        )
+        return {"reaper": self.pool.reap, "run-logs": self._logs.run, **reconciler.loops()}
+
+    def _ensure_shared_memory(self) -> None:
+        try:
+            memory_templates.ensure_shared_memory(
+                self._host.home.root, assistant=self._host.settings.assistant_name
+            )
+        except OSError as error:  # agents then do without it
+            log.warning("shared_memory.not_made", reason=str(error))
+
+    async def stop_run(self, run_id: RunId, reason: str) -> None:
+        """Stop a run that went out of bounds; `reason` is what its group reads."""
+        await self.pool.stop(run_id, reason)
+
+    async def shut_down(self) -> None:
+        """Stop the containers, or leave them for the next start to adopt."""
+        if not (self._leaves_containers and self.selected.runtime.is_isolated):
+            await self.pool.stop_all()
+        if not self.pool.live():
+            await self.selected.open_host()

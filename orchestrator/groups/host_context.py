@@ -1,0 +1,60 @@
+"""What every feature of one host works with, passed as one object instead of nine arguments."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Self
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.event_bus import EventBus
+from orchestrator.base.wakeups import Wakeups
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.domain.values import Group, TurnKind
+from orchestrator.groups import settings as group_config
+from orchestrator.store.database import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostContext:
+    """One host on one home. It stands above the store because a group's own settings refine the host's."""
+
+    home: Home
+    settings: Settings
+    clock: Clock
+    database: Database
+    """The one connection that writes."""
+    reader: Database
+    """A second connection, for reads that must not wait for others' commits."""
+    bus: EventBus
+    wakeups: Wakeups = field(default_factory=Wakeups)
+
+    @classmethod
+    async def open(
+        cls, stack: AsyncExitStack, *, home: Home, settings: Settings, clock: Clock, bus: EventBus
+    ) -> Self:
+        """Open a home's store, which `stack` closes.
+
+        Raises:
+            StoreError: the database is of a newer version, or cannot be opened.
+        """
+        database = await Database.open(home.database)
+        stack.push_async_callback(database.close)
+        reader = await Database.open_readonly(home.database)
+        stack.push_async_callback(reader.close)
+        return cls(home=home, settings=settings, clock=clock, database=database, reader=reader, bus=bus)
+
+    @property
+    def attachment_bytes(self) -> int:
+        """The largest file that is received or sent, in bytes; 0 allows none."""
+        return self.settings.andy_attachment_mb * 1024 * 1024
+
+    def zone_of(self, group: Group) -> ZoneInfo:
+        """Return the time zone of a group: its own, else the host's."""
+        return group_config.zone_of(group, default=self.settings.zone)
+
+    def model_of(self, group: Group, kind: TurnKind | str) -> str | None:
+        """Return the model that is set for a group's turns of a kind; None leaves it to the agent."""
+        return group_config.model_of(group, kind, settings=self.settings)

@@ -1,0 +1,123 @@
+"""Wiring of the mailboxes: what containers ask of the host, and what the host writes for them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, Protocol
+
+from agent_runner.wire.order import TurnOrder
+from orchestrator.containers.feature import ContainersFeature
+from orchestrator.containers.frames import OnSuccess
+from orchestrator.containers.ports import Restoration, RunPorts
+from orchestrator.domain.values import Folder, Group, RunId, Turn
+from orchestrator.groups.host_context import HostContext
+from orchestrator.ipc.command_context import ContextCommands, DashboardCommands, LoopCommands, NoticeCommands
+from orchestrator.ipc.command_dispatcher import CommandDispatcher
+from orchestrator.ipc.handlers.files import OutgoingFiles
+from orchestrator.ipc.input_files import InputFiles
+from orchestrator.ipc.mailbox_worker import MailboxWorker
+from orchestrator.ipc.snapshots import SnapshotWriter
+from orchestrator.ipc.watcher import MailboxWatcher
+from orchestrator.proxies import run_tokens
+from orchestrator.queue.retries import requeue_or_fail
+from orchestrator.scheduler.timing import schedule_reader
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store.database import Tx
+
+
+class ContextFiles(ContextCommands, Protocol):
+    """What the mailboxes need of a group's conversation."""
+
+    async def show(self, folder: Folder) -> None:
+        """Write the group's context where its container reads it."""
+
+
+class IpcFeature:
+    """The mailboxes of one host. `open` it before its loops run."""
+
+    def __init__(
+        self,
+        host: HostContext,
+        *,
+        containers: ContainersFeature,
+        dashboards: DashboardCommands,
+        loops: LoopCommands,
+        contexts: ContextFiles,
+        notices: NoticeCommands,
+    ) -> None:
+        """The last four carry out what agents ask of their abilities."""
+        self._host = host
+        self._containers = containers
+        self._contexts = contexts
+        self._watcher = MailboxWatcher(host.home.ipc)
+        self._files = OutgoingFiles(host.home.root, limit=host.attachment_bytes)
+        self._snapshots = SnapshotWriter(
+            host.home.data / "env", host.database, clock=host.clock, bus=host.bus, zone_of=host.zone_of
+        )
+        self._dispatcher = CommandDispatcher(
+            host.database,
+            clock=host.clock,
+            read_time=point_ms,
+            times=schedule_reader(host.zone_of),
+            zone_of=host.zone_of,
+            wakeups=host.wakeups,
+            bus=host.bus,
+            copy_file=self._files.copy,
+            dashboards=dashboards,
+            loops=loops,
+            contexts=contexts,
+            notices=notices,
+        )
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Watch the mailboxes until `stack` unwinds."""
+        await stack.enter_async_context(self._watcher)
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the loops to supervise by their names."""
+        worker = MailboxWorker(
+            self._host.home.ipc,
+            database=self._host.database,
+            dispatcher=self._dispatcher,
+            watcher=self._watcher,
+            owner_uids=lambda: frozenset({self._containers.selected.uid}),
+            sweep_files=self._files.sweep,
+        )
+        return {"snapshots": self._snapshots.run, "post": worker.run}
+
+    def run_ports(
+        self,
+        *,
+        compose: Callable[[Tx, Turn, Group, RunId], Awaitable[TurnOrder]],
+        on_success: OnSuccess,
+        restore: Callable[[Turn, Group, str | None], Awaitable[Restoration]],
+    ) -> RunPorts:
+        """Return what the pool calls of the packages above it; the arguments are from above this one."""
+        inputs = InputFiles(self._host.home.ipc)
+        orders = self._containers.orders
+        return RunPorts(
+            compose=compose,
+            order=orders.order,
+            token=run_tokens.new_token_and_hash,
+            environment=orders.environment,
+            prepare=orders.prepare,
+            watch=self._open_mailbox,
+            unwatch=self._watcher.unwatch,
+            write_turn=inputs.write_turn,
+            write_close=inputs.write_close,
+            remove_turn=inputs.remove_turn,
+            remove_run_files=inputs.remove_run_files,
+            remove_files_of_others=inputs.remove_files_of_others,
+            requeue=requeue_or_fail,
+            new_run_id=lambda: RunId(secrets.token_hex(6)),
+            on_success=on_success,
+            restore=restore,
+        )
+
+    async def _open_mailbox(self, folder: Folder) -> None:
+        """Watch the requests of a container that is about to start, and bring its snapshots up to date."""
+        await self._watcher.watch(folder)
+        await asyncio.gather(self._snapshots.write(folder), self._contexts.show(folder))

@@ -1,0 +1,40 @@
+"""Wiring of what leaves: delivery of the outbox, and the signs that show that Andy is at work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.channels.registry import Channels
+from orchestrator.groups.host_context import HostContext
+from orchestrator.outbound.delivery import Delivery, DeliveryHooks
+from orchestrator.outbound.reactions import sign_loops
+
+
+class OutboundFeature:
+    """What one host sends to its channels."""
+
+    def __init__(
+        self, host: HostContext, channels: Channels, *, hooks: DeliveryHooks, tasks: asyncio.TaskGroup
+    ) -> None:
+        """`hooks` hear what becomes of each message; `tasks` owns the sending jobs."""
+        self._delivery = Delivery(
+            host.database,
+            clock=host.clock,
+            name=host.settings.assistant_name,
+            channel_for=channels.owner,
+            tasks=tasks,
+            wakeup=host.wakeups.outbox,
+            bus=host.bus,
+            hooks=hooks,
+        )
+        self._signs = sign_loops(host.database, channel_for=channels.owner, bus=host.bus)
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the loops to supervise by their names."""
+        return {"delivery": self._delivery.run, **self._signs}
+
+    async def drain(self, *, seconds: float) -> None:
+        """Wait until all that is due is sent or has failed once, at most `seconds`."""
+        await self._delivery.drain(seconds=seconds)

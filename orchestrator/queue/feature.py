@@ -1,0 +1,46 @@
+"""Wiring of the queue: the dispatcher, and the check that turns can be answered at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.containers.feature import ContainersFeature
+from orchestrator.groups.host_context import HostContext
+from orchestrator.queue.availability import Availability
+from orchestrator.queue.dispatcher import Containers, Dispatcher
+
+
+class QueueFeature:
+    """The queue of one host, made once its pool of containers is there."""
+
+    def __init__(self, host: HostContext, containers: ContainersFeature) -> None:
+        pool = containers.pool
+        self._availability = Availability(
+            host.database,
+            clock=host.clock,
+            hints=host.wakeups,
+            bus=host.bus,
+            refusal=containers.orders.refusal,
+        )
+        self._dispatcher = Dispatcher(
+            host.database,
+            Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close),
+            cap=host.settings.max_concurrent_containers,
+            clock=host.clock,
+            hints=host.wakeups,
+            turn_away=self._availability.turn_away,
+        )
+
+    @property
+    def is_taking_work(self) -> bool:
+        """Whether queued turns are still begun."""
+        return self._dispatcher.is_taking_work
+
+    def stop_taking_work(self) -> None:
+        """Begin no queued turn from now on: the host ends."""
+        self._dispatcher.is_taking_work = False
+
+    def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the loops to supervise by their names."""
+        return {"availability": self._availability.run, "dispatcher": self._dispatcher.run}

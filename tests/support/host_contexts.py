@@ -1,0 +1,33 @@
+"""A host's context around a test's household."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+from orchestrator.groups.host_context import HostContext
+from orchestrator.store.database import Database
+from tests.support.household import Household
+
+
+def host_context(
+    house: Household,
+    root: Path | None = None,
+    settings: Settings | None = None,
+    *,
+    reader: Database | None = None,
+) -> HostContext:
+    """Return the context of a host on `root`, whose directories are made; without it nothing is on disk."""
+    home = Home(root or Path("/nonexistent"))
+    if root is not None:
+        home.make()
+    return HostContext(
+        home=home,
+        settings=settings or Settings(tz="Asia/Seoul"),
+        clock=house.clock,
+        database=house.database,
+        reader=reader or house.database,
+        bus=house.bus,
+        wakeups=house.hints,
+    )
