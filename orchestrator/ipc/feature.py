@@ -28,7 +28,7 @@ from orchestrator.scheduler.when import point_ms
 from orchestrator.store.database import Tx
 
 
-class ContextFiles(ContextCommands, Protocol):
+class ConversationContexts(ContextCommands, Protocol):
     """What the mailboxes need of a group's conversation."""
 
     async def show(self, folder: Folder) -> None:
@@ -45,7 +45,7 @@ class IpcFeature:
         containers: ContainersFeature,
         dashboards: DashboardCommands,
         loops: LoopCommands,
-        contexts: ContextFiles,
+        contexts: ConversationContexts,
         notices: NoticeCommands,
     ) -> None:
         """The last four carry out what agents ask of their abilities."""
