@@ -58,6 +58,16 @@ def test_a_wait_gets_longer_by_chance_and_never_shorter():
     assert limiter.book("a") == 1_450
 
 
+def test_a_message_that_chance_holds_back_does_not_leave_together_with_the_next():
+    chances = iter([0.0, 0.99, 0.0])
+    rate = SendRate(chat_gap_ms=0, burst=1, every_ms=1_000, jitter=0.5)
+    limiter = SendRateLimiter(rate, clock=FakeClock(), chance=lambda: next(chances))
+
+    times = [limiter.book(chat) for chat in "abcd"]
+
+    assert all(later - earlier >= 1_000 for earlier, later in itertools.pairwise(times)), times
+
+
 def test_reactions_take_what_is_above_half_of_the_burst():
     clock = FakeClock()
     limiter = a_limiter(clock, SendRate(burst=4, every_ms=2_000))
