@@ -1,4 +1,4 @@
-"""Which folders of the owner's a group may see. The list lies where no container and no agent reaches it."""
+"""Decide which of the owner's folders a group may see, by a list that no container and no agent reaches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCKED = (
     ".env", ".env.*", ".netrc", ".npmrc", ".pypirc", "id_rsa", "id_ecdsa", "id_ed25519", "private_key",
     ".secret", ".secrets",
 )  # fmt: skip
-"""Names that no part of a path may have, whatever the list says."""
+"""Names that no part of a path may have, whatever the list says: they usually hold secrets."""
 
 
 class _Strict(BaseModel):
@@ -31,7 +31,7 @@ class _Strict(BaseModel):
 
 
 class Root(_Strict):
-    """A folder from which groups may see something."""
+    """A folder of the list: groups may see what lies in it."""
 
     path: str = Field(min_length=1)
     allow_read_write: Annotated[bool, Field(alias="allowReadWrite", strict=True)] = False
@@ -39,7 +39,7 @@ class Root(_Strict):
 
 
 class MountRules(_Strict):
-    """The owner's file."""
+    """What the owner's file `mount-allowlist.json` holds."""
 
     allowed_roots: tuple[Root, ...] = Field((), alias="allowedRoots")
     blocked_patterns: tuple[str, ...] = Field((), alias="blockedPatterns")
@@ -48,7 +48,7 @@ class MountRules(_Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountRequester:
-    """For whom it is decided, and what nobody ever gets."""
+    """The group for which mounts are decided, and the paths that no group ever gets."""
 
     is_main: bool
     own_home: Path
@@ -56,21 +56,21 @@ class MountRequester:
     protected: tuple[Path, ...]
     """Resolved; neither they, nor what is in them, nor what they are in."""
     hindrance: Callable[[Path], str | None] = lambda _: None
-    """What keeps containers from being given a path, where Andy is one itself."""
+    """Returns why containers cannot be given a path, where Andy runs in a container itself; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """What of the wishes is granted, and a line for the owner about each that is not, or not as wished."""
+    """The mounts that are granted, and a line for the owner about each that is not, or only read-only."""
 
     mounts: tuple[Mount, ...] = ()
     refusals: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    """Of those, as the group would have seen them: they tell nothing of where things are on the host."""
+    """The names of the refused ones as the group would see them: these say nothing of the host's paths."""
 
 
 class MountRefused(Exception):
-    """One wish is not granted; the text says why and what would mend it."""
+    """One mount is not granted; the text says why and how to fix it."""
 
 
 Resolve = Callable[[Path], Path | None]
@@ -78,7 +78,7 @@ Resolve = Callable[[Path], Path | None]
 
 
 def resolve(path: Path) -> Path | None:
-    """Ask the disk. Blocks."""
+    """Return the real path of a folder or plain file on this disk, else None. Blocks."""
     try:
         real = path.resolve(strict=True)
         return real if real.is_dir() or real.is_file() else None
@@ -87,37 +87,37 @@ def resolve(path: Path) -> Path | None:
 
 
 def decide(
-    wishes: Iterable[MountRequest], rules: MountRules, asker: MountRequester, *, resolve: Resolve = resolve
+    requests: Iterable[MountRequest], rules: MountRules, asker: MountRequester, *, resolve: Resolve = resolve
 ) -> Extra:
-    """Grant or refuse each wish by itself, so that one that cannot be granted costs only itself."""
+    """Grant or refuse each requested mount by itself: one that is refused does not affect the others."""
     mounts: dict[str, Mount] = {}
     refusals: list[str] = []
     names: list[str] = []
-    for wish in wishes:
+    for request in requests:
         try:
-            name = _name(wish, taken=mounts)
-            real = _real(wish, rules, asker, resolve)
+            name = _name(request, taken=mounts)
+            real = _real(request, rules, asker, resolve)
             root = _root_of(real, rules, asker, resolve)
         except MountRefused as refused:
-            refusals.append(f"{wish.path} is not shown: {refused}")
-            names.append(_shown_as(wish))
+            refusals.append(f"{request.path} is not shown: {refused}")
+            names.append(_shown_as(request))
             continue
-        denial = _write_denial(root, rules, asker) if wish.writable else None
+        denial = _write_denial(root, rules, asker) if request.writable else None
         if denial:
-            refusals.append(f"{wish.path} is shown read-only: {denial}")
+            refusals.append(f"{request.path} is shown read-only: {denial}")
             names.append(name)
         mounts[name.casefold()] = Mount(
-            source=real, target=f"{TARGET}/{name}", is_writable=wish.writable and denial is None
+            source=real, target=f"{TARGET}/{name}", is_writable=request.writable and denial is None
         )
     return Extra(mounts=tuple(mounts.values()), refusals=tuple(refusals), names=tuple(names))
 
 
-def _shown_as(wish: MountRequest) -> str:
-    return wish.name if wish.name is not None else Path(wish.path).name
+def _shown_as(request: MountRequest) -> str:
+    return request.name if request.name is not None else Path(request.path).name
 
 
-def _name(wish: MountRequest, *, taken: Iterable[str]) -> str:
-    name = _shown_as(wish)
+def _name(request: MountRequest, *, taken: Iterable[str]) -> str:
+    name = _shown_as(request)
     is_plain = name.strip(". ") and name.isprintable() and not any(sign in name for sign in ("/", "\\", ":"))
     if not is_plain or name.startswith("."):
         raise MountRefused(f"'{name}' is no name to show it under; give it a 'name' without '/' and ':'.")
@@ -126,8 +126,8 @@ def _name(wish: MountRequest, *, taken: Iterable[str]) -> str:
     return name
 
 
-def _real(wish: MountRequest, rules: MountRules, asker: MountRequester, resolve: Resolve) -> Path:
-    path = _expanded(wish.path, asker)
+def _real(request: MountRequest, rules: MountRules, asker: MountRequester, resolve: Resolve) -> Path:
+    path = _expanded(request.path, asker)
     if not path.is_absolute():
         raise MountRefused("the path has to begin with '/' or '~'.")
     real = resolve(path)
@@ -146,13 +146,13 @@ def _real(wish: MountRequest, rules: MountRules, asker: MountRequester, resolve:
 
 
 def _holds(outer: Path, inner: Path) -> bool:
-    """Whether `inner` lies in `outer` or is it, also on a disk that does not tell cases apart."""
+    """Tell whether `inner` is `outer` or lies in it, also on a disk that ignores case."""
     parts = [part.casefold() for part in outer.parts]
     return [part.casefold() for part in inner.parts[: len(parts)]] == parts
 
 
 def _blocked_part(path: Path, patterns: Sequence[str]) -> str | None:
-    """A part of the path that is one of the patterns, whole: `tokenizer` is not `token`."""
+    """Return a part of the path that matches a pattern as a whole (`tokenizer` is not `token`), else None."""
     folded = [pattern.casefold() for pattern in patterns]
     return next(
         (part for part in path.parts if any(fnmatchcase(part.casefold(), one) for one in folded)), None
@@ -160,7 +160,7 @@ def _blocked_part(path: Path, patterns: Sequence[str]) -> str | None:
 
 
 def _root_of(real: Path, rules: MountRules, asker: MountRequester, resolve: Resolve) -> Root:
-    """The innermost root that it lies in."""
+    """Return the innermost root that a path lies in. Raises `MountRefused`."""
     roots = ((resolve(_expanded(root.path, asker)), root) for root in rules.allowed_roots)
     above = [(path, root) for path, root in roots if path is not None and real.is_relative_to(path)]
     if not above:
@@ -183,7 +183,7 @@ def _expanded(path: str, asker: MountRequester) -> Path:
 
 
 class MountAllowlist:
-    """Decides by the file as it is now."""
+    """Decides by the owner's file as it is at that moment."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class MountAllowlist:
         own_home: Path,
         hindrance: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
-        """`hindrance` tells why containers cannot be given a path, if they cannot."""
+        """`hindrance` returns why containers cannot be given a path; None when they can."""
         self._file = file
         self._hindrance = hindrance
         self._own_home = own_home
@@ -204,16 +204,16 @@ class MountAllowlist:
         self._protected = tuple(path.resolve() for path in owned)
 
     def grant(self, group: Group) -> Extra:
-        """Decide over what the group's configuration wishes for. Blocks."""
-        wishes = settings.of(group).mounts
-        if not wishes:
+        """Decide on the mounts that the group's configuration asks for. Blocks."""
+        requests = settings.of(group).mounts
+        if not requests:
             return Extra()
         found = self._file.read()
         if found.rules is None:
             why = found.trouble or f"there is no list of what may be: {self._file.path}."
             return Extra(
-                refusals=tuple(f"{wish.path} is not shown: {why}" for wish in wishes),
-                names=tuple(map(_shown_as, wishes)),
+                refusals=tuple(f"{request.path} is not shown: {why}" for request in requests),
+                names=tuple(map(_shown_as, requests)),
             )
         asker = MountRequester(
             is_main=group.is_main,
@@ -221,4 +221,4 @@ class MountAllowlist:
             protected=self._protected,
             hindrance=self._hindrance,
         )
-        return decide(wishes, found.rules, asker)
+        return decide(requests, found.rules, asker)

@@ -1,4 +1,4 @@
-"""Keeps agents away from what the host serves to others, by a rule of its firewall for the agents' bridge.
+"""Keep agents away from what the host serves to others, by a rule of its firewall for the agents' bridge.
 
 A bridge without a way out still leads to the host itself, and so to whatever listens on any address of it
 that is not loopback: its address in the local network, Docker's own bridge, another install's proxy. With
@@ -72,16 +72,16 @@ class Firewall:
         self._call("-X", self.chain)
 
     def is_there(self) -> bool:
-        """Whether there is a chain of this install, on whatever bridge, as far as this user can see."""
+        """Tell whether there is a chain of this install, on whatever bridge, as far as this user can see."""
         return self._succeeds("-n", "-L", self.chain)
 
     def is_applied(self) -> bool:
-        """Whether the rule stands. Raises `FirewallOutOfReach` when it cannot be told."""
+        """Tell whether the rule is in force. Raises `FirewallOutOfReach` when it cannot be told."""
         self._call("-n", "-L", "INPUT")  # tells that it can be read, which the next does not
         return self._succeeds("-C", *self._jump) and bool(self._rules())
 
     def commands(self, ports: Collection[int]) -> str:
-        """What root may type instead, in one line."""
+        """Return the commands that root may type instead, in one line."""
         calls = [("-N", self.chain), *(("-A", self.chain, *rule) for rule in self._wanted(ports))]
         return " && ".join(" ".join(("iptables", *call)) for call in (*calls, ("-I", *self._jump)))
 
@@ -97,7 +97,7 @@ class Firewall:
         return [*doors, ("-j", "REJECT")]
 
     def _jumps(self) -> list[list[str]]:
-        """The rules that lead to the chain, as words of iptables."""
+        """Return the rules that lead to the chain, each as its iptables arguments."""
         rules = [line.split()[1:] for line in self._call("-S", "INPUT").splitlines()]
         return [words for words in rules if words[-1] == self.chain]
 

@@ -1,4 +1,4 @@
-"""Which of the host's directories a group's container sees, and making them ready."""
+"""List the host's directories that a group's container sees, and make them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerUser:
-    """Who the container runs as."""
+    """The user and group that a container runs as."""
 
     uid: int
     gid: int
@@ -139,7 +139,7 @@ def _made(parent: int, name: str, mode: int) -> bool:
 
 
 def _give(descriptor: int, path: Path, owner: ContainerUser) -> None:
-    """Make the container's user the owner, also of what the host has put into it before."""
+    """Make the container's user the owner of a directory, and of what the host has put into it before."""
     if os.geteuid() == ROOT:
         os.fchown(descriptor, owner.uid, owner.gid)
         for name in os.listdir(descriptor):

@@ -1,4 +1,4 @@
-"""What a run is given: its order, its environment, the folders it sees and the memory that lies in them."""
+"""Build what a run is given: its order, its environment, its mounts, and the memory files of its group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORKER_MODEL_TURNS = 10
 
 
 class RunOrders:
-    """Made once for a host; each run is given what its group's configuration says at that moment."""
+    """Builds orders, environments and mounts by what a group's configuration says at that moment."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class RunOrders:
     ) -> None:
         """`uid` is the user of a container.
 
-        `hindrance` tells why containers cannot be given a folder of the owner's, if they cannot.
+        `hindrance` returns why containers cannot be given a folder of the owner's; None when they can.
         """
         self._host = host
         self._settings = host.settings
@@ -59,7 +59,7 @@ class RunOrders:
         )
 
     def order(self, run: Run, group: Group, turn: TurnOrder, session_id: str | None) -> RunOrder:
-        """What the runner reads on its stdin. No secret is in it."""
+        """Return what the runner reads on its stdin. No secret is in it."""
         config = group_config.of(group)
         return RunOrder(
             run=run.id,
@@ -82,7 +82,7 @@ class RunOrders:
         )
 
     async def refusal(self, group: Group, kind: TurnKind) -> ModelRefusal | None:
-        """Why no model would answer a turn now; None where one may, or where none is needed."""
+        """Return why no model would answer a turn now; None where one may, or where none is needed."""
         try:
             needs_model = self.agent(group) == "claude"
         except SettingError:
@@ -90,7 +90,7 @@ class RunOrders:
         return await self._doors.health.refusal(self._host.model_of(group, kind)) if needs_model else None
 
     def asked(self, group: Group, kind: TurnKind) -> AskedAgent:
-        """Who answers turns of a kind. Raises `SettingError`."""
+        """Return the agent, model and service that answer turns of a kind. Raises `SettingError`."""
         return AskedAgent(
             agent=self.agent(group),
             model=self._host.model_of(group, kind),
@@ -98,29 +98,29 @@ class RunOrders:
         )
 
     def agent(self, group: Group) -> AgentName:
-        """The group's own, else the setting's; `auto` is Claude as soon as there is a credential."""
+        """Return the group's agent, else the setting's; `auto` is Claude once there is a credential."""
         wanted = group_config.of(group).agent or self._settings.andy_agent
         if wanted == "auto":
             return "claude" if self._credentials.current() is not None else "offline"
         return "claude" if wanted == "claude" else "offline"
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
-        """`token` is the run's own: the only thing in it that opens a door."""
+        """Return a container's environment variables. The run's own `token` is the only secret in them."""
         return {"TZ": self._zone(group), **self._doors.environment(group, agent, token)}
 
     def _zone(self, group: Group) -> str:
         return self._host.zone_of(group).key
 
     async def prepare(self, group: Group) -> Sequence[Mount]:
-        """Make the group's folders and tell what a container of it sees; the owner is told of refusals."""
+        """Make the group's folders and return what a container sees; report refused mounts to the owner."""
         made = await asyncio.to_thread(self._make_folders, group)
         extra = await asyncio.to_thread(self._allowlist.grant, group)
         if extra.refusals:
-            await self._tell_refusals(group, extra)
+            await self._report_refusals(group, extra)
         return (*made, *extra.mounts)
 
     def lay(self, group: Group) -> None:
-        """The memory a group begins with; blocking."""
+        """Write the memory files that a group begins with, where they are missing. Blocks."""
         memory_templates.ensure_memory(self._host.home.root, group, assistant=self._settings.assistant_name)
 
     def _make_folders(self, group: Group) -> Sequence[Mount]:
@@ -128,8 +128,8 @@ class RunOrders:
         self.lay(group)
         return made
 
-    async def _tell_refusals(self, group: Group, extra: allowlist.Extra) -> None:
-        """The owner is told what and why, once; the group's agent what it does not see."""
+    async def _report_refusals(self, group: Group, extra: allowlist.Extra) -> None:
+        """Notify the owner once of what was refused and why, and the agent of what it does not see."""
         text = "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals])
         now_ms = self._host.clock.now_ms()
         log.warning("owner.told", about=group.folder, text=text)

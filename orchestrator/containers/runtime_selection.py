@@ -1,4 +1,4 @@
-"""Where agents run on this machine: Docker when an engine answers and the image is there or can be built."""
+"""Choose where agents run: in Docker when an engine answers and the image is there or can be built."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Say = Callable[[str], None]
 AGENT_UID = 1000
 BUILD_SECONDS = 600
 ENGINE_SECONDS = 5.0
-"""For an engine to say that it is there, to who looks at the status."""
+"""How long an engine may take to answer when the status is asked for."""
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # of this container: on each agent's network it has another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedRuntime:
-    """A runtime, and the address on which its containers reach the host."""
+    """The runtime that was chosen, and how its containers and the host reach each other."""
 
     runtime: ContainerRuntime
     host_address: str
@@ -45,18 +45,18 @@ class SelectedRuntime:
     listen_address: str
     """Where the host listens for them."""
     uid: int
-    """Who an agent is: the owner of what it may write."""
+    """The user id that agents run as: the owner of what they may write."""
     forget: Callable[[], Awaitable[None]]
     """Remove what the install keeps on the engine, where no container of it is to live on."""
     image: str | None = None
     firewall: Firewall | None = None
-    """What keeps agents from the rest of the host, where they are on a network with it."""
+    """The rule that keeps agents from the rest of the host, where they share a network with it."""
     siblings: HostPaths | None = None
-    """This process's own container, where it runs in one."""
+    """The path mapping of this process's own container, where it runs in one."""
 
     @property
     def front_address(self) -> str | None:
-        """Where this container is asked through a published port; agents' networks are not there."""
+        """Return the address for published ports, where Andy runs in a container; agents do not reach it."""
         return self.siblings.address if self.siblings is not None else None
 
     async def shut_host(self, ports: Collection[int], say: Say) -> None:
@@ -72,17 +72,17 @@ class SelectedRuntime:
             )
 
     async def open_host(self) -> None:
-        """Undo `shut_host`: for when no agent lives any more."""
+        """Undo `shut_host`, once no agent lives any more."""
         if self.firewall is not None:
             with suppress(FirewallOutOfReach):
                 await asyncio.to_thread(self.firewall.remove)
 
     async def has_engine(self) -> bool:
-        """Whether a container could be started at this moment."""
+        """Tell whether a container could be started at this moment."""
         return self.runtime.name != "docker" or await docker_engine.answers(seconds=ENGINE_SECONDS)
 
     def hindrance(self, path: Path) -> str | None:
-        """Why containers cannot be given a folder of the owner's; None when they can."""
+        """Return why containers cannot be given a folder of the owner's; None when they can."""
         return self.siblings.hindrance(path) if self.siblings is not None else None
 
 
@@ -96,9 +96,9 @@ async def choose(
     on_log: OnLog,
     say: Say,
 ) -> SelectedRuntime:
-    """Find a runtime; with `auto`, say why when it cannot be Docker. `on_log` takes what containers say.
+    """Return a runtime; with `auto`, report why when it cannot be Docker. `on_log` takes containers' stderr.
 
-    `has_containers` tells that an earlier host left some in Docker: they may live on, unseen.
+    `has_containers` says that an earlier host left some in Docker, which may still run.
 
     Raises:
         ContainerError: Docker was asked for by name, or is needed for what was left there, and cannot be had.
@@ -147,7 +147,7 @@ async def _docker(home: Path, install: str, tag: str, say: Say, *, on_log: OnLog
 async def _beside(
     own: HostPaths, make: Callable[..., DockerRuntime], *, home: Path, install: str, tag: str, uid: int
 ) -> SelectedRuntime:
-    """Agents as siblings of this container: folders by their places on the host, a network for each group."""
+    """Run agents beside this container: with paths as the host has them, and a network for each group."""
     own.check_home(home)
     networks = GroupNetworks(install=install, own_id=own.own_id)
     await asyncio.to_thread(_with_client, networks.tidy)
@@ -184,7 +184,7 @@ def _process(home: Path, say: Say, *, on_log: OnLog, why: str) -> SelectedRuntim
 
 
 async def _nothing_kept() -> None:
-    """Processes leave nothing behind."""
+    """Do nothing: processes leave nothing behind."""
 
 
 def ensure_image(tag: str, say: Say) -> None:
@@ -223,6 +223,6 @@ def build_image(tag: str, *, base: str, say: Say) -> None:
 
 
 def project_root() -> Path | None:
-    """The checkout this code runs from; None when it is installed elsewhere."""
+    """Return the checkout this code runs from; None when it is installed elsewhere."""
     root = Path(__file__).resolve().parents[2]
     return root if (root / "container" / "Dockerfile").is_file() else None

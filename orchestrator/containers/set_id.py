@@ -1,4 +1,4 @@
-"""Takes the setuid and setgid bits off the files that agents write.
+"""Clear the setuid and setgid bits of the files that agents write.
 
 In the container such a bit does nothing (no-new-privileges). On the host the same file would let every
 local user act as its owner, whom Andy runs as. A bind mount of Docker takes no `nosuid`, and a container's
@@ -29,7 +29,7 @@ _HOLD = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_NOFOLLOW | os.
 
 
 def clear_group(group: Group, *, home: Path) -> int:
-    """Clear the bits in all that a group's container writes; return of how many files. Blocks."""
+    """Clear the bits in all that a group's container writes; return the number of files. Blocks."""
     cleared = sum(clear(home / place.path) for place in places(group) if place.is_writable)
     if cleared:
         log.warning("group.set_id_cleared", group=group.folder, files=cleared)
@@ -37,7 +37,7 @@ def clear_group(group: Group, *, home: Path) -> int:
 
 
 def clear(top: Path) -> int:
-    """Clear the bits of regular files in a directory; return of how many. Blocks.
+    """Clear the bits of regular files in a directory; return their number. Blocks.
 
     No link is followed. A directory that its owner may not read is opened to it, for a file can lie there;
     one at `MAX_DEPTH` is closed to all others, with whatever is below.
@@ -84,7 +84,7 @@ def _opened(parent: int, name: str) -> int:
 
 
 def _clear_file(directory: int, name: str) -> bool:
-    """Clear the bits of one file, if it has any; tell whether it had."""
+    """Clear the bits of one file; tell whether it had any."""
     try:
         if not _has_set_id(os.stat(name, dir_fd=directory, follow_symlinks=False)):
             return False
@@ -109,7 +109,7 @@ def _has_set_id(seen: os.stat_result) -> bool:
 
 
 def _set_mode(held: int, mode: int) -> None:
-    """Change the mode of what is held, and of nothing that has taken its name since."""
+    """Change the mode of the open file itself, and not of a file that has taken its name since."""
     if hasattr(os, "O_PATH"):
         # A descriptor of this kind takes no fchmod.
         Path(f"/proc/self/fd/{held}").chmod(stat.S_IMODE(mode))

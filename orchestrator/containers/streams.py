@@ -1,4 +1,4 @@
-"""Blocking byte streams, brought to the event loop at the pace of their reader."""
+"""Bring blocking byte streams to the event loop, no faster than their reader takes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STDERR = 2
 
 
 class Source(Protocol):
-    """A stream that blocks. One thread reads and closes it; any thread may interrupt its reading."""
+    """A blocking stream. One thread reads and closes it; any thread may interrupt its reading."""
 
     def chunks(self) -> Iterator[bytes]: ...
 
@@ -26,7 +26,7 @@ class Source(Protocol):
 
 
 class Pump:
-    """Carry a source to the event loop, at most `SLOTS` chunks ahead of the reader.
+    """Carries a source's chunks to the event loop, at most `SLOTS` chunks ahead of the reader.
 
     The thread waits while the reader is slow, so a container that floods its output is held up and
     costs the host no memory. Closing ends the thread.
@@ -43,7 +43,7 @@ class Pump:
         self._thread.start()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield until the source ends; raise what it raised."""
+        """Yield chunks until the source ends; raise what it raised."""
         while (item := await self._queue.get()) is not None:
             if isinstance(item, Exception):
                 raise item
@@ -51,6 +51,7 @@ class Pump:
             yield item
 
     def close(self) -> None:
+        """End the thread and close the source, also in the middle of a read."""
         with self._lock:
             self._is_closed = True
             if self._source is not None:
@@ -90,14 +91,14 @@ class Pump:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some bytes of one of the two streams."""
+    """Bytes of one of the two streams, stdout or stderr."""
 
     is_stderr: bool
     data: bytes
 
 
 class Demultiplexer:
-    """Split the engine's stream into stdout and stderr, whatever its chunks.
+    """Splits the engine's stream into stdout and stderr, whatever its chunks.
 
     Eight bytes go before each part: the stream's number, three zeros, the length (big endian).
     """
@@ -108,6 +109,7 @@ class Demultiplexer:
         self._left = 0
 
     def feed(self, chunk: bytes) -> Iterator[Piece]:
+        """Yield the pieces that a chunk holds; what is cut at its end comes with the next."""
         place = 0
         while place < len(chunk):
             if self._left:
@@ -128,7 +130,7 @@ class Demultiplexer:
 
 
 class Tail:
-    """The last bytes of a stream."""
+    """Keeps the last bytes of a stream, for the log."""
 
     def __init__(self, limit: int = 4096) -> None:
         self._limit = limit

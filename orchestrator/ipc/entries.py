@@ -1,7 +1,7 @@
-"""Entries of a directory that a container may write, touched only through a descriptor of it.
+"""Read and remove entries of a directory that a container may write, through a descriptor of it.
 
-No call here follows a link, waits for another process or believes a name: what a thing is, is asked of
-the thing itself once it is open.
+No call here follows a link, waits for another process or trusts a name: what an entry is, is read from the
+open file itself, for a container may swap it at any moment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryContent:
-    """What an acceptable file held when it was read."""
+    """The content of an acceptable file when it was read."""
 
     body: bytes
     version: Version
@@ -90,7 +90,7 @@ def survey(directory: int, limit: int) -> DirectorySurvey:
 
 
 def look(directory: int, name: str) -> os.stat_result | None:
-    """Return what an entry itself is, a link not followed; None when it is gone."""
+    """Return the status of an entry itself, not of what it links to; None when it is gone."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -129,6 +129,7 @@ def remove(directory: int, name: str) -> bool:
 
 
 def version(info: os.stat_result) -> Version:
+    """Return what changes when the file or its content does."""
     return info.st_dev, info.st_ino, info.st_ctime_ns
 
 

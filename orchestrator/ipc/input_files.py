@@ -1,4 +1,4 @@
-"""What the host leaves for a container: turns in `input/`, answers in `replies/`.
+"""Write the files that a container reads: turns and close orders in `input/`, replies in `replies/`.
 
 Both are read-only in the container, so no link can be waiting here. All calls block for the time of a
 small file: make them in a worker thread.
@@ -58,7 +58,7 @@ def write_close(input_dir: Path, runs: Collection[str]) -> None:
 
 
 class InputFiles:
-    """The `input/` of every group, and which file there holds which turn."""
+    """Writes and removes files in the `input/` of every group, and knows which file holds which turn."""
 
     def __init__(self, ipc: Path) -> None:
         self._ipc = ipc
@@ -66,7 +66,7 @@ class InputFiles:
         self._writing = threading.Lock()  # nothing is cleared that is just being written
 
     def write_turn(self, folder: Folder, order: TurnOrder) -> None:
-        """See `write_turn`. What an earlier host wrote of the turn is replaced."""
+        """Write a turn's file, in place of one that an earlier host wrote for it. Raises `OSError`."""
         with self._writing:
             before = self._names.get(order.turn)
             self._names[order.turn] = write_turn(self._of(folder), order)
@@ -74,7 +74,7 @@ class InputFiles:
             remove_turn(self._of(folder), before)
 
     def write_close(self, folder: Folder, closing: Collection[RunId]) -> None:
-        """See `write_close`."""
+        """Ask these runs of a group to end. Raises `OSError`."""
         with self._writing:
             write_close(self._of(folder), closing)
 
@@ -85,11 +85,11 @@ class InputFiles:
             remove_turn(self._of(folder), name)
 
     def remove_run_files(self, folder: Folder, run_id: RunId) -> None:
-        """Remove what a run that is over has not read."""
+        """Remove the files that an ended run has not read."""
         self._clear(folder, lambda run: run == run_id)
 
     def remove_files_of_others(self, living: Collection[RunId]) -> None:
-        """Remove what other runs have not read, in every group: for a host that begins."""
+        """Remove, in every group, files for runs other than `living`. Called as a host starts."""
         for directory in self._ipc.glob("*/input"):
             self._clear(Folder(directory.parent.name), lambda run: run not in living)
 
@@ -108,11 +108,11 @@ class InputFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftInput:
-    """A file in `input/`."""
+    """A file that lies in `input/`."""
 
     name: str
     runs: tuple[str, ...] = ()
-    """Whom it is for; nobody, if it cannot be read."""
+    """The runs it is for; none, if it cannot be read."""
     turn: int | None = None
 
 
@@ -155,7 +155,7 @@ def _look(directory: int, name: str) -> LeftInput:
 
 
 def write_reply(replies_dir: Path, reply: Reply) -> None:
-    """Answer one request, and drop replies that nobody waits for any more.
+    """Write the reply to a request, and remove replies that nobody waits for any more.
 
     Raises:
         OSError: it cannot be written; the container will say that the host did not answer.

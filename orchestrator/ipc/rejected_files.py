@@ -1,4 +1,4 @@
-"""What the host refused from a group, kept for a person to look at: `data/ipc/errors/{folder}/`."""
+"""Keep what the host rejected from a group's mailbox, for people to look at: `data/ipc/errors/{folder}/`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_NAME_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """An entry of a mailbox that is no letter, or a letter that means nothing."""
+    """An entry of a mailbox that is no request, or a request that was not understood."""
 
     name: str
     """As the container chose it: anything but `/`."""
@@ -24,7 +24,7 @@ class Rejection:
 
 
 class RejectedFiles:
-    """The records of one group: a `.reason` each, with a copy of the refused letter beside it.
+    """The records of one group: a `.reason` each, with a copy of the rejected request beside it.
 
     No container reaches the directory and the host chooses the names in it. What a container wrote is
     copied, never moved here, so none of its links, special files or still open files come along.
@@ -33,13 +33,13 @@ class RejectedFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def keep(self, origin: str, refusals: Sequence[Rejection], *, body: bytes | None = None) -> None:
-        """Record what was refused in one go, and drop the oldest records.
+    def keep(self, origin: str, rejections: Sequence[Rejection], *, body: bytes | None = None) -> None:
+        """Record what one read of a mailbox rejected, and remove the oldest records.
 
         Args:
             origin: the mailbox it lay in, `messages` or `tasks`.
-            refusals: at least one; a line each, beyond `MAX_KEPT` their number only.
-            body: what the one refused letter held; None when there is nothing to keep.
+            rejections: at least one; a line each, beyond `MAX_KEPT` their number only.
+            body: what the one rejected request held; None when there is nothing to keep.
 
         Raises:
             OSError: it cannot be written.
@@ -48,9 +48,12 @@ class RejectedFiles:
         kept = self._directory / files.unique_name()
         if body is not None:
             kept.write_bytes(body)
-        lines = [f"{origin}/{_escaped(refusal.name)}: {refusal.reason}\n" for refusal in refusals[:MAX_KEPT]]
-        if len(refusals) > MAX_KEPT:
-            lines.append(f"and {len(refusals) - MAX_KEPT} more\n")
+        lines = [
+            f"{origin}/{_escaped(rejection.name)}: {rejection.reason}\n"
+            for rejection in rejections[:MAX_KEPT]
+        ]
+        if len(rejections) > MAX_KEPT:
+            lines.append(f"and {len(rejections) - MAX_KEPT} more\n")
         files.write_whole(kept.with_suffix(".reason"), "".join(lines))
         self._prune()
 

@@ -1,6 +1,6 @@
-"""What a container may know of the host: `tasks.json` and `groups.json` in `data/env/{folder}/`.
+"""Write what a container may know of the host: `tasks.json` and `groups.json` in `data/env/{folder}/`.
 
-The directory is read-only in the container. Truth is the store; these follow it.
+The directory is read-only in the container. The files are copies; the store is what counts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FILES = ("tasks.json", "groups.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """What one group may see."""
+    """The tasks and chats that one group may see."""
 
     group: Group
     tasks: Sequence[ScheduledTask]
@@ -63,7 +63,7 @@ class GroupView:
 
 
 class SnapshotWriter:
-    """Rewrites what has changed: at once when told of it, at the latest after a minute."""
+    """Rewrites the files that have changed: on an event at once, else within a minute."""
 
     def __init__(
         self,
@@ -83,6 +83,7 @@ class SnapshotWriter:
         self._written: dict[Path, str] = {}
 
     async def run(self) -> None:
+        """Keep all files up to date, for ever."""
         with self._bus.listening() as events:
             while True:
                 await self.write_all()
@@ -91,19 +92,19 @@ class SnapshotWriter:
                     events.get_nowait()
 
     async def write_all(self) -> None:
-        """Make the files of every group true whose container has been prepared once."""
+        """Update the files of every group whose container has been prepared once."""
         async with self._lock:
             async with self._database.reading() as tx:
-                seen = [await _see(tx, group) for group in await groups.every(tx)]
-            for one in seen:
-                await self._write(one)
+                views = [await _view_of(tx, group) for group in await groups.every(tx)]
+            for view in views:
+                await self._write(view)
 
     async def write(self, folder: Folder) -> None:
-        """Make the files of one group true, and be there, before its container looks."""
+        """Write the files of one group, changed or not, before its container reads them."""
         async with self._lock:
             async with self._database.reading() as tx:
                 group = await groups.by_folder(tx, folder)
-                seen = None if group is None else await _see(tx, group)
+                seen = None if group is None else await _view_of(tx, group)
             for name in FILES:
                 self._written.pop(self._root / folder / name, None)
             if seen is not None:
@@ -148,8 +149,8 @@ class SnapshotWriter:
         self._written[path] = text
 
 
-async def _see(tx: Tx, group: Group) -> GroupView:
-    """Main sees all tasks and all chats, others their own tasks."""
+async def _view_of(tx: Tx, group: Group) -> GroupView:
+    """Return what a group may see: main all tasks and chats, others their own tasks."""
     return GroupView(
         group=group,
         tasks=await tasks.every(tx, None if group.is_main else group.folder),
