@@ -39,9 +39,9 @@ async def prompt(
     parts = [
         f'<context timezone="{zone.key}" now="{local_iso(now_ms, zone)}"/>',
         NOTICE,
-        _told_triggers(triggers),
+        _trigger_line(triggers),
         await _since(tx, group.folder, last_end_ms, zone=zone, now_ms=now_ms),
-        _told_summary(summary),
+        _summary_block(summary),
         GUIDANCE,
     ]
     return "\n\n".join(part for part in parts if part)
@@ -53,7 +53,7 @@ def describe_trigger(wake: WakeRequest) -> str:
     return line[: wake_requests.MAX_REASON_CHARS]
 
 
-def _told_triggers(triggers: Sequence[WakeRequest]) -> str:
+def _trigger_line(triggers: Sequence[WakeRequest]) -> str:
     lines = [_safe(describe_trigger(wake)) for wake in triggers[:MAX_TRIGGERS]]
     lines += [f"and {len(triggers) - len(lines)} more"] if len(triggers) > len(lines) else []
     return "Triggered by: " + ("; ".join(lines) or "nothing that is known")
@@ -70,7 +70,7 @@ async def _since(tx: Tx, folder: Folder, last_end_ms: int | None, *, zone: ZoneI
     )
 
 
-def _told_summary(summary: str | None) -> str:
+def _summary_block(summary: str | None) -> str:
     if not summary:
         return ""
     return f"<dashboard>\n{schedule_tag.neutralise(escape(summary[:MAX_SUMMARY_CHARS]))}\n</dashboard>"

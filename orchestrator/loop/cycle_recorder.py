@@ -110,8 +110,8 @@ class CycleRecorder:
         await cycles.note_triggers(tx, cycle_id, [cycle_prompt.describe_trigger(wake) for wake in triggers])
         await loops.start(tx, turn.folder, turn.id, now_ms=now_ms, until_ms=now_ms + LEASE_MS)
         ids = {"cycle": cycle_id, "turn": turn.id}
-        await self._tell(tx, turn.folder, "cycle.start", **ids, kind=turn.kind.value)
-        await self._tell(tx, turn.folder, "trigger", **ids, kinds=kinds)
+        await self._record_event(tx, turn.folder, "cycle.start", **ids, kind=turn.kind.value)
+        await self._record_event(tx, turn.folder, "trigger", **ids, kinds=kinds)
         if turn.kind is TurnKind.AUTO:
             await self._ask(tx, turn, loop, triggers)
         return BegunCycle(id=cycle_id, triggers=triggers)
@@ -145,7 +145,7 @@ class CycleRecorder:
 
     # Its agent speaks
 
-    async def hear(self, tx: Tx, turn: Turn) -> None:
+    async def read_schedule_tags(self, tx: Tx, turn: Turn) -> None:
         """Take the tags out of what a turn that ends well has said, before that leaves."""
         cycle = await cycles.of_turn(tx, turn.id)
         if cycle is None or cycle.ended_ms is not None:
@@ -157,24 +157,24 @@ class CycleRecorder:
         tagged = [tags for one in said if (tags := schedule_tag.find(one.text))][-MAX_TEXTS:]
         if group is None or not tagged:
             return
-        heard = [
+        incoming = [
             m.text
             for m in await messages.newest(tx, turn.chat_jid, limit=ECHO_MESSAGES)
             if not m.is_bot_message
         ]
         for tags in tagged:
-            await self._hear_tags(
-                tx, cycle, group, tags[:MAX_TAGS], heard=schedule_tag.bare("\n".join(heard))
+            await self._apply_tags(
+                tx, cycle, group, tags[:MAX_TAGS], incoming=schedule_tag.bare("\n".join(incoming))
             )
 
-    async def _hear_tags(
-        self, tx: Tx, cycle: Cycle, group: Group, tags: tuple[ScheduleTag, ...], *, heard: str
+    async def _apply_tags(
+        self, tx: Tx, cycle: Cycle, group: Group, tags: tuple[ScheduleTag, ...], *, incoming: str
     ) -> None:
         """The first of a text that can be used counts; what cannot is told."""
         is_set = False
         for tag in tags:
-            asked = self._asked_by(tag, group)
-            if schedule_tag.is_echo(tag, heard):
+            asked = self._requested_by(tag, group)
+            if schedule_tag.is_echo(tag, incoming):
                 await self._reject(tx, cycle, tag.told, "it repeats what somebody wrote")
             elif asked is None:
                 await self._reject(tx, cycle, tag.told, "it names no clear time")
@@ -191,11 +191,11 @@ class CycleRecorder:
                     is_soonest=asked.is_soonest,
                 )
             if tag.warnings:
-                await self._tell(
+                await self._record_event(
                     tx, cycle.folder, "schedule.warning", cycle=cycle.id, warnings=list(tag.warnings)
                 )
 
-    def _asked_by(self, tag: ScheduleTag, group: Group) -> RequestedInterval | None:
+    def _requested_by(self, tag: ScheduleTag, group: Group) -> RequestedInterval | None:
         if tag.next is not None:
             return read_interval(tag.next)
         if tag.at is None:
@@ -203,7 +203,9 @@ class CycleRecorder:
         return read_clock(tag.at, now_ms=self._clock.now_ms(), zone=self._zone_of(group))
 
     async def _reject(self, tx: Tx, cycle: Cycle, raw: str, reason: str) -> None:
-        await self._tell(tx, cycle.folder, "schedule.rejected", cycle=cycle.id, raw=raw, reason=reason)
+        await self._record_event(
+            tx, cycle.folder, "schedule.rejected", cycle=cycle.id, raw=raw, reason=reason
+        )
 
     # It has ended
 
@@ -235,7 +237,7 @@ class CycleRecorder:
             CycleState(
                 outcome=outcome,
                 auto_ms=loop.auto_ms,
-                wish=_wish_of(cycle) if turn.state is TurnState.ANSWERED else None,
+                sleep_request=_sleep_request_of(cycle) if turn.state is TurnState.ANSWERED else None,
                 soonest_streak=loop.soonest_streak,
                 caps=None if waiting is None else await cycles.caps_by(tx, cycle.folder, waiting),
                 self_wakes=await cycles.self_set_starts(tx, cycle.folder, since_ms=ended_ms - policy.HOUR_MS),
@@ -256,7 +258,7 @@ class CycleRecorder:
             next_wake_ms=decision.next_ms,
             trace=decision.trace,
         )
-        await self._tell_end(tx, cycle, decision, outcome, ended_ms=ended_ms)
+        await self._record_cycle_end(tx, cycle, decision, outcome, ended_ms=ended_ms)
 
     async def _put(
         self, tx: Tx, cycle: Cycle, decision: WakeDecision, *, ended_ms: int, outcome: CycleOutcome
@@ -280,8 +282,8 @@ class CycleRecorder:
             return CycleOutcome.ERROR
         if cycle.has_spoken or has_touched:
             return CycleOutcome.ACTION
-        deeds = await cycles.deeds(tx, cycle.folder, since_ms=cycle.started_ms, passive=PASSIVE)
-        return CycleOutcome.ACTION if deeds else CycleOutcome.NOOP
+        actions = await cycles.deeds(tx, cycle.folder, since_ms=cycle.started_ms, passive=PASSIVE)
+        return CycleOutcome.ACTION if actions else CycleOutcome.NOOP
 
     async def _close(self, tx: Tx, cycle: Cycle, outcome: CycleOutcome, *, ended_ms: int) -> None:
         """End a cycle that came to nothing: the next wake stays as it was."""
@@ -298,31 +300,33 @@ class CycleRecorder:
             trace=(),
         )
         await loops.release(tx, cycle.folder, cycle.turn_id)
-        await self._tell(
+        await self._record_event(
             tx, cycle.folder, "cycle.end", cycle=cycle.id, turn=cycle.turn_id, outcome=outcome.value
         )
 
-    async def _tell_end(
+    async def _record_cycle_end(
         self, tx: Tx, cycle: Cycle, decision: WakeDecision, outcome: CycleOutcome, *, ended_ms: int
     ) -> None:
         ids = {"cycle": cycle.id, "turn": cycle.turn_id}
         word = "action" if outcome is CycleOutcome.ACTION else "idle"
-        await self._tell(tx, cycle.folder, word, **ids)
-        await self._tell(tx, cycle.folder, "cycle.end", **ids, outcome=outcome.value)
+        await self._record_event(tx, cycle.folder, word, **ids)
+        await self._record_event(tx, cycle.folder, "cycle.end", **ids, outcome=outcome.value)
         set_to = {"applied_ms": decision.next_ms - ended_ms, "next_wake_at": decision.next_ms}
         if decision.is_capped:
-            await self._tell(tx, cycle.folder, "schedule.capped", **ids, **set_to, reason="pending_message")
+            await self._record_event(
+                tx, cycle.folder, "schedule.capped", **ids, **set_to, reason="pending_message"
+            )
         if cycle.schedule_raw is not None:
-            wish = {
+            sleep_request = {
                 "next": cycle.schedule_raw,
                 "reason": cycle.schedule_reason,
                 "bounded": decision.is_bounded,
             }
-            await self._tell(tx, cycle.folder, "schedule", **ids, **wish, **set_to)
+            await self._record_event(tx, cycle.folder, "schedule", **ids, **sleep_request, **set_to)
         else:
-            await self._tell(tx, cycle.folder, "auto_adjust", **ids, **set_to)
+            await self._record_event(tx, cycle.folder, "auto_adjust", **ids, **set_to)
 
-    async def _tell(self, tx: Tx, folder: Folder, event: str, **data: object) -> None:
+    async def _record_event(self, tx: Tx, folder: Folder, event: str, **data: object) -> None:
         await events.append(tx, ACTION_LOOP, group=folder, now_ms=self._clock.now_ms(), event=event, **data)
 
 
@@ -334,7 +338,7 @@ def _is_for(wake: WakeRequest, turn: Turn) -> bool:
     return wake.kind in (HEARTBEAT, CRON)
 
 
-def _wish_of(cycle: Cycle) -> SleepRequest | None:
+def _sleep_request_of(cycle: Cycle) -> SleepRequest | None:
     if cycle.schedule_raw is None or cycle.schedule_asked_ms is None:
         return None
     asked = RequestedInterval(ms=cycle.schedule_asked_ms, is_soonest=cycle.is_soonest)

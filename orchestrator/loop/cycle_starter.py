@@ -39,9 +39,9 @@ CHANGED = ("loop.changed", "command.control_loop")
 NEWS = ("message.queued", "turn.*", "group.*", *CHANGED, f"{TRIGGER}*", *ALERTS)
 """The kinds of events after which it is worth looking."""
 
-GIVE_WAY_MS = 120_000
+MAX_MESSAGE_WAIT_MS = 120_000
 """So long a message waits for a free cycle; then that is stopped."""
-IN_THE_WAY = "a message waited too long for it."
+STOP_REASON = "a message waited too long for it."
 
 StopRun = Callable[[RunId, str], Awaitable[None]]
 """End a run whatever it does; its turn fails with the reason."""
@@ -61,11 +61,11 @@ async def stop_nothing(run_id: RunId, reason: str) -> None:
 
 
 @dataclass(slots=True)
-class _Done:
+class _LookResult:
     """What a look has decided, to be carried out once it is committed."""
 
     started: list[Folder] = field(default_factory=list)
-    in_the_way: list[RunId] = field(default_factory=list)
+    blocking_runs: list[RunId] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class CycleStarter:
     def __init__(
         self,
         database: Database,
-        book: CycleRecorder,
+        recorder: CycleRecorder,
         *,
         clock: Clock,
         hints: Wakeups,
@@ -90,7 +90,7 @@ class CycleStarter:
         stop_run: StopRun = stop_nothing,
     ) -> None:
         self._database = database
-        self._book = book
+        self._recorder = recorder
         self._clock = clock
         self._hints = hints
         self._bus = bus
@@ -98,23 +98,23 @@ class CycleStarter:
         self._stop_run = stop_run
         self._alive: frozenset[Folder] = frozenset()
         self._missed: dict[Folder, _Missed] = {}
-        self._told_seq: int | None = None
+        self._published_seq: int | None = None
         self.touched: set[Folder] = set()
         """Groups in whose folder something changed while their agent worked."""
 
     async def run(self) -> None:
-        with self._bus.listening(*NEWS) as heard:
+        with self._bus.listening(*NEWS) as bus_events:
             await self.wake_up()
             while True:
                 seconds = await self.look()
-                await self._until_news(heard, seconds)
+                await self._until_news(bus_events, seconds)
 
     async def wake_up(self) -> None:
         """Find what was missed while no host ran: one cycle each after a warm-up, group after group."""
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
-            if self._told_seq is None:
-                self._told_seq = await events.last_seq(tx)
+            if self._published_seq is None:
+                self._published_seq = await events.last_seq(tx)
             await wake_requests.prune(tx, now_ms=now_ms)
             await events.prune(tx)
             for loop in await loops.alive(tx):
@@ -129,32 +129,32 @@ class CycleStarter:
             self._alive = frozenset(loop.folder for loop in await loops.alive(tx))
             if not self._alive and not await cycles.open_ones(tx):
                 return SWEEP_SECONDS
-        done = _Done()
+        result = _LookResult()
         times: list[int] = []
         async with self._database.transaction() as tx:
             # Read only now that nobody else writes: what was committed while this waited for the store has
             # later times than any that was read before, and would look like a clock that was set back.
             now_ms = self._clock.now_ms()
-            ended = await self._book.settle(tx, touched=self.touched)
+            ended = await self._recorder.settle(tx, touched=self.touched)
             self.touched.difference_update(ended)
             for loop in await loops.alive(tx):
-                at_ms = await self._advance(tx, loop, now_ms, done)
+                at_ms = await self._advance(tx, loop, now_ms, result)
                 times += [] if at_ms is None else [at_ms]
-        if done.started:
-            log.info("loop.cycle_queued", groups=done.started)
+        if result.started:
+            log.info("loop.cycle_queued", groups=result.started)
             self._hints.lanes.give()
-        for run_id in done.in_the_way:
-            await self._stop_run(run_id, IN_THE_WAY)
-        await self._relay()
+        for run_id in result.blocking_runs:
+            await self._stop_run(run_id, STOP_REASON)
+        await self._publish_committed()
         next_ms = min(times, default=now_ms + round(SWEEP_SECONDS * 1000))
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
-    async def _advance(self, tx: Tx, loop: Loop, now_ms: int, done: _Done) -> int | None:
+    async def _advance(self, tx: Tx, loop: Loop, now_ms: int, result: _LookResult) -> int | None:
         """Queue a free cycle of a group if it is time; tells when to look again, if not at its next event."""
         at_work = [t for t in await turns.unsettled_of(tx, loop.folder) if t.kind is not TurnKind.WORKER]
         if at_work:
             await loops.renew(tx, loop.folder, until_ms=now_ms + LEASE_MS)
-            return _give_way(at_work, now_ms, done)
+            return _stop_blocking_cycles(at_work, now_ms, result)
         if loop.status is LoopStatus.PAUSED:
             return None
         loop = await self._follow_clock(tx, loop, now_ms)
@@ -171,13 +171,13 @@ class CycleStarter:
         await loops.hold(tx, loop.folder, why_not)
         if group is not None and why_not is None:
             await self._queue(tx, loop, group, now_ms)
-            done.started.append(loop.folder)
+            result.started.append(loop.folder)
         return None
 
     async def _follow_clock(self, tx: Tx, loop: Loop, now_ms: int) -> Loop:
         """Bring closer what a clock that was set back has put further off than it ever is."""
         next_ms, last_ms = loop.next_wake_ms, loop.last_start_ms
-        furthest_ms = now_ms + self._book.rules.max_ms + CLOCK_SLACK_MS
+        furthest_ms = now_ms + self._recorder.rules.max_ms + CLOCK_SLACK_MS
         is_far = next_ms is not None and next_ms > furthest_ms
         if not is_far and (last_ms is None or last_ms <= now_ms):
             return loop
@@ -203,13 +203,13 @@ class CycleStarter:
             next_wake_ms=loop.next_wake_ms,
             last_start_ms=loop.last_start_ms,
             now_ms=now_ms,
-            rules=self._book.rules,
+            rules=self._recorder.rules,
         )
         return min((one for one in (at_ms, held_ms) if one is not None), default=None)
 
     async def _files_held_ms(self, tx: Tx, folder: Folder, now_ms: int) -> int | None:
         """Until when changed files begin no cycle; None when they may."""
-        most = self._book.rules.file_cycles_an_hour
+        most = self._recorder.rules.file_cycles_an_hour
         starts = await cycles.file_starts(tx, folder, since_ms=now_ms - policy.HOUR_MS)
         recent = [start for start in starts if start <= now_ms]
         return recent[-most] + policy.HOUR_MS if len(recent) >= most else None
@@ -240,21 +240,21 @@ class CycleStarter:
         if not has_lease:
             raise RuntimeError(f"the loop of {loop.folder} is another's")  # nothing of this is kept
 
-    async def _relay(self) -> None:
+    async def _publish_committed(self) -> None:
         """Tell those who listen what was committed."""
         async with self._database.reading() as tx:
-            told = await events.after(tx, self._told_seq or 0)
-        if told and told[-1].seq // PRUNE_EVERY != (self._told_seq or 0) // PRUNE_EVERY:
+            committed = await events.after(tx, self._published_seq or 0)
+        if committed and committed[-1].seq // PRUNE_EVERY != (self._published_seq or 0) // PRUNE_EVERY:
             async with self._database.transaction() as tx:
                 await events.prune(tx)
-        for one in told:
-            self._told_seq = one.seq
+        for one in committed:
+            self._published_seq = one.seq
             self._bus.publish(f"{one.kind}", group=one.group, data={"seq": one.seq, **one.data})
 
-    async def _until_news(self, heard: asyncio.Queue[HostEvent], seconds: float) -> None:
+    async def _until_news(self, bus_events: asyncio.Queue[HostEvent], seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                while not await self._is_news(await heard.get()):
+                while not await self._is_news(await bus_events.get()):
                     continue
         except TimeoutError:
             return
@@ -266,12 +266,14 @@ class CycleStarter:
         if not self._alive or event.group not in (None, *self._alive):
             return False
         if event.kind.startswith(TRIGGER) and event.data is None:
-            await self._want(event, event.kind.removeprefix(TRIGGER), event.reason or event.detail or "")
+            await self._request_wake(
+                event, event.kind.removeprefix(TRIGGER), event.reason or event.detail or ""
+            )
         elif event.kind in ALERTS:
-            await self._want(event, "alert", f"{ALERTS[event.kind]}: {event.detail or ''}")
+            await self._request_wake(event, "alert", f"{ALERTS[event.kind]}: {event.detail or ''}")
         return not (event.kind.startswith(TRIGGER) and event.data is not None)
 
-    async def _want(self, event: HostEvent, kind: str, reason: str) -> None:
+    async def _request_wake(self, event: HostEvent, kind: str, reason: str) -> None:
         if event.group is None:
             return
         async with self._database.transaction() as tx:
@@ -285,7 +287,7 @@ class CycleStarter:
             )
 
 
-def _give_way(at_work: Sequence[Turn], now_ms: int, done: _Done) -> int | None:
+def _stop_blocking_cycles(at_work: Sequence[Turn], now_ms: int, result: _LookResult) -> int | None:
     """End a free cycle for which a message has waited long; tells when that will be, if one waits."""
     asked = [t.queued_ms for t in at_work if t.kind is TurnKind.CHAT and t.state is TurnState.QUEUED]
     runs = [
@@ -293,8 +295,8 @@ def _give_way(at_work: Sequence[Turn], now_ms: int, done: _Done) -> int | None:
     ]
     if not asked or not runs:
         return None
-    at_ms = min(asked) + GIVE_WAY_MS
+    at_ms = min(asked) + MAX_MESSAGE_WAIT_MS
     if at_ms <= now_ms:
-        done.in_the_way += runs
+        result.blocking_runs += runs
         return None
     return at_ms

@@ -59,7 +59,7 @@ class LoopFeature:
 
     async def on_turn_success(self, tx: Tx, turn: Turn) -> None:
         """A turn ends well, before what it said leaves."""
-        await self._recorder.hear(tx, turn)
+        await self._recorder.read_schedule_tags(tx, turn)
 
     async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSetting:
         """What `service.set_next_wake` does and raises."""

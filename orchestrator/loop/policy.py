@@ -87,7 +87,7 @@ class CycleState:
     outcome: CycleOutcome
     auto_ms: int
     """The back-off before this cycle."""
-    wish: SleepRequest | None = None
+    sleep_request: SleepRequest | None = None
     soonest_streak: int = 0
     """How many shortest sleeps were asked for in a row."""
     caps: int | None = None
@@ -159,7 +159,7 @@ def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> Wa
 def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...]]:
     if state.outcome is CycleOutcome.ACTION:
         return rules.base_ms, (f"something was done: the pause is {format_span(rules.base_ms)} again",)
-    if state.outcome is CycleOutcome.NOOP and state.wish is None:
+    if state.outcome is CycleOutcome.NOOP and state.sleep_request is None:
         auto_ms = min(state.auto_ms * 2, rules.base_ms * rules.max_factor)
         return auto_ms, (
             f"nothing was done: the pause goes from {format_span(state.auto_ms)} to {format_span(auto_ms)}",
@@ -170,8 +170,8 @@ def _back_off(state: CycleState, rules: WakePolicy) -> tuple[int, tuple[str, ...
 def _wanted(
     state: CycleState, now_ms: int, auto_ms: int, trace: tuple[str, ...], rules: WakePolicy
 ) -> WakeDecision:
-    wish = state.wish
-    if wish is None:
+    sleep_request = state.sleep_request
+    if sleep_request is None:
         return WakeDecision(
             next_ms=now_ms + auto_ms,
             set_by=SetBy.AUTO,
@@ -182,10 +182,10 @@ def _wanted(
             if state.outcome in (CycleOutcome.ACTION, CycleOutcome.NOOP)
             else state.soonest_streak,
         )
-    applied_ms = clamp(wish.asked, rules)
+    applied_ms = clamp(sleep_request.asked, rules)
     streak = state.soonest_streak + 1 if applied_ms == rules.min_ms else 0
-    trace = (*trace, f"the agent asked for {wish.raw!r}: in {format_span(applied_ms)}")
-    is_bounded = not wish.asked.is_soonest and applied_ms != wish.asked.ms
+    trace = (*trace, f"the agent asked for {sleep_request.raw!r}: in {format_span(applied_ms)}")
+    is_bounded = not sleep_request.asked.is_soonest and applied_ms != sleep_request.asked.ms
     if is_bounded:
         trace = (*trace, f"bounded to {format_span(rules.min_ms)} … {format_span(rules.max_ms)}")
     set_by = SetBy.AGENT
@@ -195,7 +195,7 @@ def _wanted(
     return WakeDecision(
         next_ms=now_ms + applied_ms,
         set_by=set_by,
-        why=wish.reason or f"the agent asked for {wish.raw}",
+        why=sleep_request.reason or f"the agent asked for {sleep_request.raw}",
         trace=trace,
         auto_ms=auto_ms,
         soonest_streak=streak,

@@ -170,7 +170,7 @@ class Workspaces:
         self._watches: dict[Folder, ObservedWatch] = {}
         self._blind: set[Folder] = set()
         self._observer: BaseObserver | None = None
-        bus.taps.append(self._hear)
+        bus.taps.append(self._on_event)
 
     async def run(self) -> None:
         try:
@@ -183,7 +183,7 @@ class Workspaces:
         finally:
             await asyncio.to_thread(self.stop)
 
-    def _hear(self, event: HostEvent) -> None:
+    def _on_event(self, event: HostEvent) -> None:
         """A loop may have been switched on."""
         if event.kind in ("loop.changed", "command.control_loop") and event.detail != KIND:
             self._hint.give()

@@ -35,8 +35,8 @@ def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: in
     """
     assert task.next_ms is not None
     times = timing.due_times(task.schedule, task.next_ms, now_ms=now_ms)
-    wanted = _wanted(times, task.catch_up, now_ms)
-    run = _beside(wanted, open_turns, task.overlap)
+    wanted = _to_catch_up(times, task.catch_up, now_ms)
+    run = _without_overlap(wanted, open_turns, task.overlap)
     left_out = [at for at in times if at not in run]
     return DueDecision(
         run=run,
@@ -51,7 +51,7 @@ def is_late(due_ms: int, *, now_ms: int) -> bool:
     return now_ms - due_ms > LATE_MS
 
 
-def _wanted(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tuple[int, ...]:
+def _to_catch_up(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tuple[int, ...]:
     match catch_up:
         case CatchUp.SKIP:
             return tuple(at for at in times[-1:] if not is_late(at, now_ms=now_ms))
@@ -61,7 +61,9 @@ def _wanted(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tuple[int
             return times
 
 
-def _beside(wanted: tuple[int, ...], open_turns: Collection[TurnState], overlap: Overlap) -> tuple[int, ...]:
+def _without_overlap(
+    wanted: tuple[int, ...], open_turns: Collection[TurnState], overlap: Overlap
+) -> tuple[int, ...]:
     if not open_turns:
         return wanted
     if overlap is Overlap.SKIP or TurnState.QUEUED in open_turns:

@@ -21,10 +21,10 @@ NO_GROUP = "its group is no longer registered"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiredTask:
-    """What became of a due task: turns that were queued, or `word` alone."""
+    """What became of a due task: turns that were queued, or `outcome` alone."""
 
     task: ScheduledTask
-    word: str
+    outcome: str
     turns: tuple[TurnId, ...] = ()
 
 
@@ -67,12 +67,12 @@ async def _carry_out(
     ]
     if not turns and decision.next_ms is None:
         await tasks.complete(tx, task.id, result=f"Left out: {decision.reason}", now_ms=now_ms)
-    return FiredTask(task=task, word="due" if turns else "skipped", turns=tuple(turns))
+    return FiredTask(task=task, outcome="due" if turns else "skipped", turns=tuple(turns))
 
 
 async def _stop(tx: Tx, task: ScheduledTask, reason: str, *, now_ms: int) -> FiredTask:
     await task_stops.stop(tx, task, reason=reason, now_ms=now_ms)
-    return FiredTask(task=task, word="paused")
+    return FiredTask(task=task, outcome="paused")
 
 
 def _cause(due_ms: int, now_ms: int) -> Cause:

@@ -60,7 +60,7 @@ class Scheduler:
         if sent:
             self._hints.outbox.give()
         if fired:
-            self._tell(fired)
+            self._publish(fired)
         next_ms = min((at for at in coming if at is not None), default=None)
         if next_ms is None:
             return SWEEP_SECONDS
@@ -71,10 +71,15 @@ class Scheduler:
         before, self._ahead_ms = self._ahead_ms, now_ms - self._clock.steady_ms()
         return before is None or self._ahead_ms < before - SET_BACK_MS
 
-    def _tell(self, fired: list[firing.FiredTask]) -> None:
-        for one in fired:
-            for turn in one.turns or (None,):
-                self._bus.publish(f"task.{one.word}", group=one.task.folder, turn=turn, detail=one.task.id)
+    def _publish(self, fired: list[firing.FiredTask]) -> None:
+        for fired_task in fired:
+            for turn in fired_task.turns or (None,):
+                self._bus.publish(
+                    f"task.{fired_task.outcome}",
+                    group=fired_task.task.folder,
+                    turn=turn,
+                    detail=fired_task.task.id,
+                )
         self._hints.lanes.give()
 
 

@@ -117,5 +117,5 @@ def shown_due(row: dict[str, Any]) -> str:
 def lines(rows: Rows) -> list[str]:
     if not rows:
         return ["There are no reminders."]
-    told = [(row["id"], row["group"], shown_due(row), short(row["text"], 80)) for row in rows]
-    return table(("id", "group", "due", "text"), told)
+    cells = [(row["id"], row["group"], shown_due(row), short(row["text"], 80)) for row in rows]
+    return table(("id", "group", "due", "text"), cells)

@@ -86,7 +86,7 @@ async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> Schedul
 
 
 async def create(
-    tx: Tx, group: Group, wish: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
+    tx: Tx, group: Group, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
     """Make a task of a group.
 
@@ -96,22 +96,22 @@ async def create(
     """
     if await tasks.count_open(tx, group.folder) >= MAX_OPEN:
         raise TaskRefused(f"There are {MAX_OPEN} tasks already: cancel some first.")
-    planned = times.plan(group, wish.kind or "", wish.value or "", dst=wish.dst, now_ms=now_ms)
+    planned = times.plan(group, request.kind or "", request.value or "", dst=request.dst, now_ms=now_ms)
     task = ScheduledTask(
         id=f"task-{secrets.token_hex(4)}",
         folder=group.folder,
         chat_jid=group.jid,
-        prompt=wish.prompt or "",
+        prompt=request.prompt or "",
         schedule=planned.schedule,
         next_ms=planned.next_ms,
         status_ms=now_ms,
         created_ms=now_ms,
     )
-    return await _put(tx, _with_choices(task, wish))
+    return await _put(tx, _with_choices(task, request))
 
 
 async def update(
-    tx: Tx, task: ScheduledTask, wish: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
+    tx: Tx, task: ScheduledTask, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
     """Change what is given. With a new schedule it is due by that from now on, also one that is completed.
 
@@ -121,24 +121,24 @@ async def update(
         BadSchedule, BadTime: nothing is changed.
         TaskRefused: it is cancelled, or completed and has no new schedule.
     """
-    is_moved = any((wish.kind, wish.value, wish.dst))
+    is_moved = any((request.kind, request.value, request.dst))
     if task.status is TaskStatus.CANCELLED or (task.is_over and not is_moved):
         raise TaskRefused(f"Task {task.id} is {task.status.value}.")
-    changed = replace(_with_choices(task, wish), prompt=wish.prompt or task.prompt, failures=0)
+    changed = replace(_with_choices(task, request), prompt=request.prompt or task.prompt, failures=0)
     if is_moved:
         group = await groups.known(tx, task.folder)
-        changed = _moved(changed, wish, times, group=group, now_ms=now_ms)
+        changed = _moved(changed, request, times, group=group, now_ms=now_ms)
     return await _put(tx, changed)
 
 
 def _moved(
-    task: ScheduledTask, wish: ScheduledTaskRequest, times: ScheduleReader, *, group: Group, now_ms: int
+    task: ScheduledTask, request: ScheduledTaskRequest, times: ScheduleReader, *, group: Group, now_ms: int
 ) -> ScheduledTask:
-    kind = wish.kind or task.schedule.kind.value
-    if wish.value is None and kind != task.schedule.kind:
+    kind = request.kind or task.schedule.kind.value
+    if request.value is None and kind != task.schedule.kind:
         raise BadSchedule(f"A change to {kind} needs a value too.")
-    value = wish.value or task.schedule.value
-    dst = wish.dst or (task.schedule.dst.value if wish.value is None else None)
+    value = request.value or task.schedule.value
+    dst = request.dst or (task.schedule.dst.value if request.value is None else None)
     planned = times.plan(group, kind, value, dst=dst, now_ms=now_ms)
     is_revived = task.status is TaskStatus.COMPLETED
     return replace(
@@ -219,13 +219,13 @@ async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
     )
 
 
-def _with_choices(task: ScheduledTask, wish: ScheduledTaskRequest) -> ScheduledTask:
+def _with_choices(task: ScheduledTask, request: ScheduledTaskRequest) -> ScheduledTask:
     return replace(
         task,
-        context_mode=_choice(ContextMode, wish.context_mode, "context_mode", task.context_mode),
-        overlap=_choice(Overlap, wish.overlap, "overlap", task.overlap),
-        catch_up=_choice(CatchUp, wish.catch_up, "catch_up", task.catch_up),
-        check=task.check if wish.check is None else wish.check.strip() or None,
+        context_mode=_choice(ContextMode, request.context_mode, "context_mode", task.context_mode),
+        overlap=_choice(Overlap, request.overlap, "overlap", task.overlap),
+        catch_up=_choice(CatchUp, request.catch_up, "catch_up", task.catch_up),
+        check=task.check if request.check is None else request.check.strip() or None,
     )
 
 
@@ -249,13 +249,13 @@ async def _put(tx: Tx, task: ScheduledTask) -> ScheduledTask:
 
 
 async def add(
-    tx: Tx, folder: str, wish: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
+    tx: Tx, folder: str, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
     """Make a task that the owner asks for, audited. Raises what `create` raises, and `UnknownGroup`."""
     group = await groups.known(tx, folder)
-    if not (wish.prompt or "").strip():
+    if not (request.prompt or "").strip():
         raise TextEmpty
-    task = await create(tx, group, wish, times, now_ms=now_ms)
+    task = await create(tx, group, request, times, now_ms=now_ms)
     await _record(tx, task, "add", now_ms=now_ms)
     return task
 

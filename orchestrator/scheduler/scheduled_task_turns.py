@@ -37,7 +37,7 @@ async def report_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> Non
         return
     if task.schedule.kind is ScheduleKind.ONCE or run.cause is Cause.BY_HAND:
         text = f"⚠️ I could not do “{shorten(task)}”: {reason}"
-        await _tell(tx, task, turn, text, key=f"task-failed:{turn.id}", now_ms=now_ms)
+        await _notify_group(tx, task, turn, text, key=f"task-failed:{turn.id}", now_ms=now_ms)
     if is_failing(task):
         await pause_failing(tx, task, turn, reason=reason, now_ms=now_ms)
 
@@ -52,7 +52,7 @@ async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str,
     why = f"it failed {task.failures} times in a row, last with: {reason}"
     await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
     text = f"⏸️ I have paused “{shorten(task)}” ({task.id}): {why} It goes on when it is resumed."
-    await _tell(tx, task, turn, text, key=f"task-paused:{task.id}:{now_ms}", now_ms=now_ms)
+    await _notify_group(tx, task, turn, text, key=f"task-paused:{task.id}:{now_ms}", now_ms=now_ms)
 
 
 def shorten(task: ScheduledTask) -> str:
@@ -61,5 +61,5 @@ def shorten(task: ScheduledTask) -> str:
     return line if len(line) <= SHOWN_CHARS else f"{line[: SHOWN_CHARS - 1]}…"
 
 
-async def _tell(tx: Tx, task: ScheduledTask, turn: Turn, text: str, *, key: str, now_ms: int) -> None:
+async def _notify_group(tx: Tx, task: ScheduledTask, turn: Turn, text: str, *, key: str, now_ms: int) -> None:
     await outbox.add(tx, chat_jid=turn.chat_jid, folder=task.folder, text=text, dedupe_key=key, now_ms=now_ms)

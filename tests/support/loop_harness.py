@@ -50,7 +50,7 @@ class LoopHouse:
         self.numbers = itertools.count(1)
         self.spent: str | None = None
         self.stopped: list[tuple[str, str]] = []
-        self.book = CycleRecorder(
+        self.recorder = CycleRecorder(
             clock=self.house.clock,
             zone_of=lambda _: TAIPEI,
             for_people=for_people,
@@ -62,7 +62,7 @@ class LoopHouse:
         """The loops as a host has them that begins now."""
         return CycleStarter(
             self.house.database,
-            self.book,
+            self.recorder,
             clock=self.house.clock,
             hints=self.house.hints,
             bus=self.house.bus,
@@ -171,7 +171,7 @@ class LoopHouse:
         async with self.house.database.transaction() as tx:
             now_ms = self.house.clock.now_ms()
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
-            await self.book.begin(tx, turn)
+            await self.recorder.begin(tx, turn)
             group = await groups.known(tx, turn.folder)
             self.order = await prompt.compose(
                 tx, turn, group, run_id=run.id, name="Andy", zone=TAIPEI, now_ms=now_ms
@@ -189,7 +189,7 @@ class LoopHouse:
                 frame,
                 requeue=requeue_or_fail,
                 now_ms=self.house.clock.now_ms(),
-                on_success=self.book.hear,
+                on_success=self.recorder.read_schedule_tags,
             )
 
     async def end(self, turn: Turn, *texts: str) -> None:

@@ -37,7 +37,7 @@ def at(clock: str) -> int:
 NOW = at("10:02:00")
 
 
-def wish(ms: int = 0, *, reason: str = "", is_soonest: bool = False) -> SleepRequest:
+def sleep_request(ms: int = 0, *, reason: str = "", is_soonest: bool = False) -> SleepRequest:
     return SleepRequest(asked=RequestedInterval(ms=ms, is_soonest=is_soonest), raw=f"{ms} ms", reason=reason)
 
 
@@ -46,7 +46,7 @@ def ended(outcome: CycleOutcome = CycleOutcome.NOOP, auto_ms: int = BASE, **chan
 
 
 def test_bt_05_a_tag_sets_the_next_wake_from_the_end_of_the_cycle():
-    decided = decide_wake(ended(wish=wish(45 * MINUTE, reason="waiting for feedback")), NOW)
+    decided = decide_wake(ended(sleep_request=sleep_request(45 * MINUTE, reason="waiting for feedback")), NOW)
 
     assert decided.next_ms == at("10:47:00")
     assert (decided.set_by, decided.is_bounded) == (SetBy.AGENT, False)
@@ -67,7 +67,7 @@ def test_bt_05_a_tag_sets_the_next_wake_from_the_end_of_the_cycle():
     ],
 )
 def test_bt_06_what_lies_outside_the_bounds_is_brought_inside_and_said_so(asked, applied, is_bounded):
-    decided = decide_wake(ended(wish=wish(asked)), NOW)
+    decided = decide_wake(ended(sleep_request=sleep_request(asked)), NOW)
 
     assert decided.next_ms - NOW == applied
     assert decided.is_bounded == is_bounded
@@ -97,16 +97,20 @@ def test_bt_08_what_was_no_cycle_changes_nothing(outcome):
 
 @pytest.mark.parametrize("slept", [2 * MINUTE, 4 * HOUR])
 def test_bt_09_a_tag_counts_once_and_leaves_the_back_off_alone(slept):
-    assert autos(ended(CycleOutcome.ACTION, wish=wish(slept)), ended())[1] == 10
-    assert autos(ended(), ended(CycleOutcome.NOOP, wish=wish(slept)), ended()) == [10, slept // MINUTE, 20]
+    assert autos(ended(CycleOutcome.ACTION, sleep_request=sleep_request(slept)), ended())[1] == 10
+    assert autos(ended(), ended(CycleOutcome.NOOP, sleep_request=sleep_request(slept)), ended()) == [
+        10,
+        slept // MINUTE,
+        20,
+    ]
 
 
 def test_bt_10_a_skipped_cycle_does_not_keep_the_old_wish():
-    assert autos(ended(wish=wish(4 * HOUR)), ended(CycleOutcome.SKIPPED)) == [240, 5]
+    assert autos(ended(sleep_request=sleep_request(4 * HOUR)), ended(CycleOutcome.SKIPPED)) == [240, 5]
 
 
 def test_bt_15_a_message_left_unanswered_caps_the_sleep_twice():
-    asked = ended(CycleOutcome.NOOP, wish=wish(4 * HOUR))
+    asked = ended(CycleOutcome.NOOP, sleep_request=sleep_request(4 * HOUR))
     first, second, third = (decide_wake(replace(asked, caps=caps), NOW) for caps in (0, 1, 2))
 
     for capped in (first, second):
@@ -119,19 +123,19 @@ def test_bt_15_a_message_left_unanswered_caps_the_sleep_twice():
 def test_bt_21_the_eleventh_shortest_sleep_in_a_row_is_the_base():
     streak, found = 0, []
     for _ in range(12):
-        decided = decide_wake(ended(wish=wish(is_soonest=True), soonest_streak=streak), NOW)
+        decided = decide_wake(ended(sleep_request=sleep_request(is_soonest=True), soonest_streak=streak), NOW)
         streak = decided.soonest_streak
         found.append(decided)
 
     assert [one.next_ms - NOW for one in found] == [2 * MINUTE] * 10 + [BASE] * 2
     assert [one.is_bounded for one in found] == [False] * 10 + [True] * 2
-    other = decide_wake(ended(wish=wish(3 * MINUTE), soonest_streak=streak), NOW)
+    other = decide_wake(ended(sleep_request=sleep_request(3 * MINUTE), soonest_streak=streak), NOW)
     assert other.soonest_streak == 0
 
 
 def test_bt_22_the_thirteenth_self_set_cycle_waits_for_its_hour():
     begun = tuple(at("10:00:00") + n * 2 * MINUTE for n in range(12))
-    asked = ended(wish=wish(3 * MINUTE), self_wakes=begun)
+    asked = ended(sleep_request=sleep_request(3 * MINUTE), self_wakes=begun)
     decided = decide_wake(asked, at("10:23:00"))
 
     assert decided.next_ms == at("11:00:00")
@@ -144,7 +148,9 @@ def test_bt_22_the_thirteenth_self_set_cycle_waits_for_its_hour():
 
 def test_bt_22_a_message_left_unanswered_is_exempt_from_the_hour():
     begun = tuple(at("10:00:00") + n * 2 * MINUTE for n in range(12))
-    decided = decide_wake(ended(wish=wish(4 * HOUR), self_wakes=begun, caps=0), at("10:23:00"))
+    decided = decide_wake(
+        ended(sleep_request=sleep_request(4 * HOUR), self_wakes=begun, caps=0), at("10:23:00")
+    )
 
     assert decided.next_ms == at("10:25:00")
 
@@ -220,7 +226,8 @@ STATES = st.builds(
     CycleState,
     outcome=st.sampled_from(CycleOutcome),
     auto_ms=st.integers(BASE, BASE * RULES.max_factor),
-    wish=st.none() | st.builds(lambda ms, soonest: wish(ms, is_soonest=soonest), MS, st.booleans()),
+    sleep_request=st.none()
+    | st.builds(lambda ms, soonest: sleep_request(ms, is_soonest=soonest), MS, st.booleans()),
     soonest_streak=st.integers(0, 20),
     caps=st.none() | st.integers(0, 5),
     self_wakes=st.lists(st.integers(NOW - 2 * HOUR, NOW + HOUR), max_size=40).map(sorted).map(tuple),
@@ -241,7 +248,7 @@ def test_every_next_wake_lies_within_the_bounds(state):
     CycleState(
         outcome=CycleOutcome.ACTION,
         auto_ms=BASE,
-        wish=wish(0),
+        sleep_request=sleep_request(0),
         soonest_streak=0,
         caps=None,
         self_wakes=(NOW - HOUR + RULES.pending_cap_ms + 1,) * RULES.self_wakes_an_hour,
@@ -254,7 +261,7 @@ def test_a_message_that_waits_is_looked_at_within_its_cap(state):
 
 @given(STATES)
 def test_without_a_wish_the_pause_is_the_back_off(state):
-    decided: WakeDecision = decide_wake(replace(state, wish=None, caps=None), NOW)
+    decided: WakeDecision = decide_wake(replace(state, sleep_request=None, caps=None), NOW)
     assert (decided.next_ms - NOW, decided.set_by) == (decided.auto_ms, SetBy.AUTO)
 
 
