@@ -1,4 +1,4 @@
-"""Dashboards at work: joins what keeps them up and tells of them with what carries messages."""
+"""Build the dashboard's services from the host's context, and connect them with turns and the outbox."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_time(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
 
 
 class DashboardFeature:
-    """Made once for a host."""
+    """The dashboard ability of a host: services, dispatcher, exporter and worker. One is made for a host."""
 
     def __init__(
         self,
@@ -109,6 +109,7 @@ class DashboardFeature:
             log.warning("settings.do_nothing", reason=warning)
 
     def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the endless loops of the dashboard by the name of their task."""
         return {
             "dashboard-files": self._exporter.run,
             "notifications": self._dispatcher.run,
@@ -116,7 +117,7 @@ class DashboardFeature:
         }
 
     async def compose(self, tx: Tx, turn: Turn, group: Group, run_id: RunId) -> TurnOrder:
-        """What keeps a dashboard up is told its part, by the group's own file if there is one."""
+        """Return the order of a worker's turn, with the group's own `WORKER.md` if there is one."""
         hours = self.hours_of(group)
         own = await self._own_part(group)
         return TurnOrder(
@@ -130,7 +131,7 @@ class DashboardFeature:
         )
 
     async def _own_part(self, group: Group) -> str | None:
-        """What the group's own file says, if its disk gives it in time: the whole store waits meanwhile."""
+        """Return the group's own instructions; None if its disk is slow, as the store waits meanwhile."""
         try:
             async with asyncio.timeout(OWN_PART_SECONDS):
                 return await asyncio.to_thread(
@@ -141,27 +142,27 @@ class DashboardFeature:
             return None
 
     async def brief(self, tx: Tx, turn: Turn, group: Group) -> str | None:
-        """What a turn is told of its group's dashboard; None where there is none."""
+        """Return the dashboard as text for the start of a turn; None of a group that has no dashboard."""
         return await board.brief(tx, turn, zone=self._host.zone_of(group), now_ms=self._host.clock.now_ms())
 
     async def show(self, folder: str) -> dict[str, Any]:
-        """What stands on a group's dashboard. Raises `UnknownGroup`."""
+        """Return what stands on a group's dashboard, as data. Raises `UnknownGroup`."""
         async with self._host.database.reading() as tx:
             group = await groups.known(tx, folder)
             return (await board.show(tx, group.folder, self._host.zone_of(group))).data
 
     async def call_tool(self, folder: str, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Use a tool as a person. Raises `UnknownGroup`."""
+        """Call a dashboard tool on behalf of a person, and return its result. Raises `UnknownGroup`."""
         return asdict(await self.service.call_tool(folder, tool, arguments))
 
     async def ask_worker(self, folder: str) -> dict[str, Any]:
-        """Have a model look now. Raises `UnknownGroup`, or `BadRequest` where none can."""
+        """Queue a worker's turn now. Raises `UnknownGroup`, or `BadRequest` where no model answers."""
         return {"turn": await self.worker.ask_now(folder)}
 
     async def instant_reply(
         self, tx: Tx, group: Group, text: str, quote: Quote | None, *, is_asked: bool
     ) -> str | None:
-        """What somebody writes that needs no model: the reply; None of all else, and without a dashboard."""
+        """Return the reply to a message that needs no model; None of any other, and without a dashboard."""
         if await dashboards.get(tx, group.folder) is None:
             return None
         caller = Caller(actor=Actor.USER, now_ms=self._host.clock.now_ms(), is_person=True)
@@ -170,17 +171,17 @@ class DashboardFeature:
         )
 
     def hours_of(self, group: Group) -> Hours:
-        """The times of day of a group."""
+        """Return the notification hours of a group."""
         return hours_of(self._host.settings, self._host.zone_of(group))
 
 
 def limits_of(settings: Settings) -> BoardLimits:
-    """How much of each a group may have, by the settings."""
+    """Return how many rows of each kind a group may have, from the settings."""
     return BoardLimits(pending_a_task=settings.notify_cap_per_task)
 
 
 def hours_of(settings: Settings, zone: ZoneInfo) -> Hours:
-    """When a group in a zone is told something, by the settings."""
+    """Return the notification hours in a zone, from the settings."""
     return Hours(
         zone=zone,
         slots=settings.slots,

@@ -1,4 +1,4 @@
-"""The one way to a dashboard: an agent's command, the command line and HTTP all use these tools by it."""
+"""Call dashboard tools: the one way in for an agent's command, the command line and HTTP."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ LISTING = "list_notifications"
 
 
 class DashboardService:
-    """Uses a dashboard's tools for whoever asks, in one transaction a wish."""
+    """Calls a dashboard's tools for any caller, one transaction a call."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class DashboardService:
         self._limits = limits or BoardLimits()
 
     def service_context(self, tx: Tx, group: Group, caller: Caller) -> ServiceContext:
-        """What the services act with, for those who need no tool: rules, deliveries, answers."""
+        """Return the context in which services act, for callers that need no tool: rules, replies."""
         return ServiceContext(
             tx,
             group.folder,
@@ -118,7 +118,7 @@ class DashboardService:
         actor: Actor = Actor.USER,
         expect_version: int | None = None,
     ) -> ToolResult:
-        """Use a tool on the dashboard of a group, from outside its container; noted in the audit.
+        """Call a tool on a group's dashboard from outside its container; the call is audited.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -180,7 +180,7 @@ class DashboardService:
         return rows
 
     def publish_change(self, group: Group, result: ToolResult) -> None:
-        """A change was committed: whoever follows dashboards looks again."""
+        """Publish that a change was committed, so that those who follow dashboards look again."""
         self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
         self._hints.notifications.give()
 
@@ -195,7 +195,7 @@ class DashboardService:
         arguments: Mapping[str, Any],
         request_id: str,
     ) -> Reply:
-        """Use a tool for the agent whose turn runs."""
+        """Call a tool for the agent whose turn runs, and return the reply to its request."""
         caller = caller_of(turn, now_ms=self._clock.now_ms())
         if caller is None:
             refused = ToolRefused("NO_TURN", "No turn of this group runs: nothing was done.")
@@ -210,12 +210,12 @@ class DashboardService:
         return _reply(result, request_id)
 
     async def show(self, tx: Tx, group: Group, request_id: str) -> Reply:
-        """Tell what is on a group's dashboard."""
+        """Return what is on a group's dashboard, as a reply to its agent."""
         return _reply(await board.show(tx, group.folder, self._zone_of(group)), request_id)
 
 
 def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
-    """Who acts in a turn: told by what the host asked, never by what is said in it."""
+    """Return who acts in a turn, known from what the host asked, never from what is said in the turn."""
     if turn is None:
         return None
     is_worker = turn.kind is TurnKind.WORKER
@@ -228,7 +228,7 @@ def caller_of(turn: Turn | None, *, now_ms: int) -> Caller | None:
 
 
 async def call_tool(ctx: ServiceContext, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-    """Check a wish against what the tool takes and whoever asks may do, then do it.
+    """Check the arguments and the caller's rights, then call the tool.
 
     A refusal is a result; nothing was written then.
     """

@@ -1,4 +1,4 @@
-"""What a dashboard is made of: frozen values. Rows become them in the store's `_from_row`."""
+"""The values of a dashboard: tasks, questions, notifications, insights, and results of its tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_TITLE_CHARS = 200
 
 
 class Actor(StrEnum):
-    """Who changes something; told by the host, never by who asks."""
+    """Who changes something; the host knows it, whoever asks is not believed."""
 
     WORKER = "worker"
     """The rules, or the model that upkeeps: may not undo what a person set."""
@@ -24,13 +24,15 @@ class Actor(StrEnum):
 
 
 class Priority(StrEnum):
+    """How important a task, question or notification is."""
+
     LOW = "low"
     MEDIUM = "medium"
     HIGH = "high"
 
 
 class BoardTaskStatus(StrEnum):
-    """Of a task."""
+    """The state of a task on the dashboard."""
 
     ACTIVE = "active"
     SOMEDAY = "someday"
@@ -39,10 +41,13 @@ class BoardTaskStatus(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
+        """Return whether the task is over."""
         return self in (BoardTaskStatus.COMPLETED, BoardTaskStatus.CANCELLED)
 
 
 class QuestionType(StrEnum):
+    """What a question is about."""
+
     INFO_GATHER = "info_gather"
     PROGRESS_CHECK = "progress_check"
     DEADLINE_CHECK = "deadline_check"
@@ -54,6 +59,8 @@ class QuestionType(StrEnum):
 
 
 class NotificationType(StrEnum):
+    """What a notification is about."""
+
     REMINDER = "reminder"
     DEADLINE_ALERT = "deadline_alert"
     PROGRESS_CHECK = "progress_check"
@@ -62,6 +69,8 @@ class NotificationType(StrEnum):
 
 
 class NotificationStatus(StrEnum):
+    """How far a notification is on its way."""
+
     PENDING = "pending"
     SENDING = "sending"
     """A dispatcher has claimed it."""
@@ -74,16 +83,19 @@ class NotificationStatus(StrEnum):
 
     @property
     def is_open(self) -> bool:
+        """Return whether the notification is still to come."""
         return self in (NotificationStatus.PENDING, NotificationStatus.SENDING)
 
 
 class Audience(StrEnum):
+    """Whom a notification is for: people, or the agent itself."""
+
     USER = "user"
     AGENT = "agent"
 
 
 class Category(StrEnum):
-    """Of an insight."""
+    """The category of an insight."""
 
     TECH = "tech"
     LIFE = "life"
@@ -93,7 +105,7 @@ class Category(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """One group's dashboard, without what is on it."""
+    """One group's dashboard, without the rows on it."""
 
     folder: Folder
     revision: int
@@ -122,12 +134,13 @@ class Deadline:
 
     @property
     def is_timed(self) -> bool:
+        """Return whether the deadline is a moment and not a day."""
         return self.date is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardTask:
-    """Something to be done."""
+    """A task: something to be done that stands on the dashboard. What runs at a time is a `ScheduledTask`."""
 
     folder: Folder
     id: str
@@ -162,12 +175,13 @@ class BoardTask:
 
     @property
     def is_blocked(self) -> bool:
+        """Return whether the task is blocked."""
         return self.blocked_ms is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Something that a person is to be asked."""
+    """A question that a person is to be asked."""
 
     folder: Folder
     id: str
@@ -191,12 +205,13 @@ class Question:
 
     @property
     def is_open(self) -> bool:
+        """Return whether the question is neither answered nor closed."""
         return self.answered_ms is None and self.closed_ms is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A text that is sent at a time, word for word: a row of the ledger, which is the schedule."""
+    """A text that is sent at a time, word for word. Its row is the schedule: there is no other."""
 
     folder: Folder
     id: str
@@ -230,7 +245,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insight:
-    """Something learned."""
+    """Something that the group has learned."""
 
     folder: Folder
     id: str
@@ -246,7 +261,7 @@ class Insight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Kept for files that bring people; nothing here reads more than the id."""
+    """A person from imported files, kept as it is; only the id is read here."""
 
     folder: Folder
     id: str
@@ -255,7 +270,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """Kept like `Person`."""
+    """A project from imported files, kept as it is; only the id is read here."""
 
     folder: Folder
     id: str
@@ -264,7 +279,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardSnapshot:
-    """A whole dashboard as it stands at one moment: what is open, not the history."""
+    """A whole dashboard at one moment: what is open, without the history."""
 
     dashboard: Dashboard
     tasks: tuple[BoardTask, ...]
@@ -281,7 +296,7 @@ class BoardSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationRequest:
-    """A notification that someone wants: rules, a worker, the agent or a person, all alike."""
+    """A notification as it is asked for, by rules, a worker, the agent or a person alike."""
 
     message: str
     due_ms: int
@@ -298,7 +313,7 @@ class NotificationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who acts now: stamped by the host on whatever it does."""
+    """Who calls a service of the dashboard, filled in by the host."""
 
     actor: Actor
     now_ms: int
@@ -310,6 +325,7 @@ class Caller:
 
     @property
     def is_automatic(self) -> bool:
+        """Return whether nobody asked for it: rules or a worker act."""
         return self.actor is Actor.WORKER
 
 
@@ -318,7 +334,7 @@ OK = "ok"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """`text` is for a model or a person to read, `code` and `data` to act on."""
+    """The result of a dashboard tool: `text` is to be read, `code` and `data` to act on."""
 
     text: str
     ok: bool = True
@@ -327,7 +343,7 @@ class ToolResult:
 
 
 class ToolRefused(Exception):
-    """A wish that cannot be done as it stands. Raised before anything is written.
+    """A call that cannot be carried out. Raised before anything is written.
 
     Codes: VALIDATION, NOTHING_TO_CHANGE, NOT_FOUND, UNKNOWN_TASK, UNKNOWN_QUESTION, TASK_TERMINAL,
     NOT_TERMINAL, NOT_PENDING, ALREADY_DELIVERED, ALREADY_ANSWERED, CLOSED, EMPTY, DUPLICATE, COOLDOWN, CAP,
@@ -340,5 +356,5 @@ class ToolRefused(Exception):
         self.data = data
 
     def result(self) -> ToolResult:
-        """The refusal as a model reads it: the code first."""
+        """Return the refusal as a result; its text begins with the code."""
         return ToolResult(ok=False, code=self.code, text=f"{self.code}: {self}", data=self.data)

@@ -1,4 +1,4 @@
-"""What an agent reads when it wakes by itself."""
+"""Write the prompt of a free cycle: what an agent reads when it wakes by itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def prompt(
     zone: ZoneInfo,
     now_ms: int,
 ) -> str:
-    """Write the prompt of a free cycle: the time, why it is, what happened since the last, what is to do."""
+    """Return the prompt: the time, why the agent woke, what happened since, and what to do."""
     parts = [
         f'<context timezone="{zone.key}" now="{local_iso(now_ms, zone)}"/>',
         NOTICE,
@@ -48,7 +48,7 @@ async def prompt(
 
 
 def describe_trigger(wake: WakeRequest) -> str:
-    """Why it woke, on one short line."""
+    """Return why the agent woke, on one short line."""
     line = f"{wake.kind}: {wake.reason}" if wake.reason else wake.kind
     return line[: wake_requests.MAX_REASON_CHARS]
 
@@ -77,6 +77,6 @@ def _summary_block(summary: str | None) -> str:
 
 
 def _safe(text: str) -> str:
-    """A file's name may be anybody's: it is no tag and no markup here."""
+    """Make a reason harmless in the prompt: a file name may come from anybody."""
     plain = "".join(letter if letter.isprintable() else " " for letter in text)
     return schedule_tag.neutralise(plain).replace("<", "&lt;")

@@ -1,6 +1,6 @@
-"""Keeps the book of cycles: a turn's start and what it takes, what its agent asks for, what follows its end.
+"""Record cycles: which wake requests a turn takes, when its agent wants to wake next, how it ended.
 
-Its methods work in the transactions of those who start and end turns.
+All methods work in the transactions of those who start and end turns.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ Summary = Callable[[Tx, Turn, Group], Awaitable[str | None]]
 
 
 async def no_summary(tx: Tx, turn: Turn, group: Group) -> str | None:
-    """There is nothing to show."""
+    """Return None: a group without a dashboard has no summary."""
     del tx, turn, group
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunCycle:
-    """A cycle that has begun, and why."""
+    """A cycle that has begun, with the wake requests it answers."""
 
     id: int
     triggers: tuple[WakeRequest, ...]
 
 
 class CycleRecorder:
-    """One a host; it keeps nothing in mind."""
+    """Records the cycles of all groups. It has no state of its own: the store has it all."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class CycleRecorder:
     # A turn starts
 
     async def begin(self, tx: Tx, turn: Turn) -> BegunCycle | None:
-        """Record that a turn begins, and let it take what it answers; None when its group has no loop.
+        """Record that a turn begins, with the wake requests that it answers; None without a loop.
 
         A question takes the messages, a task its due time, a free cycle all that is pending. The upkeep of a
         dashboard runs beside all that and is no cycle of the loop.
@@ -117,7 +117,7 @@ class CycleRecorder:
         return BegunCycle(id=cycle_id, triggers=triggers)
 
     async def _ask(self, tx: Tx, turn: Turn, loop: Loop, triggers: tuple[WakeRequest, ...]) -> None:
-        """Write what the agent is asked, as it is now."""
+        """Write the prompt of the turn, as things stand now."""
         group = await groups.known(tx, turn.folder)
         text = await cycle_prompt.prompt(
             tx,
@@ -131,7 +131,7 @@ class CycleRecorder:
         await loops.set_prompt(tx, turn.id, text)
 
     async def _make_room(self, tx: Tx, loop: Loop, turn: Turn) -> None:
-        """What else there was of this group's cycles is over, or begins anew later."""
+        """End another open cycle of this group, and drop a free turn that waits: it begins anew later."""
         if turn.kind is not TurnKind.AUTO:
             await loops.drop_waiting_turn(tx, turn.folder)
         other = await cycles.running_of(tx, turn.folder)
@@ -146,7 +146,7 @@ class CycleRecorder:
     # Its agent speaks
 
     async def read_schedule_tags(self, tx: Tx, turn: Turn) -> None:
-        """Take the tags out of what a turn that ends well has said, before that leaves."""
+        """Read the schedule tags in the replies of a turn that ended well, before they are sent."""
         cycle = await cycles.of_turn(tx, turn.id)
         if cycle is None or cycle.ended_ms is not None:
             return
@@ -170,7 +170,7 @@ class CycleRecorder:
     async def _apply_tags(
         self, tx: Tx, cycle: Cycle, group: Group, tags: tuple[ScheduleTag, ...], *, incoming: str
     ) -> None:
-        """The first of a text that can be used counts; what cannot is told."""
+        """Record the first usable tag of a text as the agent's request, and record why others are refused."""
         is_set = False
         for tag in tags:
             asked = self._requested_by(tag, group)
@@ -210,7 +210,7 @@ class CycleRecorder:
     # It has ended
 
     async def settle(self, tx: Tx, *, touched: Collection[Folder] = ()) -> list[Folder]:
-        """End the cycles whose turns have ended, and decide what follows; gives their groups.
+        """End the cycles whose turns have ended, decide the next wake of each, and return their groups.
 
         `touched` are the groups in whose folder something changed while their agent worked.
         """
@@ -286,7 +286,7 @@ class CycleRecorder:
         return CycleOutcome.ACTION if actions else CycleOutcome.NOOP
 
     async def _close(self, tx: Tx, cycle: Cycle, outcome: CycleOutcome, *, ended_ms: int) -> None:
-        """End a cycle that came to nothing: the next wake stays as it was."""
+        """End a cycle that came to nothing; the next wake stays as it was."""
         await cycles.end(
             tx,
             cycle.id,

@@ -1,4 +1,4 @@
-"""Starts free cycles at their time: woken by what happens, at the latest by a timer; the store decides."""
+"""Start free cycles at their time. Events and a timer wake this loop; the store decides what is due."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ Spent = Callable[[Tx, Group], Awaitable[str | None]]
 
 
 async def never_spent(tx: Tx, group: Group) -> str | None:
-    """Nothing bounds it."""
+    """Return None: no budget bounds the group."""
     del tx, group
     return None
 
 
 async def stop_nothing(run_id: RunId, reason: str) -> None:
-    """There are no runs."""
+    """Do nothing: there are no runs to stop."""
     del run_id, reason
 
 
 @dataclass(slots=True)
 class _LookResult:
-    """What a look has decided, to be carried out once it is committed."""
+    """What one look decided, to be carried out after its commit."""
 
     started: list[Folder] = field(default_factory=list)
     blocking_runs: list[RunId] = field(default_factory=list)
@@ -76,7 +76,7 @@ class _Missed:
 
 
 class CycleStarter:
-    """The loops of all groups. One that is off is not looked at."""
+    """Queues the free cycles of all groups whose loop is on."""
 
     def __init__(
         self,
@@ -103,6 +103,7 @@ class CycleStarter:
         """Groups in whose folder something changed while their agent worked."""
 
     async def run(self) -> None:
+        """Start cycles until the task is cancelled."""
         with self._bus.listening(*NEWS) as bus_events:
             await self.wake_up()
             while True:
@@ -110,7 +111,7 @@ class CycleStarter:
                 await self._until_news(bus_events, seconds)
 
     async def wake_up(self) -> None:
-        """Find what was missed while no host ran: one cycle each after a warm-up, group after group."""
+        """Find wakes that were missed while no host ran: one cycle each after a warm-up, one by one."""
         async with self._database.transaction() as tx:
             now_ms = self._clock.now_ms()
             if self._published_seq is None:
@@ -124,7 +125,7 @@ class CycleStarter:
                     self._missed[loop.folder] = _Missed(until_ms)
 
     async def look(self) -> float:
-        """Do all that is due now; tells in how many seconds to look again."""
+        """Start all cycles that are due, and return in how many seconds to look again."""
         async with self._database.reading() as tx:
             self._alive = frozenset(loop.folder for loop in await loops.alive(tx))
             if not self._alive and not await cycles.open_ones(tx):
@@ -175,7 +176,7 @@ class CycleStarter:
         return None
 
     async def _follow_clock(self, tx: Tx, loop: Loop, now_ms: int) -> Loop:
-        """Bring closer what a clock that was set back has put further off than it ever is."""
+        """Bring a wake closer that lies further off than any can, because the clock was set back."""
         next_ms, last_ms = loop.next_wake_ms, loop.last_start_ms
         furthest_ms = now_ms + self._recorder.rules.max_ms + CLOCK_SLACK_MS
         is_far = next_ms is not None and next_ms > furthest_ms
@@ -208,14 +209,14 @@ class CycleStarter:
         return min((one for one in (at_ms, held_ms) if one is not None), default=None)
 
     async def _files_held_ms(self, tx: Tx, folder: Folder, now_ms: int) -> int | None:
-        """Until when changed files begin no cycle; None when they may."""
+        """Return until when changed files start no cycle; None when they may."""
         most = self._recorder.rules.file_cycles_an_hour
         starts = await cycles.file_starts(tx, folder, since_ms=now_ms - policy.HOUR_MS)
         recent = [start for start in starts if start <= now_ms]
         return recent[-most] + policy.HOUR_MS if len(recent) >= most else None
 
     async def _queue(self, tx: Tx, loop: Loop, group: Group, now_ms: int) -> None:
-        """Queue the turn and take the lease for it; the timer is used up, and set again at the end."""
+        """Queue the free turn and take the lease for it; the timer is used up and set again at the end."""
         turn_id = await loops.add_turn(tx, group, now_ms=now_ms)
         is_timer = loop.next_wake_ms is not None and loop.next_wake_ms <= now_ms
         missed = self._missed.pop(loop.folder, None)
@@ -241,7 +242,7 @@ class CycleStarter:
             raise RuntimeError(f"the loop of {loop.folder} is another's")  # nothing of this is kept
 
     async def _publish_committed(self) -> None:
-        """Tell those who listen what was committed."""
+        """Publish the recorded events that are committed by now."""
         async with self._database.reading() as tx:
             committed = await events.after(tx, self._published_seq or 0)
         if committed and committed[-1].seq // PRUNE_EVERY != (self._published_seq or 0) // PRUNE_EVERY:
@@ -260,7 +261,7 @@ class CycleStarter:
             return
 
     async def _is_news(self, event: HostEvent) -> bool:
-        """Whether to look again; a trigger that nobody has written down yet is."""
+        """Return whether an event is a reason to look; write down a trigger that nobody has recorded yet."""
         if event.kind in CHANGED:
             return True
         if not self._alive or event.group not in (None, *self._alive):
@@ -288,7 +289,7 @@ class CycleStarter:
 
 
 def _stop_blocking_cycles(at_work: Sequence[Turn], now_ms: int, result: _LookResult) -> int | None:
-    """End a free cycle for which a message has waited long; tells when that will be, if one waits."""
+    """Stop free cycles for which a message has waited too long, and return when to check again."""
     asked = [t.queued_ms for t in at_work if t.kind is TurnKind.CHAT and t.state is TurnState.QUEUED]
     runs = [
         t.run_id for t in at_work if t.kind is TurnKind.AUTO and t.state is TurnState.RUNNING and t.run_id

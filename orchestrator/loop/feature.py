@@ -1,4 +1,4 @@
-"""Agents that wake by themselves: joins their loops with what starts turns, hears them and bounds them."""
+"""Build the loop's services from the host's context, and connect them with turns and budgets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestrator.store.database import Tx
 
 
 class LoopFeature:
-    """Made once for a host."""
+    """The loop ability of a host: recorder, starter and file watcher. One is made for a host."""
 
     def __init__(
         self,
@@ -51,10 +51,11 @@ class LoopFeature:
         )
 
     def loops(self) -> dict[str, Callable[[], Any]]:
+        """Return the endless loops by the name of their task."""
         return {"loops": self._loops.run, "workspaces": self._workspaces.run}
 
     async def begin(self, tx: Tx, turn: Turn) -> None:
-        """A turn starts, in the transaction that gives it to its run."""
+        """Record a cycle as its turn starts, in the transaction that starts it."""
         await self._recorder.begin(tx, turn)
 
     async def on_turn_success(self, tx: Tx, turn: Turn) -> None:
@@ -62,13 +63,13 @@ class LoopFeature:
         await self._recorder.read_schedule_tags(tx, turn)
 
     async def set_next_wake(self, tx: Tx, group: Group, text: str, reason: str) -> WakeSetting:
-        """What `service.set_next_wake` does and raises."""
+        """Set the next wake as `service.set_next_wake` does; raises what that raises."""
         return await service.set_next_wake(
             tx, group, text, reason, now_ms=self._clock.now_ms(), zone_of=self._zone_of
         )
 
     async def act(self, tx: Tx, folder: str, action: str, reason: str) -> Folder:
-        """What `service.apply_action` does and raises."""
+        """Change a loop as `service.apply_action` does; raises what that raises."""
         return await service.apply_action(tx, folder, action, reason=reason, now_ms=self._clock.now_ms())
 
     async def _why_spent(self, tx: Tx, group: Group) -> str | None:
@@ -84,6 +85,6 @@ class LoopFeature:
 
 
 def visible_text(text: str) -> str:
-    """What people see of what an agent says."""
+    """Return the part of an agent's text that people see; empty where it chose to be silent."""
     shown = for_people(text)
     return "" if is_silence(shown) else shown

@@ -19,7 +19,7 @@ NOW = "now"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakePolicy:
-    """The numbers of the policy."""
+    """The bounds and rates by which wakes are decided."""
 
     base_ms: int = 5 * MINUTE_MS
     max_factor: int = 4
@@ -55,7 +55,7 @@ class CycleOutcome(StrEnum):
 
 
 class SetBy(StrEnum):
-    """Who set a wake."""
+    """Who set the next wake."""
 
     AUTO = "auto"
     AGENT = "agent"
@@ -73,7 +73,7 @@ class RequestedInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleepRequest:
-    """What an agent asked for in a cycle, last."""
+    """The last request of an agent in a cycle."""
 
     asked: RequestedInterval
     raw: str
@@ -98,7 +98,7 @@ class CycleState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeDecision:
-    """The next wake and how it came about."""
+    """The next wake, and the steps that led to it."""
 
     next_ms: int
     set_by: SetBy
@@ -140,12 +140,12 @@ def format_span(ms: int) -> str:
 
 
 def clamp(asked: RequestedInterval, rules: WakePolicy = RULES) -> int:
-    """The sleep that an agent gets."""
+    """Return the sleep in ms that an agent gets: what it asked for, within the bounds."""
     return min(max(asked.ms, rules.min_ms), rules.max_ms)
 
 
 def decide_wake(state: CycleState, now_ms: int, rules: WakePolicy = RULES) -> WakeDecision:
-    """Decide at the end of a cycle when the next begins if nothing happens before.
+    """Return when the next cycle begins if nothing happens before; called at the end of a cycle.
 
     What the agent asked for goes before the back-off; too many self-set wakes wait for their hour; a message
     left unanswered goes before all of these, a few times.
@@ -261,7 +261,7 @@ def _changed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeSignal:
-    """Something that wants a cycle."""
+    """An event that wants a cycle."""
 
     at_ms: int
     is_direct: bool
@@ -275,8 +275,9 @@ def start_ms(
     now_ms: int,
     rules: WakePolicy = RULES,
 ) -> int | None:
-    """When a free cycle may start, None when nothing wants one. Delayed by what ran last, never dropped.
+    """Return when a free cycle may start, in epoch ms; None when nothing wants one.
 
+    What ran last delays it, and nothing drops it.
     A clock that was set back makes nothing wait longer than it may.
     """
     last = None if last_start_ms is None else min(last_start_ms, now_ms)

@@ -1,4 +1,4 @@
-"""What people and agents do to a loop: switch it, let it rest, wake it, say when it wakes next."""
+"""Change a group's loop for people and agents: switch it, pause it, wake it, set its next wake."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BadWake(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeSetting:
-    """What an agent that set its next wake is told."""
+    """The reply to an agent that set its next wake."""
 
     applied_ms: int
     is_bounded: bool
@@ -49,7 +49,7 @@ class WakeSetting:
 async def apply_action(
     tx: Tx, folder: str, action: str, *, now_ms: int, reason: str = "", rules: WakePolicy = RULES
 ) -> Folder:
-    """Do one of `ACTIONS` to a group's loop; asked twice, it is as once.
+    """Do one of `ACTIONS` to a group's loop; the same action twice is as once.
 
     Raises:
         UnknownGroup: there is no such group.
@@ -91,7 +91,7 @@ async def _switch_on(
 
 
 async def _rest(tx: Tx, folder: Folder, action: str, *, now_ms: int) -> None:
-    """Pause, resume or stop. What is pending stays, and its next wake too."""
+    """Pause, resume or stop a loop. Pending wake requests and the next wake stay."""
     status = {"pause": LoopStatus.PAUSED, "resume": LoopStatus.ON, "off": LoopStatus.STOPPED}[action]
     await loops.change_status(tx, folder, status, now_ms=now_ms)
     if status is not LoopStatus.ON and await loops.drop_waiting_turn(tx, folder):
@@ -108,7 +108,7 @@ async def set_next_wake(
     zone_of: Callable[[Group], ZoneInfo],
     rules: WakePolicy = RULES,
 ) -> WakeSetting:
-    """Keep what an agent asks for in its cycle, in the place of what it asked before; it counts from the end.
+    """Record when an agent wants to wake, in place of what it asked before; counted from the cycle's end.
 
     Raises:
         LoopOff: its group has none, or its turn began before it had.

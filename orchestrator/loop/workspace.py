@@ -1,4 +1,4 @@
-"""Notices when somebody other than its agent changes the files of a group."""
+"""Wake a group's loop when somebody other than its agent changes files in its folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Files = Mapping[str, tuple[int, int]]
 
 
 def files_of(folder: Path) -> Files:
-    """What lies in a group's folder, hidden files and links left out, at most `MAX_FILES`. Blocks."""
+    """List a group's folder without hidden files and links, at most `MAX_FILES`. Blocks."""
     found: dict[str, tuple[int, int]] = {}
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -94,14 +94,14 @@ def _take(entry: os.DirEntry[str], descriptor: int, above: str, found: dict[str,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceChanges:
-    """What changed between two looks, by whom."""
+    """The files that changed between two looks, by who changed them."""
 
     by_agent: tuple[str, ...]
     by_others: tuple[str, ...]
 
 
 def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> WorkspaceChanges:
-    """Tell changes of others from those that happened while the group's agent worked, or just after."""
+    """Split changes into those made while the group's agent worked, or just after, and those of others."""
     mine: list[str] = []
     others: list[str] = []
     for path in sorted(before.keys() | after.keys()):
@@ -116,7 +116,7 @@ def compare(before: Files, after: Files, recent: list[Turn], *, now_ms: int) -> 
 def compare_unseen(
     seen: WorkspaceSnapshot, after: Files, recent: list[Turn], *, now_ms: int
 ) -> WorkspaceChanges:
-    """Tell what has changed since a host looked that did not say what it saw, only that it was another."""
+    """Return what changed since an earlier host looked, which left only a digest of what it saw."""
     if seen.digest == digest_of(after):
         return WorkspaceChanges(by_agent=(), by_others=())
     newer = {path: found for path, found in after.items() if found[0] > seen.at_ms}
@@ -127,7 +127,7 @@ def compare_unseen(
 
 
 def digest_of(files: Files) -> str:
-    """The same for the same files, in any order."""
+    """Return a hash of the files, whatever their order."""
     return hashlib.blake2b(repr(sorted(files.items())).encode(), digest_size=16).hexdigest()
 
 
@@ -138,7 +138,7 @@ def _was_at_work(turn: Turn, at_ms: int) -> bool:
 
 
 def _was_at_work_since(turn: Turn, at_ms: int) -> bool:
-    """Whether it had begun and not ended by then: a turn that waits for its next attempt is at rest."""
+    """Return whether the turn had begun and not ended; one that waits to be retried is not at work."""
     if turn.started_ms is None:
         return False
     ended_ms = turn.not_before_ms if turn.state is TurnState.QUEUED else turn.ended_ms
@@ -146,7 +146,7 @@ def _was_at_work_since(turn: Turn, at_ms: int) -> bool:
 
 
 class Workspaces:
-    """Looks after the folders of the groups whose loop is on."""
+    """Watches the folders of the groups whose loop is on."""
 
     def __init__(
         self,
@@ -173,6 +173,7 @@ class Workspaces:
         bus.taps.append(self._on_event)
 
     async def run(self) -> None:
+        """Watch until the task is cancelled."""
         try:
             while True:
                 await self.look()
@@ -184,12 +185,12 @@ class Workspaces:
             await asyncio.to_thread(self.stop)
 
     def _on_event(self, event: HostEvent) -> None:
-        """A loop may have been switched on."""
+        """Look again when a loop may have been switched on."""
         if event.kind in ("loop.changed", "command.control_loop") and event.detail != KIND:
             self._hint.give()
 
     async def look(self) -> None:
-        """Compare the folders of all loops that are alive with what was seen last."""
+        """Compare the folders of all active loops with what was seen last."""
         async with self._database.reading() as tx:
             alive = {loop.folder for loop in await loops.alive(tx)}
         for folder in self._known.keys() - alive:
@@ -248,7 +249,7 @@ class Workspaces:
         return signal
 
     def _watch(self, folder: Folder, signal: Callable[[], None]) -> None:
-        """Have changes of the folder itself signalled. Never deeper: the tree below is a container's."""
+        """Watch the group's folder itself. Never deeper: the tree below belongs to a container."""
         if folder in self._watches:
             return
         try:
@@ -279,7 +280,7 @@ class Workspaces:
             self._observer.unschedule(watch)
 
     def stop(self) -> None:
-        """End its threads. Blocks."""
+        """Stop the observer and its threads. Blocks."""
         observer, self._observer = self._observer, None
         self._watches.clear()
         if observer is not None:

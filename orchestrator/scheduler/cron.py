@@ -1,4 +1,4 @@
-"""When a cron expression is due: five fields, read as what the clocks of a zone show. Pure."""
+"""Compute when a cron expression is due: five fields, by the clocks of a zone. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _FIELDS = (
 
 
 def checked(text: str) -> str:
-    """Return the expression in its one form.
+    """Return the expression in its normal form.
 
     Raises:
         BadSchedule: it has not five fields, one of them is none, or it never comes. Words such as
@@ -84,7 +84,7 @@ def checked(text: str) -> str:
 
 
 def usual_dst(expression: str) -> Dst:
-    """What is meant when nobody says: a rhythm through all hours goes on, a time of day comes once."""
+    """Return the default for daylight saving: `both` for a rhythm through all hours, else `once`."""
     return Dst.BOTH if expression.split()[1].startswith("*") else Dst.ONCE
 
 
@@ -105,7 +105,7 @@ def next_ms(expression: str, *, after_ms: int, zone: ZoneInfo, dst: Dst) -> int:
 
 
 def _walls(expression: str, after: datetime) -> Iterator[datetime]:
-    """What clocks that never change would show whenever it is due, later than `after`."""
+    """Yield the due times later than `after` on clocks that never change."""
     from croniter import CroniterBadDateError, croniter
 
     times = croniter(expression, after, max_years_between_matches=MAX_YEARS)
@@ -117,7 +117,7 @@ def _walls(expression: str, after: datetime) -> Iterator[datetime]:
 
 
 def _first_wall(after: int, zone: ZoneInfo) -> datetime:
-    """Where to begin: earlier than the clocks show when they are about to be set back."""
+    """Return where to begin: earlier than the clocks show when they are about to be set back."""
     now = datetime.fromtimestamp(after, zone)
     soon = datetime.fromtimestamp(after + LONGEST_SHIFT.total_seconds(), zone)
     set_back = max(timedelta(0), _offset(now) - _offset(soon))
@@ -125,7 +125,7 @@ def _first_wall(after: int, zone: ZoneInfo) -> datetime:
 
 
 def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
-    """The moments, in epoch seconds, that count as the clocks showing `wall`; they may skip it."""
+    """Return the moments, in epoch seconds, at which the clocks show `wall`; none if they skip it."""
     first, second = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     if first == second:
         return [first]
@@ -136,7 +136,7 @@ def _moments(wall: datetime, zone: ZoneInfo, dst: Dst) -> list[int]:
 
 
 def _jump(before: int, behind: int, zone: ZoneInfo) -> int:
-    """The first second of the offset that holds at `behind`."""
+    """Return the first second of the offset that holds at `behind`."""
     offset = _offset(datetime.fromtimestamp(behind, zone))
     while behind - before > 1:
         middle = (before + behind) // 2

@@ -1,4 +1,4 @@
-"""What to do with a task whose time has come. Pure."""
+"""Decide what to do with a scheduled task whose time has come. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MISSED = "Andy was not running"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueDecision:
-    """What becomes of the due times up to now."""
+    """What happens to the due times up to now."""
 
     run: tuple[int, ...]
     """To be queued, oldest first."""
@@ -28,7 +28,7 @@ class DueDecision:
 
 
 def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: int) -> DueDecision:
-    """Decide over a due task, `open_turns` being the states of its turns that have not ended.
+    """Decide over a scheduled task that is due; `open_turns` are the states of its unfinished turns.
 
     Of due times that were missed, `catch_up` says which count: none, the latest, or the newest ten. While a
     run is open, `overlap` says whether none begins or one waits.
@@ -47,7 +47,7 @@ def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: in
 
 
 def is_late(due_ms: int, *, now_ms: int) -> bool:
-    """Whether a due time was missed."""
+    """Return whether a due time was missed: it lies more than `LATE_MS` back."""
     return now_ms - due_ms > LATE_MS
 
 

@@ -1,4 +1,4 @@
-"""Turn due tasks into queued turns, and keep their due times in the zone of their group."""
+"""Turn due scheduled tasks into queued turns, and keep their due times in their group's zone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_GROUP = "its group is no longer registered"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiredTask:
-    """What became of a due task: turns that were queued, or `outcome` alone."""
+    """What happened to a scheduled task that was due: the turns that were queued, or `outcome` alone."""
 
     task: ScheduledTask
     outcome: str
@@ -29,7 +29,7 @@ class FiredTask:
 
 
 async def fire_due(tx: Tx, *, now_ms: int) -> list[FiredTask]:
-    """Queue what is due and set the next due times, in the transaction that is given."""
+    """Queue the scheduled tasks that are due and set their next due times, in the given transaction."""
     return [await _fire(tx, task, now_ms=now_ms) for task in await tasks.due(tx, now_ms)]
 
 
@@ -80,7 +80,7 @@ def _cause(due_ms: int, now_ms: int) -> Cause:
 
 
 async def follow_clock(tx: Tx, *, now_ms: int) -> None:
-    """Bring closer what a clock that was set back has put further off than a schedule ever is."""
+    """Bring a due time closer that lies further off than its schedule allows: the clock was set back."""
     for task in await tasks.every(tx):
         if task.next_ms is None or task.schedule.kind is ScheduleKind.ONCE:
             continue
@@ -95,7 +95,7 @@ async def follow_clock(tx: Tx, *, now_ms: int) -> None:
 
 
 async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: int) -> None:
-    """Move what comes by the clocks to the zone that its group is in now."""
+    """Recompute the due times of cron schedules in the zone that their group is in now."""
     registered = {group.folder: group for group in await groups.every(tx)}
     for task in await tasks.every(tx):
         group = registered.get(task.folder)

@@ -1,4 +1,4 @@
-"""Does what is due at its time: exact timers from the database, a sweep for what they missed."""
+"""Do what is due at its time: a timer from the database, and a sweep for what it missed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SET_BACK_MS = 60_000
 class Scheduler:
     """Wakes at the next due time, or when something changed.
 
-    Reminders are sent; tasks become turns, their next due time set in the same transaction.
+    Reminders are sent; scheduled tasks become turns, their next due time set in the same transaction.
     """
 
     def __init__(
@@ -41,13 +41,14 @@ class Scheduler:
         """How far the wall clock is ahead of the steady one."""
 
     async def run(self) -> None:
+        """Do what is due until the task is cancelled."""
         wait_seconds = await self.fire_due()
         while True:
             await self._hints.scheduler.wait(at_most_seconds=wait_seconds)
             wait_seconds = await self.fire_due()
 
     async def fire_due(self) -> float:
-        """Do all that is due now; tells in how many seconds to look again."""
+        """Do all that is due now, and return in how many seconds to look again."""
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             if self._was_set_back(now_ms):
@@ -67,7 +68,7 @@ class Scheduler:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     def _was_set_back(self, now_ms: int) -> bool:
-        """Whether the clock went back since the last look; at the first, nobody knows."""
+        """Return whether the clock went back since the last look; the first look assumes so."""
         before, self._ahead_ms = self._ahead_ms, now_ms - self._clock.steady_ms()
         return before is None or self._ahead_ms < before - SET_BACK_MS
 
@@ -100,5 +101,5 @@ async def _send_reminders(tx: Tx, *, now_ms: int) -> int:
 
 
 def _is_late(reminder: Reminder, *, now_ms: int) -> bool:
-    """Whether its time passed while no host ran: before it was read, or before it could be sent."""
+    """Return whether its time passed while no host ran: before it was read, or before it could be sent."""
     return reminder.due_ms < reminder.created_ms or due.is_late(reminder.due_ms, now_ms=now_ms)

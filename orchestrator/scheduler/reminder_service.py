@@ -1,4 +1,4 @@
-"""Set, move and cancel reminders for the owner: one way for the command line and the HTTP API."""
+"""Set, move and cancel reminders for the owner: used by the command line and the HTTP API alike."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_TEXT_CHARS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReminderService:
-    """Each change is one transaction of the caller's, and is audited. Texts are in no audit."""
+    """Changes reminders in the caller's transaction. Each change is audited, without the text."""
 
     read_time: ReadTime
     zone_of: Callable[[Group], ZoneInfo]
@@ -68,7 +68,7 @@ class ReminderService:
         return await self._done(tx, "cancel", found, now_ms=now_ms)
 
     async def rows(self, tx: Tx, folder: str | None) -> Rows:
-        """Those still to come of a group, or of all, the next first. Raises `UnknownGroup`."""
+        """Return the pending reminders of a group, or of all, the next first. Raises `UnknownGroup`."""
         known = None if folder is None else (await groups.known(tx, folder)).folder
         return [await self._row(tx, one) for one in await reminders.pending(tx, known)]
 
@@ -102,7 +102,7 @@ class ReminderService:
 
 
 def check_text(text: str) -> None:
-    """Refuse what no chat can be sent. Raises `TextEmpty`, `TextTooLong`."""
+    """Check that a text can be sent to a chat. Raises `TextEmpty`, `TextTooLong`."""
     if not text.strip():
         raise TextEmpty
     if len(text) > MAX_TEXT_CHARS:
@@ -110,11 +110,12 @@ def check_text(text: str) -> None:
 
 
 def shown_due(row: dict[str, Any]) -> str:
-    """`Mon 2026-11-23 09:00`, as the group's clocks show it."""
+    """Return when a reminder is due, by its group's clocks: `Mon 2026-11-23 09:00`."""
     return f"{datetime.fromisoformat(row['due']):%a %Y-%m-%d %H:%M}"
 
 
 def lines(rows: Rows) -> list[str]:
+    """Return the reminders as a table for people."""
     if not rows:
         return ["There are no reminders."]
     cells = [(row["id"], row["group"], shown_due(row), short(row["text"], 80)) for row in rows]

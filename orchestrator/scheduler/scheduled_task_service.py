@@ -1,4 +1,7 @@
-"""Make and change tasks: one way for agents and the command line."""
+"""Create and change scheduled tasks: used by agents and the command line alike.
+
+A scheduled task is a prompt that runs at its time. A task on the dashboard is another thing: `BoardTask`.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,13 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class ReadTime(Protocol):
-    """Read a time as people write it, in a group's zone, as epoch milliseconds. Raises `BadTime`."""
+    """Reads a time as people write it, in a group's zone, as epoch ms. Raises `BadTime`."""
 
     def __call__(self, text: str, *, now_ms: int, zone: ZoneInfo) -> int: ...
 
 
 class PlanFor(Protocol):
-    """Check a schedule for a group and tell its first due time. Raises `BadSchedule`, `BadTime`."""
+    """Checks a schedule for a group and returns its first due time. Raises `BadSchedule`, `BadTime`."""
 
     def __call__(
         self, group: Group, kind: str, value: str, *, dst: str | None, now_ms: int
@@ -51,7 +54,7 @@ class PlanFor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleReader:
-    """How schedules are read: the scheduler's part, tied by whoever joins the stages."""
+    """How schedules are read; `timing.schedule_reader` makes one."""
 
     plan: PlanFor
     following: Callable[[Schedule, int, int], int | None]
@@ -60,7 +63,7 @@ class ScheduleReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledTaskRequest:
-    """A task as it is asked for; unchecked. What is None is as usual or, in a change, as it was."""
+    """A scheduled task as it is asked for, unchecked. None means the default or, in a change, no change."""
 
     prompt: str | None = None
     kind: str | None = None
@@ -74,7 +77,7 @@ class ScheduledTaskRequest:
 
 
 async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> ScheduledTask:
-    """Return a task, of `folder` if that is given.
+    """Return a scheduled task, of `folder` if that is given.
 
     Raises:
         UnknownTask: there is none; another group's is told of no more than one that is not there.
@@ -88,7 +91,7 @@ async def find(tx: Tx, task_id: str, *, folder: Folder | None = None) -> Schedul
 async def create(
     tx: Tx, group: Group, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Make a task of a group.
+    """Create a scheduled task of a group.
 
     Raises:
         BadSchedule, BadTime: it can never be due, or not as it is asked for.
@@ -113,7 +116,7 @@ async def create(
 async def update(
     tx: Tx, task: ScheduledTask, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Change what is given. With a new schedule it is due by that from now on, also one that is completed.
+    """Change what is given of a scheduled task. A new schedule counts from now, also of a completed one.
 
     A run that waits already is asked as it was.
 
@@ -151,7 +154,7 @@ def _moved(
 
 
 async def pause(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
-    """Let a task be due no more until it is resumed; a run that waits does not begin.
+    """Pause a scheduled task until it is resumed; a queued run does not begin.
 
     Raises `TaskRefused` when it is completed or cancelled.
     """
@@ -162,7 +165,7 @@ async def pause(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
 
 
 async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: int) -> ScheduledTask:
-    """Let a paused task be due again, at its next time from now: nothing is caught up.
+    """Resume a paused scheduled task at its next time from now: nothing is caught up.
 
     Raises `TaskRefused` when it is completed or cancelled, or its only time has passed.
     """
@@ -186,7 +189,7 @@ async def resume(tx: Tx, task: ScheduledTask, times: ScheduleReader, *, now_ms: 
 
 
 async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
-    """End a task for good. A run that waits does not begin; one that has begun ends by itself."""
+    """Cancel a scheduled task for good. A queued run does not begin; one that has begun goes on."""
     if task.status is not TaskStatus.CANCELLED:
         await _put(
             tx,
@@ -203,7 +206,7 @@ async def cancel(tx: Tx, task: ScheduledTask, *, now_ms: int) -> ScheduledTask:
 
 
 async def run_now(tx: Tx, task: ScheduledTask, *, now_ms: int) -> TurnId:
-    """Queue a run besides the schedule, also of a task that is paused or completed.
+    """Queue a run of a scheduled task besides its schedule, also of a paused or completed one.
 
     Raises:
         TaskRefused: it is cancelled, or runs or waits already.
@@ -251,7 +254,7 @@ async def _put(tx: Tx, task: ScheduledTask) -> ScheduledTask:
 async def add(
     tx: Tx, folder: str, request: ScheduledTaskRequest, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Make a task that the owner asks for, audited. Raises what `create` raises, and `UnknownGroup`."""
+    """Create a scheduled task for the owner, audited. Raises what `create` raises, and `UnknownGroup`."""
     group = await groups.known(tx, folder)
     if not (request.prompt or "").strip():
         raise TextEmpty
@@ -263,7 +266,7 @@ async def add(
 async def apply_action(
     tx: Tx, task_id: str, action: str, times: ScheduleReader, *, now_ms: int
 ) -> ScheduledTask:
-    """Do what the owner says by a word, audited: `pause`, `resume`, `cancel` or `run`.
+    """Do one of the owner's actions, audited: `pause`, `resume`, `cancel` or `run`.
 
     Raises:
         UnknownTask, TaskRefused, UnknownGroup: nothing was done.
@@ -299,7 +302,7 @@ async def _act(
 
 
 def to_row(task: ScheduledTask) -> dict[str, Any]:
-    """A task as agents see it, in replies and in `tasks.json`. Times are local, with offset."""
+    """Return a scheduled task as agents see it, in replies and `tasks.json`. Times are local, with offset."""
     zone = ZoneInfo(task.schedule.timezone)
     found = {
         "id": task.id,
@@ -324,11 +327,12 @@ def to_row(task: ScheduledTask) -> dict[str, Any]:
 
 
 def describe(task: ScheduledTask) -> str:
-    """`active, cron 0 9 * * *, next Sun 2026-11-22 09:00 (Asia/Seoul)`."""
+    """Return a line such as `active, cron 0 9 * * *, next Sun 2026-11-22 09:00 (Asia/Seoul)`."""
     return f"{task.status.value}, {describe_schedule(task.schedule)}, {describe_next_run(task)}"
 
 
 def describe_schedule(schedule: Schedule) -> str:
+    """Return the schedule in words: `cron 0 9 * * *`, `every 0:30:00` or `once`."""
     match schedule.kind:
         case ScheduleKind.CRON:
             return f"cron {schedule.value}"
@@ -339,6 +343,7 @@ def describe_schedule(schedule: Schedule) -> str:
 
 
 def describe_next_run(task: ScheduledTask) -> str:
+    """Return when the scheduled task is due next: `next Sun 2026-11-22 09:00 (Asia/Seoul)`."""
     if task.next_ms is None:
         return "not due any more"
     zone = ZoneInfo(task.schedule.timezone)

@@ -1,4 +1,4 @@
-"""One run of a task: queued with the turn that asks it, stopped before it begins, told when it fails."""
+"""Run a scheduled task once: queue its turn, stop it before it begins, report its failure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SHOWN_CHARS = 80
 async def queue_turn(
     tx: Tx, task: ScheduledTask, group: Group, *, cause: Cause, due_ms: int, now_ms: int
 ) -> TurnId:
-    """Queue a turn of the group for one run of its task, recorded as running until the turn ends."""
+    """Queue a turn for one run of a scheduled task; the run is recorded as running until the turn ends."""
     turn_id = await turns.add_task(tx, task, chat_jid=group.jid, now_ms=now_ms)
     await task_runs.begin(tx, task, turn_id, cause=cause, due_ms=due_ms, now_ms=now_ms)
     return turn_id
 
 
 async def why_stopped(tx: Tx, turn: Turn) -> str | None:
-    """Why a turn is not to be tried again: its task was paused or cancelled after it was queued."""
+    """Return why a turn is not tried again: its scheduled task was paused or cancelled meanwhile."""
     task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
     if task is None or task.status_ms <= turn.queued_ms:
         return None
@@ -30,7 +30,7 @@ async def why_stopped(tx: Tx, turn: Turn) -> str | None:
 
 
 async def report_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> None:
-    """Tell the group what it would wait for in vain, and pause a task that fails time and again."""
+    """Notify the group of a run that nobody will repeat, and pause a task that fails time and again."""
     task = await tasks.get(tx, turn.task_id) if turn.task_id is not None else None
     run = await task_runs.of_turn(tx, turn.id)
     if task is None or run is None:
@@ -43,12 +43,12 @@ async def report_failure(tx: Tx, turn: Turn, *, reason: str, now_ms: int) -> Non
 
 
 def is_failing(task: ScheduledTask) -> bool:
-    """Whether a task has failed so often in a row that it is to be paused."""
+    """Return whether a scheduled task failed so often in a row that it is to be paused."""
     return task.status is TaskStatus.ACTIVE and task.failures >= MAX_FAILURES
 
 
 async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str, now_ms: int) -> None:
-    """Pause a task and tell its group, once."""
+    """Pause a scheduled task and notify its group, once."""
     why = f"it failed {task.failures} times in a row, last with: {reason}"
     await task_stops.stop(tx, task, reason=why, now_ms=now_ms)
     text = f"⏸️ I have paused “{shorten(task)}” ({task.id}): {why} It goes on when it is resumed."
@@ -56,7 +56,7 @@ async def pause_failing(tx: Tx, task: ScheduledTask, turn: Turn, *, reason: str,
 
 
 def shorten(task: ScheduledTask) -> str:
-    """A task's prompt as a line for people."""
+    """Return the prompt of a scheduled task on one short line."""
     line = " ".join(task.prompt.split())
     return line if len(line) <= SHOWN_CHARS else f"{line[: SHOWN_CHARS - 1]}…"
 

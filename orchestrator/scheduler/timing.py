@@ -1,4 +1,4 @@
-"""When tasks are due: cron, interval, once. Pure.
+"""Compute when scheduled tasks are due: cron, interval, once. Pure.
 
 An interval is elapsed time from its first due time on and never drifts; a cron expression is what the
 clocks of the zone show (`cron`); a task that runs once has one moment.
@@ -26,7 +26,7 @@ _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 def schedule_reader(
     zone_of: Callable[[Group], ZoneInfo], *, read_time: ReadTime | None = None
 ) -> ScheduleReader:
-    """Tell the agenda how schedules are read, each in the zone that its group is in.
+    """Return how schedules are read, each in the zone of its group.
 
     `read_time` reads the one time of a task that runs once, where more is understood than agents write.
     """
@@ -44,7 +44,7 @@ def schedule_reader(
 
 
 def plan(kind: str, value: str, *, dst: str | None, now_ms: int, zone: ZoneInfo) -> PlannedTask:
-    """Check a schedule as an agent writes it and tell when it is due first.
+    """Check a schedule as an agent writes it, and return it with its first due time.
 
     `kind` is `cron` (five fields), `interval` (milliseconds, or a duration such as `1h30m`) or `once` (an
     ISO time or a duration). `dst` is `once`, `both` or None for what is usual.

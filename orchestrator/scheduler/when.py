@@ -17,7 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
-    """Turn `2026-11-22T18:30`, with or without offset, `1h30m` or `tomorrow 9am` into epoch ms.
+    """Return `2026-11-22T18:30`, with or without offset, `1h30m` or `tomorrow 9am` as epoch ms.
 
     A time without offset is read in `zone`; of the two it may mean when clocks go back, the first to come.
     A day alone is 09:00.
@@ -42,7 +42,7 @@ def point_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> int:
 
 
 def duration(text: str) -> timedelta | None:
-    """Read `1h30m`, `90s`, `2d`; None when it is no duration."""
+    """Return the span that `1h30m`, `90s` or `2d` names; None of a text that is no span."""
     read = times.read(text, now=_EPOCH, zone=UTC, policy=times.TimePolicy(days_ahead=_ANY_DAYS))
     return timedelta(days=read.days) + read.elapsed if isinstance(read, Duration) else None
 

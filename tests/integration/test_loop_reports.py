@@ -51,7 +51,7 @@ async def test_the_next_wake_is_told_with_who_set_it_and_every_step(due):
 
 
 async def test_a_cap_is_told_with_what_remains_of_it(due):
-    await due.house.read_schedule_tags("m1")
+    await due.house.hear("m1")
     await due.cycle(f'{SILENT}[SCHEDULE next="4h"]')
     assert "· capped to 2 min: a message was not answered (1 of 2)" in await lines(due)
 

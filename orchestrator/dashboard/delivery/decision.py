@@ -1,4 +1,4 @@
-"""What becomes of a notification whose time has come. Pure."""
+"""Decide what happens to a notification whose time has come. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MAX_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendNow:
-    """Now."""
+    """Send the notification now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postpone:
-    """At `at_ms` instead."""
+    """Send the notification at `at_ms` instead."""
 
     at_ms: int
     reason: str
@@ -32,12 +32,12 @@ class Postpone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire:
-    """Not at all: it would only confuse."""
+    """Do not send the notification: it comes so late that it would only confuse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Not at all: what it speaks of is over."""
+    """Do not send the notification: its task or question is over, or it says what is true no more."""
 
     reason: str
 
@@ -47,7 +47,10 @@ DeliveryDecision = SendNow | Postpone | Expire | Cancel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryContext:
-    """What it depends on. A task or question of another one, or of none, is None."""
+    """What a delivery decision depends on.
+
+    `task` and `question` are None where the notification is about none, or where the row is gone.
+    """
 
     hours: Hours
     task: BoardTask | None = None
@@ -59,7 +62,7 @@ class DeliveryContext:
 
 
 def decide(row: Notification, context: DeliveryContext, *, now_ms: int) -> DeliveryDecision:
-    """Decide over one that is due.
+    """Return what happens to a notification that is due.
 
     What a person asked for comes at its minute, and what is urgent too; quiet hours and the daily limit bind
     what comes by itself.
@@ -93,7 +96,7 @@ def _cancel_reason(row: Notification, context: DeliveryContext) -> str | None:
 
 
 def _latest_ms(row: Notification, context: DeliveryContext) -> int:
-    """Until when it is still worth telling."""
+    """Return until when the notification is still worth sending, in epoch ms."""
     is_before = row.type is NotificationType.DEADLINE_ALERT and row.cause != alerts.OVERDUE
     if is_before and context.task is not None and context.task.deadline:
         return slots.end_ms(context.task.deadline, context.hours)
@@ -101,5 +104,5 @@ def _latest_ms(row: Notification, context: DeliveryContext) -> int:
 
 
 def pause_ms(attempts: int) -> int | None:
-    """The pause after so many failed attempts: 30 s, 1, 2, 5, 10 min; None when there were enough."""
+    """Return the pause in ms after that many failed attempts: 30 s, 1, 2, 5, 10 min; None means give up."""
     return PAUSES_MS[attempts - 1] if attempts < MAX_ATTEMPTS else None

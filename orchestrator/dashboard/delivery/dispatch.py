@@ -1,4 +1,4 @@
-"""Has notifications told at their time: what is due goes to the outbox, claimed in one transaction."""
+"""Send notifications at their time: a due one is claimed and put into the outbox in one transaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TOLD_TOO_LATE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchResult:
-    """What became of one that was due."""
+    """What happened to one notification that was due."""
 
     notification: Notification
     outcome: str
@@ -51,7 +51,10 @@ class DispatchResult:
 
 
 class NotificationDispatcher:
-    """Asleep until the next is due, or something was changed. Any number may work on one ledger."""
+    """Sleep until the next notification is due or one changed, then dispatch what is due.
+
+    Several dispatchers may work on one database: a claim in the row keeps them apart.
+    """
 
     def __init__(
         self,
@@ -71,12 +74,13 @@ class NotificationDispatcher:
         self._daily_limit = daily_limit
 
     async def run(self) -> None:
+        """Dispatch notifications until the task is cancelled."""
         while True:
             wait_seconds = await self.send_due()
             await self._hints.notifications.wait(at_most_seconds=wait_seconds)
 
     async def send_due(self) -> float:
-        """Hand over all that is due; tells in how many seconds to look again."""
+        """Dispatch all that is due, and return in how many seconds to look again."""
         async with self._database.reading() as tx:
             next_ms = await dashboard_notifications.next_due_ms(tx)
         if next_ms is not None and next_ms <= self._clock.now_ms():
@@ -163,7 +167,10 @@ class NotificationDispatcher:
 async def _with_current_words(
     tx: Tx, row: Notification, context: decision.DeliveryContext, *, now_ms: int
 ) -> Notification:
-    """Give a notification of the rules the words that are true now, unless somebody has chosen its words."""
+    """Return the notification with the words of the rules that are true now.
+
+    Words that a person or an agent has chosen stay as they are.
+    """
     if row.cause is None or await dashboard_notifications.was_reworded(tx, row.folder, row.id):
         return row
     text = alerts.text_of(
@@ -178,7 +185,7 @@ async def _cancel(tx: Tx, row: Notification, reason: str, *, now_ms: int) -> Non
 
 
 async def _claim(tx: Tx, row: Notification, group: Group, *, now_ms: int) -> DispatchResult:
-    """Take it, if nobody else has, and put it on its way."""
+    """Claim the notification, unless another dispatcher has it, and put it into the outbox."""
     token = secrets.token_hex(8)
     until_ms = now_ms + CLAIM_MS
     if not await dashboard_notifications.claim(tx, row, token, now_ms=now_ms, until_ms=until_ms):
@@ -188,7 +195,7 @@ async def _claim(tx: Tx, row: Notification, group: Group, *, now_ms: int) -> Dis
 
 
 async def _notify_expired(tx: Tx, expired: Sequence[DispatchResult], *, now_ms: int) -> None:
-    """One line a group for all that came too late."""
+    """Send each group one line that names the notifications that came too late."""
     groups_of = {row.group.folder: row.group for row in expired if row.group is not None}
     for folder, group in groups_of.items():
         late = [row.notification for row in expired if row.notification.folder == folder]
@@ -203,7 +210,7 @@ async def _notify_expired(tx: Tx, expired: Sequence[DispatchResult], *, now_ms: 
 
 
 def expired_line(texts: Sequence[str]) -> str:
-    """`⌛ Too late to be of use: “water the plants”, “call Bo” and 2 more.`"""
+    """Return the line about late ones: `⌛ Too late to be of use: “water the plants” and 2 more.`"""
     named = ", ".join(f"“{rule_texts.shorten(text)}”" for text in texts[:TOLD_TOO_LATE])
     more = f" and {len(texts) - TOLD_TOO_LATE} more" if len(texts) > TOLD_TOO_LATE else ""
     return f"⌛ Too late to be of use: {named}{more}."

@@ -1,4 +1,4 @@
-"""Does what people write that needs no model, in the transaction that takes their message in."""
+"""Answer messages that need no model, in the transaction that stores the message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOR_A_THUMB = (NotificationType.REMINDER, NotificationType.DEADLINE_ALERT)
 
 
 async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_asked: bool) -> str | None:
-    """Do what is asked, and give the reply; None of what takes an agent.
+    """Do what a message asks for and return the reply; None where it takes an agent to answer.
 
     `is_asked`: the message is meant for Andy. One under a notification is.
     """
@@ -41,7 +41,7 @@ async def answer(ctx: ServiceContext, text: str, quote: Quote | None, *, is_aske
 
 
 async def list_questions(ctx: ServiceContext, words: rule_texts.AnswerTexts) -> str:
-    """The open questions by number; from now on they can be answered so."""
+    """Return the open questions with numbers; from now on people can answer by these numbers."""
     found = (await dashboard_questions.unanswered(ctx.tx, ctx.folder))[:MAX_LISTED]
     if not found:
         return words.none_open

@@ -1,4 +1,4 @@
-"""What the fate of a message means for the notification that it is; each in the transaction that is given."""
+"""Record on a notification how its message fared, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LATE = "⚠️ This should have come earlier: {text}"
 
 
 class DeliveryOutcomes:
-    """Told by whoever sends."""
+    """Handlers that the outbox calls before and after it sends the message of a notification."""
 
     def __init__(self, *, bus: EventBus, hint: Wakeup) -> None:
         self._bus = bus
         self._hint = hint
 
     async def why_not(self, tx: Tx, outgoing: Outgoing) -> str | None:
-        """Why a message is not to be sent any more: asked right before it is."""
+        """Return why a message must not be sent any more, or None; called right before it is sent."""
         row = await dashboard_deliveries.of_outgoing(tx, outgoing)
         if row is None:
             return None
@@ -41,7 +41,7 @@ class DeliveryOutcomes:
         return None
 
     async def note_sent(self, tx: Tx, outgoing: Outgoing, *, now_ms: int) -> None:
-        """It has reached its chat."""
+        """Record that the message reached its chat."""
         row = await dashboard_deliveries.of_outgoing(tx, outgoing)
         if row is None or not row.status.is_open:
             return
@@ -58,7 +58,7 @@ class DeliveryOutcomes:
         self._bus.publish("notification.delivered", group=row.folder, detail=row.id)
 
     async def note_failed(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> Retry:
-        """It could not be sent now: tells who sees to it that it is tried again."""
+        """Record a failed attempt, and return who is to try again."""
         row = await dashboard_deliveries.of_outgoing(tx, outgoing)
         if row is None:
             return Retry.AS_MESSAGES_ARE
@@ -83,7 +83,7 @@ class DeliveryOutcomes:
         return Retry.BY_THE_LEDGER
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:
-        """It will never be sent."""
+        """Record that the message will never be sent."""
         row = await dashboard_deliveries.of_outgoing(tx, outgoing)
         if row is not None and row.status.is_open:
             await self._fail(tx, row, error, now_ms=now_ms)
@@ -95,7 +95,7 @@ class DeliveryOutcomes:
 
 
 async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: int) -> None:
-    """Leave a word that is sent as messages are, for a day: what was wanted is late, not lost."""
+    """Queue the text once more as an ordinary message, which the outbox retries for a day: late, not lost."""
     await outbox.add(
         tx,
         chat_jid=outgoing.chat_jid,
@@ -109,7 +109,7 @@ async def _apologise(tx: Tx, row: Notification, outgoing: Outgoing, *, now_ms: i
 async def write(
     tx: Tx, row: Notification, *, now_ms: int, reason: str | None = None, **changes: Any
 ) -> Notification:
-    """Change a row that was read in this transaction; whoever had claimed it has it no more."""
+    """Change a notification that was read in this transaction and drop the dispatcher's claim on it."""
     version = await dashboards.advance(tx, row.folder)
     changed = replace(row, claim_token=None, claim_until_ms=None, version=version, **changes)
     await dashboard_notifications.put(tx, changed, was=row.version)

@@ -1,4 +1,4 @@
-"""What people write that needs no model: “done”, “later 2h” under a notification, numbered answers. Pure."""
+"""Parse replies that need no model: “done” and “later 2h” under a notification, numbered answers. Pure."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _INLINE = (
 
 @dataclass(frozen=True, slots=True)
 class DoneReply:
-    """What the notification spoke of is done."""
+    """The person says that the task of the notification is done."""
 
     by_sign: str = ""
     """The sign that said so, alone, as a reply or a reaction."""
@@ -89,14 +89,14 @@ class DoneReply:
 
 @dataclass(frozen=True, slots=True)
 class LaterReply:
-    """It is to come again: after `pause_ms`, or at a time that `words` say."""
+    """The person wants the notification again: after `pause_ms`, or at a time that `words` name."""
 
     pause_ms: int | None = None
     words: str = ""
 
 
 def read(text: str) -> DoneReply | LaterReply | None:
-    """What a reply under a notification asks for; None when it takes more to understand it."""
+    """Return what a reply under a notification asks for; None where it takes an agent to understand it."""
     sign = _SKIN.sub("", text.strip())
     if sign in (CHECK, THUMB):
         return DoneReply(by_sign=sign)
@@ -121,7 +121,7 @@ def read(text: str) -> DoneReply | LaterReply | None:
 
 
 def _pause_ms(words: str) -> int | None:
-    """`2h`, `30m`, `1d 2h`; None of anything else."""
+    """Return the milliseconds of `2h`, `30m` or `1d 2h`; None of any other text."""
     found = _SHORT.fullmatch(words.removeprefix("in ").strip())
     if found is None or not any(found.groups()):
         return None
@@ -130,7 +130,7 @@ def _pause_ms(words: str) -> int | None:
 
 
 def answers(text: str, *, count: int) -> tuple[tuple[int, str], ...] | None:
-    """Read `1. the big hall 2. at six`, in lines or in one; None unless all of it answers.
+    """Parse numbered answers such as `1. the big hall 2. at six`; None unless the whole text is answers.
 
     Numbers are those of a list of `count`; each comes once. What follows a line belongs to its answer.
     """

@@ -25,6 +25,14 @@ from orchestrator.store import dashboard_files, dashboards, groups
 from orchestrator.store.dashboard_files import Row
 from orchestrator.store.database import Database
 
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS = 60.0
+PAUSE_SECONDS = 1.0
+SHARE = 10
+"""It pauses so many times as long as it wrote: a tenth of a core, however large the dashboards are."""
+DIRECTORY = "dashboard"
+_HINTS = ("command.dashboard*", "dashboard.*", "notification.*", "worker.*")
 VERSION = "1.0"
 FILES = (
     "tasks.json",
@@ -43,7 +51,7 @@ Texts = Mapping[tuple[Any, ...], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The content of each file by its name, as of one revision of the dashboard."""
+    """The content of each file by its name, at one revision of the dashboard."""
 
     revision: int
     contents: dict[str, str]
@@ -52,7 +60,7 @@ class Exported:
 
 
 def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = None) -> Exported | None:
-    """Read a dashboard; None of a group that has none. Blocks: some 0.2 s for 10,000 rows.
+    """Read a dashboard for export; None of a group that has none. Blocks: about 0.2 s for 10,000 rows.
 
     Rows that are in `known`, the texts of an export before, take a tenth of that.
 
@@ -69,7 +77,7 @@ def read(database: Path, folder: Folder, zone: ZoneInfo, known: Texts | None = N
 
 
 def write(directory: Path, contents: Mapping[str, str]) -> None:
-    """Write the files, each whole or not at all; what is written already stays untouched. Blocks.
+    """Write each file whole or not at all; files with the same content stay untouched. Blocks.
 
     Not flushed to the disk: they are made again from the database, which is.
 
@@ -133,18 +141,11 @@ def _indented(row: Mapping[str, Any]) -> str:
     return to_json({"": [row]}, indent=2).decode()[len(_OPENED) : -len(_CLOSED)]
 
 
-log = structlog.get_logger(__name__)
-
-SWEEP_SECONDS = 60.0
-PAUSE_SECONDS = 1.0
-SHARE = 10
-"""It pauses so many times as long as it wrote: a tenth of a core, however large the dashboards are."""
-DIRECTORY = "dashboard"
-_HINTS = ("command.dashboard*", "dashboard.*", "notification.*", "worker.*")
-
-
 class DashboardExporter:
-    """Looks at the revisions: a dashboard that has not changed is not written."""
+    """Write the files of each dashboard soon after it changed, at most once a second.
+
+    It compares revisions: a dashboard that has not changed is not written.
+    """
 
     def __init__(
         self,
@@ -166,6 +167,7 @@ class DashboardExporter:
         """What was encoded for the files of a group, and in which zone."""
 
     async def run(self) -> None:
+        """Write changed dashboards until the task is cancelled."""
         with self._bus.listening(*_HINTS) as events:
             while True:
                 while not events.empty():
@@ -180,7 +182,7 @@ class DashboardExporter:
         await asyncio.sleep(max(self._pause_seconds, SHARE * took_seconds))
 
     async def write_all(self) -> None:
-        """Write what has changed since it was written last."""
+        """Write every dashboard whose revision or zone changed since it was written last."""
         async with self._database.reading() as tx:
             known = {one.folder: one for one in await groups.every(tx)}
             boards = await dashboards.every(tx)

@@ -1,4 +1,4 @@
-"""Rows as the compatibility files have them. Pure: the same rows are the same files.
+"""Convert rows of the database to rows of the compatibility files. Pure: same rows, same files.
 
 Times are ISO, in the group's zone and without offset: so read the programs that these files are for.
 """
@@ -96,7 +96,7 @@ def _more(one: TaskRow, show: Shown) -> dict[str, Any]:
 
 
 def completed(one: TaskRow, show: Shown) -> dict[str, Any]:
-    """A task of the history."""
+    """Return a task of the history as the files have it."""
     ended_ms = one.completed_ms or one.archived_ms or one.updated_ms
     more: dict[str, Any] = {
         "status": one.status,

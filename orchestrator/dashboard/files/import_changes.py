@@ -1,4 +1,4 @@
-"""What an import read otherwise than it stood in the files, in words for whoever imports. Pure."""
+"""Explain to whoever imports what was read differently from what the files say. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXTS: Mapping[type, tuple[str, ...]] = {
 
 
 class ImportChange(NamedTuple):
-    """One row of which something was read otherwise."""
+    """One imported row and in what it differs from its file."""
 
     kind: type
     id: str
@@ -44,7 +44,7 @@ def differences(row: Mapping[str, Any], made: Any) -> list[ImportChange]:
 
 
 def sentences(changes: Iterable[ImportChange]) -> list[str]:
-    """`type completion_check: progress_check (n_1, n_2, n_3 and 40 more)`: equal changes are one line."""
+    """Return a line for each kind of change: `type completion_check: progress_check (n_1 and 40 more)`."""
     ids: dict[str, list[str]] = {}
     for change in changes:
         ids.setdefault(change.what, []).append(change.id)

@@ -1,4 +1,4 @@
-"""Take a dashboard from files: all of it or nothing, and every row that does not fit is named."""
+"""Import a dashboard from files: all of it or nothing, and the error names every row that does not fit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Named = TypeVar("Named", BoardTask, Question, Notification, Insight, Person, Pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRows:
-    """What was read and fits."""
+    """The rows that were read and that fit."""
 
     tasks: list[BoardTask] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
@@ -53,7 +53,7 @@ class ImportRows:
     """What was read otherwise than it stood in the files."""
 
     def normalised(self) -> list[str]:
-        """Name what was read otherwise, of the rows that are taken."""
+        """Return a line for each change that was made to imported rows."""
         taken = {
             (type(one), one.id)
             for rows in (self.tasks, self.questions, self.notifications, self.insights)

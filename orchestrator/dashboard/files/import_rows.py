@@ -1,4 +1,4 @@
-"""Read the rows of compatibility files, the older shapes too. Pure: what is wrong is told row by row."""
+"""Read the rows of compatibility files, older shapes too. Pure: errors name the row and the field."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ OLD_CATEGORIES = {"general": Category.LIFE}
 
 
 class UnfitRow(ValueError):
-    """A row says something that cannot be; the text names the field."""
+    """A row has a value that cannot be used; the text names the field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Whose rows these are, in which zone their times are, and what stands for a time that is missing."""
+    """Read rows for one group: its zone for local times, and the time that stands for a missing one."""
 
     folder: Folder
     zone: ZoneInfo
@@ -185,7 +185,7 @@ class Reader:
         )
 
     def named(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """A person or a project: kept as it is, under its id."""
+        """Return a person or a project as it stands in the file, under its id."""
         return self._id(row), dict(row)
 
     # Its parts

@@ -1,4 +1,4 @@
-"""Which notifications a dashboard calls for by itself: deadlines, silence, blocks, open questions. Pure."""
+"""Decide which notifications the rules send: deadlines, silence, blocks, unanswered questions. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ OVERDUE_NEWS_MS = 7 * DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertContext:
-    """A board, sorted so that each row finds what belongs to it."""
+    """A dashboard, indexed so that each row finds the notifications and questions about it."""
 
     snapshot: BoardSnapshot
     past: AlertHistory
@@ -90,7 +90,7 @@ class AlertContext:
         return self.past.asked.get((task_id, kind))
 
     def notified_lately(self, row_id: str, kind: NotificationType) -> bool:
-        """Whether one of a kind was delivered less than its cooldown ago."""
+        """Return whether a notification of this type was delivered less than its cooldown ago."""
         return any(
             row.type is kind
             and row.delivered_ms is not None
@@ -100,7 +100,7 @@ class AlertContext:
 
 
 def of_task(task: BoardTask, context: AlertContext) -> list[Step]:
-    """What is to be told of a task that is not over."""
+    """Return the steps that notify of a task that is not over."""
     steps = list(_deadline(task, context))
     if task.status is BoardTaskStatus.ACTIVE:
         steps += _blocked(task, context) if task.is_blocked else _silent(task, context)
@@ -146,7 +146,7 @@ def _ideal_ms(deadline: Deadline, before_ms: int, hours: Hours) -> int:
 
 
 def _today(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """In the morning of the day itself, or at once if that is past; not beside one that comes late today."""
+    """Notify on the morning of the day itself, or at once if that is past; not twice on the same day."""
     if _was_notified(task.id, TODAY, context, since_ms=_begins_ms(deadline, deadline.at_ms)):
         return
     if _was_notified(task.id, DAY_BEFORE, context, since_ms=deadline.at_ms):
@@ -156,7 +156,7 @@ def _today(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterat
 
 
 def _overdue(task: BoardTask, deadline: Deadline, context: AlertContext) -> Iterator[Step]:
-    """Tell once that it is over: at the moment, or in the morning after the day; not who was asked since."""
+    """Notify once that the deadline is over, unless people were asked about it since."""
     over_ms = slots.end_ms(deadline, context.hours)
     since_ms = _begins_ms(deadline, over_ms)
     if context.now_ms - over_ms > OVERDUE_NEWS_MS or _was_notified(
@@ -193,7 +193,7 @@ def _begins_ms(deadline: Deadline, at_ms: int) -> int:
 
 
 def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: int) -> bool:
-    """Whether it was told, or a person cancelled it, since then: earlier means another deadline."""
+    """Return whether this alert was delivered, or cancelled by a person, since then."""
     return any(
         row.cause == cause and (row.delivered_ms or row.cancelled_ms or 0) >= since_ms
         for row in context.past.told.get(row_id, ())
@@ -201,7 +201,7 @@ def _was_notified(row_id: str, cause: str, context: AlertContext, *, since_ms: i
 
 
 def when(deadline: Deadline, hours: Hours) -> str:
-    """`2026-02-10`, or `2026-02-10 18:00` of a moment."""
+    """Return a deadline as text: `2026-02-10`, or `2026-02-10 18:00` of a moment."""
     if deadline.date is not None:
         return deadline.date
     return datetime.fromtimestamp(deadline.at_ms / 1000, hours.zone).strftime("%Y-%m-%d %H:%M")
@@ -253,7 +253,7 @@ def _by_day(at_ms: int, context: AlertContext, *, is_urgent: bool = False) -> in
 
 
 def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
-    """At most one at a time, none so soon after another, none while a person was just asked the same."""
+    """Notify unless one was sent lately, or a person was just asked the same."""
     if context.notified_lately(task.id, request.type):
         yield Skip(row_id=task.id, what=str(request.cause), why="told lately")
         return
@@ -269,7 +269,7 @@ def _nudge(task: BoardTask, context: AlertContext, request: NotificationRequest)
 
 
 def _notify(task: BoardTask, context: AlertContext, request: NotificationRequest) -> Iterator[Step]:
-    """Tell it, unless it is on its way; a question about the same that nobody has seen gives way."""
+    """Yield the notification unless one like it is pending; a question nobody has seen yet gives way."""
     standing = [
         row for row in context.pending.get(task.id, ()) if row.type is request.type and _is_ours(row, request)
     ]
@@ -335,7 +335,7 @@ def _reminder(question: Question, context: AlertContext) -> Step:
 def text_of(
     cause: str, *, task: BoardTask | None, question: Question | None, hours: Hours, at_ms: int
 ) -> str | None:
-    """Write what is to be said at a moment; None of what rules have not written."""
+    """Return the words of the rules for a cause at a moment; None of a cause that is not theirs."""
     if task is not None and task.deadline is not None and cause in ABOUT_DEADLINES:
         return _deadline_text(task, task.deadline, cause, hours, at_ms=at_ms)
     if task is not None and cause in (SILENT, STAGNANT):
@@ -346,14 +346,14 @@ def text_of(
 
 
 def says_overdue(cause: str | None, task: BoardTask | None, hours: Hours, *, now_ms: int) -> bool:
-    """Return whether the rules tell that a deadline is over: an alert before it that is late is no news."""
+    """Return whether the rules still send an overdue alert, so that a late earlier alert is no news."""
     if cause not in ABOUT_DEADLINES or task is None or task.deadline is None:
         return False
     return 0 <= now_ms - slots.end_ms(task.deadline, hours) <= OVERDUE_NEWS_MS
 
 
 def is_outdated(cause: str | None, task: BoardTask, *, since_ms: int) -> bool:
-    """Return whether a nudge that was made at `since_ms` asks for what the task tells by now."""
+    """Return whether the task has changed since `since_ms` so that a nudge about it is pointless."""
     if cause in (SILENT, STAGNANT):
         return task.last_update_ms > since_ms or task.status is not BoardTaskStatus.ACTIVE
     return cause == BLOCKED and (task.blocked_ms is None or task.blocked_ms > since_ms)
@@ -388,7 +388,7 @@ def _question_text(question: Question) -> str:
 
 
 def to_judge(context: AlertContext) -> tuple[str, ...]:
-    """What a model may have an opinion on."""
+    """Return what only a model can judge, as `kind:id`."""
     found = [f"answered:{question.id}" for question in context.snapshot.answered]
     for task in context.snapshot.tasks:
         if task.status is not BoardTaskStatus.ACTIVE:

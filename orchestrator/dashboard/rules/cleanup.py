@@ -1,4 +1,4 @@
-"""What rules put in order: parked and finished tasks, old and needless questions, alerts of nothing. Pure."""
+"""Decide what to tidy up: finished tasks, old questions, notifications about nothing. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RANK = {Priority.HIGH: 0, Priority.MEDIUM: 1, Priority.LOW: 2}
 
 
 def of_task(task: BoardTask, *, now_ms: int) -> list[Step]:
-    """Completed tasks go to the history; others are active or parked by what is known of them."""
+    """Archive a completed task; make any other active or someday by its deadline, priority and news."""
     if task.status is BoardTaskStatus.COMPLETED:
         return [ArchiveTask(task_id=task.id)]
     if task.status is BoardTaskStatus.CANCELLED or "status" in task.user_set:
@@ -49,7 +49,7 @@ def _is_on(task: BoardTask, now_ms: int) -> bool:
 
 
 def of_questions(snapshot: BoardSnapshot, *, now_ms: int) -> list[Step]:
-    """Close what nobody needs to answer any more; what people asked for stays until it is old."""
+    """Close questions that are too old, or whose task is over or has a better question."""
     closed: dict[str, str] = {}
     tasks = {task.id: task for task in snapshot.tasks}
     for question in snapshot.questions:
@@ -90,7 +90,7 @@ def _surplus(questions: Iterable[Question]) -> list[Question]:
 
 
 def of_notifications(snapshot: BoardSnapshot) -> list[Step]:
-    """Cancel what is to be told of a task or question that is over."""
+    """Cancel notifications whose task or question is over."""
     tasks = {task.id: task for task in snapshot.tasks}
     questions = {question.id for question in snapshot.questions}
     found = ((row, _why_void(row, tasks, questions)) for row in snapshot.notifications)

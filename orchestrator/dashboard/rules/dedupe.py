@@ -1,4 +1,4 @@
-"""Is it said already, or was it said lately? Pure."""
+"""Decide whether a notification or question repeats another one, or comes too soon after it. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from orchestrator.domain.dashboard import (
     QuestionType,
 )
 
+MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 WINDOW_MS = 12 * HOUR_MS
 """Two automatic ones of one kind that are to come are closer than this only by mistake."""
+SUPERSEDED = "superseded"
+"""The cause of a row that says nothing of its task as it is now: the deadline was moved, for one."""
 
 QUESTION_HOURS = {
     QuestionType.INFO_GATHER: 24,
@@ -37,21 +40,18 @@ NOTIFICATION_HOURS = {
 
 
 def question_ms(kind: QuestionType) -> int:
+    """Return how many ms must pass between two questions of this type."""
     return QUESTION_HOURS[kind] * HOUR_MS
 
 
 def notification_ms(kind: NotificationType) -> int:
+    """Return how many ms must pass between two notifications of this type."""
     return NOTIFICATION_HOURS[kind] * HOUR_MS
-
-
-MINUTE_MS = 60_000
-SUPERSEDED = "superseded"
-"""The cause of a row that says nothing of its task as it is now: the deadline was moved, for one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate:
-    """The row that makes another one needless; `until_ms` where it only does for a while."""
+    """The row that makes a new one needless; `until_ms` is set where it does so only for a while."""
 
     row: Notification
     until_ms: int | None = None
@@ -60,7 +60,7 @@ class Duplicate:
 def clash(
     request: NotificationRequest, alike: Iterable[Notification], *, is_automatic: bool, now_ms: int
 ) -> Duplicate | None:
-    """Find what stands against a notification among those of its type about the same task or question.
+    """Return the row that a new notification would repeat, or None.
 
     What somebody asked for is only refused when the very same is to come; what nobody asked for also when
     one is near it, or one was delivered, or cancelled by someone, within the cooldown of its type.

@@ -1,4 +1,4 @@
-"""Which question a task calls for: the first row of the table that fits. Pure."""
+"""Decide which question to ask about a task: the first row of the table that fits. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAUSE_OF = {kind: notification for notification, kinds in alerts.SAME_CAUSE.item
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionProposal:
-    """A question, without its words yet."""
+    """A question that is to be asked; its text is made later."""
 
     type: QuestionType
     priority: Priority
@@ -50,7 +50,7 @@ DONE_SOON = QuestionProposal(
 
 
 def of_task(task: BoardTask, context: alerts.AlertContext, told: Sequence[Step]) -> list[Step]:
-    """Ask what is to be asked of an active task, unless that was asked, or is `told`, or was lately."""
+    """Ask what an active task calls for, unless it was asked or notified lately, or is in `told`."""
     if task.status is not BoardTaskStatus.ACTIVE:
         return []
     wanted = choose(task, context.hours, now_ms=context.now_ms)
@@ -72,7 +72,7 @@ def _worded(task: BoardTask, phrase: str, hours: Hours) -> str:
 
 
 def choose(task: BoardTask, hours: Hours, *, now_ms: int) -> QuestionProposal | None:
-    """The question for a task: overdue, blocked, very stale, stale, then by its deadline."""
+    """Return the question that a task calls for, or None: overdue, very stale, stale, then by deadline."""
     silent_ms = now_ms - task.last_update_ms
     if task.deadline is not None and now_ms >= slots.end_ms(task.deadline, hours):
         return OVERDUE

@@ -1,4 +1,4 @@
-"""What upkeep a dashboard needs now: from how it stands to what is to be done. Pure, no clock, no store.
+"""Plan what the rules do to a dashboard as it stands. Pure: no clock, no store.
 
 Durations are exact and bounds belong to them: at 72 h 00:00:00 a task has been quiet for three days.
 """
@@ -27,7 +27,7 @@ class BoardState:
 
 
 def plan(board: BoardState) -> RulePlan:
-    """Decide over a whole dashboard.
+    """Return what the rules do to a whole dashboard.
 
     Each task is looked at alone: what goes wrong with one is told and spoils no other. A field that a
     person has set is left as it is.

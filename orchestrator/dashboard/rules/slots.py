@@ -1,4 +1,4 @@
-"""At which time of day something is told. Pure."""
+"""Choose the time of day at which something is sent: slots and quiet hours. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JUST_NOW_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hours:
-    """The times of day of one group, as its clocks show them."""
+    """The notification hours of one group, as its clocks show them."""
 
     zone: ZoneInfo
     slots: tuple[time, ...] = (time(9), time(18))
@@ -26,28 +26,30 @@ class Hours:
     """From one full hour to the other nothing is told that is not urgent; the same twice: never."""
 
     def day_of(self, at_ms: int) -> date:
+        """Return the day of a moment in the group's zone."""
         return self._local(at_ms).date()
 
     def start_of(self, day: date) -> int:
-        """Epoch ms of the first moment of a day."""
+        """Return the first moment of a day, in epoch ms."""
         return self.moment(day, time(0))
 
     def moment(self, day: date, at: time) -> int:
-        """Epoch ms of a time of a day: one that is shown twice counts the first time, a skipped one after."""
+        """Return a time of a day in epoch ms: of one shown twice the first, of a skipped one the next."""
         return round(datetime.combine(day, at, self.zone).timestamp() * 1000)
 
     def next_slot(self, now_ms: int) -> int:
-        """The first slot that is not past."""
+        """Return the first slot that is not past, in epoch ms."""
         return next(at for at in self._slots_from(now_ms) if at >= now_ms)
 
     def is_quiet(self, at_ms: int) -> bool:
+        """Return whether a moment is in the quiet hours."""
         hour, start, end = self._local(at_ms).hour, self.quiet_start, self.quiet_end
         if start <= end:
             return start <= hour < end
         return hour >= start or hour < end
 
     def after_quiet(self, at_ms: int) -> int:
-        """The moment itself or, in quiet hours, their end."""
+        """Return the moment itself or, in quiet hours, their end."""
         if not self.is_quiet(at_ms):
             return at_ms
         day = self.day_of(at_ms)
@@ -65,7 +67,7 @@ class Hours:
 
 
 def settled(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None = None) -> int:
-    """When to tell what is best told at `ideal_ms`.
+    """Return when to send what is best sent at `ideal_ms`, in epoch ms.
 
     That time; if it is past, the next slot before the deadline; if there is none, now.
     """
@@ -76,7 +78,7 @@ def settled(ideal_ms: int, hours: Hours, *, now_ms: int, deadline_ms: int | None
 
 
 def end_ms(deadline: Deadline, hours: Hours) -> int:
-    """When a task is overdue: from its moment on, or when its day is over."""
+    """Return when a task becomes overdue: at its moment, or when its day is over."""
     if deadline.date is None:
         return deadline.at_ms
     return hours.start_of(date.fromisoformat(deadline.date) + DAY)

@@ -1,4 +1,4 @@
-"""What the rules may want done, and what they remember."""
+"""The steps that the rules can plan, and the history that they need for it."""
 
 from __future__ import annotations
 
@@ -45,20 +45,22 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseQuestion:
+    """Close a question that needs no answer."""
+
     question_id: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """Have something told."""
+    """Schedule a notification."""
 
     request: NotificationRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithdrawNotification:
-    """Cancel what is to be told."""
+    """Cancel a pending notification."""
 
     notification_id: str
     reason: str
@@ -66,7 +68,7 @@ class WithdrawNotification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """What would be done but for `why`."""
+    """Do nothing, and record `why`."""
 
     row_id: str
     what: str
@@ -78,7 +80,7 @@ Step = ChangeStatus | ArchiveTask | Ask | CloseQuestion | Notify | WithdrawNotif
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedRow:
-    """A row that could not be looked at."""
+    """A row that the rules could not look at."""
 
     row_id: str
     reason: str
@@ -86,7 +88,7 @@ class SkippedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulePlan:
-    """What to do, in this order."""
+    """The steps of one pass, in this order."""
 
     steps: tuple[Step, ...]
     troubles: tuple[SkippedRow, ...] = ()
@@ -100,12 +102,13 @@ class RulePlan:
 
     @property
     def skipped(self) -> tuple[Skip, ...]:
+        """Return the steps that were not taken, each with its reason."""
         return tuple(step for step in self.steps if isinstance(step, Skip))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredAlert:
-    """What counts of a notification that was delivered, or cancelled by a person."""
+    """A notification that was delivered, or cancelled by a person, as far as it counts for the rules."""
 
     type: NotificationType
     cause: str | None = None
@@ -115,7 +118,7 @@ class DeliveredAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertHistory:
-    """What was asked and told before, as long as it counts."""
+    """What was asked and sent before, as long as it counts."""
 
     asked: Mapping[tuple[str, QuestionType], int] = field(default_factory=dict)
     """When a question of a kind on a task was last shown, answered or closed, epoch ms."""

@@ -1,4 +1,4 @@
-"""What a service acts with: a transaction, a group, a hand, and one revision for all that it writes."""
+"""What a service acts with: a transaction, a group, a caller, one revision for all it writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = TypeVar("Row", BoardTask, Question, Notification)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardLimits:
-    """How much of each a group may have."""
+    """How many rows of each kind a group may have."""
 
     pending_a_task: int = 3
     pending: int = 1_000
@@ -34,7 +34,7 @@ class BoardLimits:
 
 
 class ServiceContext:
-    """One wish on its way, in one transaction."""
+    """The context of one call of a service, in one transaction."""
 
     def __init__(
         self,
@@ -60,21 +60,25 @@ class ServiceContext:
         return self.caller.now_ms
 
     async def version(self) -> int:
-        """The version of all that is written; the dashboard is made if there is none."""
+        """Return the version of all that this call writes; a missing dashboard is created."""
         if self._version is None:
             await dashboards.ensure(self.tx, self.folder, now_ms=self.now_ms)
             self._version = await dashboards.advance(self.tx, self.folder)
         return self._version
 
     async def task(self, task_id: str) -> BoardTask:
-        """Raises `ToolRefused` NOT_FOUND."""
+        """Return a task of the dashboard. Raises `ToolRefused` NOT_FOUND."""
         found = await dashboard_tasks.get(self.tx, self.folder, task_id)
         if found is None:
             raise ToolRefused("NOT_FOUND", f"There is no task '{task_id[:80]}' on this dashboard.")
         return found
 
     async def check_open_task(self, task_id: str, *, why_not: str) -> None:
-        """Raises `ToolRefused`: UNKNOWN_TASK, or TASK_TERMINAL with `why_not` of one that is over."""
+        """Check that a task is not over.
+
+        Raises:
+            ToolRefused: UNKNOWN_TASK, or TASK_TERMINAL with `why_not`.
+        """
         task = await dashboard_tasks.get(self.tx, self.folder, task_id)
         if task is None:
             raise ToolRefused("UNKNOWN_TASK", f"There is no task '{task_id[:80]}' on this dashboard.")
@@ -86,14 +90,14 @@ class ServiceContext:
             )
 
     async def question(self, question_id: str) -> Question:
-        """Raises `ToolRefused` NOT_FOUND."""
+        """Return a question of the dashboard. Raises `ToolRefused` NOT_FOUND."""
         found = await dashboard_questions.get(self.tx, self.folder, question_id)
         if found is None:
             raise ToolRefused("NOT_FOUND", f"There is no question '{question_id[:80]}' on this dashboard.")
         return found
 
     async def notification(self, notification_id: str) -> Notification:
-        """Raises `ToolRefused` NOT_FOUND."""
+        """Return a notification of the dashboard. Raises `ToolRefused` NOT_FOUND."""
         found = await dashboard_notifications.get(self.tx, self.folder, notification_id)
         if found is None:
             raise ToolRefused(
@@ -102,7 +106,7 @@ class ServiceContext:
         return found
 
     async def check_seen(self, row: BoardTask | Question | Notification, told: Mapping[str, Any]) -> None:
-        """Refuse to act upon a row that changed since the turn at hand was shown it; show it anew.
+        """Refuse to change a row that has changed since the running turn was shown it.
 
         Raises:
             Refused: STALE, with the row as it stands.
@@ -118,7 +122,7 @@ class ServiceContext:
 
 
 def new_id(prefix: str) -> str:
-    """`task_1a2b3c4d`."""
+    """Return a new random id: `task_1a2b3c4d`."""
     return f"{prefix}_{secrets.token_hex(4)}"
 
 

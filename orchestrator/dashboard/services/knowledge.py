@@ -1,4 +1,4 @@
-"""What a group has learned."""
+"""Save what a group has learned."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def save_insight(
     source: str = "",
     tags: tuple[str, ...] = (),
 ) -> ToolResult:
-    """Keep something learned; what is known already is not kept twice."""
+    """Save an insight, unless the same text is saved already."""
     content = texts.text("content", content, is_needed=True)
     digest = content_hash(content)
     known = await dashboard_knowledge.insight_of(ctx.tx, ctx.folder, digest)
@@ -51,5 +51,5 @@ async def save_insight(
 
 
 def content_hash(content: str) -> str:
-    """The same for texts that differ in spaces and case only."""
+    """Return the hash of a text; spaces and case make no difference."""
     return hashlib.sha256(" ".join(content.casefold().split()).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What became of a notification: each change is recorded in the transaction that makes it."""
+"""Record each change of a notification, in the transaction that makes the change."""
 
 from __future__ import annotations
 

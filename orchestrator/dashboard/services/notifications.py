@@ -1,4 +1,4 @@
-"""Notifications: one way in for all who want one, and what becomes of those to come."""
+"""Schedule, change, cancel and list notifications: the rules, agents and people all use these functions."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ _FIELDS = {"message": "message", "due_ms": "scheduled_at", "priority": "priority
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleOutcome:
-    """`notification` of one that was created; else why not."""
+    """The notification that was created, or the refusal."""
 
     notification: Notification | None = None
     refused: ToolRefused | None = None
 
     @property
     def word(self) -> str:
-        """`created`, `duplicate`, `capped` or `rejected`."""
+        """Return `created`, `duplicate`, `capped` or `rejected`."""
         if self.refused is None:
             return "created"
         return {"DUPLICATE": "duplicate", "COOLDOWN": "duplicate", "CAP": "capped"}.get(
@@ -69,7 +69,7 @@ class ScheduleOutcome:
 
 
 async def intend(ctx: ServiceContext, request: NotificationRequest) -> ScheduleOutcome:
-    """Schedule what someone wants: rules, a worker, an agent or a person, all by this way."""
+    """Schedule a notification for any caller, and return a refusal as a value."""
     try:
         return ScheduleOutcome(notification=await _create(ctx, request))
     except ToolRefused as refused:
@@ -87,7 +87,7 @@ async def schedule(
     related_question_id: str | None = None,
     context: str = "",
 ) -> ToolResult:
-    """The tool: read the time, then as `intend`."""
+    """Schedule a notification at a time in words, as the tool does. Raises `ToolRefused`."""
     point = when.due_ms(scheduled_at, now_ms=ctx.now_ms, zone=ctx.zone)
     made = await _create(
         ctx,
@@ -116,7 +116,7 @@ async def update(
     scheduled_at: str | None = None,
     priority: Priority | None = None,
 ) -> ToolResult:
-    """Change one that is to come; a changed time or text is what is delivered."""
+    """Change a pending notification; what is changed is what is delivered. Raises `ToolRefused`."""
     one = await ctx.notification(notification_id)
     if not one.status.is_open:
         raise ToolRefused(
@@ -145,7 +145,7 @@ async def update(
 
 
 async def cancel(ctx: ServiceContext, *, notification_id: str, reason: str = "") -> ToolResult:
-    """Cancel one that is to come; one that is cancelled stays so."""
+    """Cancel a pending notification; a second cancel changes nothing. Raises `ToolRefused`."""
     one = await ctx.notification(notification_id)
     reason = texts.text("reason", reason, limit=texts.MAX_TEXT)
     if one.status is NotificationStatus.CANCELLED:
@@ -173,7 +173,7 @@ async def list_them(
     to_time: str | None = None,
     notification_id: str | None = None,
 ) -> ToolResult:
-    """List by due time; the newest `limit` of those that fit are left out last. Of one, tell its history."""
+    """List notifications by due time, at most `limit`; of a single one, show its history too."""
     if notification_id is not None:
         return await _with_history(ctx, await ctx.notification(notification_id))
     bounds = [
@@ -217,7 +217,7 @@ async def _with_history(ctx: ServiceContext, one: Notification) -> ToolResult:
 
 
 async def cancel_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
-    """Cancel all that are to come about a task; tell how many there were."""
+    """Cancel all pending notifications about a task, and return how many there were."""
     open_ones = await dashboard_notifications.open_of_task(ctx.tx, ctx.folder, task_id)
     for one in open_ones:
         await _end(ctx, one, reason)
@@ -225,7 +225,7 @@ async def cancel_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
 
 
 async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
-    """Cancel all that are to come about a question; tell how many there were."""
+    """Cancel all pending notifications about a question, and return how many there were."""
     open_ones = await dashboard_notifications.open_of_question(ctx.tx, ctx.folder, question_id)
     for one in open_ones:
         await _end(ctx, one, QUESTION_CLOSED)
@@ -233,14 +233,14 @@ async def cancel_of_question(ctx: ServiceContext, question_id: str) -> int:
 
 
 async def cancel_of_rules(ctx: ServiceContext, reason: str) -> None:
-    """Cancel all that are to come and that rules have made: they make them again where they are needed."""
+    """Cancel all pending notifications that rules have made; rules make them again where needed."""
     for one in await dashboard_notifications.to_come(ctx.tx, ctx.folder):
         if one.cause is not None and one.created_by is Actor.WORKER:
             await _end(ctx, one, reason)
 
 
 async def sweep(ctx: ServiceContext) -> int:
-    """Cancel all that are to come whose task is over or gone: what A9 does at once, once more."""
+    """Cancel all pending notifications whose task is over or gone, and return how many there were."""
     orphans = await dashboard_notifications.orphans(ctx.tx, ctx.folder)
     for one in orphans:
         task = await dashboard_tasks.get(ctx.tx, ctx.folder, one.task_id or "")
@@ -249,7 +249,7 @@ async def sweep(ctx: ServiceContext) -> int:
 
 
 async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -> int:
-    """A deadline moved: cancel the alerts of the old one, and let delivered ones count no more."""
+    """Cancel the alerts of a deadline that was moved; delivered ones no longer count for the rules."""
     rows = await dashboard_notifications.alike(
         ctx.tx, ctx.folder, NotificationType.DEADLINE_ALERT, task_id=task.id, question_id=None
     )
@@ -264,6 +264,7 @@ async def forget_deadline(ctx: ServiceContext, task: BoardTask, *, shown: str) -
 
 
 def ended_because(task: BoardTask) -> str:
+    """Return the reason with which notifications of an ended task are cancelled."""
     return TASK_COMPLETED if task.status.value == "completed" else TASK_CANCELLED
 
 

@@ -1,4 +1,4 @@
-"""Questions: what people are to be asked. None goes for good, so that what was asked is known."""
+"""Ask, change, answer and close questions. Rows stay for good, so that it is known what was asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def create(
     related_task_id: str | None = None,
     context: str = "",
 ) -> ToolResult:
-    """Put a question, unless it is open already or was asked lately."""
+    """Create a question, unless the same is open or was asked lately. Raises `ToolRefused`."""
     question = texts.text("question", question, limit=MAX_QUESTION, is_needed=True)
     context = texts.text("context", context)
     if related_task_id is not None:
@@ -60,7 +60,7 @@ async def update(
     cooldown_hours: int | None = None,
     context: str | None = None,
 ) -> ToolResult:
-    """Change one that nobody has answered."""
+    """Change a question that nobody has answered. Raises `ToolRefused`."""
     one = await ctx.question(question_id)
     if one.answered_ms is not None:
         raise ToolRefused("ALREADY_ANSWERED", f"Question {one.id} is answered: {one.answer}")
@@ -88,7 +88,7 @@ async def update(
 
 
 async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> ToolResult:
-    """Close a question; one that is closed stays so. Its cooldown goes on."""
+    """Close a question; a second close changes nothing. Its cooldown goes on."""
     one = await ctx.question(question_id)
     if one.closed_ms is not None:
         return ToolResult(
@@ -103,7 +103,7 @@ async def remove(ctx: ServiceContext, *, question_id: str, reason: str = "") -> 
 
 
 async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolResult:
-    """Note an answer; the same one again changes nothing, another one takes its place."""
+    """Record an answer; another answer replaces it."""
     answer = answer.strip()
     if not answer:
         raise ToolRefused("EMPTY", "The answer is empty.")
@@ -124,7 +124,7 @@ async def answer(ctx: ServiceContext, *, question_id: str, answer: str) -> ToolR
 
 
 async def close_of_task(ctx: ServiceContext, task_id: str, reason: str) -> int:
-    """Close what is open about a task; tell how many there were."""
+    """Close the open questions about a task, and return how many there were."""
     open_ones = await dashboard_questions.unanswered(ctx.tx, ctx.folder, task_id)
     for one in open_ones:
         await _close(ctx, one, reason)

@@ -1,4 +1,4 @@
-"""Tasks: what is to be done. What follows from a change is done with it, in the same transaction."""
+"""Create and change the tasks of a dashboard, with all that follows, in one transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChanges:
-    """What is to be different; None stays as it is. An empty deadline takes it away."""
+    """What to change of a task; None leaves a field as it is. An empty deadline removes it."""
 
     progress: int | None = None
     progress_note: str | None = None
@@ -41,7 +41,7 @@ class TaskChanges:
     tags: tuple[str, ...] | None = None
 
     def given(self) -> tuple[str, ...]:
-        """The names of what is to be different."""
+        """Return the names of the fields to change."""
         return tuple(name for name in self.__slots__ if getattr(self, name) is not None)
 
 
@@ -55,6 +55,7 @@ async def create(
     tags: tuple[str, ...] = (),
     raw_input: str = "",
 ) -> ToolResult:
+    """Create a task. Raises `ToolRefused` where a text or date does not fit."""
     if await dashboard_tasks.count(ctx.tx, ctx.folder) >= ctx.limits.tasks:
         raise ToolRefused("CAP", f"There are {ctx.limits.tasks:,} tasks already: move some to the history.")
     title = texts.line("title", title, limit=MAX_TITLE_CHARS, is_needed=True)
@@ -81,7 +82,7 @@ async def create(
 
 
 async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> ToolResult:
-    """Change a task; one that ends takes its notifications and questions with it."""
+    """Change a task; when it ends, its notifications and questions end too. Raises `ToolRefused`."""
     given = changes.given()
     if not given:
         raise ToolRefused("NOTHING_TO_CHANGE", "Say what is to be different.")
@@ -97,7 +98,7 @@ async def update(ctx: ServiceContext, task_id: str, changes: TaskChanges) -> Too
 
 
 async def move_to_history(ctx: ServiceContext, *, task_id: str, reflection: str = "") -> ToolResult:
-    """Take a task that is over off the board; one that is off stays so."""
+    """Move a task that is over to the history; a second move changes nothing. Raises `ToolRefused`."""
     task = await ctx.task(task_id)
     if task.archived_ms is not None:
         return ToolResult(
@@ -131,7 +132,7 @@ async def set_recurring(
     days_of_week: tuple[int, ...] | None = None,
     check_time: str | None = None,
 ) -> ToolResult:
-    """Note on which days a task is done again; it is shown with the task, and streaks are kept."""
+    """Set on which days a task is done again; its streaks are kept. Raises `ToolRefused`."""
     task = await ctx.task(task_id)
     await ctx.check_seen(task, serializers.task(task, ctx.zone))
     before = dict(task.recurring or {})

@@ -1,4 +1,4 @@
-"""A dashboard as a whole: what stands on it at one moment."""
+"""Read a whole dashboard at one moment, and show it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def snapshot(tx: Tx, folder: Folder) -> BoardSnapshot | None:
 
 
 async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
-    """Like `snapshot`, of what is worked on alone and no more than a summary has room for."""
+    """Read the active part of a dashboard, at most as many rows as a summary has room for."""
     dashboard = await dashboards.get(tx, folder)
     if dashboard is None:
         return None
@@ -59,7 +59,7 @@ async def active(tx: Tx, folder: Folder) -> BoardSnapshot | None:
 
 
 async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
-    """Tell what is on a dashboard; a group without one has an empty one."""
+    """Return what is on a dashboard; a group without one has an empty one."""
     seen = await snapshot(tx, folder)
     data: dict[str, Any] = {"has_dashboard": seen is not None, "tasks": [], "questions": []}
     data["notifications"] = []
@@ -76,7 +76,7 @@ async def show(tx: Tx, folder: Folder, zone: ZoneInfo) -> ToolResult:
 
 
 async def brief(tx: Tx, turn: Turn, *, zone: ZoneInfo, now_ms: int) -> str | None:
-    """Render the dashboard of a turn's group, and note that this is what the turn decides upon.
+    """Render the dashboard for the start of a turn, and note that the turn decides upon this state.
 
     None where the group has no dashboard.
     """

@@ -1,4 +1,4 @@
-"""What became of a notification, as data and as lines for people and models. Pure."""
+"""Serialize the history of a notification: as data, and as lines for people and models. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def data(entry: HistoryEntry, zone: ZoneInfo) -> dict[str, Any]:
 
 
 def line(entry: HistoryEntry, zone: ZoneInfo) -> str:
-    """`2026-02-09 08:40 moved by user: from 2026-02-09 09:00 to 2026-02-10 10:00`."""
+    """Return an entry as a line: `2026-02-09 08:40 moved by user: from … to 2026-02-10 10:00`."""
     turn = f" (turn {entry.turn_id})" if entry.turn_id is not None else ""
     about = "; ".join(_about(dict(entry.detail), zone))
     return f"{when.format_time(entry.at_ms, zone)} {entry.what} by {entry.by}{turn}" + (

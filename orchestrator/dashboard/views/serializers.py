@@ -1,4 +1,4 @@
-"""Rows as data: what a reply, a command line and a web page are told. Times in the group's zone."""
+"""Serialize tasks, questions, notifications and insights for replies, the CLI and web. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def task(one: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
+    """Return a task of the dashboard as data."""
     return {
         "id": one.id,
         "title": one.title,
@@ -38,13 +39,14 @@ def task(one: BoardTask, zone: ZoneInfo) -> dict[str, Any]:
 
 
 def deadline(one: Deadline | None, zone: ZoneInfo) -> str | None:
-    """`2026-02-10`, or a time with offset."""
+    """Return `2026-02-10`, or a time with offset; None without a deadline."""
     if one is None:
         return None
     return one.date or local_iso(one.at_ms, zone)
 
 
 def question(one: Question, zone: ZoneInfo) -> dict[str, Any]:
+    """Return a question as data."""
     return {
         "id": one.id,
         "question": one.question,
@@ -66,6 +68,7 @@ def question(one: Question, zone: ZoneInfo) -> dict[str, Any]:
 
 
 def notification(one: Notification, zone: ZoneInfo) -> dict[str, Any]:
+    """Return a notification as data."""
     return {
         "id": one.id,
         "message": one.message,
@@ -91,6 +94,7 @@ def notification(one: Notification, zone: ZoneInfo) -> dict[str, Any]:
 
 
 def insight(one: Insight, zone: ZoneInfo) -> dict[str, Any]:
+    """Return an insight as data."""
     return {
         "id": one.id,
         "category": one.category.value,
@@ -103,7 +107,7 @@ def insight(one: Insight, zone: ZoneInfo) -> dict[str, Any]:
 
 
 def recurring(one: BoardTask) -> str:
-    """`Mon Fri at 18:00`; empty for what is done once."""
+    """Return when a task is done again: `Mon Fri at 18:00`; empty of a task that is done once."""
     noted = one.recurring or {}
     days = " ".join(DAYS[day] for day in days_of(noted)) if noted.get("enabled") else ""
     at = " ".join(str(noted.get("check_time") or "").split())[:20]
@@ -111,7 +115,7 @@ def recurring(one: BoardTask) -> str:
 
 
 def days_of(recurring: Mapping[str, Any]) -> list[int]:
-    """The days of the week, 0 is Monday; what other programs wrote there and is no day is left out."""
+    """Return the days of the week, 0 is Monday; values that are no day are left out."""
     days = recurring.get("days_of_week")
     return [day for day in days if day in range(len(DAYS))] if isinstance(days, list) else []
 

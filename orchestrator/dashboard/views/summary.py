@@ -1,4 +1,4 @@
-"""What is on a dashboard, as an agent reads it. Pure: the same state at the same time is the same text."""
+"""Render a dashboard as text for an agent. Pure: the same state at the same time is the same text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANK = {Priority.LOW: 0, Priority.MEDIUM: 1, Priority.HIGH: 2}
 
 
 def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int = MAX_CHARS) -> str:
-    """Write three sections: active tasks by deadline, open questions, notifications to come.
+    """Render three sections: active tasks by deadline, open questions, notifications to come.
 
     Nothing is cut unless it is longer than `limit`, and then the text says what was left out.
     """
@@ -41,7 +41,7 @@ def render(snapshot: BoardSnapshot, *, now_ms: int, zone: ZoneInfo, limit: int =
 
 
 def one_line(text: str) -> str:
-    """A text as it can stand in a line: nothing in it looks like a line of its own."""
+    """Return a text on one line, so that nothing in it looks like a line of its own."""
     return " ".join(text.split())
 
 
@@ -143,7 +143,7 @@ def _day(at_ms: int, zone: ZoneInfo) -> date:
 
 
 def _dispensable(tasks: Iterable[BoardTask], questions: Iterable[Question], chars: int) -> frozenset[str]:
-    """The rows whose contexts go to save so many characters: the least important first, of them the last."""
+    """Return the rows whose contexts to leave out to save so many characters, the least important first."""
     both: list[BoardTask | Question] = [*tasks, *questions]
     rows = [(_RANK[one.priority], one.id, len(one.context)) for one in both if one.context]
     rows = [row for _, row in sorted(enumerate(rows), key=lambda at: (at[1][0], -at[0]))]

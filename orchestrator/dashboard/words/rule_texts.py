@@ -1,4 +1,4 @@
-"""What rules say of a task or a question, in the language its title is in. Pure."""
+"""The texts in which rules notify and ask, in the language of the task's title. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_SHOWN_CHARS = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleTexts:
-    """One language. `{title}` is the task, `{when}` a day or moment, `{days}` a number of at least one."""
+    """The texts of one language: `{title}` is the task, `{when}` a day or moment, `{days}` at least 1."""
 
     deadline: str
     deadline_soon: str
@@ -68,7 +68,7 @@ KOREAN = RuleTexts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerTexts:
-    """What is said to who writes what needs no model. `{count}` is a number of at least one."""
+    """The texts of instant replies in one language. `{count}` is a number of at least one."""
 
     none_open: str
     how_to_answer: str
@@ -91,16 +91,16 @@ KOREAN_ANSWERS = AnswerTexts(
 
 
 def texts_for(text: str) -> RuleTexts:
-    """Korean where there is Hangul in it."""
+    """Return the Korean texts where there is Hangul in `text`, else the English ones."""
     return KOREAN if _HANGUL.search(text) else ENGLISH
 
 
 def answers_for(text: str) -> AnswerTexts:
-    """Korean where there is Hangul in it."""
+    """Return the Korean replies where there is Hangul in `text`, else the English ones."""
     return KOREAN_ANSWERS if _HANGUL.search(text) else ENGLISH_ANSWERS
 
 
 def shorten(text: str) -> str:
-    """A text in one line, and not too long."""
+    """Return a text on one line, at most `MAX_SHOWN_CHARS` long."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_SHOWN_CHARS else f"{line[: MAX_SHOWN_CHARS - 1]}…"

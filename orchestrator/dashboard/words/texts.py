@@ -1,4 +1,4 @@
-"""Texts as they come in: kept to the letter, or refused with what is wrong. Pure."""
+"""Check texts as they come in: each is kept to the letter, or refused with the reason. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def text(name: str, value: str, *, limit: int = MAX_TEXT, is_needed: bool = Fals
 
 
 def line(name: str, value: str, *, limit: int = MAX_LINE, is_needed: bool = False) -> str:
-    """Like `text`, on one line."""
+    """Return a text like `text`, on one line."""
     return text(
         name,
         " ".join(value.split()) if value.isprintable() else _one_line(value),

@@ -34,7 +34,7 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTime:
-    """What was meant: a moment, or a `day` whose time of day was not said."""
+    """What a text named: a moment, or a `day` without a time of day."""
 
     at_ms: int
     day: date | None = None
@@ -42,7 +42,7 @@ class ParsedTime:
 
 
 def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
-    """Read when something is to be told; a day alone means 09:00.
+    """Read when something is to be sent; a day alone means 09:00.
 
     Raises:
         Refused: UNPARSEABLE_TIME, or TOO_FAR beyond five years.
@@ -62,7 +62,7 @@ def parse_datetime(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
 
 
 def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
-    """Like `parse_datetime`, for what is to come; `in 0 minutes` is now.
+    """Read a time like `parse_datetime` that must be to come; `in 0 minutes` is now.
 
     Raises:
         Refused: PAST_TIME too, when it lies more than a minute back.
@@ -77,7 +77,7 @@ def due_ms(text: str, *, now_ms: int, zone: ZoneInfo) -> ParsedTime:
 
 
 def parse_deadline(text: str, *, now_ms: int, zone: ZoneInfo) -> Deadline | None:
-    """Read until when something is to be done; None of an empty text. A past one is taken.
+    """Read a deadline; None of an empty text. A past one is accepted.
 
     Raises:
         Refused: BAD_DATE.
@@ -94,17 +94,17 @@ def parse_deadline(text: str, *, now_ms: int, zone: ZoneInfo) -> Deadline | None
 
 
 def day_deadline(day: date, zone: ZoneInfo, *, text: str) -> Deadline:
-    """A day as a deadline: it counts from the start of the day."""
+    """Return a day as a deadline, which counts from the start of the day."""
     return Deadline(at_ms=local_ms(datetime.combine(day, time()), zone), date=day.isoformat(), text=text)
 
 
 def local_ms(naive: datetime, zone: ZoneInfo) -> int:
-    """What the clocks of a zone show as epoch ms: skipped times lie later, of two the first is meant."""
+    """Return what the clocks of a zone show as epoch ms: a skipped time is later, of two the first."""
     return round(naive.replace(tzinfo=zone, fold=0).timestamp() * 1000)
 
 
 def format_time(at_ms: int, zone: ZoneInfo) -> str:
-    """`2026-02-10 09:00`: as the group's clocks show it."""
+    """Return a moment as the group's clocks show it: `2026-02-10 09:00`."""
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%Y-%m-%d %H:%M")
 
 

@@ -1,4 +1,4 @@
-"""One pass of the rules over a dashboard: what they plan is done by the services, in one transaction."""
+"""Run the rules over one dashboard: plan, and let the services do it, in one transaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MAX_NOTED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
-    """What a pass planned, and what came of it."""
+    """What a pass of the rules planned, and what came of it."""
 
     plan: RulePlan
     snapshot: BoardSnapshot
@@ -51,10 +51,11 @@ class CycleReport:
 
     @property
     def outcome(self) -> str:
+        """Return `action` where something was done, else `noop`."""
         return "action" if self.done else "noop"
 
     def to_detail(self) -> dict[str, Any]:
-        """What is kept with the cycle."""
+        """Return what is stored with the cycle."""
         kinds: dict[str, int] = {}
         for one in self.done:
             kinds[one["what"]] = kinds.get(one["what"], 0) + 1
@@ -69,7 +70,7 @@ class CycleReport:
 
 
 async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int) -> CycleReport:
-    """Plan, and do nothing."""
+    """Plan a pass of the rules without doing anything."""
     past = await _past(tx, snapshot.dashboard.folder, now_ms=now_ms)
     planned = plan(BoardState(snapshot=snapshot, past=past, hours=hours, now_ms=now_ms))
     skipped = tuple(_skipped(step) for step in planned.skipped)
@@ -79,7 +80,7 @@ async def preview(tx: Tx, snapshot: BoardSnapshot, hours: Hours, *, now_ms: int)
 async def apply(
     ctx: ServiceContext, snapshot: BoardSnapshot, hours: Hours, *, why: str = "heartbeat"
 ) -> CycleReport:
-    """Plan and do, and write the cycle down."""
+    """Plan a pass of the rules, do it, and record the cycle."""
     tx, folder, now_ms = ctx.tx, ctx.folder, ctx.now_ms
     cycle_id = await dashboard_cycles.begin(tx, folder, "rules", trigger={"why": why}, now_ms=now_ms)
     log.info("Worker Agent: rules begin", group=folder, why=why)
@@ -102,7 +103,7 @@ async def apply(
 async def _try(
     ctx: ServiceContext, step: Step, done: list[dict[str, Any]], skipped: list[dict[str, Any]]
 ) -> None:
-    """Do one step; what goes wrong in it is undone, told, and spoils no other."""
+    """Do one step; a step that fails is undone and recorded, and the others go on."""
     told = describe_step(step)
     await ctx.tx.execute("SAVEPOINT step")
     try:
@@ -156,6 +157,7 @@ def _why(refused: ToolRefused) -> str:
 
 
 def describe_step(step: Step) -> dict[str, Any]:
+    """Return a step as data, for the record of its cycle."""
     match step:
         case ChangeStatus(task_id=task_id, status=status):
             return {"what": "status", "row": task_id, "to": status.value}
@@ -200,5 +202,5 @@ async def _past(tx: Tx, folder: Folder, *, now_ms: int) -> AlertHistory:
 
 
 def _counts(cause: str | None, cancel_reason: str | None) -> bool:
-    """Whether a row says what somebody was told or wanted: not what the house took back."""
+    """Return whether a row counts as sent: not one that the host itself cancelled."""
     return cause != dedupe.SUPERSEDED and not (cancel_reason or "").startswith(notifications.HOUSE_REASONS)

@@ -1,4 +1,4 @@
-"""When a model is to look at a dashboard: only if there is something that it has not seen. Pure."""
+"""Decide when a model looks at a dashboard: only if something is there that it has not seen. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERIODS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardDigest:
-    """A dashboard in two words: what people made of it, and what in it calls for judgement."""
+    """Two hashes of a dashboard: of what people wrote, and of what calls for judgement."""
 
     content: str
     judge: str
@@ -25,12 +25,13 @@ class BoardDigest:
 
     @classmethod
     def of(cls, snapshot: BoardSnapshot, to_judge: Sequence[str]) -> BoardDigest:
+        """Return the digest of a dashboard; `to_judge` is what rules cannot decide."""
         content = [_told(task) for task in sorted(snapshot.tasks, key=lambda one: one.id)]
         return cls(content=_hash(content), judge=_hash(list(to_judge)) if to_judge else "")
 
     @classmethod
     def read(cls, text: str | None) -> BoardDigest | None:
-        """Read it as it is stored; None of one that never was."""
+        """Parse a stored digest; None where none was stored."""
         if text is None:
             return None
         content, _, judge = text.removesuffix(_FAILED).partition(":")
@@ -41,7 +42,7 @@ class BoardDigest:
 
 
 def why_ask(dashboard: Dashboard, digest: BoardDigest, *, now_ms: int, period_ms: int) -> str | None:
-    """Why a model is to look now, or None: what calls for judgement at once, changes once a period.
+    """Return why a model looks now, or None: judgement calls at once, changes once a period.
 
     What is as it was when a model looked last costs nothing, however long that is ago.
     """

@@ -1,4 +1,4 @@
-"""Looks after every dashboard: the rules at each beat, a model where there is something to judge."""
+"""Run the background worker: the rules at each beat, and a model where something calls for judgement."""
 
 from __future__ import annotations
 
@@ -24,25 +24,6 @@ from orchestrator.domain.values import Folder, Group, TurnState
 from orchestrator.store import dashboard_cycles, dashboard_questions, dashboards, groups
 from orchestrator.store.database import Database, Tx
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerMode:
-    """What an upkeep of a dashboard consists of."""
-
-    applies_rules: bool
-    """The rules do what they plan, and stand in for a model that fails."""
-    asks_model: bool
-
-    @property
-    def does_anything(self) -> bool:
-        return self.applies_rules or self.asks_model
-
-
-def worker_mode(*, enabled: bool, use_llm: bool, fallback_to_rules: bool) -> WorkerMode:
-    """Off beats all. Without the fallback rules only say whether there is something to judge."""
-    return WorkerMode(applies_rules=enabled and fallback_to_rules, asks_model=enabled and use_llm)
-
-
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 30.0
@@ -56,8 +37,27 @@ NO_MODEL = "no model is configured for this group"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerMode:
+    """What a beat of the worker consists of."""
+
+    applies_rules: bool
+    """The rules do what they plan, and stand in for a model that fails."""
+    asks_model: bool
+
+    @property
+    def does_anything(self) -> bool:
+        """Return whether a beat does anything at all."""
+        return self.applies_rules or self.asks_model
+
+
+def worker_mode(*, enabled: bool, use_llm: bool, fallback_to_rules: bool) -> WorkerMode:
+    """Return the mode that the settings ask for; without the fallback, rules only look for what to judge."""
+    return WorkerMode(applies_rules=enabled and fallback_to_rules, asks_model=enabled and use_llm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPorts:
-    """What the rounds are done with; the composition root ports it."""
+    """What the worker needs from outside; `DashboardFeature` fills it in."""
 
     mode: WorkerMode
     beat_ms: int
@@ -69,7 +69,7 @@ class WorkerPorts:
 
 
 class WorkerLoop:
-    """One pass over one dashboard is one transaction; a model's turn is queued in the same."""
+    """Looks after all dashboards. One pass over one dashboard is one transaction, its model turn included."""
 
     def __init__(
         self, database: Database, ports: WorkerPorts, *, clock: Clock, hints: Wakeups, bus: EventBus
@@ -81,12 +81,13 @@ class WorkerLoop:
         self._bus = bus
 
     async def run(self) -> None:
+        """Look after the dashboards until the task is cancelled."""
         with self._bus.listening() as events:
             while True:
                 await _until_changed(events, seconds=await self.beat())
 
     async def beat(self) -> float:
-        """Do all that is due; tells in how many seconds to look again."""
+        """Look after every dashboard that is due, and return in how many seconds to look again."""
         await self._settle_models()
         await self._follow_zones()
         async with self._database.transaction() as tx:
@@ -101,7 +102,7 @@ class WorkerLoop:
         return min(SWEEP_SECONDS, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
     async def _follow_zones(self) -> None:
-        """Have each dashboard count days by the clocks of its group: somebody may have changed its zone."""
+        """Recompute the days of deadlines of each group whose time zone was changed."""
         async with self._database.reading() as tx:
             zones = {group.folder: self._ports.hours_of(group).zone.key for group in await groups.every(tx)}
             boards = await dashboards.every(tx)
@@ -114,7 +115,7 @@ class WorkerLoop:
                 await tasks.follow_zone(ctx, is_news=dashboard.zone is not None)
 
     async def look_after(self, folder: Folder) -> None:
-        """Have the rules look at one dashboard, and a model if that is called for."""
+        """Run the rules over one dashboard, and queue a model's turn if that is called for."""
         async with self._database.transaction() as tx:
             dashboard, group = await dashboards.get(tx, folder), await groups.by_folder(tx, folder)
             if dashboard is None:
@@ -157,7 +158,7 @@ class WorkerLoop:
         await self.ask(tx, group, digest, why=why, to_judge=report.plan.to_judge)
 
     async def ask_now(self, folder: str) -> int:
-        """Have a model look at a dashboard by hand; gives its turn.
+        """Queue a model's turn by hand, and return the turn's number.
 
         Raises:
             UnknownGroup, BadRequest: there is no dashboard, or no model is there.
@@ -182,7 +183,7 @@ class WorkerLoop:
     async def ask(
         self, tx: Tx, group: Group, digest: BoardDigest, *, why: str, to_judge: tuple[str, ...]
     ) -> int | None:
-        """Queue a worker's turn; None where no model is."""
+        """Queue a worker's turn and return its number; None where no model answers."""
         now_ms = self._clock.now_ms()
         if not self._ports.has_model(group):
             await self._note_no_model(tx, group, digest)

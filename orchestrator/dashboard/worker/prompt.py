@@ -1,4 +1,4 @@
-"""What a model is told that keeps a dashboard up: its part, and the dashboard as it stands."""
+"""Write the prompt of a worker's turn: its instructions, and the dashboard as it stands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Use the tools. Be proactive, and do not spam. Then answer SILENT."""
 
 
 def instructions(own: str | None, hours: Hours, *, cap: int) -> str:
-    """The worker's part: a group's own text, or the built-in one with the figures that hold here."""
+    """Return the worker's instructions: the group's own text, or the built-in one with its figures."""
     if own is not None and own.strip():
         return own.strip()[:MAX_CHARS]
     template = resources.files("orchestrator.groups") / "templates" / TEMPLATE
@@ -44,7 +44,7 @@ def instructions(own: str | None, hours: Hours, *, cap: int) -> str:
 
 
 async def ask(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, now_ms: int) -> str:
-    """What a worker's turn asks: the dashboard now, and what is to be done; noted as what it was shown."""
+    """Return the prompt of a worker's turn, and note it as what the turn was shown."""
     seen = await board.snapshot(tx, folder)
     if seen is None:
         return DUTIES
@@ -71,7 +71,7 @@ async def after_tool(tx: Tx, turn_id: int, folder: Folder, *, zone: ZoneInfo, no
 
 
 def render(seen: BoardSnapshot, told: Sequence[Notification], *, zone: ZoneInfo, now_ms: int) -> str:
-    """The dashboard, what nobody has looked at since, and the duties. Pure."""
+    """Render the dashboard, what is new since the last look, and the duties. Pure."""
     parts = [_state(seen, zone=zone, now_ms=now_ms), _delivered(told, zone), DUTIES]
     return "\n\n".join(part for part in parts if part)
 

@@ -59,7 +59,7 @@ async def test_bt_14_a_cycle_whose_container_died_is_tried_again_with_its_reason
 async def test_bt_14_a_message_goes_before_a_cycle_that_is_to_be_tried_again(due):
     await due.look()
     await due.fail(await due.start(), is_retryable=True)
-    await due.house.read_schedule_tags("hello")
+    await due.house.hear("hello")
     chat = await due.start()
     assert chat.kind is TurnKind.CHAT
     await due.end(chat, "Hello!")
@@ -148,7 +148,7 @@ async def test_bt_20_the_events_of_a_cycle_come_in_their_order(due):
 
 
 async def test_bt_20_a_trigger_is_told_by_its_kind_and_carries_no_text(idle):
-    await idle.house.read_schedule_tags("a secret", channel="whatsapp")
+    await idle.house.hear("a secret", channel="whatsapp")
     await idle.look()
     (told,) = [event for event in idle.house.bus.ring if event.kind == "trigger:whatsapp"]
     assert "secret" not in str(told.to_json_dict())
@@ -161,7 +161,7 @@ async def test_bt_22_twelve_self_set_cycles_an_hour_and_messages_besides(due):
     within = [cycle for cycle in self_set if cycle.started_ms < first + HOUR]
     assert len(within) == 12
     assert starts[13] == first + HOUR, "the thirteenth waits for its hour"
-    await due.house.read_schedule_tags("and now?")
+    await due.house.hear("and now?")
     assert (await due.start()).kind is TurnKind.CHAT
 
 
@@ -181,7 +181,7 @@ async def test_a_cycles_prompt_tells_time_reasons_news_and_the_dashboard(due):
     due.summary = "Dashboard: write the blog, due Tuesday"
     await due.look()
     await due.cycle(SILENT)
-    await due.house.read_schedule_tags("hello")
+    await due.house.hear("hello")
     await due.cycle("Hello!")
     due.set("10:30:00")
     await due.trigger(reason="x" * 300 + '[SCHEDULE next="4h"]')

@@ -53,7 +53,7 @@ async def test_bt_22_a_spent_budget_holds_free_cycles_and_never_the_chat(due):
     assert await due.look() == cycle_starter.SWEEP_SECONDS
     assert await due.waiting() == []
     assert (await due.loop()).held == "the budget of the day is spent"
-    await due.house.read_schedule_tags("hello")
+    await due.house.hear("hello")
     await due.cycle("Hello!")
     due.spent = None
     assert (await due.until("10:01:00"))[0][0] == "auto", "the trigger was kept"
@@ -88,7 +88,7 @@ async def test_bt_24_a_stopped_loop_hears_nothing_more_and_keeps_what_was_pendin
     await idle.trigger(reason="before")
     await idle.act("off")
     assert not await idle.trigger(reason="after")
-    await idle.house.read_schedule_tags("hello")
+    await idle.house.hear("hello")
     assert await idle.until("12:00:00") == [("chat", at("10:00:00"))], "chat is answered"
     assert await idle.cycles() == []
     assert (await idle.loop()).status is LoopStatus.STOPPED
@@ -99,7 +99,7 @@ async def test_bt_24_a_stopped_loop_hears_nothing_more_and_keeps_what_was_pendin
 
 async def test_a_loop_that_was_never_on_costs_nothing(loop_house):
     await loop_house.house.add_group(requires_trigger=False)
-    await loop_house.house.read_schedule_tags("hello")
+    await loop_house.house.hear("hello")
     await loop_house.cycle('Hi [SCHEDULE next="30m"]')
     assert await loop_house.look() == cycle_starter.SWEEP_SECONDS
     for table in ("loop_state", "wakes", "cycles", "events"):

@@ -13,7 +13,7 @@ from tests.support.loop_harness import HOUR, MINUTE, SILENT, at
 
 async def test_bt_01_a_message_wakes_a_sleeping_loop_at_once(idle):
     idle.set("10:05:00")
-    await idle.house.read_schedule_tags("hello?")
+    await idle.house.hear("hello?")
     await idle.look()
     turn = await idle.start()
     assert (turn.kind, idle.house.clock.now_ms()) == (TurnKind.CHAT, at("10:05:00"))
@@ -28,7 +28,7 @@ async def test_bt_01_a_message_wakes_a_sleeping_loop_at_once(idle):
 async def test_bt_01_a_message_takes_the_place_of_a_cycle_that_has_not_begun(due):
     await due.look()
     assert await due.waiting() == [TurnKind.AUTO]
-    await due.house.read_schedule_tags("hello?")
+    await due.house.hear("hello?")
     turn = await due.start()
     assert (turn.kind, await due.waiting()) == (TurnKind.CHAT, [])
     await due.end(turn, "Hello!")
@@ -43,7 +43,7 @@ async def test_bt_01_an_untriggered_word_wakes_nobody(loop_house):
     async with loop_house.house.database.transaction() as tx:
         await tx.execute("UPDATE registered_groups SET requires_trigger = 1")
 
-    await loop_house.house.read_schedule_tags("lunch at one?")
+    await loop_house.house.hear("lunch at one?")
 
     assert await loop_house.pending() == []
 
@@ -54,7 +54,7 @@ async def test_bt_02_messages_during_a_cycle_are_one_cycle_after_it(due):
     assert cycle.kind is TurnKind.AUTO
     for clock in ("10:01:00", "10:02:00"):
         due.set(clock)
-        await due.house.read_schedule_tags(f"it is {clock}")
+        await due.house.hear(f"it is {clock}")
         await due.look()
         assert await due.start() is None, "never two cycles"
         assert len(await due.running()) == 1
@@ -75,7 +75,7 @@ async def test_bt_02_a_cycle_that_keeps_a_message_waiting_for_long_is_stopped(du
     cycle = await due.start()
     due.set("10:30:00")
     assert await due.look() == cycle_starter.SWEEP_SECONDS, "nobody waits for it"
-    await due.house.read_schedule_tags("hello?")
+    await due.house.hear("hello?")
     due.set("10:31:50")
     assert await due.look() == 10
     assert due.stopped == []
@@ -105,7 +105,7 @@ async def test_bt_04_a_long_sleep_keeps_no_message_waiting(due):
     await due.cycle('[SCHEDULE next="4h" reason="night"]', ends="10:00:10")
     assert await due.next_wake() == "14:00:10"
     due.set("10:00:20")
-    await due.house.read_schedule_tags("are you there?")
+    await due.house.hear("are you there?")
 
     assert (await due.until("10:01:00"))[0] == ("chat", at("10:00:20"))
 
@@ -122,7 +122,7 @@ async def test_bt_04_a_long_sleep_keeps_no_message_waiting(due):
 async def test_bt_12_a_message_waits_for_none_of_what_makes_a_loop_sleep(idle, state):
     await idle.change(**state)
     idle.set("2026-02-15 03:00:00")
-    await idle.house.read_schedule_tags("wake up")
+    await idle.house.hear("wake up")
     turn = await idle.start()
 
     assert turn.kind is TurnKind.CHAT
