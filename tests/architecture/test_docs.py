@@ -40,7 +40,7 @@ EVENT_NAMES = {
     "message.{state}": ("message.skipped", "message.dead"),
     "turn.{event_word(effect.ended)}": ("turn.answered", "turn.put_back", "turn.failed"),
     "turn.{event_word(settled.state)}": ("turn.put_back", "turn.failed"),
-    "task.{one.word}": ("task.due", "task.skipped", "task.paused"),
+    "task.{fired_task.outcome}": ("task.due", "task.skipped", "task.paused"),
     "command.{command.type}": tuple(f"command.{name}" for name in HANDLERS),
     "{one.kind}": (
         *("trigger:chat", "trigger:whatsapp", "trigger:cron", "trigger:workspace"),
