@@ -1,7 +1,7 @@
 """`offline` is a small assistant without a model. It answers what it knows and never pretends.
 
-The patterns of `intents.toml` read a request into wishes (`reading`, `wording`: pure, English and Korean).
-What is wished is done through the group's files (`lists`, `checklists`) or the host (`board`, `reminders`,
+The patterns of `intents.toml` read what is asked (`reading`, `wording`: pure, English and Korean).
+It is done through the group's files (`lists`, `checklists`) or the host (`board`, `reminders`,
 `host_requests`). `conversation` keeps what was asked and takes the answer.
 
 Start with `agent.py`.

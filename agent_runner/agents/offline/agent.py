@@ -40,7 +40,7 @@ _AFTER_NAME = r"(?![A-Za-z0-9_])(?:(?:님아|이?야|아|님|씨)(?=[\s,.!?:]|$)
 Now = Callable[[], datetime]
 """Returns the time, aware."""
 Handler = Callable[[ParsedRequest, RequestContext], Awaitable[str]]
-"""Carries out one wish and returns what to say."""
+"""Carries out one parsed request and returns what to say."""
 
 
 def _utc_now() -> datetime:
@@ -181,7 +181,7 @@ class OfflineAgent:
             said.append(text)
         return said
 
-    # One wish
+    # One parsed request
 
     def _handler_of(self, intent: str) -> Handler:
         """Return what carries an intent out; what has a sentence of its own in the table is just said."""

@@ -29,7 +29,7 @@ MAX_AGE_SECONDS = 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownEntry:
-    """One entry of a list that was shown: what a number means."""
+    """One entry of a list that was shown to the chat, so that its number can be answered with."""
 
     kind: str
     """`task`, `item` of a list, `reminder` or `repeat`."""
@@ -48,7 +48,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:
-    """What was asked: the wish that waits, and which slot of it the answer fills."""
+    """A question that was asked: the request that waits for it, and which slot the answer fills."""
 
     wish: ParsedRequest
     slot: str
@@ -61,7 +61,7 @@ class OpenQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationState:
-    """What is known at one moment."""
+    """What the agent remembers of a conversation between two turns."""
 
     questions: tuple[OpenQuestion, ...] = ()
     """The one that is asked first; the others wait for it."""
@@ -120,7 +120,7 @@ class Conversation:
 
 @dataclass(slots=True, kw_only=True)
 class RequestContext:
-    """One request on its way to an answer: who asked, when, in which language, and what is known.
+    """What a handler needs beside the request itself: who asked, when, in which language, what is known.
 
     Ids are the same when the turn is tried again, so that the host does nothing twice.
     """
@@ -183,7 +183,7 @@ MAX_NAME_CHARS = 40
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an answer makes of a question: the wishes to go on with, or nothing where it was a no."""
+    """What an answer makes of a question: the requests to carry out, or none where it was a no."""
 
     wishes: tuple[ParsedRequest, ...] = ()
     is_no: bool = False

@@ -26,7 +26,7 @@ FLAGS = re.IGNORECASE | re.DOTALL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedRequest:
-    """What somebody asks for: a row of the table and the words for its slots. Nothing has been done yet."""
+    """One thing that somebody asks for: the name of its intent and the words that fill its slots."""
 
     intent: str
     language: Language
@@ -37,11 +37,11 @@ class ParsedRequest:
         return self.slots.get(name, "")
 
     def having(self, **slots: str) -> ParsedRequest:
-        """Return the same wish with other words in some slots."""
+        """Return the same request with other words in some slots."""
         return ParsedRequest(intent=self.intent, language=self.language, slots={**self.slots, **slots})
 
     def of(self, intent: str, **slots: str) -> ParsedRequest:
-        """Return a wish of another row in the same language, with those slots that have words."""
+        """Return a request of another intent in the same language; slots without words are left out."""
         filled = {name: words for name, words in slots.items() if words}
         return ParsedRequest(intent=intent, language=self.language, slots=filled)
 

@@ -1,6 +1,6 @@
-"""Read what a message asks for: one splitter into wishes, then the table of intents. Pure.
+"""Read what a message asks for: one splitter, then the table of intents. Pure.
 
-Nothing that was said is dropped: a part that no row knows becomes a wish of its own, `unknown`.
+Nothing that was said is dropped: a part that no row knows becomes a request of its own, `unknown`.
 """
 
 from __future__ import annotations
