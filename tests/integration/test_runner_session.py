@@ -273,7 +273,7 @@ class Misbehaving(RunnerProcess):
 
 
 def test_stray_output_never_enters_the_frames(workspace: Workspace) -> None:
-    with Misbehaving(workspace, answer="await say('hi'); return Outcome()") as runner:
+    with Misbehaving(workspace, answer="await say('hi'); return TurnOutcome()") as runner:
         runner.close()
         assert runner.exit_code() == 0
     assert runner.stray == []
