@@ -70,7 +70,7 @@ async def transaction(self: Database) -> AsyncIterator[Any]:
     point()
 
 
-async def send(self: LocalChannel, jid: str, text: str, message_id: str, *, attachment: Any = None) -> None:
+async def send(self: LocalChannel, jid: str, text: str, message_id: str, **_: Any) -> None:
     with SEEN.open("a", encoding="utf-8") as seen:
         seen.write(json.dumps({"id": message_id, "text": text}) + "\n")
 
