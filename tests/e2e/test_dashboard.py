@@ -207,7 +207,7 @@ def test_at_36_a_worker_whose_model_fails_is_stood_in_for(
 ) -> None:
     api.then(board("create_task", title="blog"), Say("SILENT"))
     andy.say("I want to write a blog")
-    api.then(Fail(403, "permission_error", "the script refuses"))
+    api.then(Fail(418, "invalid_request_error", "the script refuses"))
     assert andy.cli("dashboard", "worker", "--llm", "--group", "main").returncode == 0
     cycle = until(
         lambda: andy.rows("SELECT * FROM worker_cycles WHERE kind = 'llm' AND ended_ms IS NOT NULL"),

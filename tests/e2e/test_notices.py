@@ -119,7 +119,7 @@ def test_a_note_of_a_conversation_whose_transcript_is_lost_is_told_in_the_sessio
 def test_a_turn_that_fails_leaves_its_note_pending(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
     api.then(note("the report is due"), Say("Noted."))
     andy.say("the report is due on Friday")
-    api.then(Fail(403, "permission_error", "the script refuses"), Say("Due on Friday."))
+    api.then(Fail(418, "invalid_request_error", "the script refuses"), Say("Due on Friday."))
     found = andy.say("what is due?", wait=0)
     until(lambda: len(api.turns) >= 3, what="the model is asked")
     until(

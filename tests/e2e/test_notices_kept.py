@@ -90,7 +90,7 @@ def test_a_model_is_told_what_is_kept_after_a_failed_turn_too_and_the_status_nam
     environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-owner", "ANTHROPIC_BASE_URL": api.url}
     with AndyProcess(tmp_path / "home", runtime=runtime, agent="auto", environment=environment) as andy:
         keep(andy, "Not delivered: “42”", priority="high")
-        api.then(Fail(403, "permission_error", "no"), Say("It did not arrive."))
+        api.then(Fail(418, "invalid_request_error", "no"), Say("It did not arrive."))
         assert andy.say("hello")["reply"] == "It did not arrive."
         attempts = [all_text(asked) for asked in api.turns]
         assert ["Not delivered: “42”" in text for text in attempts] == [True, True]
