@@ -86,7 +86,7 @@ class Client:
         return _content(await self._http.post(path))
 
     async def ask_to_pair(self, phone: str) -> dict[str, Any]:
-        """Ask for a code that pairs WhatsApp; see `orchestrator.web.pairing`."""
+        """Ask for a code that pairs WhatsApp; see `orchestrator.web.api.pairing`."""
         return _content(await self._http.post("/whatsapp/pair", json={"phone": phone}))
 
     async def pairing(self) -> dict[str, Any]:

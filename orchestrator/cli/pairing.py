@@ -22,7 +22,7 @@ from orchestrator.domain.errors import AndyError, NotRunning
 from orchestrator.domain.home import Home
 
 Told = dict[str, Any]
-"""See `orchestrator.web.pairing`."""
+"""See `orchestrator.web.api.pairing`."""
 
 
 class NotPaired(AndyError):

@@ -1,1 +1,1 @@
-"""The HTTP API on loopback. Start with `api.py`."""
+"""The HTTP API on loopback. Start with `app.py`."""

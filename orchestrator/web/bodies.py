@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from orchestrator.domain.errors import BadRequest
 
 MAX_BODY_BYTES = 512 * 1024
+
+Body = TypeVar("Body", bound=BaseModel)
 
 
 class BadBody(BadRequest):
@@ -44,3 +47,13 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BadBody
     return found
+
+
+async def parse_body(request: Request, model: type[Body]) -> Body:
+    """Return the body of a request as a model. Raises `BadBody`, which names the first wrong field."""
+    try:
+        return model.model_validate_json(await read_body(request))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise BadBody(f"{place}: {first['msg']}" if place else first["msg"]) from error

@@ -77,14 +77,15 @@ class WebFeature:
             noting.cancel()
 
     def _app(self, on_refusal: Callable[..., None]) -> Any:
-        from orchestrator.web.api import web_app
+        from orchestrator.web.api.dashboards import DashboardApi
+        from orchestrator.web.api.groups import GroupApi
+        from orchestrator.web.api.loops import LoopApi
+        from orchestrator.web.api.metrics import Metrics
+        from orchestrator.web.api.reminders import ReminderHandler
+        from orchestrator.web.api.routes import ApiServices, api_routes
+        from orchestrator.web.api.tasks import TaskApi
+        from orchestrator.web.app import web_app
         from orchestrator.web.chat_service import ChatService
-        from orchestrator.web.dashboards import DashboardApi
-        from orchestrator.web.groups import GroupApi
-        from orchestrator.web.loops import LoopApi
-        from orchestrator.web.metrics import Metrics
-        from orchestrator.web.reminders import ReminderHandler
-        from orchestrator.web.tasks import TaskApi
 
         status = StatusService(
             self.host,
@@ -94,15 +95,15 @@ class WebFeature:
             queue=self.queue,
             channels=self.channels,
         )
-        return web_app(
-            ChatService(
+        services = ApiServices(
+            chat=ChatService(
                 self.host.database,
                 accept=self.intake.accept,
                 is_hopeless=self.is_hopeless,
                 clock=self.host.clock,
                 bus=self.host.bus,
             ),
-            desk=GroupApi(
+            groups=GroupApi(
                 self.host.database, clock=self.host.clock, hints=self.host.wakeups, bus=self.host.bus
             ),
             tasks=TaskApi(
@@ -134,6 +135,5 @@ class WebFeature:
                 refusals=lambda: self.proxies.proxy.refusals,
             ),
             bus=self.host.bus,
-            token=self.token,
-            on_refusal=on_refusal,
         )
+        return web_app(api_routes(services), token=self.token, on_refusal=on_refusal)

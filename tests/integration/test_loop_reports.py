@@ -10,7 +10,7 @@ import pytest
 from orchestrator.domain.errors import UnknownGroup
 from orchestrator.loop import service
 from orchestrator.reports import loop
-from orchestrator.web.loops import LoopApi, loop_routes
+from orchestrator.web.api.loops import LoopApi, loop_routes
 from tests.support.loop_harness import MINUTE, LoopHouse, at
 
 ZONE = ZoneInfo("Asia/Taipei")

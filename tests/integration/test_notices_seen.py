@@ -18,7 +18,7 @@ from orchestrator.reports import status
 from orchestrator.store import notices
 from orchestrator.store.database import Database
 from orchestrator.store.notices import NewNotice, NoticeMaker, NoticeScope
-from orchestrator.web.metrics import Metrics, exposition
+from orchestrator.web.api.metrics import Metrics, exposition
 from tests.integration.test_status import gathered
 from tests.processes.andy import AndyProcess
 from tests.support.notice_harness import HOUR, NoticeHouse, told

@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.domain.values import Folder
 from orchestrator.store.usage import Share, Sums
-from orchestrator.web.metrics import MetricFigures, exposition
+from orchestrator.web.api.metrics import MetricFigures, exposition
 
 
 def samples(figures: MetricFigures) -> dict[frozenset[str], float]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import io
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -24,7 +24,8 @@ from orchestrator.channels.whatsapp.pairing import Pairing, PairingProgress, Pai
 from orchestrator.channels.whatsapp.protocol import PairingCode
 from orchestrator.cli import pairing as screen
 from orchestrator.domain.errors import ChannelDown
-from orchestrator.web.api import web_app
+from orchestrator.web.api.routes import ApiServices, api_routes
+from orchestrator.web.app import web_app
 from tests.doubles.whatsapp_phone import Phone
 from tests.support.until import until
 
@@ -217,9 +218,8 @@ class Desk:
 
 
 def browser(desk: Desk | Pairing, **headers: str) -> TestClient:
-    given = {"pairing": desk, "token": "secret", "on_refusal": lambda _: None}
-    parts = dict.fromkeys(inspect.signature(web_app).parameters) | given
-    app = web_app(**parts)
+    services = dict.fromkeys(field.name for field in fields(ApiServices)) | {"pairing": desk}
+    app = web_app(api_routes(ApiServices(**services)), token="secret", on_refusal=lambda _: None)
     return TestClient(app, base_url="http://127.0.0.1", headers=headers)
 
 

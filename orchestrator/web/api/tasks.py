@@ -16,6 +16,7 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import ScheduledTask
 from orchestrator.scheduler import scheduled_task_service
 from orchestrator.store.database import Database, Tx
+from orchestrator.web.bodies import parse_body
 
 MAX_PROMPT_CHARS = 100_000
 
@@ -83,9 +84,9 @@ class TaskApi:
         return scheduled_task_service.to_row(task)
 
 
-def task_routes(desk: TaskApi, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:
+def task_routes(desk: TaskApi) -> list[Route]:
     async def add(request: Request) -> Response:
-        return JSONResponse(await desk.add(await parse(request, NewTask)), status_code=201)
+        return JSONResponse(await desk.add(await parse_body(request, NewTask)), status_code=201)
 
     async def act(request: Request) -> Response:
         return JSONResponse(await desk.act(request.path_params["id"], request.path_params["action"]))

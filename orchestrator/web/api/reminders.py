@@ -16,9 +16,7 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import UnknownReminder
 from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.store.database import Database, Tx
-
-Parse = Callable[[Request, type[Any]], Awaitable[Any]]
-"""Read the body of a request as a model. Raises `BadRequest`."""
+from orchestrator.web.bodies import parse_body
 
 
 class NewReminder(BaseModel):
@@ -74,15 +72,15 @@ class ReminderHandler:
         return row
 
 
-def reminder_routes(handler: ReminderHandler, parse: Parse) -> list[Route]:
+def reminder_routes(handler: ReminderHandler) -> list[Route]:
     async def every(request: Request) -> Response:
         return JSONResponse({"reminders": await handler.every(request.query_params.get("group"))})
 
     async def add(request: Request) -> Response:
-        return JSONResponse(await handler.add(await parse(request, NewReminder)), status_code=201)
+        return JSONResponse(await handler.add(await parse_body(request, NewReminder)), status_code=201)
 
     async def move(request: Request) -> Response:
-        asked: NewTime = await parse(request, NewTime)
+        asked: NewTime = await parse_body(request, NewTime)
         return JSONResponse(await handler.move(_number(request), asked.at))
 
     async def cancel(request: Request) -> Response:

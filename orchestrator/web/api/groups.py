@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -20,6 +19,7 @@ from orchestrator.reports.groups import group_row, group_rows
 from orchestrator.scheduler.reminder_service import check_text
 from orchestrator.store import audit, groups, outbox
 from orchestrator.store.database import Database
+from orchestrator.web.bodies import parse_body
 
 
 class GroupApi:
@@ -95,14 +95,12 @@ class Speech(BaseModel):
     text: str
 
 
-def group_routes(desk: GroupApi, parse: Callable[[Request, type[Any]], Awaitable[Any]]) -> list[Route]:
-    """`parse` reads a body as a model; it raises `BadRequest` for one that does not fit."""
-
+def group_routes(desk: GroupApi) -> list[Route]:
     async def every(_: Request) -> Response:
         return JSONResponse({"groups": await desk.every()})
 
     async def register(request: Request) -> Response:
-        return JSONResponse(await desk.register(await parse(request, Registration)), status_code=201)
+        return JSONResponse(await desk.register(await parse_body(request, Registration)), status_code=201)
 
     async def unregister(request: Request) -> Response:
         return JSONResponse(await desk.unregister(request.path_params["folder"]))
@@ -111,7 +109,7 @@ def group_routes(desk: GroupApi, parse: Callable[[Request, type[Any]], Awaitable
         return JSONResponse(await desk.configured(request.path_params["folder"]))
 
     async def say(request: Request) -> Response:
-        asked: Speech = await parse(request, Speech)
+        asked: Speech = await parse_body(request, Speech)
         return JSONResponse(await desk.say(request.path_params["folder"], asked.text), status_code=202)
 
     return [

@@ -1,0 +1,1 @@
+"""The HTTP API for programs: one module for each family of routes. Start with `routes.py`."""

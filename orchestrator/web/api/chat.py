@@ -1,0 +1,47 @@
+"""`POST /chat` says something to a group, and `GET /messages/{id}` tells where a message is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator.domain.values import Group, Inbound
+from orchestrator.web.bodies import parse_body
+from orchestrator.web.chat_service import ChatService
+
+MAX_WAIT_SECONDS = 600.0
+
+Write = Callable[..., Inbound]
+"""`(group jid, text, *, sender, now_ms)`: make an inbound message."""
+
+
+class ChatRequest(BaseModel):
+    """The body of `POST /chat`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    group: str = Field(min_length=1, max_length=64)
+    text: str
+    sender: str = Field("you", min_length=1, max_length=80)
+    wait: float = Field(120.0, ge=0, le=MAX_WAIT_SECONDS)
+
+
+def chat_routes(service: ChatService, write: Write) -> list[Route]:
+    async def chat(request: Request) -> Response:
+        asked = await parse_body(request, ChatRequest)
+
+        def message(group: Group, now_ms: int) -> Inbound:
+            return write(group.jid, asked.text, sender=asked.sender, now_ms=now_ms)
+
+        place = await service.say(message, asked.group, wait_seconds=asked.wait)
+        return JSONResponse(place.to_json_dict(), status_code=200 if place.is_settled else 202)
+
+    async def message(request: Request) -> Response:
+        place = await service.find(request.path_params["id"])
+        return JSONResponse(place.to_json_dict())
+
+    return [Route("/chat", chat, methods=["POST"]), Route("/messages/{id}", message)]

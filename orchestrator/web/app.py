@@ -1,0 +1,36 @@
+"""Build the web application: the routes it is given, behind the guard, with errors told as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
+
+from orchestrator.domain.errors import AndyError, BadRequest
+from orchestrator.web.bodies import BadBody
+from orchestrator.web.guard import AccessGuard
+from orchestrator.web.refusals import OnRefusal
+
+
+def web_app(routes: Sequence[BaseRoute], *, token: str, on_refusal: OnRefusal) -> Starlette:
+    """Build the app; everything but `/healthz` needs the token. `on_refusal` hears of who is not let in."""
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(AccessGuard, token=token, on_refusal=on_refusal)],
+        exception_handlers={AndyError: _explain, RecursionError: _refuse_depth},
+    )
+
+
+async def _explain(_: Request, error: Exception) -> Response:
+    code = error.code if isinstance(error, BadRequest) else "unavailable"
+    status = error.http_status if isinstance(error, BadRequest) else 503
+    return JSONResponse({"error": {"code": code, "message": str(error)}}, status_code=status)
+
+
+async def _refuse_depth(request: Request, _: Exception) -> Response:
+    """Whatever a body holds so deeply nested that a part of the host cannot follow it is nothing it means."""
+    return await _explain(request, BadBody("The body is nested too deeply."))
