@@ -44,10 +44,10 @@ _NUMBER_EN = rf"(?:{_DIGITS}|(?:{'|'.join(sorted(_NUMBERS_EN, key=len, reverse=T
 NUMBER_KO = rf"(?:\d{{1,12}}(?:\.\d{{1,6}})?|{'|'.join(reversed(_NATIVE))}|[{_SINO}]?십[{_SINO}]?|[{_SINO}])"
 _UNIT_EN = r"(?:seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])"
 _PIECE_EN = rf"(?P<number>{_NUMBER_EN})\s*(?P<unit>(?:sec|min|hour|hr|day|week|[smhdw]))[a-z]*"
-_TIGHT_UNIT = r"(?:s(?:ecs?)?|m(?:ins?)?|h(?:rs?)?|d|w)"
+# `1h30` leaves its minutes without a unit: where a unit follows (`1h30 minutes`), the general form below reads it.
+_SHORT_EN = rf"\d{{1,3}}h[0-5]\d(?!\w|\.\d|\s*{_UNIT_EN})"
 SPAN_EN = (
-    r"(?:half\s+an\s+hour|an\s+hour\s+and\s+a\s+half|(?:a\s+)?quarter\s+of\s+an\s+hour|\d{1,3}h[0-5]\d(?!\w)"
-    rf"|(?:\d{{1,9}}{_TIGHT_UNIT}\s?){{2,5}}(?![a-z\d])"
+    rf"(?:half\s+an\s+hour|an\s+hour\s+and\s+a\s+half|(?:a\s+)?quarter\s+of\s+an\s+hour|{_SHORT_EN}"
     rf"|{_NUMBER_EN}\s*{_UNIT_EN}(?:(?:\s*,)?(?:\s+and)?\s*{_NUMBER_EN}\s*{_UNIT_EN})*)"
 )
 _FIXED_EN = {"half an hour": 30, "an hour and a half": 90, "quarter of an hour": 15}

@@ -65,6 +65,11 @@ def test_every_example_of_the_table_is_read(text: str) -> None:
         ("in 1.5 hours", "2026-11-22 10:50:15"),
         ("in 1h30m", "2026-11-22 10:50:15"),
         ("in 1h30", "2026-11-22 10:50:15"),
+        ("1h30 minutes", "2026-11-22 10:50:15"),
+        ("90h30 minute", "2026-11-26 03:50:15"),
+        ("1h1mins 2 secs", "2026-11-22 10:21:17"),
+        ("1h1m 2 secs", "2026-11-22 10:21:17"),
+        ("in 1h30.5m", "2026-11-22 10:50:45"),
         ("in two hours", "2026-11-22 11:20:15"),
         ("45 min", "2026-11-22 10:05:15"),
         ("in 3 days", "2026-11-25 09:20:15"),
@@ -281,6 +286,32 @@ DURATIONS = st.one_of(
     st.builds("{}s".format, st.integers(1, 99999)),
 )
 TIMES = st.one_of(st.builds("{} {}".format, DAYS, CLOCKS).map(str.strip), DURATIONS)
+
+
+UNITS = (
+    ("d", "days", " day"),
+    ("h", "hrs", "hours", " hour"),
+    ("m", "mins", " min", "minutes", " minute"),
+    ("s", "secs", " seconds"),
+)
+
+
+@given(
+    amounts=st.lists(st.integers(0, 90), min_size=4, max_size=4),
+    units=st.tuples(*(st.sampled_from(words) for words in UNITS)),
+    gap=st.sampled_from(["", " ", ", ", " and "]),
+    left_out=st.sets(st.integers(0, 3), max_size=3),
+)
+def test_a_span_is_the_sum_of_its_parts_however_they_are_spaced(
+    amounts: list[int], units: tuple[str, ...], gap: str, left_out: set[int]
+) -> None:
+    kept = [place for place in range(4) if place not in left_out]
+    text = gap.join(f"{amounts[place]}{units[place]}" for place in kept)
+    sizes = (timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1))
+    expected = sum((amounts[place] * sizes[place] for place in kept), timedelta())
+    found = read(text, policy=TimePolicy(takes_past=True))
+    assert isinstance(found, Duration), (text, found)
+    assert timedelta(days=found.days) + found.elapsed == expected
 
 
 @given(text=TIMES, now=NOWS)
