@@ -44,7 +44,7 @@ _NUMBER_EN = rf"(?:{_DIGITS}|(?:{'|'.join(sorted(_NUMBERS_EN, key=len, reverse=T
 NUMBER_KO = rf"(?:\d{{1,12}}(?:\.\d{{1,6}})?|{'|'.join(reversed(_NATIVE))}|[{_SINO}]?십[{_SINO}]?|[{_SINO}])"
 _UNIT_EN = r"(?:seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])"
 _PIECE_EN = rf"(?P<number>{_NUMBER_EN})\s*(?P<unit>(?:sec|min|hour|hr|day|week|[smhdw]))[a-z]*"
-# `1h30` leaves its minutes without a unit: where a unit follows (`1h30 minutes`), the general form below reads it.
+# `1h30` leaves the unit of its minutes out; `1h30 minutes` names it, so the general form has to read it.
 _SHORT_EN = rf"\d{{1,3}}h[0-5]\d(?!\w|\.\d|\s*{_UNIT_EN})"
 SPAN_EN = (
     rf"(?:half\s+an\s+hour|an\s+hour\s+and\s+a\s+half|(?:a\s+)?quarter\s+of\s+an\s+hour|{_SHORT_EN}"
