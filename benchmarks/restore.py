@@ -20,7 +20,7 @@ from benchmarks.host import RunningHost, of_kind, running_host
 from benchmarks.places import Effort, progress
 from orchestrator.context import hydrate, models, transcript, workflow
 from orchestrator.context.models import ContextMessage
-from orchestrator.context.planner import RestoreFacts, plan_restore
+from orchestrator.context.resume_or_retell import RestoreFacts, plan_restore
 from orchestrator.context.tokens import EncodingCounter
 from orchestrator.domain.values import TurnId
 from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark

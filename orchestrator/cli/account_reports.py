@@ -13,7 +13,7 @@ from orchestrator.base.clock import local_iso, local_second
 from orchestrator.base.tables import Rows, table
 from orchestrator.domain.errors import BadRequest, BadTime
 from orchestrator.domain.values import Folder
-from orchestrator.proxies.model import budgets as rules
+from orchestrator.proxies.model import budget_sums as rules
 from orchestrator.proxies.model.token_usage import AS_OF
 from orchestrator.store import audit as audit_store
 from orchestrator.store import budgets as budget_store

@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.base.redaction import BY_SHAPE, Redactor
-from orchestrator.context import dialogue, hydrate, memory, merging, models, retraction, window, workflow
+from orchestrator.context import dialogue, hydrate, memory, merging, models, window, workflow
 from orchestrator.context.dialogue import NewMessage, RegisteredMessages
+from orchestrator.context.extractive_summary import ExtractiveSummarizer, Summarizer, merged
 from orchestrator.context.files import ContextDraft, ContextFiles, Report
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import SESSION_TOLD, Checkpoint, Context, ContextMessage
 from orchestrator.context.script import within
 from orchestrator.context.snapshots import ContextSnapshot, SnapshotContents
-from orchestrator.context.summary import ExtractiveSummarizer, Summarizer, merged
 from orchestrator.context.tokens import ScaledCounter, TokenCounter
 from orchestrator.context.workflow import Plan, PlanStatus, PlanTask, UnknownPlanTask
 
@@ -126,15 +126,15 @@ class ContextManager:
 
     def turns_told(self, *, now_ms: int) -> set[int]:
         """The turns whose words are in what is kept, in snapshots too."""
-        found = retraction.turns_in(self.load(now_ms=now_ms).context)
-        return found.union(*(retraction.turns_in(one.context) for one in self.brain.snapshots.readable()))
+        found = dialogue.turns_in(self.load(now_ms=now_ms).context)
+        return found.union(*(dialogue.turns_in(one.context) for one in self.brain.snapshots.readable()))
 
     def take_back(self, taken: Collection[str], words: Mapping[str, ContextMessage], *, now_ms: int) -> None:
-        """Let go of the words of the messages of `taken`, in snapshots too (`retraction.without`)."""
+        """Let go of the words of the messages of `taken`, in snapshots too (`dialogue.without`)."""
         clean = {
             one.id: one.model_copy(update={"content": self._clean(one.content)}) for one in words.values()
         }
-        left = partial(retraction.without, taken=taken, words=clean, summariser=self.summariser)
+        left = partial(dialogue.without, taken=taken, words=clean, summariser=self.summariser)
         with self.brain.changed(now_ms) as draft:
             draft.context = left(draft.context)
             self.brain.snapshots.rewrite(left)

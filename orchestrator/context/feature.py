@@ -11,9 +11,8 @@ from orchestrator.containers.ports import AskedAgent
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.deletions import DeletionSync
 from orchestrator.context.recorder import ContextRecorder, fold_nothing
-from orchestrator.context.restore import SessionRestorer
-from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummarizer
-from orchestrator.context.summarizer_job import SummarizerJob
+from orchestrator.context.session_restorer import SessionRestorer
+from orchestrator.context.summarizer import MAX_OUTPUT_TOKENS, ModelSummarizer, SummarizerJob
 from orchestrator.context.tokens import EncodingCounter, TokenCalibration, TokenFactors
 from orchestrator.domain.values import Folder, Group, TurnKind
 from orchestrator.groups.host_context import HostContext

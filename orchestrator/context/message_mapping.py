@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agent_runner.wire.order import Request
-from orchestrator.context.dialogue import NewMessage
+from orchestrator.context.dialogue import TAKEN_BACK, NewMessage
 from orchestrator.context.models import answer_id, question_id
-from orchestrator.context.retraction import TAKEN_BACK
 from orchestrator.domain.silence import is_silence
 from orchestrator.domain.values import Group, TurnKind
 from orchestrator.inbound import triggers

@@ -12,7 +12,7 @@ import structlog
 
 from agent_runner.wire.order import TurnOrder
 from orchestrator.dashboard.delivery import instant_replies
-from orchestrator.dashboard.delivery.dispatch import NotificationDispatcher
+from orchestrator.dashboard.delivery.notification_dispatcher import NotificationDispatcher
 from orchestrator.dashboard.delivery.outcomes import DeliveryOutcomes
 from orchestrator.dashboard.files.export import DashboardExporter
 from orchestrator.dashboard.rules.slots import Hours

@@ -10,7 +10,7 @@ from agent_runner.wire.wakes import GUIDANCE
 from orchestrator.base.clock import local_iso, local_minute
 from orchestrator.domain import schedule_tag
 from orchestrator.domain.values import Folder, Group
-from orchestrator.loop.policy import format_span
+from orchestrator.loop.wake_policy import format_span
 from orchestrator.store import cycles, wake_requests
 from orchestrator.store.database import Tx
 from orchestrator.store.wake_requests import WakeRequest

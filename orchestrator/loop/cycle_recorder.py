@@ -13,8 +13,8 @@ from orchestrator.base.clock import Clock
 from orchestrator.domain import schedule_tag
 from orchestrator.domain.schedule_tag import ScheduleTag
 from orchestrator.domain.values import Folder, Group, Turn, TurnKind, TurnState
-from orchestrator.loop import cycle_prompt, policy
-from orchestrator.loop.policy import (
+from orchestrator.loop import cycle_prompt, wake_policy
+from orchestrator.loop.wake_policy import (
     CycleOutcome,
     CycleState,
     RequestedInterval,
@@ -72,7 +72,7 @@ class CycleRecorder:
         zone_of: Callable[[Group], ZoneInfo],
         for_people: Callable[[str], str],
         summary: Summary = no_summary,
-        rules: WakePolicy = policy.RULES,
+        rules: WakePolicy = wake_policy.RULES,
     ) -> None:
         """`for_people` gives what of an agent's text people see."""
         self._clock = clock
@@ -233,14 +233,16 @@ class CycleRecorder:
         ended_ms = turn.ended_ms
         outcome = await self._outcome(tx, cycle, turn, has_touched=has_touched)
         waiting = await cycles.unanswered(tx, cycle.folder)
-        decision = policy.decide_wake(
+        decision = wake_policy.decide_wake(
             CycleState(
                 outcome=outcome,
                 auto_ms=loop.auto_ms,
                 sleep_request=_sleep_request_of(cycle) if turn.state is TurnState.ANSWERED else None,
                 soonest_streak=loop.soonest_streak,
                 caps=None if waiting is None else await cycles.caps_by(tx, cycle.folder, waiting),
-                self_wakes=await cycles.self_set_starts(tx, cycle.folder, since_ms=ended_ms - policy.HOUR_MS),
+                self_wakes=await cycles.self_set_starts(
+                    tx, cycle.folder, since_ms=ended_ms - wake_policy.HOUR_MS
+                ),
             ),
             ended_ms,
             self.rules,

@@ -12,9 +12,9 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import Folder, Group, RunId, Turn, TurnKind, TurnState
-from orchestrator.loop import policy
+from orchestrator.loop import wake_policy
 from orchestrator.loop.cycle_recorder import HEARTBEAT, LEASE_MS, CycleRecorder
-from orchestrator.loop.policy import WakeSignal
+from orchestrator.loop.wake_policy import WakeSignal
 from orchestrator.store import cycles, events, groups, loops, turns, wake_requests
 from orchestrator.store.database import Database, Tx
 from orchestrator.store.loops import Loop, LoopStatus
@@ -199,7 +199,7 @@ class CycleStarter:
             for wake in pending
             if held_ms is None or wake.kind != FILES
         ]
-        at_ms = policy.start_ms(
+        at_ms = wake_policy.start_ms(
             pulls,
             next_wake_ms=loop.next_wake_ms,
             last_start_ms=loop.last_start_ms,
@@ -211,9 +211,9 @@ class CycleStarter:
     async def _files_held_ms(self, tx: Tx, folder: Folder, now_ms: int) -> int | None:
         """Return until when changed files start no cycle; None when they may."""
         most = self._recorder.rules.file_cycles_an_hour
-        starts = await cycles.file_starts(tx, folder, since_ms=now_ms - policy.HOUR_MS)
+        starts = await cycles.file_starts(tx, folder, since_ms=now_ms - wake_policy.HOUR_MS)
         recent = [start for start in starts if start <= now_ms]
-        return recent[-most] + policy.HOUR_MS if len(recent) >= most else None
+        return recent[-most] + wake_policy.HOUR_MS if len(recent) >= most else None
 
     async def _queue(self, tx: Tx, loop: Loop, group: Group, now_ms: int) -> None:
         """Queue the free turn and take the lease for it; the timer is used up and set again at the end."""

@@ -15,7 +15,7 @@ from orchestrator.loop.cycle_starter import CycleStarter, StopRun
 from orchestrator.loop.service import WakeSetting
 from orchestrator.loop.workspace import Workspaces
 from orchestrator.outbound.format import for_people
-from orchestrator.proxies.model import budgets as rules
+from orchestrator.proxies.model import budget_sums as rules
 from orchestrator.store import budgets
 from orchestrator.store.database import Tx
 

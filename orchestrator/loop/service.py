@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.schedule_tag import MAX_REASON_CHARS
 from orchestrator.domain.values import Folder, Group
-from orchestrator.loop import policy
-from orchestrator.loop.policy import RULES, WakePolicy, format_span, read_clock, read_interval
+from orchestrator.loop import wake_policy
+from orchestrator.loop.wake_policy import RULES, WakePolicy, format_span, read_clock, read_interval
 from orchestrator.store import cycles, events, groups, loops, wake_requests
 from orchestrator.store.database import Tx
 from orchestrator.store.loops import LoopStatus, NextWake
@@ -83,7 +83,7 @@ async def _switch_on(
         return
     first = NextWake(
         at_ms=now_ms + FIRST_MS,
-        set_by=policy.SetBy.USER,
+        set_by=wake_policy.SetBy.USER,
         reason="the loop was switched on",
         trace=(f"switched on: first in {format_span(FIRST_MS)}",),
     )
@@ -134,7 +134,7 @@ async def set_next_wake(
         asked_ms=asked.ms,
         is_soonest=asked.is_soonest,
     )
-    applied_ms = policy.clamp(asked, rules)
+    applied_ms = wake_policy.clamp(asked, rules)
     is_bounded = not asked.is_soonest and applied_ms != asked.ms
     shortest, longest = format_span(rules.min_ms), format_span(rules.max_ms)
     bounds = f" You asked for {format_span(asked.ms)}; it is {shortest} to {longest}."

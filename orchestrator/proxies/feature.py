@@ -16,7 +16,7 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.settings import EgressAllowlist, GroupConfig
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
 from orchestrator.proxies.model import health
-from orchestrator.proxies.model.admission import Admission, OnRunaway
+from orchestrator.proxies.model.budget_admission import Admission, OnRunaway
 from orchestrator.proxies.model.credentials import CredentialSource, CredentialStatus
 from orchestrator.proxies.model.exchange import Answered, RunIdentity
 from orchestrator.proxies.model.health import ModelHealth

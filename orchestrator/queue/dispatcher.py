@@ -13,7 +13,7 @@ from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import StoreError
 from orchestrator.domain.failures import FailureOwner
 from orchestrator.domain.values import LiveRun, RunId, Turn, TurnId, TurnState
-from orchestrator.queue import plan, retries
+from orchestrator.queue import next_turns, retries
 from orchestrator.store import outbox, sessions, turns
 from orchestrator.store.database import Database
 
@@ -74,7 +74,7 @@ class Dispatcher:
         now_ms = self._clock.now_ms()
         async with self._database.reading() as tx:
             unsettled = await turns.unsettled(tx)
-        decided = plan.plan(unsettled, self._containers.live(), cap=self._cap, now_ms=now_ms)
+        decided = next_turns.plan(unsettled, self._containers.live(), cap=self._cap, now_ms=now_ms)
         by_id = {turn.id: turn for turn in unsettled}
         for action in decided.actions:
             await self._apply_safely(action, by_id)
@@ -82,7 +82,7 @@ class Dispatcher:
             return SWEEP_SECONDS
         return min(SWEEP_SECONDS, max(0.0, (decided.look_again_ms - self._clock.now_ms()) / 1000))
 
-    async def _apply_safely(self, action: plan.Action, by_id: dict[TurnId, Turn]) -> None:
+    async def _apply_safely(self, action: next_turns.Action, by_id: dict[TurnId, Turn]) -> None:
         """Apply one action; an error of it is its own turn's and keeps no other turn from a slot."""
         try:
             await self._apply(action, by_id)
@@ -90,7 +90,7 @@ class Dispatcher:
             raise
         except Exception:
             log.exception("lanes.action_failed", action=repr(action))
-            if isinstance(action, plan.StartContainer | plan.HandOverTurn):
+            if isinstance(action, next_turns.StartContainer | next_turns.HandOverTurn):
                 await self._requeue(action.turn_id)
 
     async def _requeue(self, turn_id: TurnId) -> None:
@@ -110,21 +110,21 @@ class Dispatcher:
         self._hints.lanes.give()
         self._hints.outbox.give()
 
-    async def _apply(self, action: plan.Action, by_id: dict[TurnId, Turn]) -> None:
+    async def _apply(self, action: next_turns.Action, by_id: dict[TurnId, Turn]) -> None:
         match action:
-            case plan.HandOverTurn(turn_id) | plan.StartContainer(turn_id) if await self._turn_away(
-                by_id[turn_id]
+            case next_turns.HandOverTurn(turn_id) | next_turns.StartContainer(turn_id) if (
+                await self._turn_away(by_id[turn_id])
             ):
                 self._hints.lanes.give()
-            case plan.HandOverTurn(turn_id, run_id):
+            case next_turns.HandOverTurn(turn_id, run_id):
                 await self._containers.hand_over(by_id[turn_id], run_id)
-            case plan.StartContainer(turn_id):
+            case next_turns.StartContainer(turn_id):
                 await self._containers.start(by_id[turn_id])
-            case plan.CloseContainer(run_id):
+            case next_turns.CloseContainer(run_id):
                 await self._containers.close(run_id)
-            case plan.ClearConversation(turn_id):
+            case next_turns.ClearConversation(turn_id):
                 await self._clear_conversation(by_id[turn_id])
-            case plan.NotifyPlace(turn_id, place):
+            case next_turns.NotifyPlace(turn_id, place):
                 await self._notify_place(by_id[turn_id], place)
             case _:
                 assert_never(action)

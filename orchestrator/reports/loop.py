@@ -6,7 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_minute
-from orchestrator.loop.policy import format_span
+from orchestrator.loop.wake_policy import format_span
 from orchestrator.store import cycles, groups, loops, turns, wake_requests
 from orchestrator.store.cycles import Cycle
 from orchestrator.store.database import Tx

@@ -9,7 +9,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.values import Group, Reminder, ReminderState
-from orchestrator.scheduler import due, firing
+from orchestrator.scheduler import due_tasks
 from orchestrator.store import outbox, reminders, tasks
 from orchestrator.store.database import Database, Tx
 
@@ -52,11 +52,11 @@ class Scheduler:
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as tx:
             if self._was_set_back(now_ms):
-                await firing.follow_clock(tx, now_ms=now_ms)
+                await due_tasks.follow_clock(tx, now_ms=now_ms)
             sent = await _send_reminders(tx, now_ms=now_ms)
-            fired = await firing.fire_due(tx, now_ms=now_ms)
+            fired = await due_tasks.fire_due(tx, now_ms=now_ms)
             # After what was due meanwhile: that was due by the old zone.
-            await firing.follow_zones(tx, self._zone_of, now_ms=now_ms)
+            await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
             coming = [await reminders.next_due_ms(tx), await tasks.next_due_ms(tx)]
         if sent:
             self._hints.outbox.give()
@@ -72,7 +72,7 @@ class Scheduler:
         before, self._ahead_ms = self._ahead_ms, now_ms - self._clock.steady_ms()
         return before is None or self._ahead_ms < before - SET_BACK_MS
 
-    def _publish(self, fired: list[firing.FiredTask]) -> None:
+    def _publish(self, fired: list[due_tasks.FiredTask]) -> None:
         for fired_task in fired:
             for turn in fired_task.turns or (None,):
                 self._bus.publish(
@@ -102,4 +102,4 @@ async def _send_reminders(tx: Tx, *, now_ms: int) -> int:
 
 def _is_late(reminder: Reminder, *, now_ms: int) -> bool:
     """Return whether its time passed while no host ran: before it was read, or before it could be sent."""
-    return reminder.due_ms < reminder.created_ms or due.is_late(reminder.due_ms, now_ms=now_ms)
+    return reminder.due_ms < reminder.created_ms or due_tasks.is_late(reminder.due_ms, now_ms=now_ms)

@@ -22,7 +22,7 @@ from orchestrator.channels.local import LocalChannel
 from orchestrator.containers import output
 from orchestrator.containers.docker.runtime import DockerRuntime
 from orchestrator.containers.process.runtime import ProcessRuntime
-from orchestrator.context.restore import SessionRestorer
+from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.ipc import input_files
 from orchestrator.store.database import Database
 

@@ -16,7 +16,7 @@ from orchestrator.domain.values import Folder, OutboxState
 from orchestrator.inbound.prompt import MAX_MESSAGES, MAX_PROMPT_CHARS
 from orchestrator.ipc.command_context import CommandCaller
 from orchestrator.ipc.handlers import messages
-from orchestrator.queue import plan
+from orchestrator.queue import next_turns
 from orchestrator.store import groups, outbox, turns
 from orchestrator.store import messages as stored
 from tests.support.household import SEOUL, Household, a_message
@@ -212,9 +212,9 @@ async def test_a_command_waits_for_the_whole_backlog_before_it(family):
 
     waiting = await family.queued()
     assert cleared.turn_id in [one.id for one in waiting]
-    decided = plan.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
+    decided = next_turns.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
     (rest,) = [one.id for one in waiting if one.id != cleared.turn_id]
-    assert decided.actions == (plan.StartContainer(rest),)
+    assert decided.actions == (next_turns.StartContainer(rest),)
 
 
 async def all_answered(family):

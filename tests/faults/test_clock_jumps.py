@@ -12,7 +12,7 @@ from orchestrator.containers import timeouts
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.domain.values import RunState, TurnState
 from orchestrator.outbound.delivery import Delivery
-from orchestrator.queue import plan
+from orchestrator.queue import next_turns
 from orchestrator.store import outbox, turns
 from tests.doubles.channel import ScriptedChannel
 from tests.support.household import Household
@@ -120,9 +120,9 @@ async def test_a_turn_put_back_is_tried_again_soon(family, jump_ms):
     async with family.database.reading() as tx:
         waiting = await turns.unsettled(tx)
 
-    decided = plan.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
+    decided = next_turns.plan(waiting, [], cap=5, now_ms=family.clock.now_ms())
 
-    assert decided.actions == (plan.StartContainer(turn.id),)
+    assert decided.actions == (next_turns.StartContainer(turn.id),)
 
 
 @JUMPS

@@ -15,7 +15,7 @@ from agent_runner.wire.frames import Ack, Heartbeat, Result, TurnEnd
 from agent_runner.wire.order import CLOSE_FILE, CloseOrder, TurnOrder
 from orchestrator.containers import timeouts
 from orchestrator.domain.values import Folder, OutboxState, RunState, TurnKind, TurnState
-from orchestrator.queue import plan
+from orchestrator.queue import next_turns
 from orchestrator.store import sessions
 from orchestrator.store.database import Database
 from tests.processes.andy import AndyProcess, until
@@ -85,9 +85,9 @@ async def test_an_error_in_a_later_turn_of_a_container_is_an_error_all_the_same(
 
 def test_no_turn_is_handed_to_a_container_that_was_asked_to_close():
     closing = a_run("r", state=RunState.CLOSING)
-    decided = plan.plan([a_turn(1)], [closing], cap=5, now_ms=0)
+    decided = next_turns.plan([a_turn(1)], [closing], cap=5, now_ms=0)
 
-    assert not any(isinstance(one, plan.HandOverTurn) for one in decided.actions)
+    assert not any(isinstance(one, next_turns.HandOverTurn) for one in decided.actions)
 
 
 async def test_a_turn_that_came_before_the_wish_to_close_is_answered_first(tmp_path):
@@ -121,8 +121,10 @@ async def test_what_waits_to_be_sent_is_there_after_a_restart(family, database_p
 
 def test_a_finished_task_does_not_hold_the_chat_until_its_container_is_gone():
     done = a_run("task", state=RunState.IDLE, is_isolated=True)
-    assert plan.plan([a_turn(1)], [done], cap=5, now_ms=0).actions == (plan.StartContainer(1),)
-    assert plan.plan([a_turn(1)], [done], cap=1, now_ms=0).actions == (plan.CloseContainer("task"),)
+    assert next_turns.plan([a_turn(1)], [done], cap=5, now_ms=0).actions == (next_turns.StartContainer(1),)
+    assert next_turns.plan([a_turn(1)], [done], cap=1, now_ms=0).actions == (
+        next_turns.CloseContainer("task"),
+    )
 
 
 def test_a_task_that_said_nothing_closes_as_soon_as_one_that_spoke(clock):

@@ -16,7 +16,7 @@ import pytest
 from agent_runner.wire.frames import TurnEnd
 from orchestrator.domain.values import Folder, Run, RunId, Turn, TurnKind, TurnState
 from orchestrator.proxies.model import usage_writer as ledger_module
-from orchestrator.proxies.model.admission import Admission
+from orchestrator.proxies.model.budget_admission import Admission
 from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import budgets

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.context.deletions import DeletionSync
+from orchestrator.context.dialogue import TAKEN_BACK
 from orchestrator.context.models import Context
 from orchestrator.context.recorder import ContextRecorder
-from orchestrator.context.retraction import TAKEN_BACK
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, MessageId
 from orchestrator.store import sessions

@@ -21,7 +21,7 @@ from agent_runner.wire.order import RunOrder, TurnOrder
 from orchestrator.containers.pool import RunPool
 from orchestrator.containers.ports import AskedAgent
 from orchestrator.context.recorder import ContextRecorder
-from orchestrator.context.restore import SessionRestorer
+from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.values import Folder, RunId, RunState, Turn, TurnState
 from orchestrator.ipc import input_files

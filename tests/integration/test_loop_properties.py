@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.domain.values import Turn, TurnKind
-from orchestrator.loop.policy import RULES
+from orchestrator.loop.wake_policy import RULES
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
 from tests.support.household import Household

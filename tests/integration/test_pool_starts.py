@@ -23,7 +23,7 @@ from orchestrator.containers import start
 from orchestrator.containers.pool import RunPool
 from orchestrator.containers.ports import AskedAgent, Restoration
 from orchestrator.context.recorder import ContextRecorder
-from orchestrator.context.restore import SessionRestorer
+from orchestrator.context.session_restorer import SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.errors import StoreError
 from orchestrator.domain.protocols import Mount

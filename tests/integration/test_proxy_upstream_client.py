@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.proxies.model.refusals import ProxyRefused
 from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest, UpstreamResponse
 from tests.doubles.faulty_upstream import OddUpstream, Received, answer, say
 from tests.support.running_proxy import BODY, REAL_KEY, proxied

@@ -8,7 +8,7 @@ from agent_runner.wire.frames import Result, TurnEnd
 from orchestrator.domain.values import LiveRun, RunId, RunState, SessionCommand, TurnState
 from orchestrator.inbound import triggers
 from orchestrator.inbound.triggers import ONLY_OWNER
-from orchestrator.queue import plan as lanes
+from orchestrator.queue import next_turns as lanes
 from orchestrator.queue.dispatcher import CLEARED, Containers, Dispatcher
 from orchestrator.store import sessions, turns
 from tests.support.household import a_group

@@ -16,7 +16,7 @@ from orchestrator.domain import failures
 from orchestrator.domain.values import Cause, Folder, TaskStatus
 from orchestrator.groups import registration
 from orchestrator.queue.retries import refuse
-from orchestrator.scheduler import firing
+from orchestrator.scheduler import due_tasks
 from orchestrator.store import groups, turn_outages
 from tests.doubles.scripted_runtime import ScriptedRuntime, scripted_pool
 from tests.support.household import Household
@@ -407,7 +407,7 @@ async def test_a_changed_zone_moves_what_comes_by_the_clocks(home: TaskHouse) ->
     before = (await home.task(hourly)).next_ms
     moved = TaskHouse(home.house, ZoneInfo("Europe/Berlin"))
     async with home.house.database.transaction() as tx:
-        await firing.follow_zones(tx, moved._zone_of, now_ms=home.house.clock.now_ms())
+        await due_tasks.follow_zones(tx, moved._zone_of, now_ms=home.house.clock.now_ms())
     task = await home.task(daily)
     assert task.next_ms is not None
     at = datetime.fromtimestamp(task.next_ms / 1000, ZoneInfo("Europe/Berlin"))

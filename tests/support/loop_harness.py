@@ -17,7 +17,7 @@ from orchestrator.loop import service
 from orchestrator.loop.cycle_recorder import CycleRecorder
 from orchestrator.loop.cycle_starter import CycleStarter
 from orchestrator.outbound.format import for_people
-from orchestrator.queue import plan as lanes
+from orchestrator.queue import next_turns as lanes
 from orchestrator.queue.retries import requeue_or_fail
 from orchestrator.store import cycles, events, groups, loops, turns, wake_requests
 from orchestrator.store.cycles import Cycle

@@ -17,7 +17,7 @@ from orchestrator.domain.values import (
     TurnKind,
     TurnState,
 )
-from orchestrator.queue import plan
+from orchestrator.queue import next_turns
 
 
 def a_turn(number: int, folder: str = "family", **changes: object) -> Turn:
@@ -80,20 +80,20 @@ class House:
         self.turns[turn.id] = turn
         return turn.id
 
-    def step(self) -> plan.QueuePlan:
+    def step(self) -> next_turns.QueuePlan:
         """Decide once and do it, as the dispatcher does."""
-        decided = plan.plan(
+        decided = next_turns.plan(
             list(self.turns.values()), list(self.runs.values()), cap=self.cap, now_ms=self.now_ms
         )
         for action in decided.actions:
             match action:
-                case plan.StartContainer(turn_id):
+                case next_turns.StartContainer(turn_id):
                     self._start(turn_id)
-                case plan.HandOverTurn(turn_id, run_id):
+                case next_turns.HandOverTurn(turn_id, run_id):
                     self._hand_over(turn_id, run_id)
-                case plan.CloseContainer(run_id):
+                case next_turns.CloseContainer(run_id):
                     self._close(run_id)
-                case plan.NotifyPlace(turn_id, _):
+                case next_turns.NotifyPlace(turn_id, _):
                     assert turn_id not in self.told, "told its place twice"
                     self.told.append(turn_id)
                     self.turns[turn_id] = replace(self.turns[turn_id], was_told_place=True)
@@ -174,5 +174,5 @@ class House:
         self.runs[run_id] = replace(self.runs[run_id], state=state, idle_since_ms=self.now_ms)
 
 
-def kinds_of(actions: Sequence[plan.Action]) -> list[str]:
+def kinds_of(actions: Sequence[next_turns.Action]) -> list[str]:
     return [type(action).__name__ for action in actions]

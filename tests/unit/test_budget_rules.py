@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain.values import Folder
-from orchestrator.proxies.model.budgets import (
+from orchestrator.proxies.model.budget_sums import (
     BudgetAccount,
     BudgetPeriod,
     BudgetStanding,

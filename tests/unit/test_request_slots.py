@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.base.log_throttle import LogThrottle
 from orchestrator.domain.values import Folder
-from orchestrator.proxies.model.admission import RequestSlots
-from orchestrator.proxies.model.refusals import ProxyRefused
+from orchestrator.proxies.model.error_responses import ProxyRefused
+from orchestrator.proxies.model.limits import RequestSlots
 
 A, B, C = Folder("a"), Folder("b"), Folder("c")
 

@@ -1,1 +1,4 @@
-"""Send notifications at their time and read what people reply to them. Start with `dispatch.py`."""
+"""Send notifications at their time, and read what people reply to them.
+
+Start with `notification_dispatcher.py`.
+"""

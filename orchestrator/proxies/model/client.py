@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from starlette.types import Message, Receive, Scope, Send
 
+from orchestrator.proxies.model.error_responses import TOO_SLOW, ProxyRefusal, ProxyRefused, too_large
 from orchestrator.proxies.model.headers import Header
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.proxies.model.refusals import TOO_SLOW, ProxyRefusal, ProxyRefused, too_large
 
 
 class ClientGone(Exception):

@@ -14,7 +14,7 @@ from orchestrator.base.log_throttle import LogThrottle
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
 from orchestrator.proxies.model.credentials import Credential
-from orchestrator.proxies.model.refusals import ProxyRefusal, ProxyRefused
+from orchestrator.proxies.model.error_responses import ProxyRefusal, ProxyRefused
 from orchestrator.proxies.model.token_usage import ParsedUsage
 from orchestrator.store.budgets import Budget
 

@@ -8,12 +8,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model import headers as rules
-from orchestrator.proxies.model import refusals
 from orchestrator.proxies.model.client import ClientSide
 from orchestrator.proxies.model.credentials import Credential
+from orchestrator.proxies.model.error_responses import NOT_AGAIN, AnswerCut, ProxyRefused
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, ProxyRefused
 from orchestrator.proxies.model.token_usage import UsageParser
 from orchestrator.proxies.model.upstream_client import UpstreamRequest, UpstreamResponse
 
@@ -74,9 +74,9 @@ async def opening(answer: UpstreamResponse, limits: ModelProxyLimits) -> bytes:
                 if answer.status < 400 or len(taken) >= MAX_ERROR_BYTES:
                     break
     except TimeoutError:
-        raise ProxyRefused(refusals.SILENT, cause="silent: no byte of its answer") from None
+        raise ProxyRefused(error_responses.SILENT, cause="silent: no byte of its answer") from None
     except AnswerCut as error:
-        raise ProxyRefused(refusals.BROKEN, cause=f"broke off: {error}") from None
+        raise ProxyRefused(error_responses.BROKEN, cause=f"broke off: {error}") from None
     return bytes(taken)
 
 

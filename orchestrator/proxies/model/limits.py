@@ -1,8 +1,14 @@
-"""How much of the host a container may use through the proxy."""
+"""Bound how much of the host a container may use through the proxy: bytes, requests, connections, seconds."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from orchestrator.domain.values import Folder
+from orchestrator.proxies.model.error_responses import ProxyRefused, busy
 
 MIB = 1024 * 1024
 
@@ -36,3 +42,26 @@ class ModelProxyLimits:
     """Of silence from the upstream once it has begun."""
     pool_seconds: float = 60.0
     """How long an idle upstream connection is kept for the next request."""
+
+
+class RequestSlots:
+    """Bounds how many requests are under way, for each group and over all."""
+
+    def __init__(self, *, a_group: int, overall: int) -> None:
+        self._a_group = a_group
+        self._overall = overall
+        self._held: Counter[Folder] = Counter()
+
+    @contextmanager
+    def hold(self, folder: Folder) -> Iterator[None]:
+        """Hold one slot of `folder`. Raises `ProxyRefused` (429) when there is none."""
+        if self._held[folder] >= self._a_group:
+            raise ProxyRefused(busy(self._a_group))
+        if self._held.total() >= self._overall:
+            raise ProxyRefused(busy(self._overall))
+        self._held[folder] += 1
+        try:
+            yield
+        finally:
+            self._held[folder] -= 1
+            self._held += Counter()  # forgets groups that hold none

@@ -17,11 +17,11 @@ from starlette.types import Receive, Scope, Send
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
+from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model import headers as rules
-from orchestrator.proxies.model import refusals
-from orchestrator.proxies.model.admission import RequestSlots
 from orchestrator.proxies.model.client import ClientGone, ClientSide
 from orchestrator.proxies.model.credentials import CredentialSource
+from orchestrator.proxies.model.error_responses import NOT_AGAIN, AnswerCut, ProxyRefusal, ProxyRefused
 from orchestrator.proxies.model.exchange import (
     Admit,
     Answered,
@@ -35,8 +35,7 @@ from orchestrator.proxies.model.exchange import (
     RunIdentity,
     classify,
 )
-from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.proxies.model.refusals import NOT_AGAIN, AnswerCut, ProxyRefusal, ProxyRefused
+from orchestrator.proxies.model.limits import ModelProxyLimits, RequestSlots
 from orchestrator.proxies.model.token_usage import UsageParser
 from orchestrator.proxies.run_tokens import TokenBinding, token_hash
 
@@ -144,7 +143,7 @@ class CredentialProxy:
         except Exception as error:  # noqa: BLE001 - uvicorn would log the frames' texts
             self._log.failed(error, path)
             if client.status is None:
-                await client.refuse(refusals.INTERNAL)
+                await client.refuse(error_responses.INTERNAL)
 
     def _note_refusal(
         self, refusal: ProxyRefusal, path: str, client: ClientSide, identity: RunIdentity | None
@@ -158,13 +157,13 @@ class CredentialProxy:
         token = rules.run_token(client.headers)
         identity = await self._identify(token_hash(token)) if token else None
         if identity is None:
-            raise ProxyRefused(refusals.NOT_KNOWN)
+            raise ProxyRefused(error_responses.NOT_KNOWN)
         return identity
 
     def _check_peer(self, identity: RunIdentity, client: ClientSide) -> None:
         """Refuse a token that another container shows; the refusal counts for the group it was taken from."""
         if not self._token_binding.owns(identity.run_id, client.peer):
-            raise ProxyRefused(refusals.OF_ANOTHER)
+            raise ProxyRefused(error_responses.OF_ANOTHER)
 
     async def _target(self) -> UpstreamTarget:
         try:
@@ -172,9 +171,9 @@ class CredentialProxy:
             is_fresh = self._source.is_fresh
             target = _read(self._source) if is_fresh else await asyncio.to_thread(_read, self._source)
         except SettingError as error:
-            raise ProxyRefused(refusals.no_credential(str(error))) from error
+            raise ProxyRefused(error_responses.no_credential(str(error))) from error
         if target is None:
-            raise ProxyRefused(refusals.no_credential())
+            raise ProxyRefused(error_responses.no_credential())
         return target
 
     async def _exchange(
@@ -297,9 +296,9 @@ def _read(source: CredentialSource) -> UpstreamTarget | None:
 def _check(client: ClientSide, limits: ModelProxyLimits) -> None:
     fault = rules.framing_fault(client.headers)
     if fault:
-        raise ProxyRefused(refusals.malformed(fault))
+        raise ProxyRefused(error_responses.malformed(fault))
     if (rules.content_length(client.headers) or 0) > limits.body_bytes:
-        raise ProxyRefused(refusals.too_large(limits.body_bytes))
+        raise ProxyRefused(error_responses.too_large(limits.body_bytes))
 
 
 COSTLY = "/v1/messages"
@@ -334,9 +333,9 @@ class ProxyRouter:
         path = scope["path"]
         endpoint = self._endpoints.get(path)
         if endpoint is None:
-            await client.refuse(refusals.NOT_FOUND)
+            await client.refuse(error_responses.NOT_FOUND)
         elif client.method not in endpoint.methods:
-            await client.refuse(refusals.wrong_method(", ".join(endpoint.methods)))
+            await client.refuse(error_responses.wrong_method(", ".join(endpoint.methods)))
         else:
             await endpoint.serve(path, client)
 
@@ -344,7 +343,7 @@ class ProxyRouter:
 async def _answer_probe(_path: str, client: ClientSide) -> None:
     try:
         await client.expect_no_body()
-    except refusals.ProxyRefused as error:
+    except error_responses.ProxyRefused as error:
         await client.refuse(error.refusal)
     else:
         await client.reply(200, b"{}")

@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from orchestrator.base.asgi_server import BoundedConfig, BoundedProtocol, Server, listen
 from orchestrator.domain.errors import AndyError
-from orchestrator.proxies.model import refusals
+from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.limits import ModelProxyLimits
 
 MAX_HEAD_BYTES = 16 * 1024
@@ -119,7 +119,9 @@ class ProxyProtocol(BoundedProtocol):
         self.transport.close()
 
     def _write_refusal(self) -> None:
-        body = refusals.malformed("it is no HTTP/1.1, can be read in two ways, or has too long a head").body()
+        body = error_responses.malformed(
+            "it is no HTTP/1.1, can be read in two ways, or has too long a head"
+        ).body()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import httpx
 
-from orchestrator.proxies.model import refusals
+from orchestrator.proxies.model import error_responses
+from orchestrator.proxies.model.error_responses import AnswerCut, ProxyRefusal, ProxyRefused
 from orchestrator.proxies.model.headers import Header
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from orchestrator.proxies.model.refusals import AnswerCut, ProxyRefusal, ProxyRefused
 
 MAX_IDLE = 32
 
@@ -69,7 +69,7 @@ class UpstreamClient:
         parser = _parser_of(response)
         try:
             if not 200 <= response.status_code <= 599:
-                raise ProxyRefused(refusals.BROKEN, cause=f"status {response.status_code}")
+                raise ProxyRefused(error_responses.BROKEN, cause=f"status {response.status_code}")
             yield UpstreamResponse(
                 status=response.status_code, headers=response.headers.raw, chunks=_chunks(response)
             )
@@ -135,8 +135,8 @@ def _cause(error: httpx.HTTPError) -> str:
 def _refusal(error: httpx.HTTPError) -> ProxyRefusal:
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout() | httpx.ProxyError():
-            return refusals.UNREACHABLE
+            return error_responses.UNREACHABLE
         case httpx.TimeoutException():
-            return refusals.SILENT
+            return error_responses.SILENT
         case _:
-            return refusals.BROKEN
+            return error_responses.BROKEN

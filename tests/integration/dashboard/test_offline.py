@@ -11,8 +11,8 @@ import pytest
 
 from agent_runner.workspace import Workspace
 from orchestrator.dashboard.words import rule_texts
-from tests.fakes.offline_chat import Chat, talking
 from tests.support.household import Household
+from tests.support.offline_chat import Chat, talking
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 
 from agent_runner.workspace import Workspace
 from orchestrator.domain.dashboard import QuestionType
-from tests.fakes.offline_chat import Chat, talking
 from tests.support.dashboard_harness import DAY_MS, FEB_9_0830, HOUR_MS, a_question, blog
 from tests.support.household import Household
+from tests.support.offline_chat import Chat, talking
 
 TALKS = {
     "milk, eggs and bread are three things": """

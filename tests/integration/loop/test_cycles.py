@@ -8,7 +8,7 @@ import threading
 
 from agent_runner.wire import wakes as wire_wakes
 from orchestrator.domain.values import Folder, TurnKind
-from orchestrator.loop import cycle_starter, policy
+from orchestrator.loop import cycle_starter, wake_policy
 from orchestrator.store import database as databases
 from orchestrator.store import events, wake_requests
 from orchestrator.store.database import Database
@@ -166,7 +166,7 @@ async def test_bt_22_twelve_self_set_cycles_an_hour_and_messages_besides(due):
 
 
 async def test_bt_23_the_prompt_names_the_bounds_that_count(due):
-    rules = policy.RULES
+    rules = wake_policy.RULES
     assert rules.min_ms == wire_wakes.MIN_MINUTES * MINUTE
     assert rules.max_ms == wire_wakes.MAX_HOURS * HOUR
     await due.look()

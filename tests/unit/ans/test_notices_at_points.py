@@ -9,7 +9,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from agent_runner.ans.notices import INJECTION_CHARS
-from tests.support.told_notices import fail, kept, lines, note
+from tests.support.notices_in_prompts import fail, kept, lines, note
 
 
 async def test_what_happens_is_told_once_at_its_point(notices):

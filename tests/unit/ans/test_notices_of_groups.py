@@ -6,7 +6,7 @@ import pytest
 
 from agent_runner.ans.event import EventDraft
 from agent_runner.ans.notices import RunNotices
-from tests.support.told_notices import fail, kept, lines, note
+from tests.support.notices_in_prompts import fail, kept, lines, note
 
 
 async def test_a_group_adds_one_with_its_own_template_while_it_runs(notices, tmp_path, as_toml):

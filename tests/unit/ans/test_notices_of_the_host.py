@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_runner.wire.notices import MAX_TOLD
-from tests.support.told_notices import fail, kept, lines, note
+from tests.support.notices_in_prompts import fail, kept, lines, note
 
 
 async def test_what_the_host_keeps_is_told_with_its_number_and_reported(notices):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.told_notices import kept, lines
+from tests.support.notices_in_prompts import kept, lines
 
 
 async def test_what_awaits_a_tool_is_told_after_it(notices):

@@ -14,7 +14,7 @@ from agent_runner.wire.times import Language, TimeRefusal
 from orchestrator.dashboard.words import when
 from orchestrator.domain.dashboard import ToolRefused
 from orchestrator.domain.errors import BadTime
-from orchestrator.loop.policy import read_clock, read_interval
+from orchestrator.loop.wake_policy import read_clock, read_interval
 from orchestrator.scheduler.when import point_ms
 
 SEOUL = ZoneInfo("Asia/Seoul")

@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from zoneinfo import ZoneInfo
 
 import structlog
 
 from orchestrator.base.clock import Clock
 from orchestrator.domain.values import ChatJid, Folder, Group, RunId, TurnId
-from orchestrator.proxies.model import budgets as rules
-from orchestrator.proxies.model import refusals
-from orchestrator.proxies.model.budgets import BudgetCache
+from orchestrator.proxies.model import budget_sums as rules
+from orchestrator.proxies.model import error_responses
+from orchestrator.proxies.model.budget_sums import BudgetCache
+from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
-from orchestrator.proxies.model.refusals import ProxyRefused, busy
 from orchestrator.proxies.model.token_usage import Prices
 from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.store import budgets, groups, host_events, outbox, turn_outages, usage
 from orchestrator.store.database import Database, Tx
-
-
-class RequestSlots:
-    """Bounds how many requests are under way, for each group and over all."""
-
-    def __init__(self, *, a_group: int, overall: int) -> None:
-        self._a_group = a_group
-        self._overall = overall
-        self._held: Counter[Folder] = Counter()
-
-    @contextmanager
-    def hold(self, folder: Folder) -> Iterator[None]:
-        """Hold one slot of `folder`. Raises `ProxyRefused` (429) when there is none."""
-        if self._held[folder] >= self._a_group:
-            raise ProxyRefused(busy(self._a_group))
-        if self._held.total() >= self._overall:
-            raise ProxyRefused(busy(self._overall))
-        self._held[folder] += 1
-        try:
-            yield
-        finally:
-            self._held[folder] -= 1
-            self._held += Counter()  # forgets groups that hold none
-
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +61,7 @@ class Admission:
             ProxyRefused: a budget is spent, the turn has asked too often, or nothing can be recorded.
         """
         if self.usage_writer.is_behind:
-            raise ProxyRefused(refusals.UNRECORDED)
+            raise ProxyRefused(error_responses.UNRECORDED)
         await self._check_count(identity)
         spent = await self._spent_budget(identity)
         if spent is not None:
@@ -104,7 +79,7 @@ class Admission:
             log.error("turn.ran_away", group=identity.folder, run=identity.run_id, turn=identity.turn_id)
             await self._stop(identity, "runaway", reason)
             await self._on_runaway(identity.run_id, reason)
-        raise ProxyRefused(refusals.ran_away(self._requests_a_turn))
+        raise ProxyRefused(error_responses.ran_away(self._requests_a_turn))
 
     async def _spent_budget(self, identity: RunIdentity) -> rules.BudgetStanding | None:
         asker = _asker(identity)
@@ -128,7 +103,7 @@ class Admission:
                 )
             await self._notify(tx, spent, identity.folder)
         self._on_queued()
-        raise ProxyRefused(refusals.budget_spent(reason))
+        raise ProxyRefused(error_responses.budget_spent(reason))
 
     async def _stop(self, identity: RunIdentity, code: str, reason: str) -> None:
         if identity.turn_id is not None:

@@ -15,11 +15,11 @@ from filelock import FileLock
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd, Usage
 from orchestrator.containers.ports import AskedAgent, Restoration
-from orchestrator.context import restore as restoring
+from orchestrator.context import session_restorer as restoring
 from orchestrator.context import transcript
-from orchestrator.context.planner import DAY_MS
 from orchestrator.context.recorder import ContextRecorder
-from orchestrator.context.restore import UNREAD, SessionRestorer
+from orchestrator.context.resume_or_retell import DAY_MS
+from orchestrator.context.session_restorer import UNREAD, SessionRestorer
 from orchestrator.context.tokens import EstimatingCounter, TokenFactors
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.values import OFFLINE, Folder, RunId, SessionCommand, Turn, TurnState

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.context.planner import DAY_MS, RestoreDecision, RestoreFacts, plan_restore
+from orchestrator.context.resume_or_retell import DAY_MS, RestoreDecision, RestoreFacts, plan_restore
 from orchestrator.context.transcript import Transcript, TranscriptState
 from orchestrator.domain.values import TurnId
 from orchestrator.store.checkpoints import AnsweredSession, CheckpointMark

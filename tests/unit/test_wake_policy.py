@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.loop.policy import (
+from orchestrator.loop.wake_policy import (
     RULES,
     CycleOutcome,
     CycleState,

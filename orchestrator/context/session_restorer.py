@@ -22,8 +22,8 @@ from orchestrator.context import hydrate, transcript
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.hydrate import Hydrated
 from orchestrator.context.models import Checkpoint, Context, answer_id, question_id
-from orchestrator.context.planner import RestoreDecision, RestoreFacts, anew, plan_restore
 from orchestrator.context.recorder import ContextRecorder
+from orchestrator.context.resume_or_retell import RestoreDecision, RestoreFacts, anew, plan_restore
 from orchestrator.context.tokens import TokenFactors
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.values import Folder, Group, Turn, TurnKind

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.domain.values import RunState, TurnKind, TurnState
-from orchestrator.queue import plan
-from orchestrator.queue.plan import (
+from orchestrator.queue import next_turns
+from orchestrator.queue.next_turns import (
     AGEING_MS,
     TELL_PLACE_AFTER_MS,
     CloseContainer,
@@ -20,7 +20,7 @@ GROUPS = ["a", "b", "c", "d"]
 
 
 def decide(turns, runs=(), *, cap=5, now_ms=NOW):
-    return plan.plan(turns, runs, cap=cap, now_ms=now_ms)
+    return next_turns.plan(turns, runs, cap=cap, now_ms=now_ms)
 
 
 def test_a_turn_without_a_container_starts_one():
@@ -83,7 +83,7 @@ def test_what_was_given_up_holds_no_slot_and_its_turn_is_tried():
 def test_a_turn_before_its_time_waits_and_tells_when_to_look_again():
     decided = decide([a_turn(1, not_before_ms=NOW + 5_000)])
 
-    assert decided == plan.QueuePlan(actions=(), look_again_ms=NOW + 5_000)
+    assert decided == next_turns.QueuePlan(actions=(), look_again_ms=NOW + 5_000)
 
 
 def test_closing_containers_hold_their_slots_until_they_are_gone():
@@ -201,7 +201,7 @@ def test_before_ten_seconds_nobody_is_told_but_the_lanes_look_again_then():
 
     decided = decide([a_turn(1, queued_ms=NOW - 1)], busy, cap=1)
 
-    assert decided == plan.QueuePlan(actions=(), look_again_ms=NOW - 1 + TELL_PLACE_AFTER_MS)
+    assert decided == next_turns.QueuePlan(actions=(), look_again_ms=NOW - 1 + TELL_PLACE_AFTER_MS)
 
 
 def test_places_count_all_who_wait_and_only_chats_are_told():

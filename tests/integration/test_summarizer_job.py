@@ -12,8 +12,7 @@ import pytest
 
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.dialogue import NewMessage
-from orchestrator.context.summarizer import ModelSummarizer, SummaryRefused
-from orchestrator.context.summarizer_job import SummarizerJob
+from orchestrator.context.summarizer import ModelSummarizer, SummarizerJob, SummaryRefused
 from orchestrator.context.tokens import EstimatingCounter
 from orchestrator.domain.values import Folder, Group
 from orchestrator.store import groups

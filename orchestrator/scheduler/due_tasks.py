@@ -1,22 +1,40 @@
-"""Turn due scheduled tasks into queued turns, and keep their due times in their group's zone."""
+"""Turn due scheduled tasks into queued turns, and keep their due times in their group's zone.
+
+`decide` is pure: it says which due times run, which were missed, and when the task is due next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
 import structlog
 
 from orchestrator.domain.errors import AndyError
-from orchestrator.domain.values import Cause, Group, ScheduledTask, ScheduleKind, TurnId
-from orchestrator.scheduler import due, scheduled_task_turns, timing
+from orchestrator.domain.values import (
+    CatchUp,
+    Cause,
+    Group,
+    Overlap,
+    ScheduledTask,
+    ScheduleKind,
+    TurnId,
+    TurnState,
+)
+from orchestrator.scheduler import scheduled_task_turns, timing
 from orchestrator.store import groups, task_runs, task_stops, tasks
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
 
 NO_GROUP = "its group is no longer registered"
+
+
+LATE_MS = 120_000
+"""A due time so long ago was missed: the loop looks at least every minute."""
+OVERLAPS = "its last run had not ended"
+MISSED = "Andy was not running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +56,7 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
     if group is None:
         return await _stop(tx, task, NO_GROUP, now_ms=now_ms)
     try:
-        decision = due.decide(task, await task_runs.open_turns(tx, task.id), now_ms=now_ms)
+        decision = decide(task, await task_runs.open_turns(tx, task.id), now_ms=now_ms)
     except (ValueError, LookupError, ArithmeticError) as error:
         # A zone that is gone or an expression that is read no more stops its own task, not the others.
         log.warning("task.unusable", task=task.id, group=task.folder, reason=str(error))
@@ -47,7 +65,7 @@ async def _fire(tx: Tx, task: ScheduledTask, *, now_ms: int) -> FiredTask:
 
 
 async def _carry_out(
-    tx: Tx, task: ScheduledTask, group: Group, decision: due.DueDecision, *, now_ms: int
+    tx: Tx, task: ScheduledTask, group: Group, decision: DueDecision, *, now_ms: int
 ) -> FiredTask:
     await tasks.advance(tx, task.id, decision.next_ms)
     if decision.left_out_ms is not None:
@@ -76,7 +94,7 @@ async def _stop(tx: Tx, task: ScheduledTask, reason: str, *, now_ms: int) -> Fir
 
 
 def _cause(due_ms: int, now_ms: int) -> Cause:
-    return Cause.CATCH_UP if due.is_late(due_ms, now_ms=now_ms) else Cause.SCHEDULE
+    return Cause.CATCH_UP if is_late(due_ms, now_ms=now_ms) else Cause.SCHEDULE
 
 
 async def follow_clock(tx: Tx, *, now_ms: int) -> None:
@@ -107,3 +125,67 @@ async def follow_zones(tx: Tx, zone_of: Callable[[Group], ZoneInfo], *, now_ms: 
                 task.schedule.kind, task.schedule.value, dst=task.schedule.dst, now_ms=now_ms, zone=zone
             )
             await tasks.replan(tx, task.id, timezone=zone.key, next_ms=planned.next_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueDecision:
+    """What happens to the due times up to now."""
+
+    run: tuple[int, ...]
+    """To be queued, oldest first."""
+    next_ms: int | None
+    left_out_ms: int | None = None
+    """The newest that is not run."""
+    reason: str | None = None
+    """Why it is not, and how many are not."""
+
+
+def decide(task: ScheduledTask, open_turns: Collection[TurnState], *, now_ms: int) -> DueDecision:
+    """Decide over a scheduled task that is due; `open_turns` are the states of its unfinished turns.
+
+    Of due times that were missed, `catch_up` says which count: none, the latest, or the newest ten. While a
+    run is open, `overlap` says whether none begins or one waits.
+    """
+    assert task.next_ms is not None
+    times = timing.due_times(task.schedule, task.next_ms, now_ms=now_ms)
+    wanted = _to_catch_up(times, task.catch_up, now_ms)
+    run = _without_overlap(wanted, open_turns, task.overlap)
+    left_out = [at for at in times if at not in run]
+    return DueDecision(
+        run=run,
+        next_ms=timing.following_ms(task.schedule, task.next_ms, after_ms=now_ms),
+        left_out_ms=left_out[-1] if left_out else None,
+        reason=_reason(len(left_out), is_overlap=run != wanted) if left_out else None,
+    )
+
+
+def is_late(due_ms: int, *, now_ms: int) -> bool:
+    """Return whether a due time was missed: it lies more than `LATE_MS` back."""
+    return now_ms - due_ms > LATE_MS
+
+
+def _to_catch_up(times: tuple[int, ...], catch_up: CatchUp, now_ms: int) -> tuple[int, ...]:
+    match catch_up:
+        case CatchUp.SKIP:
+            return tuple(at for at in times[-1:] if not is_late(at, now_ms=now_ms))
+        case CatchUp.LATEST:
+            return times[-1:]
+        case CatchUp.ALL:
+            return times
+
+
+def _without_overlap(
+    wanted: tuple[int, ...], open_turns: Collection[TurnState], overlap: Overlap
+) -> tuple[int, ...]:
+    if not open_turns:
+        return wanted
+    if overlap is Overlap.SKIP or TurnState.QUEUED in open_turns:
+        return ()
+    return wanted[-1:]
+
+
+def _reason(count: int, *, is_overlap: bool) -> str:
+    why = OVERLAPS if is_overlap else MISSED
+    if count == 1:
+        return why
+    return f"{why} ({count}{' or more' if count >= timing.MAX_CAUGHT_UP - 1 else ''} due times)"

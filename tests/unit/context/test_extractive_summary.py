@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.context import script
+from orchestrator.context.extractive_summary import ExtractiveSummarizer, merged, split
 from orchestrator.context.models import ContextMessage
-from orchestrator.context.summary import ExtractiveSummarizer, merged, split
 from tests.support.dialogues import answer, question
 
 FOLD = ExtractiveSummarizer().fold
