@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from pathlib import Path
 from string import Formatter
 
 import pytest
@@ -310,6 +312,15 @@ def test_every_refusal_has_a_sentence() -> None:
     assert {f"faults.{fault}" for fault in ChecklistFault} <= known
     assert {f"shifts.{shift}" for shift in Shift} <= known
     assert {"greet", "thank", "time", "day", "called"} <= known
+
+
+def test_every_sentence_that_the_code_names_is_in_the_table() -> None:
+    """`context.say("done_items")` with no such row fails only in the chat that needs it."""
+    directory = Path(intents.__file__).parent
+    sources = [file.read_text(encoding="utf-8") for file in directory.glob("*.py")]
+    named = {name for source in sources for name in re.findall(r"""\bsay\(\s*"([a-z_.]+)\"""", source)}
+    assert len(named) > 50
+    assert named <= set(intents.ANSWERS)
 
 
 @pytest.mark.parametrize("language", list(Language))

@@ -34,6 +34,17 @@ TALKS = {
         1. a
         2. b
     """,
+    "what is done is counted": """
+        > todo a, b
+        Added to the to-do list: a, b.
+        > done a
+        Done on the to-do list: a.
+        > show todo
+        2. b
+        (Done: 1. 'clear done' takes them off the to-do list.)
+        > 완료 항목 정리해줘
+        할 일 목록에서 완료한 항목을 정리했어요: 1개.
+    """,
     "two wishes in two lines": r"""
         > todo buy stamps\nremind me at 5pm to cook
         Added to the to-do list: buy stamps.
