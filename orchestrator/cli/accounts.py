@@ -10,8 +10,8 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli.options import FAILED, GroupOption, HomeOption, JsonOption, LimitOption, read, show
 
-budget_app = App(name="budget", help="How much may be used of the model, in tokens or money.")
-audit_app = App(name="audit", help="What was asked, refused and reached, as it was written then.")
+budget_app = App(name="budget")
+audit_app = App(name="audit")
 
 
 def usage(

@@ -1,4 +1,4 @@
-"""What `andy chat` and `andy say` do: write to a group and read its replies, and speak in it as Andy."""
+"""`andy chat` and `andy say`: write to a group and read its replies, and speak in it as Andy."""
 
 from __future__ import annotations
 
@@ -7,17 +7,59 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from orchestrator.cli.client import Client
-from orchestrator.cli.terminal import FAILED, home_of, read_home, say_aside, settings_of
+from orchestrator.cli.options import FAILED, GroupArgument, HomeOption, JsonOption, show
+from orchestrator.cli.terminal import home_of, read_home, say_aside, settings_of
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.home import Home
 
 WAIT_SECONDS = 120.0
 
 
-async def say(
+def chat(
+    group: GroupArgument = "main",
+    /,
+    *,
+    message: Annotated[
+        str | None, Parameter(name=["-m", "--message"], help="Say this, print the reply and exit.")
+    ] = None,
+    sender: Annotated[str, Parameter(help="Who is writing.")] = "you",
+    wait: Annotated[
+        float, Parameter(help="Seconds to wait for the reply to -m; it is not lost when it comes later.")
+    ] = WAIT_SECONDS,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> int:
+    """Write to a group from this terminal and read its replies.
+
+    Example: `andy chat main -m "remind me in 10 minutes to stretch"`
+    """
+    if message is None:
+        return asyncio.run(_converse(home, group, sender=sender))
+    return asyncio.run(_say(home, group, message, sender=sender, wait_seconds=wait, as_json=as_json))
+
+
+def say_as_andy(
+    group: GroupArgument,
+    text: Annotated[str, Parameter(help="What Andy is to say, word for word.")],
+    /,
+    *,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Speak in a group as Andy; its agent reads it as what Andy said. To speak to Andy, use 'andy chat'.
+
+    Example: `andy say family "Dinner is at seven today."`
+    """
+    done = asyncio.run(_say_as_andy(home, group, text))
+    show(done, lambda found: [f"It is on its way to '{found['group']}'."], as_json=as_json)
+
+
+async def _say(
     given: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
 ) -> int:
     """Say one thing and print what came of it."""
@@ -56,7 +98,7 @@ async def _ignored_told(given: Path | None, place: dict[str, Any]) -> str:
     return f"(Not for {name}: {NO_TRIGGER}. To call him, write @{name}{own} in the message.)"
 
 
-async def converse(given: Path | None, group: str, *, sender: str) -> int:
+async def _converse(given: Path | None, group: str, *, sender: str) -> int:
     """Read lines, show replies and what Andy says by itself, until Ctrl-D."""
     if not sys.stdin.isatty():
         return await _say_each(given, group, sender=sender)
@@ -79,7 +121,9 @@ async def _say_each(given: Path | None, group: str, *, sender: str) -> int:
     while text := await asyncio.to_thread(sys.stdin.readline):
         if text.strip():
             codes.append(
-                await say(given, group, text.strip(), sender=sender, wait_seconds=WAIT_SECONDS, as_json=False)
+                await _say(
+                    given, group, text.strip(), sender=sender, wait_seconds=WAIT_SECONDS, as_json=False
+                )
             )
     return max(codes)
 
@@ -94,7 +138,7 @@ async def _one_line(given: Path | None, client: Any, text: str, *, group: str, s
         say_aside(await _told(given, place))
 
 
-async def say_as_andy(given: Path | None, group: str, text: str) -> dict[str, Any]:
+async def _say_as_andy(given: Path | None, group: str, text: str) -> dict[str, Any]:
     """Have the running Andy send a text of the owner's. Raises `NotRunning`."""
     async with Client.of(home_of(given)) as client:
         return await client.say_as_andy(group, text)

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli.options import FAILED, GroupArgument, HomeOption, JsonOption, show
 
-context_app = App(name="context", help="What conversations were about, and how they go on.")
+context_app = App(name="context")
 
 SnapshotArgument = Annotated[str, Parameter(help="Its name in 'andy context snapshots GROUP'.")]
 YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not ask whether that is meant.")]

@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, read
 
-cron_app = App(name="cron", help="Everything that is to happen at a time.")
+cron_app = App(name="cron")
 
 
 @cron_app.command(name="list")

@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitOption, show
 
-dashboard_app = App(name="dashboard", help="What a group has to do, what is open, and what it is told when.")
+dashboard_app = App(name="dashboard")
 
 Status = Literal["pending", "sending", "delivered", "cancelled", "failed", "expired"]
 NO_DASHBOARD = "There is no dashboard yet: it is made with the first task."

@@ -13,7 +13,8 @@ from orchestrator.app import Orchestrator
 from orchestrator.base import logging
 from orchestrator.base.event_bus import HostEvent
 from orchestrator.cli.client import Client
-from orchestrator.cli.terminal import FAILED, read_home, register
+from orchestrator.cli.options import FAILED, Runtime
+from orchestrator.cli.terminal import read_home, register
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, leaves
 from orchestrator.domain.home import Home
@@ -31,7 +32,22 @@ class DemoFailed(AndyError):
     """The demo did not go as it should."""
 
 
-async def run_demo(runtime: str, *, keeps_home: bool) -> int:
+def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
+    """Show a message going all the way, on a home of its own, with no key and no phone.
+
+    Example: `andy demo --runtime process`
+
+    Parameters
+    ----------
+    runtime
+        Where the agent runs: `docker`, `process`, or `auto` for the best there is.
+    keep
+        Keep the demo's home for a look around.
+    """
+    return asyncio.run(_run_demo(runtime, keeps_home=keep))
+
+
+async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
     """Run the demo; 0 when every step was seen to happen, else 1 with what did not."""
     root = Path(tempfile.mkdtemp(prefix="andy-demo-"))
     home = Home(root)

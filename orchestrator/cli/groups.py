@@ -8,10 +8,17 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, NewFolderArgument, read, show
-from orchestrator.domain.errors import BadRequest
+from orchestrator.cli.options import (
+    GroupArgument,
+    HomeOption,
+    JsonOption,
+    NewFolderArgument,
+    UsageError,
+    read,
+    show,
+)
 
-groups_app = App(name="groups", help="The chats that have an agent.")
+groups_app = App(name="groups")
 
 
 @groups_app.command(name="list")
@@ -97,9 +104,9 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise BadRequest(f"This is no JSON ({error}): {text}") from error
+        raise UsageError(f"This is no JSON ({error}): {text}") from error
     if not isinstance(found, dict):
-        raise BadRequest(f"""This is no JSON object, such as '{{"memory_mb": 1024}}': {text}""")
+        raise UsageError(f"""This is no JSON object, such as '{{"memory_mb": 1024}}': {text}""")
     return found
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.client import Client
     from orchestrator.store.database import Tx
 
-loop_app = App(name="loop", help="Agents that wake by themselves.")
+loop_app = App(name="loop")
 DONE = {
     "on": "wakes by itself; the first time in 15 s",
     "off": "wakes no more by itself; messages and tasks are answered as ever",

@@ -10,9 +10,7 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, LimitOption, read, show
 
-notices_app = App(
-    name="notices", help="What agents are to notice later: their own notes, and facts of the host."
-)
+notices_app = App(name="notices")
 
 NumberArgument = Annotated[str, Parameter(help="Its number in 'andy notices list GROUP'.")]
 

@@ -6,13 +6,22 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from orchestrator.base.terminal_escaping import one_line
+from orchestrator.domain.errors import BadRequest
 
 FAILED = 1
+Runtime = Literal["auto", "docker", "process"]
+
+
+class UsageError(BadRequest):
+    """What was typed after `andy` cannot be read: `andy` exits with 2, as for an unknown option."""
+
+    code = "usage"
+
 
 HomeOption = Annotated[
     Path | None, Parameter(name="--home", help="Where groups/ data/ store/ are. [ANDY_HOME, else here]")

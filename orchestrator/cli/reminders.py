@@ -14,7 +14,7 @@ from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, Jso
 if TYPE_CHECKING:
     from orchestrator.scheduler.reminder_service import ReminderService
 
-reminders_app = App(name="reminders", help="Texts that Andy sends to a chat at a time, word for word.")
+reminders_app = App(name="reminders")
 
 NumberArgument = Annotated[int, Parameter(help="Its id in 'andy reminders list'.")]
 AtOption = Annotated[

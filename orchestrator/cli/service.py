@@ -16,7 +16,7 @@ from cyclopts import App, Parameter
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, Starting
 
-service_app = App(name="service", help="Andy as a service of systemd.")
+service_app = App(name="service")
 
 SystemOption = Annotated[
     bool,

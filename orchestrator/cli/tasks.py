@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, JsonOption, show
-from orchestrator.domain.errors import BadRequest
+from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, JsonOption, UsageError, show
 
 if TYPE_CHECKING:
     from orchestrator.cli.client import Client
     from orchestrator.store.database import Tx
 
-tasks_app = App(name="tasks", help="What agents are asked at a time, or again and again.")
+tasks_app = App(name="tasks")
 
 TaskArgument = Annotated[str, Parameter(help="Its id in 'andy tasks list'.")]
 DONE = {
@@ -92,7 +91,7 @@ def add(
     given = {"cron": cron, "interval": every, "once": at}
     chosen = [(kind, value) for kind, value in given.items() if value is not None]
     if len(chosen) != 1:
-        raise BadRequest("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
+        raise UsageError("Say when, with one of --cron, --every and --at: see 'andy tasks add --help'.")
     ((kind, value),) = chosen
     times = terminal.task_times(home)
     wish = scheduled_task_service.ScheduledTaskRequest(

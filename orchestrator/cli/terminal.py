@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from orchestrator.cli import import_blocker
 from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, SettingError
 from orchestrator.domain.home import Home, home_directory
 
@@ -27,16 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.scheduler.scheduled_task_service import ScheduleReader
     from orchestrator.store.database import Tx
 
-FAILED = 1
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class LogView:
-    """What a log says, and what it goes on to say, for ever."""
-
-    lines: list[str]
-    later: Iterator[str]
 
 
 def say_aside(text: str) -> None:
@@ -57,50 +45,6 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
     from orchestrator.domain import settings as config
 
     return config.load(home.root, **overrides)
-
-
-async def serve(given: Path | None, overrides: dict[str, Any]) -> None:
-    """Run an orchestrator until SIGINT or SIGTERM; a second one ends it at once."""
-    home = home_of(given)
-    settings = settings_of(home, **overrides)
-    await asyncio.to_thread(home.make)
-    with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
-        await _serve(home, settings, started)
-
-
-async def _serve(home: Home, settings: Settings, started: Callable[[], None]) -> None:
-    with import_blocker.without("rich"):  # 5 MiB, which both would load, and which the host never uses
-        import httpx  # noqa: F401
-        import structlog  # noqa: F401
-
-    from orchestrator.app import Orchestrator
-    from orchestrator.base import logging as log_setup
-    from orchestrator.base.asgi_server import allow_open_files
-    from orchestrator.base.log_file import LogFile
-    from orchestrator.proxies.model.credentials import CredentialSource
-
-    allow_open_files()
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
-    orchestrator = Orchestrator(
-        home, settings, credentials=CredentialSource(home.root, os.environ), say=say_aside
-    )
-
-    def tell(address: str) -> None:
-        started()
-        say_aside(f"Andy listens on {address}")
-
-    with LogFile(home.logs) as kept:
-        log_setup.configure(settings.andy_log_level, kept=kept)
-        await orchestrator.run(stop=stop, on_ready=tell)
-
-
-def _stop_or_die(stop: asyncio.Event) -> None:
-    if stop.is_set():
-        os._exit(130)
-    say_aside("Letting what runs come to its end (at most 30 s); once more to stop at once.")
-    stop.set()
 
 
 async def status(given: Path | None) -> dict[str, Any]:
@@ -246,28 +190,6 @@ async def events(
                 yield event
 
 
-def logs(given: Path | None, group: str | None, *, run: str | None, lines: int) -> LogView:
-    """The last lines of a log, and how to go on: the host's own where no group is named. Blocks.
-
-    Raises:
-        NoLog: there is none, or no such run.
-    """
-    from orchestrator.base import log_file
-    from orchestrator.cli import log_reader
-
-    root = home_of(given).logs
-    if group is None:
-        path = root / log_file.NAME
-        told, end = log_reader.last_lines(path, lines)
-        return LogView(told, log_reader.follow_file(path, start=end, wait=log_reader.pause))
-    shown = log_reader.run_log(root, group, run)
-    told, end = log_reader.last_lines(shown.path, lines)
-    if run is not None:
-        return LogView(told, log_reader.follow_file(shown.path, start=end, wait=log_reader.pause))
-    later = log_reader.follow_group(root, group, shown=shown, start=end, wait=log_reader.pause)
-    return LogView(told, later)
-
-
 @dataclass(frozen=True, slots=True)
 class LocalNow:
     """Now, and the owner's zone."""
@@ -336,11 +258,3 @@ def restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
     except SettingError:  # in the settings that were restored: the next start names it
         zone = None
     return restoring.summary_lines(done, zone=zone)
-
-
-def build_image(given: Path | None, *, base: str, tag: str | None) -> None:
-    """Build the agent image, telling each step."""
-    from orchestrator.containers import runtime_selection
-
-    settings = settings_of(home_of(given))
-    runtime_selection.build_image(tag or settings.andy_image, base=base, say=say_aside)

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from orchestrator.cli.options import HomeOption, JsonOption, show
 
-whatsapp_app = App(name="whatsapp", help="The WhatsApp account that Andy answers on.")
+whatsapp_app = App(name="whatsapp")
 
 
 @whatsapp_app.command

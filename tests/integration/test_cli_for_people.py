@@ -135,6 +135,28 @@ def test_the_commands_of_one_group_are_found():
     assert {"cron list", "dashboard answer", "events", "audit", "budget set"} <= set(OF_A_GROUP)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("sttus",), "There is no command 'sttus'. Did you mean 'andy status'?"),
+        (("groups", "config", "family", "--set", "{"), "This is no JSON"),
+        (("groups", "register", "new", "--config", "[]"), "This is no JSON object"),
+        (("tasks", "add", "family", "What is on?"), "Say when, with one of --cron, --every and --at"),
+        (("turns", "--limit", "many"), "Invalid value for --limit"),
+    ],
+)
+def test_words_that_cannot_be_read_exit_with_two_whenever_that_is_found(
+    home, monkeypatch, capsys, words, told
+):
+    monkeypatch.setattr("sys.argv", ["andy", *words, *(("--home", str(home)) if len(words) > 1 else ())])
+
+    with pytest.raises(SystemExit) as exited:
+        cli.main()
+
+    assert exited.value.code == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
 # What chats and agents wrote is shown, and never obeyed
 
 HOSTILE = "hi\x1b]52;c;ZXZpbA==\x07\x9b2J\r\nFORGED \u202ex"

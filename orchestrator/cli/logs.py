@@ -1,13 +1,19 @@
-"""Read logs: the last lines of one, and what comes after them. Works with Andy down."""
+"""`andy logs`: the last lines of a log, and what comes after them. Works with Andy down."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
+from cyclopts import Parameter
+
+from orchestrator.base import log_file
+from orchestrator.cli.options import HomeOption
+from orchestrator.cli.terminal import home_of
 from orchestrator.containers.logs import files
 from orchestrator.containers.logs.files import RunFile
 from orchestrator.domain.errors import BadRequest
@@ -21,6 +27,56 @@ class NoLog(BadRequest):
 
     code = "no_log"
     http_status = 404
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What a log says, and what it goes on to say, for ever."""
+
+    lines: list[str]
+    later: Iterator[str]
+
+
+def logs(
+    group: Annotated[str | None, Parameter(help="A group's containers. [the host's own log]")] = None,
+    /,
+    *,
+    follow: Annotated[
+        bool, Parameter(name=["-f", "--follow"], negative="", help="Go on, across runs, until Ctrl-C.")
+    ] = False,
+    run: Annotated[str | None, Parameter(help="A run, by the beginning of its id. [the newest]")] = None,
+    lines: Annotated[int, Parameter(name=["-n", "--lines"], help="Show at most so many lines.")] = 200,
+    home: HomeOption = None,
+) -> None:
+    """Show what a group's container did and said: its newest run. Works with Andy down.
+
+    Example: `andy logs family -f`
+    """
+    view = _view(home, group, run=run, lines=max(0, lines))
+    for line in view.lines:
+        print(line)
+    if follow:
+        for line in view.later:
+            print(line, flush=True)
+
+
+def _view(given: Path | None, group: str | None, *, run: str | None, lines: int) -> LogView:
+    """The last lines of a log, and how to go on: the host's own where no group is named. Blocks.
+
+    Raises:
+        NoLog: there is none, or no such run.
+    """
+    root = home_of(given).logs
+    if group is None:
+        path = root / log_file.NAME
+        told, end = last_lines(path, lines)
+        return LogView(told, follow_file(path, start=end, wait=pause))
+    shown = run_log(root, group, run)
+    told, end = last_lines(shown.path, lines)
+    if run is not None:
+        return LogView(told, follow_file(shown.path, start=end, wait=pause))
+    later = follow_group(root, group, shown=shown, start=end, wait=pause)
+    return LogView(told, later)
 
 
 def run_log(root: Path, folder: str, run: str | None) -> RunFile:

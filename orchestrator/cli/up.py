@@ -1,0 +1,136 @@
+"""`andy up` and `andy image`: run the host, and build the image that its agents run in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import HomeOption, Runtime
+from orchestrator.cli.terminal import home_of, say_aside, settings_of
+from orchestrator.domain.home import Home
+
+if TYPE_CHECKING:
+    from orchestrator.domain.settings import Settings
+
+Agent = Literal["auto", "claude", "offline"]
+
+image_app = App(name="image")
+
+
+def up(
+    *,
+    home: HomeOption = None,
+    runtime: Runtime | None = None,
+    agent: Agent | None = None,
+    port: int | None = None,
+) -> None:
+    """Run Andy until Ctrl-C or SIGTERM. Containers live on, and the next start goes on with them.
+
+    Example: `andy up --runtime docker --port 8700`
+
+    Parameters
+    ----------
+    runtime
+        Where agents run. [ANDY_RUNTIME, else auto]
+    agent
+        Who answers: `claude` needs a credential in .env, `offline` needs nothing. [ANDY_AGENT, else auto]
+    port
+        The port of the HTTP door on 127.0.0.1. [ANDY_PORT, else 8700]
+    """
+    # What it needs takes a moment to load, and on a busy machine many.
+    print("Andy starts …", file=sys.stderr, flush=True)
+    asyncio.run(_serve(home, {"andy_runtime": runtime, "andy_agent": agent, "andy_port": port}))
+
+
+@image_app.command
+def build(
+    *,
+    base: Annotated[
+        Literal["auto", "pull", "debian"],
+        Parameter(help="Where the base comes from: a registry, or made here of Debian packages."),
+    ] = "auto",
+    tag: Annotated[str | None, Parameter(help="The image's name. [ANDY_IMAGE]")] = None,
+    home: HomeOption = None,
+) -> None:
+    """Build the agents' image: minutes the first time, seconds after a change of the runner.
+
+    Example: `andy image build`
+    """
+    _build_image(home, base=base, tag=tag)
+
+
+async def _serve(given: Path | None, overrides: dict[str, Any]) -> None:
+    """Run an orchestrator until SIGINT or SIGTERM; a second one ends it at once."""
+    home = home_of(given)
+    settings = settings_of(home, **overrides)
+    await asyncio.to_thread(home.make)
+    with home.starting(now_ms=time.time_ns() // 1_000_000) as started:
+        await _run(home, settings, started)
+
+
+async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> None:
+    with without("rich"):  # 5 MiB, which both would load, and which the host never uses
+        import httpx  # noqa: F401
+        import structlog  # noqa: F401
+
+    from orchestrator.app import Orchestrator
+    from orchestrator.base import logging as log_setup
+    from orchestrator.base.asgi_server import allow_open_files
+    from orchestrator.base.log_file import LogFile
+    from orchestrator.proxies.model.credentials import CredentialSource
+
+    allow_open_files()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, _stop_or_die, stop)
+    orchestrator = Orchestrator(
+        home, settings, credentials=CredentialSource(home.root, os.environ), say=say_aside
+    )
+
+    def tell(address: str) -> None:
+        started()
+        say_aside(f"Andy listens on {address}")
+
+    with LogFile(home.logs) as kept:
+        log_setup.configure(settings.andy_log_level, kept=kept)
+        await orchestrator.run(stop=stop, on_ready=tell)
+
+
+def _stop_or_die(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        os._exit(130)
+    say_aside("Letting what runs come to its end (at most 30 s); once more to stop at once.")
+    stop.set()
+
+
+@contextmanager
+def without(module: str) -> Iterator[None]:
+    """Let `import module` fail inside the block, as if it were not installed; it can be imported afterwards.
+
+    For a library that is an extra of another one, which loads it where it is installed.
+    """
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+
+
+def _build_image(given: Path | None, *, base: str, tag: str | None) -> None:
+    """Build the agent image, telling each step."""
+    from orchestrator.containers import runtime_selection
+
+    settings = settings_of(home_of(given))
+    runtime_selection.build_image(tag or settings.andy_image, base=base, say=say_aside)
