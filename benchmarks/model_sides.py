@@ -16,7 +16,6 @@ from pathlib import Path
 from orchestrator.base import logging
 from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
-from orchestrator.cli import account_reports
 from orchestrator.domain.home import Home
 from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Folder, Run, RunId
@@ -25,6 +24,7 @@ from orchestrator.groups.host_context import HostContext
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.run_tokens import token_hash
+from orchestrator.reports import costs
 from orchestrator.store import runs
 from orchestrator.store.budgets import Period
 from orchestrator.store.database import Database
@@ -135,15 +135,13 @@ async def host(service: str, token: str, data: Path) -> None:
 
 async def _prepare(database: Database, token: str, now_ms: int) -> None:
     """As many groups as it takes, each with budgets and a run whose token is `token` and its number."""
-    amount = account_reports.parse_amount("1000000M")
+    amount = costs.parse_amount("1000000M")
     async with database.transaction() as tx:
         await registration.ensure_main(tx, now_ms=now_ms)
         for number in range(GROUPS):
             await runs.begin(tx, _run(number, f"{token}{number}", now_ms))
         for period in Period:
-            await account_reports.set_budget(
-                tx, amount, period=period, folder=None, is_background=False, now_ms=now_ms
-            )
+            await costs.set_budget(tx, amount, period=period, folder=None, is_background=False, now_ms=now_ms)
 
 
 def _run(number: int, token: str, now_ms: int) -> Run:

@@ -27,15 +27,14 @@ def usage(
 
     Example: `andy usage --by group`
     """
-    from orchestrator.cli import account_reports, terminal
+    from orchestrator.cli import terminal
+    from orchestrator.reports import costs
 
     at = terminal.moment(home)
     found = asyncio.run(
-        terminal.read(
-            home, lambda tx: account_reports.usage(tx, group, by=by, now_ms=at.now_ms, zone=at.zone)
-        )
+        terminal.read(home, lambda tx: costs.usage(tx, group, by=by, now_ms=at.now_ms, zone=at.zone))
     )
-    show(found, account_reports.usage_lines, as_json=as_json)
+    show(found, costs.usage_lines, as_json=as_json)
 
 
 @budget_app.command(name="list")
@@ -44,13 +43,14 @@ def list_budgets(*, as_json: JsonOption = False, home: HomeOption = None) -> Non
 
     Example: `andy budget list`
     """
-    from orchestrator.cli import account_reports, terminal
+    from orchestrator.cli import terminal
+    from orchestrator.reports import costs
 
     at = terminal.moment(home)
     read(
         home,
-        lambda tx: account_reports.budgets(tx, now_ms=at.now_ms, zone=at.zone),
-        account_reports.budget_lines,
+        lambda tx: costs.budgets(tx, now_ms=at.now_ms, zone=at.zone),
+        costs.budget_lines,
         as_json=as_json,
     )
 
@@ -90,11 +90,10 @@ def remove_budget(
 
     Example: `andy budget remove 1`
     """
-    from orchestrator.cli import account_reports, terminal
+    from orchestrator.cli import terminal
+    from orchestrator.reports import costs
 
-    asyncio.run(
-        terminal.change(home, lambda tx, now_ms: account_reports.remove_budget(tx, number, now_ms=now_ms))
-    )
+    asyncio.run(terminal.change(home, lambda tx, now_ms: costs.remove_budget(tx, number, now_ms=now_ms)))
     print(f"Budget {number} is removed.")
 
 
@@ -113,14 +112,16 @@ def audit(
 
     Example: `andy audit family --since 2h`
     """
-    from orchestrator.cli import account_reports, terminal
+    from orchestrator.cli import terminal
+    from orchestrator.reports import audit as audit_reports
+    from orchestrator.reports.since import since_ms
 
     at = terminal.moment(home)
-    begin = account_reports.since_ms(since, now_ms=at.now_ms, zone=at.zone)
+    begin = since_ms(since, now_ms=at.now_ms, zone=at.zone)
     read(
         home,
-        lambda tx: account_reports.audit(tx, group, since=begin, limit=limit),
-        partial(account_reports.audit_lines, zone=at.zone),
+        lambda tx: audit_reports.rows(tx, group, since=begin, limit=limit),
+        partial(audit_reports.lines, zone=at.zone),
         as_json=as_json,
     )
 
@@ -131,8 +132,9 @@ def verify(*, as_json: JsonOption = False, home: HomeOption = None) -> int:
 
     Example: `andy audit verify`
     """
-    from orchestrator.cli import account_reports, terminal
+    from orchestrator.cli import terminal
+    from orchestrator.reports import audit as audit_reports
 
-    found = asyncio.run(terminal.read(home, account_reports.verify_audit))
-    show(found, account_reports.verdict_lines, as_json=as_json)
+    found = asyncio.run(terminal.read(home, audit_reports.verify))
+    show(found, audit_reports.verdict_lines, as_json=as_json)
     return 0 if found["ok"] else FAILED

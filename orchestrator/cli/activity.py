@@ -43,13 +43,13 @@ def messages(
 
     Example: `andy messages family --id 17`
     """
-    from orchestrator.cli import terminal, trace
-    from orchestrator.reports import groups
+    from orchestrator.cli import terminal
+    from orchestrator.reports import groups, message_timeline
 
     zone = terminal.zone_of(home)
     if message_id is not None:
         found = asyncio.run(terminal.follow_message(home, group, message_id))
-        show(found, partial(trace.lines, zone=zone), as_json=as_json)
+        show(found, partial(message_timeline.lines, zone=zone), as_json=as_json)
         return
     read(
         home,

@@ -172,10 +172,10 @@ async def retry(given: Path | None, number: int) -> None:
 
 async def follow_message(given: Path | None, group: str, message_id: str) -> dict[str, Any]:
     """All that befell one message, by the store and the logs, whether Andy runs or not."""
-    from orchestrator.cli import trace
+    from orchestrator.reports import message_timeline
 
-    found = await read(given, lambda tx: trace.find(tx, group, message_id))
-    return await asyncio.to_thread(trace.with_attempts, found, home_of(given).logs)
+    found = await read(given, lambda tx: message_timeline.find(tx, group, message_id))
+    return await asyncio.to_thread(message_timeline.with_logs, found, home_of(given).logs)
 
 
 async def events(
@@ -212,13 +212,13 @@ async def set_budget(
     group: str | None,
     is_background: bool,
 ) -> None:
-    from orchestrator.cli import account_reports
+    from orchestrator.reports import costs
     from orchestrator.store.budgets import Period
 
-    parsed = account_reports.parse_amount(amount)
+    parsed = costs.parse_amount(amount)
 
     async def act(tx: Tx, now_ms: int) -> None:
-        await account_reports.set_budget(
+        await costs.set_budget(
             tx, parsed, period=Period(per), folder=group, is_background=is_background, now_ms=now_ms
         )
 

@@ -16,7 +16,7 @@ from agent_runner.wire.mailbox import Command, Remember, Reply, SendFile, parse_
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
-from orchestrator.domain.values import Attachment, Group
+from orchestrator.domain.values import Attachment, Group, Turn
 from orchestrator.groups.attachments import FileRefused
 from orchestrator.ipc import late_answers
 from orchestrator.ipc.authorise import refusal, worker_refusal
@@ -168,22 +168,28 @@ class CommandDispatcher:
             answered = await commands.answered(tx, group.folder, request_id)
             if answered is not None:
                 return answered
-            result = await self._call_handler(tx, group, command, request_id, prepared)
+            now_ms = self._clock.now_ms()
+            turn = await turns.asking(tx, group.folder, claimed=command.turn, now_ms=now_ms)
+            result = await self._call_handler(tx, group, turn, command, request_id, prepared)
             reply = Reply(
                 request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data
             )
-            now_ms = self._clock.now_ms()
             await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
             await late_answers.send_late_answer(tx, group, command, reply, now_ms=now_ms)
-            await audit.append(tx, _event(group, command, reply, now_ms=now_ms))
+            await audit.append(tx, _event(group, turn, command, reply, now_ms=now_ms))
         self._publish(group, command, reply)
         return reply
 
     async def _call_handler(
-        self, tx: Tx, group: Group, command: Command, request_id: str, prepared: _Prepared
+        self,
+        tx: Tx,
+        group: Group,
+        turn: Turn | None,
+        command: Command,
+        request_id: str,
+        prepared: _Prepared,
     ) -> CommandResult:
         now_ms = self._clock.now_ms()
-        turn = await turns.asking(tx, group.folder, claimed=command.turn, now_ms=now_ms)
         why_not = refusal(group, command) or worker_refusal(turn, command)
         if why_not is not None:
             log.warning("command.refused", group=group.folder, type=command.type, reason=why_not)
@@ -220,6 +226,15 @@ def _request_id(name: str, body: bytes) -> str:
     return f"{_UNSAFE.sub('-', name)[:40]}-{hashlib.sha256(os.fsencode(name) + b'/' + body).hexdigest()[:20]}"
 
 
-def _event(group: Group, command: Command, reply: Reply, *, now_ms: int) -> audit.AuditEvent:
+def _event(
+    group: Group, turn: Turn | None, command: Command, reply: Reply, *, now_ms: int
+) -> audit.AuditEvent:
     detail = {"type": command.title, "request": reply.request_id, "ok": reply.ok, "code": reply.code}
-    return audit.AuditEvent(at_ms=now_ms, kind="command", folder=group.folder, detail=detail)
+    return audit.AuditEvent(
+        at_ms=now_ms,
+        kind="command",
+        folder=group.folder,
+        run_id=turn.run_id if turn else None,
+        turn_id=turn.id if turn else None,
+        detail=detail,
+    )

@@ -77,19 +77,28 @@ async def newest(
         """,
         {"since": since_ms, "folder": folder, "limit": limit},
     )
-    return [
-        {
-            "id": row["id"],
-            "at_ms": row["at_ms"],
-            "kind": row["kind"],
-            "group": row["group_folder"],
-            "run": row["run_id"],
-            "turn": row["turn_id"],
-            "detail": json.loads(row["detail"]),
-            "hash": row["hash"],
-        }
-        for row in reversed(list(rows))
-    ]
+    return [_to_dict(row) for row in reversed(list(rows))]
+
+
+async def of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> list[dict[str, Any]]:
+    """The rows of one turn, oldest first; none of it is from before `since_ms`, when it was queued."""
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM audit WHERE turn_id = ? AND at_ms >= ? ORDER BY id", (turn_id, since_ms)
+    )
+    return [_to_dict(row) for row in rows]
+
+
+def _to_dict(row: sqlite3.Row) -> dict[str, Any]:
+    return {
+        "id": row["id"],
+        "at_ms": row["at_ms"],
+        "kind": row["kind"],
+        "group": row["group_folder"],
+        "run": row["run_id"],
+        "turn": row["turn_id"],
+        "detail": json.loads(row["detail"]),
+        "hash": row["hash"],
+    }
 
 
 async def verify(tx: Tx) -> ChainVerdict:

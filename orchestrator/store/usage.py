@@ -163,6 +163,17 @@ async def summed_by_time(tx: Tx, *, folder: Folder | None = None) -> dict[int, S
     return {row["key"]: _sums(row) for row in rows}
 
 
+async def summed_of_turn(tx: Tx, turn_id: TurnId, *, since_ms: int) -> dict[str | None, Sums]:
+    """Add up one turn by model; it used nothing before `since_ms`, when it was queued."""
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT model AS key, {_SUMS} FROM usage WHERE turn_id = ? AND at_ms >= ? GROUP BY model
+        """,  # noqa: S608 - our own text
+        (turn_id, since_ms),
+    )
+    return {row["key"]: _sums(row) for row in rows}
+
+
 async def shares(tx: Tx) -> dict[Share, Sums]:
     """Add up by group and kind."""
     rows = await tx.execute_fetchall(

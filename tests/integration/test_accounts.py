@@ -6,9 +6,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestrator.cli import account_reports
 from orchestrator.domain.errors import BadTime, UnknownGroup
 from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
+from orchestrator.reports import costs
+from orchestrator.reports.since import since_ms
 from orchestrator.store import usage
 from orchestrator.store.budgets import Period, Unit
 from tests.support.household import Household
@@ -46,10 +47,10 @@ async def used(household: Household, *entries: usage.UsageEntry) -> None:
 
 
 async def told(
-    household: Household, by: account_reports.By, group: str | None = None, zone: ZoneInfo = SEOUL
+    household: Household, by: costs.By, group: str | None = None, zone: ZoneInfo = SEOUL
 ) -> dict[str, Any]:
     async with household.database.reading() as tx:
-        return await account_reports.usage(tx, group, by=by, now_ms=NOON_MS, zone=zone)
+        return await costs.usage(tx, group, by=by, now_ms=NOON_MS, zone=zone)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ async def test_one_group_is_told_alone_and_the_total_adds_up(household: Househol
 
 async def test_what_is_not_known_is_said(household: Household) -> None:
     await used(household, an_entry(), an_entry(cost_nano_usd=None, is_whole=False))
-    text = "\n".join(account_reports.usage_lines(await told(household, "group")))
+    text = "\n".join(costs.usage_lines(await told(household, "group")))
     assert "$0.0010 + unknown" in text
     assert "Of 1 answers the model has no known price" in text
     assert "1 answers broke off" in text
@@ -115,22 +116,22 @@ async def test_budgets_are_listed_with_what_is_used(household: Household) -> Non
     await used(household, an_entry(), an_entry(kind=TurnKind.TASK, cost_nano_usd=None))
     async with household.database.transaction() as tx:
         for text, is_background in (("150", False), ("1usd", False), ("1k", True)):
-            await account_reports.set_budget(
+            await costs.set_budget(
                 tx,
-                account_reports.parse_amount(text),
+                costs.parse_amount(text),
                 period=Period.DAY,
                 folder="family",
                 is_background=is_background,
                 now_ms=NOON_MS,
             )
-        rows = await account_reports.budgets(tx, now_ms=NOON_MS, zone=SEOUL)
+        rows = await costs.budgets(tx, now_ms=NOON_MS, zone=SEOUL)
     assert [(row["used"], row["percent"], row["unpriced"]) for row in rows] == [
         (200, 133, 0),
         (0.001, 0, 1),
         (100, 10, 0),
     ]
     assert {row["ends"] for row in rows} == {"2026-11-23T00:00:00+09:00"}
-    lines = account_reports.budget_lines(rows)
+    lines = costs.budget_lines(rows)
     assert "SPENT" in lines[1]
     assert "$0.001 + 1 of unknown price" in lines[2].replace("$0.0010", "$0.001")
     assert [row["kind"] for row in await household.rows(BUDGET_ROWS)] == ["budget.set"] * 3
@@ -150,15 +151,15 @@ async def test_budgets_are_listed_with_what_is_used(household: Household) -> Non
     ],
 )
 def test_amounts_are_read(text: str, unit: Unit, value: int) -> None:
-    assert account_reports.parse_amount(text) == account_reports.BudgetAmount(unit=unit, value=value)
+    assert costs.parse_amount(text) == costs.BudgetAmount(unit=unit, value=value)
 
 
 @pytest.mark.parametrize(
     "text", ["", "-1", "5eur", "$5k", "1.2.3", "k", "1e9", "٣", "9" * 20, "5 usd", "nan"]
 )
 def test_what_is_no_amount_is_refused(text: str) -> None:
-    with pytest.raises(account_reports.BadAmount):
-        account_reports.parse_amount(text)
+    with pytest.raises(costs.BadAmount):
+        costs.parse_amount(text)
 
 
 @pytest.mark.parametrize(
@@ -173,10 +174,10 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
     ],
 )
 def test_times_are_read(text: str | None, at_ms: int) -> None:
-    assert account_reports.since_ms(text, now_ms=NOON_MS, zone=SEOUL) == at_ms
+    assert since_ms(text, now_ms=NOON_MS, zone=SEOUL) == at_ms
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1x", "-1h", "2026-13-01"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(BadTime):
-        account_reports.since_ms(text, now_ms=NOON_MS, zone=SEOUL)
+        since_ms(text, now_ms=NOON_MS, zone=SEOUL)

@@ -16,13 +16,14 @@ import pytest
 from cyclopts import App
 from cyclopts.exceptions import UnusedCliTokensError
 
-from orchestrator.cli import account_reports, chat, pairing
+from orchestrator.cli import chat, pairing
 from orchestrator.cli import main as cli
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
+from orchestrator.reports import costs
 from orchestrator.store import audit, dashboard_cycles, groups, reminders
 from orchestrator.store.budgets import Period
 from orchestrator.store.database import Database
@@ -57,9 +58,9 @@ async def _fill(root: Path) -> None:
         await reminders.add(tx, family, text="stretch", due_ms=AT_MS, now_ms=AT_MS)
         await dashboard_cycles.begin(tx, FAMILY, "rules", trigger={}, now_ms=AT_MS)
         await audit.append(tx, audit.AuditEvent(at_ms=AT_MS, kind="model.asked", folder=FAMILY))
-        await account_reports.set_budget(
+        await costs.set_budget(
             tx,
-            account_reports.parse_amount("5usd"),
+            costs.parse_amount("5usd"),
             period=Period.DAY,
             folder=None,
             is_background=False,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agent_runner.wire.frames import Ack, Result, TurnEnd
-from orchestrator.cli import trace
-from orchestrator.cli.trace import NoMessage
 from orchestrator.containers.logs import files
-from orchestrator.domain.values import OutboxState, Run
-from orchestrator.store import outbox
+from orchestrator.domain.values import OutboxState, Run, TurnId, TurnKind
+from orchestrator.reports import message_timeline
+from orchestrator.reports.message_timeline import NoMessage
+from orchestrator.store import audit, outbox, usage
 from tests.support.household import SEOUL, Household
 
 
@@ -23,8 +23,8 @@ def logs(tmp_path: Path) -> Path:
 
 async def traced(household: Household, logs: Path, asked: str, folder: str = "family") -> dict[str, Any]:
     async with household.database.reading() as tx:
-        found = await trace.find(tx, folder, asked)
-    return trace.with_attempts(found, logs)
+        found = await message_timeline.find(tx, folder, asked)
+    return message_timeline.with_logs(found, logs)
 
 
 def logged(household: Household, logs: Path, run: Run, kind: str, **facts: object) -> None:
@@ -33,7 +33,7 @@ def logged(household: Household, logs: Path, run: Run, kind: str, **facts: objec
 
 
 def told(found: dict[str, Any]) -> str:
-    return "\n".join(line[16:] for line in trace.lines(found, zone=SEOUL))
+    return "\n".join(line[16:] for line in message_timeline.lines(found, zone=SEOUL))
 
 
 async def test_an_answered_message_is_followed_to_its_reply(household, clock, logs):
@@ -132,3 +132,61 @@ async def test_a_message_that_is_not_there_is_said_not_to_be(household, logs, as
     for each in (asked, "M1", str(elsewhere.seq)):
         with pytest.raises(NoMessage):
             await traced(household, logs, each)
+
+
+async def test_what_a_turn_did_and_cost_is_told_between_its_start_and_its_end(household, clock, logs):
+    await household.add_group("family", requires_trigger=False)
+    await household.hear("first", id="M1")
+    turn, run, _ = await household.start_next()
+    logged(household, logs, run, "turn.started", turn=turn.id, attempt=1)
+    clock.pass_ms(100)
+    async with household.database.transaction() as tx:
+        for of_turn in (turn.id, turn.id + 10):
+            await audit.append(
+                tx,
+                audit.AuditEvent(
+                    at_ms=clock.now_ms(),
+                    kind="command",
+                    folder=run.folder,
+                    turn_id=of_turn,
+                    detail={"type": "x"},
+                ),
+            )
+            await usage.add(tx, answer_of(run, of_turn, at_ms=clock.now_ms()))
+    clock.pass_ms(100)
+    await household.take(run, Ack(n=1, turn=turn.id))
+    await household.take(run, TurnEnd(n=2, turn=turn.id))
+    clock.pass_ms(60_000)
+    logged(household, logs, run, "run.ended")
+
+    found = await traced(household, logs, "M1")
+
+    assert [one["step"] for one in found["steps"]] == [
+        "received", "queued", "started", "work", "acknowledged", "answered"
+    ]  # fmt: skip
+    assert found["steps"][3]["text"] == "command type=x"
+    assert (found["cost"]["requests"], found["cost"]["cost_usd"], found["cost"]["models"]) == (
+        1,
+        0.002,
+        ["m"],
+    )
+    assert told(found).splitlines()[-1] == "it took 1 answers of m: 15 tokens, about $0.0020"
+    assert [line.split()[1] for line in found["log"]] == ["turn.started"], "and nothing of later"
+
+
+def answer_of(run: Run, turn_id: int, *, at_ms: int) -> usage.UsageEntry:
+    return usage.UsageEntry(
+        at_ms=at_ms,
+        folder=run.folder,
+        run_id=run.id,
+        turn_id=TurnId(turn_id),
+        kind=TurnKind.CHAT,
+        task_id=None,
+        model="m",
+        input_tokens=10,
+        output_tokens=5,
+        cache_read_tokens=0,
+        cache_write_tokens=0,
+        cost_nano_usd=2_000_000,
+        is_whole=True,
+    )

@@ -1,25 +1,31 @@
-"""Follow one message from its arrival to its reply: by the store, and by the logs of the runs that had it."""
+"""Reports all that befell one message, from its arrival to its reply, by the store and the logs of runs."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_second
+from orchestrator.base.clock import local_second, utc_stamp
 from orchestrator.base.tables import short
 from orchestrator.containers.logs import files
 from orchestrator.containers.logs.files import LoggedEvent
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Group, Message, MessageId, Outgoing, Turn, TurnState
-from orchestrator.store import groups, messages, outbox, runs, turns
+from orchestrator.reports.audit import detail_text
+from orchestrator.reports.costs import sums_row
+from orchestrator.store import audit, groups, messages, outbox, runs, turns, usage
 from orchestrator.store.database import Tx
 
 STARTED = ("turn.started", "turn.handed_over")
 ENDED = ("turn.answered", "turn.put_back", "turn.failed")
 LATE_MS = 1_000
 """A log is written a moment after what it tells."""
+LOG_LINES = 200
+"""Of one message, the newest."""
+STAMP_CHARS = len("2026-11-22T03:15:01.123Z")
 
 
 class NoMessage(BadRequest):
@@ -52,18 +58,25 @@ async def find(tx: Tx, folder: str, asked: str) -> dict[str, Any]:
         "message": _message_told(message),
         "turn": await _turn_told(tx, turn) if turn else None,
         "attempts": [],
+        "work": await _work(tx, turn) if turn else [],
         "replies": [_reply_told(one) for one in await _replies(tx, turn, said)],
+        "cost": await _cost(tx, turn) if turn else None,
+        "log": [],
     }
 
 
-def with_attempts(found: dict[str, Any], logs: Path) -> dict[str, Any]:
-    """Add what the logs tell of each attempt; of one whose log is gone, what the store does. Blocks."""
+def with_logs(found: dict[str, Any], logs: Path) -> dict[str, Any]:
+    """Add what the logs tell of each attempt, the lines of those logs, and all of it in order as `steps`.
+
+    Of an attempt whose log is gone, what the store knows is told. Blocks.
+    """
     turn = found["turn"]
-    if turn is None:
-        return found
-    last = _last_attempt(turn)
-    attempts = [one for one in _attempts(logs, found["group"], turn) if not _is_same(one, last)]
-    return {**found, "attempts": [*attempts, *([last] if last else [])]}
+    if turn is not None:
+        last = _last_attempt(turn)
+        earlier = [one for one in _attempts(logs, found["group"], turn) if not _is_same(one, last)]
+        attempts = [*earlier, *([last] if last else [])]
+        found = {**found, "attempts": attempts, "log": _log_lines(logs, found["group"], attempts)}
+    return {**found, "steps": steps(found)}
 
 
 async def _message(tx: Tx, group: Group, asked: str) -> Message | None:
@@ -126,6 +139,17 @@ def _reply_told(one: Outgoing) -> dict[str, Any]:
         "sent_ms": one.sent_ms,
         "error": one.error,
     }
+
+
+async def _work(tx: Tx, turn: Turn) -> list[dict[str, Any]]:
+    """What the turn's agent asked of the host, the model and the network, as the audit has it."""
+    rows = await audit.of_turn(tx, turn.id, since_ms=turn.queued_ms)
+    return [{name: row[name] for name in ("at_ms", "kind", "run", "detail")} for row in rows]
+
+
+async def _cost(tx: Tx, turn: Turn) -> dict[str, Any]:
+    by_model = await usage.summed_of_turn(tx, turn.id, since_ms=turn.queued_ms)
+    return {**sums_row(sum(by_model.values(), start=usage.Sums())), "models": sorted(filter(None, by_model))}
 
 
 # What the logs tell
@@ -192,52 +216,109 @@ def _last_attempt(turn: dict[str, Any]) -> dict[str, Any] | None:
     return {**told, "acked_ms": turn["acked_ms"]}
 
 
-# For people
+def _log_lines(logs: Path, folder: str, attempts: Sequence[dict[str, Any]]) -> list[str]:
+    """The newest lines that the runs of these attempts wrote meanwhile."""
+    spans = {one["run"]: (one["started_ms"], one["ended_ms"]) for one in attempts}
+    kept: deque[str] = deque(maxlen=LOG_LINES)
+    for file in files.of_group(logs, folder):
+        if file.run not in spans:
+            continue
+        started_ms, ended_ms = spans[file.run]
+        begin = utc_stamp(started_ms - LATE_MS)
+        end = utc_stamp(ended_ms + LATE_MS) if ended_ms else "9"
+        try:
+            with file.path.open(encoding="utf-8", errors="replace") as lines:
+                kept.extend(line.rstrip("\n") for line in lines if begin <= line[:STAMP_CHARS] <= end)
+        except FileNotFoundError:
+            continue  # too old by now
+    return list(kept)
+
+
+# In order, and for people
+
+
+def steps(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """What befell a message, step by step, and what it waits for: `{at_ms, step, text}`.
+
+    `step` is one of received, ignored, queued, started, acknowledged, work, answered, put_back, failed,
+    waiting, running, said, sent, unsent. `at_ms` is None where a step is a state and not an event.
+    """
+    return [*_arrival_steps(found), *_turn_steps(found), *_reply_steps(found)]
 
 
 def lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
-    """What befell a message, line by line, and what it waits for."""
-    told = [*_arrival_lines(found), *_turn_lines(found), *_reply_lines(found)]
-    return [f"{local_second(at_ms, zone)}  {text}" if at_ms else f"{'':14}  {text}" for at_ms, text in told]
+    told = [
+        f"{local_second(one['at_ms'], zone) if one['at_ms'] else '':14}  {one['text']}"
+        for one in steps(found)
+        if one["step"] != "work"
+    ]
+    return [*told, *_cost_lines(found["cost"])]
 
 
-def _arrival_lines(found: dict[str, Any]) -> Iterator[tuple[int | None, str]]:
+def _cost_lines(cost: dict[str, Any] | None) -> Iterator[str]:
+    if cost and cost["requests"]:
+        tokens = cost["input_tokens"] + cost["output_tokens"]
+        tokens += cost["cache_read_tokens"] + cost["cache_write_tokens"]
+        money = "an unknown price" if cost["cost_usd"] is None else f"about ${cost['cost_usd']:.4f}"
+        answers = f"{cost['requests']} answers of {', '.join(cost['models'])}"
+        yield f"{'':14}  it took {answers}: {tokens:,} tokens, {money}"
+
+
+def _step(at_ms: int | None, step: str, text: str) -> dict[str, Any]:
+    return {"at_ms": at_ms, "step": step, "text": text}
+
+
+def _arrival_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     message = found["message"]
     if message is None:
         return
     said = f"{message['sender']}: {short(message['text'], 60)}"
-    yield message["received_ms"], f"message {message['seq']} ({found['id']}), {said}"
+    yield _step(message["received_ms"], "received", f"message {message['seq']} ({found['id']}), {said}")
     if message["ignored_reason"]:
-        yield None, f"no turn: {message['ignored_reason']}"
+        yield _step(None, "ignored", f"no turn: {message['ignored_reason']}")
 
 
-def _turn_lines(found: dict[str, Any]) -> Iterator[tuple[int | None, str]]:
+def _turn_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     turn = found["turn"]
     if turn is None:
         return
-    yield turn["queued_ms"], f"turn {turn['id']} ({turn['kind']}) is queued"
-    for one in found["attempts"]:
-        yield one["started_ms"], f"try {one['attempt']}: given to run {one['run']}"
-        if one["acked_ms"]:
-            yield one["acked_ms"], "its agent has it"
-        if one["ended_ms"]:
-            reason = f": {one['reason']}" if one["reason"] else ""
-            yield one["ended_ms"], f"{one['outcome'].replace('_', ' ')}{reason}"
+    yield _step(turn["queued_ms"], "queued", f"turn {turn['id']} ({turn['kind']}) is queued")
+    happened = [*_attempt_steps(found["attempts"]), *_work_steps(found["work"])]
+    yield from sorted(happened, key=lambda step: step["at_ms"])
     if turn["state"] == TurnState.QUEUED:
         again = f", try {turn['attempt']} after {turn['reason']}" if turn["attempt"] > 1 else ""
-        yield turn["not_before_ms"], f"is to go on from here; place {turn['place']}{again}"
+        text = f"is to go on from here; place {turn['place']}{again}"
+        yield _step(turn["not_before_ms"], "waiting", text)
     elif turn["state"] == TurnState.RUNNING:
-        yield None, f"the agent works on it; run {turn['run']} has sent {turn['run_frames']} frames"
+        text = f"the agent works on it; run {turn['run']} has sent {turn['run_frames']} frames"
+        yield _step(None, "running", text)
 
 
-def _reply_lines(found: dict[str, Any]) -> Iterator[tuple[int | None, str]]:
+def _attempt_steps(attempts: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for one in attempts:
+        yield _step(one["started_ms"], "started", f"try {one['attempt']}: given to run {one['run']}")
+        if one["acked_ms"]:
+            yield _step(one["acked_ms"], "acknowledged", "its agent has it")
+        if one["ended_ms"]:
+            reason = f": {one['reason']}" if one["reason"] else ""
+            text = f"{one['outcome'].replace('_', ' ')}{reason}"
+            yield _step(one["ended_ms"], one["outcome"], text)
+
+
+def _work_steps(work: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for one in work:
+        yield _step(one["at_ms"], "work", f"{one['kind']} {detail_text(one['detail'])}")
+
+
+def _reply_steps(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for one in found["replies"]:
-        yield one["created_ms"], f"said ({one['outbox']}): {short(one['text'], 60)}"
+        yield _step(one["created_ms"], "said", f"said ({one['outbox']}): {short(one['text'], 60)}")
         match one["state"]:
             case "sent":
-                yield one["sent_ms"], f"sent as {one['id']}, try {one['tries']}"
+                yield _step(one["sent_ms"], "sent", f"sent as {one['id']}, try {one['tries']}")
             case "pending" | "sending":
                 error = f": {one['error']}" if one["error"] else ""
-                yield one["next_try_ms"], f"on its way, {one['tries']} tries so far{error}"
+                text = f"on its way, {one['tries']} tries so far{error}"
+                yield _step(one["next_try_ms"], "unsent", text)
             case state:
-                yield None, f"{state}{': ' + one['error'] if one['error'] else ''}"
+                yield _step(None, "unsent", f"{state}{': ' + one['error'] if one['error'] else ''}")

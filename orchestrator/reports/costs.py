@@ -1,17 +1,17 @@
-"""What `andy usage`, `andy budget` and `andy audit` tell: values for machines, lines for people."""
+"""Reports what was used of the model and how budgets stand, as rows for machines and lines for people."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_iso, local_second
+from orchestrator.base.clock import local_iso
 from orchestrator.base.tables import Rows, table
-from orchestrator.domain.errors import BadRequest, BadTime
+from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.model import budget_sums as rules
 from orchestrator.proxies.model.token_usage import AS_OF
@@ -30,8 +30,6 @@ _UNKNOWN = {"task": "no task", "kind": "outside a turn", "model": "unknown"}
 _AMOUNT = re.compile(
     r"(?P<sign>\$?)(?P<number>\d[\d_]{0,20}(?:\.\d{1,9})?)(?P<unit>[kM]|usd|tokens|)", re.ASCII
 )
-_AGO = re.compile(r"(\d{1,6})([mhd])", re.ASCII)
-_AGO_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 class BadAmount(BadRequest):
@@ -61,20 +59,6 @@ def parse_amount(text: str) -> BudgetAmount:
     return BudgetAmount(unit=Unit.USD if is_money else Unit.TOKENS, value=value)
 
 
-def since_ms(text: str | None, *, now_ms: int, zone: ZoneInfo) -> int:
-    """Read `30m`, `2h`, `7d` (ago) or an ISO time; the beginning when there is none. Raises `BadTime`."""
-    if text is None:
-        return 0
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return now_ms - round(timedelta(**{_AGO_UNITS[ago[2]]: int(ago[1])}).total_seconds() * 1000)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise BadTime(f"'{text}' is no time: write 2h, 7d or 2026-11-22T09:00.") from error
-    return round((at if at.tzinfo else at.replace(tzinfo=zone)).timestamp() * 1000)
-
-
 # Usage
 
 
@@ -86,8 +70,8 @@ async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneIn
     return {
         "by": by,
         "group": known,
-        "rows": [{by: key, **_told(each)} for key, each in sums.items()],
-        "total": _told(total),
+        "rows": [{by: key, **sums_row(each)} for key, each in sums.items()],
+        "total": sums_row(total),
         "prices_as_of": AS_OF,
         "budgets": await budgets(tx, now_ms=now_ms, zone=zone, folder=known),
     }
@@ -106,7 +90,8 @@ async def _by_column(tx: Tx, folder: Folder | None, by: By) -> dict[str, Sums]:
     return {key if key is not None else _UNKNOWN[by]: each for key, each in found.items()}
 
 
-def _told(sums: Sums) -> dict[str, Any]:
+def sums_row(sums: Sums) -> dict[str, Any]:
+    """Counts of answers and tokens, and `cost_usd`, which is None where no price is known."""
     told = asdict(sums)
     nano = told.pop("cost_nano_usd")
     is_unknown = sums.requests > 0 and sums.unpriced == sums.requests
@@ -226,50 +211,3 @@ async def remove_budget(tx: Tx, budget_id: int, *, now_ms: int) -> None:
     await audit_store.append(
         tx, audit_store.AuditEvent(at_ms=now_ms, kind="budget.removed", detail={"id": budget_id})
     )
-
-
-# Audit
-
-
-async def audit(tx: Tx, folder: str | None, *, since: int, limit: int) -> Rows:
-    """The newest rows, oldest first; of a group that is gone, too."""
-    known = Folder(folder) if folder is not None else None
-    return await audit_store.newest(tx, limit=limit, folder=known, since_ms=since)
-
-
-def audit_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
-    if not rows:
-        return ["Nothing is recorded."]
-    head = ("row", "time", "group", "what", "how")
-    return table(
-        head,
-        [
-            (
-                str(row["id"]),
-                local_second(row["at_ms"], zone),
-                row["group"] or "",
-                row["kind"],
-                _how(row["detail"]),
-            )
-            for row in rows
-        ],
-    )
-
-
-def _how(detail: dict[str, Any]) -> str:
-    told = (f"{name}={value}" for name, value in detail.items() if value not in (None, "", 0))
-    return " ".join(" ".join(told).split())[:160]
-
-
-async def verify_audit(tx: Tx) -> dict[str, Any]:
-    """Whether every row is there as it was written."""
-    verdict = await audit_store.verify(tx)
-    return {**asdict(verdict), "ok": verdict.fault is None}
-
-
-def verdict_lines(found: dict[str, Any]) -> list[str]:
-    if found["ok"]:
-        return [f"All {found['rows']:,} rows are as they were written. The newest is {found['head']}"]
-    return [
-        f"The audit is broken: {found['fault']}. The {found['rows']:,} rows before are as they were written."
-    ]

@@ -1,0 +1,58 @@
+"""Reports the audit and whether its chain holds, as rows for machines and lines for people."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_second
+from orchestrator.base.tables import Rows, table
+from orchestrator.domain.values import Folder
+from orchestrator.store import audit as audit_store
+from orchestrator.store.database import Tx
+
+
+async def rows(tx: Tx, folder: str | None, *, since: int, limit: int) -> Rows:
+    """The newest rows, oldest first; of a group that is gone, too."""
+    known = Folder(folder) if folder is not None else None
+    return await audit_store.newest(tx, limit=limit, folder=known, since_ms=since)
+
+
+def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
+    if not found:
+        return ["Nothing is recorded."]
+    head = ("row", "time", "group", "what", "how")
+    return table(
+        head,
+        [
+            (
+                str(row["id"]),
+                local_second(row["at_ms"], zone),
+                row["group"] or "",
+                row["kind"],
+                detail_text(row["detail"]),
+            )
+            for row in found
+        ],
+    )
+
+
+def detail_text(detail: dict[str, Any]) -> str:
+    """What a row says besides its kind, in one short line; what is empty or zero is left out."""
+    told = (f"{name}={value}" for name, value in detail.items() if value not in (None, "", 0))
+    return " ".join(" ".join(told).split())[:160]
+
+
+async def verify(tx: Tx) -> dict[str, Any]:
+    """Whether every row is there as it was written."""
+    verdict = await audit_store.verify(tx)
+    return {**asdict(verdict), "ok": verdict.fault is None}
+
+
+def verdict_lines(found: dict[str, Any]) -> list[str]:
+    if found["ok"]:
+        return [f"All {found['rows']:,} rows are as they were written. The newest is {found['head']}"]
+    return [
+        f"The audit is broken: {found['fault']}. The {found['rows']:,} rows before are as they were written."
+    ]
