@@ -13,6 +13,7 @@ from orchestrator.domain.values import Run, RunState
 from orchestrator.store import groups, runs, sessions, turns
 
 LOST = RunEnd(kind=RunEndKind.LOST, reason="Andy was restarted while I worked.", is_retryable=True)
+STOPPED_IDLE = RunEnd(kind=RunEndKind.STOPPED, reason="Andy was restarted.", is_retryable=True)
 
 
 class Reattachment:
@@ -42,6 +43,7 @@ class Reattachment:
         found = {container.run_id: container for container in await self._context.runtime.adopt()}
         async with self._context.database.reading() as tx:
             recorded = {run.id: run for run in await runs.live(tx)}
+            busy = {run_id for run_id in recorded if await turns.running_in(tx, run_id) is not None}
         # What is left in an input folder for any other run, nobody will read.
         await asyncio.to_thread(self._context.ports.remove_files_of_others, found.keys() & recorded.keys())
         for run_id, container in found.items():
@@ -52,7 +54,8 @@ class Reattachment:
                 await self._orphans.remove(container, orphan)
         for run_id in recorded.keys() - found.keys():
             await self._context.logs.resume(recorded[run_id])
-            await self._termination.settle(recorded[run_id], LOST)
+            # A host that stops under Compose takes idle containers along: nobody lost anything by that.
+            await self._termination.settle(recorded[run_id], LOST if run_id in busy else STOPPED_IDLE)
 
     async def _take_over(self, run: Run, container: RunningContainer) -> None:
         ports = self._context.ports

@@ -399,3 +399,22 @@ async def test_a_run_that_was_refused_is_told_with_the_engines_reason(house: Hou
     async with house.household.database.reading() as tx:
         (told,) = await runs.bad_ends(tx, since_ms=0)
     assert (told["kind"], told["reason"]) == ("refused", house.runtime.refusal)
+
+
+# Restarting
+
+
+@pytest.mark.parametrize(("was_idle", "kind"), [(True, "stopped"), (False, "lost")])
+async def test_a_container_that_ended_with_the_host_is_an_error_only_if_a_turn_ran_in_it(
+    household: Household, tmp_path: Path, *, was_idle: bool, kind: str
+) -> None:
+    async with a_house(household, tmp_path) as house:
+        turn, container = await house.start()
+        if was_idle:
+            await house.answer(turn, container)
+
+    async with asyncio.TaskGroup() as tasks:
+        await scripted_pool(household, ScriptedRuntime(), tasks, tmp_path).adopt()
+
+    (run,) = await household.rows("SELECT exit_kind FROM runs")
+    assert run["exit_kind"] == kind
