@@ -29,6 +29,7 @@ from orchestrator.groups import registration
 from orchestrator.groups.host_context import HostContext
 from orchestrator.inbound import prompt
 from orchestrator.inbound.intake import build_intake
+from orchestrator.inbound.search_index import fill_search_index
 from orchestrator.ipc.feature import IpcFeature
 from orchestrator.loop.feature import LoopFeature
 from orchestrator.notices.feature import NoticeFeature
@@ -187,6 +188,7 @@ class Orchestrator:
             **self._outbound.loops(),
             "scheduler": scheduler.run,
             "retention": retention.run,
+            "search-index": partial(fill_search_index, host.database),
             **self._containers.loops(),
             **self._ipc.loops(),
             **self._proxies.loops(),

@@ -56,6 +56,11 @@ class ReminderIdParameters(Parameters):
     reminder_id: int = Field(description="The number that set_reminder or list_reminders told.")
 
 
+class SearchParameters(Parameters):
+    query: str = Field(min_length=1, max_length=200, description='Words, or parts; "several words" as one.')
+    before: int | None = Field(default=None, description="The number of a message: only older ones.")
+
+
 class RegisterParameters(Parameters):
     jid: str = Field(min_length=1, description="The chat's address, from ../env/groups.json.")
     name: str = Field(min_length=1, description="What people call the group.")
@@ -94,6 +99,10 @@ def _cancel(given: ReminderIdParameters) -> Command:
 
 def _list(_: NoParameters) -> Command:
     return mailbox.ListReminders()
+
+
+def _search(given: SearchParameters) -> Command:
+    return mailbox.SearchHistory(query=given.query, before=given.before)
 
 
 def _register(given: RegisterParameters) -> Command:
@@ -158,6 +167,12 @@ TABLE: tuple[Tool[Any], ...] = (
         description="List this chat's reminders that have not been sent, with numbers and times.",
         parameters=NoParameters,
         command=_list,
+    ),
+    Tool(
+        name="search_history",
+        description="Find earlier messages of this chat by their words, the newest first.",
+        parameters=SearchParameters,
+        command=_search,
     ),
     *TASK_TOOLS,
     *LOOP_TOOLS,

@@ -238,6 +238,15 @@ class CancelNotice(_Command):
     dedupe_key: str | None = Field(default=None, alias="dedupeKey", max_length=1_000)
 
 
+class SearchHistory(_Command):
+    """Find messages of the group's own chat by their words; `before` is the number to go on from."""
+
+    type: Literal["search_history"] = "search_history"
+    query: str = Field(min_length=1, max_length=200)
+    before: int | None = Field(default=None, ge=1, lt=2**53)
+    limit: int = Field(default=20, ge=1, le=50)
+
+
 class ModelMissing(_Command):
     """Say that somebody asked for what takes a language model, where none is configured: main is told."""
 
@@ -269,6 +278,7 @@ Command = Annotated[
     | AcknowledgeNotice
     | ListNotices
     | CancelNotice
+    | SearchHistory
     | ModelMissing,
     Field(discriminator="type"),
 ]

@@ -80,6 +80,11 @@ COMMANDS = (
     CommandEntry(
         "say", "chat:say_as_andy", "Speak in a group as Andy; its agent reads it as what Andy said."
     ),
+    CommandEntry(
+        "search",
+        "search:search",
+        "Find messages of all groups by their words or parts of them, the newest first.",
+    ),
     CommandEntry("service", "service:service_app", "Andy as a service of systemd."),
     CommandEntry("setup", "setup:setup", "Set Andy up: a model, WhatsApp, the main group, a test message."),
     CommandEntry("status", "activity:status", "Tell what runs, waits and is stuck."),

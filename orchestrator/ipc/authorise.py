@@ -21,6 +21,7 @@ from agent_runner.wire.mailbox import (
     ResumeTask,
     RunTask,
     ScheduleTask,
+    SearchHistory,
     SendFile,
     SendMessage,
     SetNextWake,
@@ -67,6 +68,7 @@ def refusal(caller: Group, command: Command) -> str | None:
             | AcknowledgeNotice()
             | ListNotices()
             | CancelNotice()
+            | SearchHistory()
             | ModelMissing()
         ):
             # Which task, dashboard, conversation or notice is meant is looked up among the caller's own.

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from agent_runner.wire.mailbox import Command, Remember, Reply, SendFile, parse_command
+from agent_runner.wire.mailbox import Command, Remember, Reply, SearchHistory, SendFile, parse_command
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
@@ -30,7 +30,7 @@ from orchestrator.ipc.command_context import (
     ReadIsoTime,
     refused,
 )
-from orchestrator.ipc.handlers import abilities, files, groups, messages, reminders, tasks
+from orchestrator.ipc.handlers import abilities, files, groups, history, messages, reminders, tasks
 from orchestrator.ipc.handlers.files import CopyFile, no_files
 from orchestrator.scheduler.scheduled_task_service import ScheduleReader
 from orchestrator.store import audit, commands, host_events, turns
@@ -63,6 +63,7 @@ HANDLERS: dict[str, Callable[[Tx, CommandCaller, Any], Awaitable[CommandResult]]
     "acknowledge_notification": abilities.use_notices,
     "list_notices": abilities.use_notices,
     "cancel_notice": abilities.use_notices,
+    "search_history": history.search_history,
     "model_missing": messages.notify_model_missing,
 }
 """A command's type → its handler."""
@@ -174,7 +175,9 @@ class CommandDispatcher:
             reply = Reply(
                 request_id=request_id, ok=result.ok, code=result.code, text=result.text, data=result.data
             )
-            await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
+            # The words of messages stay in one place, so that taking them out there takes them out for good.
+            if not isinstance(command, SearchHistory):
+                await commands.record(tx, group.folder, command.title, reply, now_ms=now_ms)
             await late_answers.send_late_answer(tx, group, command, reply, now_ms=now_ms)
             await audit.append(tx, _event(group, turn, command, reply, now_ms=now_ms))
         self._publish(group, command, reply)

@@ -148,21 +148,21 @@ async def release_all(tx: Tx, turn_id: TurnId, *, reason: str) -> None:
 async def find(tx: Tx, chat_jid: ChatJid, message_id: MessageId) -> Message | None:
     cursor = await tx.execute("SELECT * FROM messages WHERE chat_jid = ? AND id = ?", (chat_jid, message_id))
     row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return from_row(row) if row else None
 
 
 async def at(tx: Tx, chat_jid: ChatJid, seq: int) -> Message | None:
     """Find a message by its place in the store."""
     cursor = await tx.execute("SELECT * FROM messages WHERE chat_jid = ? AND seq = ?", (chat_jid, seq))
     row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return from_row(row) if row else None
 
 
 async def by_id(tx: Tx, message_id: str) -> Message | None:
     """Find a message by its id alone; the newest where chats share one."""
     cursor = await tx.execute("SELECT * FROM messages WHERE id = ? ORDER BY seq DESC LIMIT 1", (message_id,))
     row = await cursor.fetchone()
-    return _from_row(row) if row else None
+    return from_row(row) if row else None
 
 
 async def since(tx: Tx, chat_jid: ChatJid, cursor_seq: Seq, last_seq: Seq, *, limit: int) -> list[Message]:
@@ -184,7 +184,7 @@ async def since(tx: Tx, chat_jid: ChatJid, cursor_seq: Seq, last_seq: Seq, *, li
         """,
         {"jid": chat_jid, "cursor": cursor_seq, "last": last_seq, "limit": limit},
     )
-    return [_from_row(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 async def count_since(tx: Tx, chat_jid: ChatJid, cursor_seq: Seq, last_seq: Seq) -> int:
@@ -204,7 +204,7 @@ async def requests_of(tx: Tx, turn_id: TurnId, *, limit: int) -> list[Message]:
     rows = await tx.execute_fetchall(
         "SELECT * FROM messages WHERE turn_id = ? AND is_request = 1 ORDER BY seq LIMIT ?", (turn_id, limit)
     )
-    return [_from_row(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 async def asked_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
@@ -220,7 +220,7 @@ async def asked_in_groups(tx: Tx, *, is_running: bool) -> dict[TurnId, Message]:
         """,
         {"is_running": is_running},
     )
-    return {TurnId(row["turn"]): _from_row(row) for row in rows}
+    return {TurnId(row["turn"]): from_row(row) for row in rows}
 
 
 async def asker_of(tx: Tx, *turn_ids: TurnId | int | None) -> str | None:
@@ -276,7 +276,7 @@ async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:
         "SELECT * FROM (SELECT * FROM messages WHERE chat_jid = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq",
         (chat_jid, limit),
     )
-    return [_from_row(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
 async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
@@ -288,10 +288,10 @@ async def sent_in(tx: Tx, turn_id: TurnId) -> list[Message]:
         """,
         (turn_id,),
     )
-    return [_from_row(row) for row in rows]
+    return [from_row(row) for row in rows]
 
 
-def _from_row(row: sqlite3.Row) -> Message:
+def from_row(row: sqlite3.Row) -> Message:
     quote = None
     if row["quoted_id"] is not None:
         quote = Quote(

@@ -24,6 +24,7 @@ OF_A_GROUP = (
     mailbox.SetReminder(text="hi", at="5m"),
     mailbox.CancelReminder(reminder_id=1),
     mailbox.ListReminders(),
+    mailbox.SearchHistory(query="milk"),
     A_TASK,
     A_TASK.model_copy(update={"target_folder": FAMILY.folder}),
     mailbox.UpdateTask(task_id="t1"),

@@ -15,6 +15,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "set_reminder": {"text": "tea", "at": "30m"},
     "cancel_reminder": {"reminder_id": 3},
     "list_reminders": {},
+    "search_history": {"query": "milk", "before": 3},
     "register_group": {"jid": "local:bees", "name": "Bees", "folder": "bees", "requires_trigger": False},
     "unregister_group": {"folder": "bees"},
     "refresh_groups": {},

@@ -1,0 +1,32 @@
+"""Index the messages of before the index, in the background: new ones are indexed as they are stored."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from orchestrator.store import message_search
+from orchestrator.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+PAUSE_SECONDS = 0.02
+"""Between two batches, so that filling takes less than half of the one connection that writes."""
+
+
+async def fill_search_index(database: Database) -> None:
+    """Index batch by batch until every message is; after a crash or a stop, the next start goes on."""
+    batches = 0
+    while True:
+        async with database.reading() as tx:
+            if await message_search.indexed_from(tx) <= 1:
+                break
+        async with database.transaction() as tx:
+            is_more = await message_search.fill(tx)
+        batches += 1
+        if not is_more:
+            break
+        await asyncio.sleep(PAUSE_SECONDS)
+    if batches:
+        log.info("search_index.filled", batches=batches)

@@ -1,0 +1,34 @@
+"""Find earlier messages of the caller's own chat."""
+
+from __future__ import annotations
+
+from agent_runner.wire.mailbox import SearchHistory
+from orchestrator.base.clock import local_minute
+from orchestrator.base.redaction import redact
+from orchestrator.base.tables import short
+from orchestrator.ipc.command_context import CommandCaller, CommandResult, refused
+from orchestrator.store import message_search
+from orchestrator.store.database import Tx
+from orchestrator.store.message_search import BadSearch
+
+TEXT_CHARS = 400
+"""Of one message; fifty of them are about 6,000 tokens."""
+
+
+async def search_history(tx: Tx, caller: CommandCaller, command: SearchHistory) -> CommandResult:
+    """Search the chat of the group that asks, and no other, also from main. Secrets are taken out."""
+    try:
+        terms = message_search.parse_terms(command.query)
+    except BadSearch as error:
+        return refused(error.code, str(error))
+    found = await message_search.find(
+        tx, terms, chat_jid=caller.group.jid, before_seq=command.before, limit=command.limit
+    )
+    lines = [
+        f"{one.seq}  {local_minute(one.sent_ms, caller.zone)}  {one.sender_name}: "
+        f"{short(redact(one.text), TEXT_CHARS)}"
+        for one in found
+    ]
+    if len(found) == command.limit:
+        lines.append(f"There may be more: search again with before={found[-1].seq}.")
+    return CommandResult(text="\n".join(lines) or "No message of this chat has these words.")

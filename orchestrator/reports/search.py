@@ -1,0 +1,64 @@
+"""Searches the messages of all groups, as rows for machines and lines for people."""
+
+from __future__ import annotations
+
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_minute
+from orchestrator.base.redaction import redact
+from orchestrator.base.tables import Rows
+from orchestrator.domain.values import Message
+from orchestrator.store import groups, message_search
+from orchestrator.store.database import Tx
+
+AROUND = 50
+"""Characters that a line shows before what was found, and three times as many after."""
+
+
+async def rows(
+    tx: Tx, text: str, *, folder: str | None, since: int = 0, before: int | None = None, limit: int
+) -> Rows:
+    """The messages that have all words of `text`, the newest first; `before` is the `seq` to go on from.
+
+    Secrets are taken out of what is shown, by their looks.
+
+    Raises:
+        BadSearch, UnknownGroup
+    """
+    terms = message_search.parse_terms(text)
+    jid = (await groups.known(tx, folder)).jid if folder is not None else None
+    found = await message_search.find(tx, terms, chat_jid=jid, since_ms=since, before_seq=before, limit=limit)
+    folders = {group.jid: group.folder for group in await groups.every(tx)}
+    return [{**_row(one, terms), "group": folders.get(one.chat_jid)} for one in found]
+
+
+def _row(message: Message, terms: list[str]) -> dict[str, Any]:
+    text = redact(message.text)
+    return {
+        "seq": message.seq,
+        "id": message.id,
+        "chat": message.chat_jid,
+        "at_ms": message.sent_ms,
+        "sender": message.sender_name,
+        "text": text,
+        "excerpt": excerpt(text, terms[0]),
+    }
+
+
+def excerpt(text: str, term: str) -> str:
+    """One line of a text around the first place of a term."""
+    line = " ".join(text.split())
+    place = max(0, line.casefold().find(term.casefold()))
+    start, end = max(0, place - AROUND), place + 3 * AROUND
+    return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
+
+
+def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
+    if not found:
+        return ["No message has these words."]
+    return [
+        f"{row['seq']:>5}  {local_minute(row['at_ms'], zone)}  {row['group'] or row['chat']}  "
+        f"{row['sender']}: {row['excerpt']}"
+        for row in found
+    ]

@@ -1,0 +1,124 @@
+"""`message_search`: the index over the words of all messages. Triggers keep it; old rows are filled in here.
+
+Terms of three characters and more are looked up in the index. Shorter ones, as many Korean words are, stand
+in no index of trigrams: the messages themselves are looked through for them, newest first, which takes about
+0.1 s for a million. So it is with every term until the index is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import ChatJid, Message
+from orchestrator.store import messages
+from orchestrator.store.database import Tx, returned
+
+MAX_TERMS = 8
+MAX_QUERY_CHARS = 200
+INDEXED_CHARS = 3
+FILL_BATCH = 1_000
+"""Messages that are indexed in one transaction, about 15 ms: so long waits a message that comes meanwhile."""
+_TERM = re.compile(r'"([^"]+)"|([^\s"]+)')
+
+
+class BadSearch(BadRequest):
+    """What is searched for cannot be searched."""
+
+    code = "bad_search"
+
+
+def parse_terms(text: str) -> list[str]:
+    """Return the words of a search, all of which a message has to have; words in "quotes" are one.
+
+    No character has a meaning of its own besides the quotes, so no text is a mistake of syntax.
+
+    Raises:
+        BadSearch: there is nothing to look for, or too much.
+    """
+    if len(text) > MAX_QUERY_CHARS:
+        raise BadSearch(f"The search has {len(text):,} characters; at most {MAX_QUERY_CHARS} are taken.")
+    # FTS5 reads up to the first NUL, and SQLite's LIKE too.
+    found = [first or second for first, second in _TERM.findall(text.replace("\0", " "))]
+    terms = list(dict.fromkeys(term.strip() for term in found if term.strip()))
+    if not terms:
+        raise BadSearch("There is nothing to search for: name a word or a part of one.")
+    if len(terms) > MAX_TERMS:
+        raise BadSearch(f"At most {MAX_TERMS} words are searched for at once: leave some out.")
+    return terms
+
+
+async def find(
+    tx: Tx,
+    terms: Sequence[str],
+    *,
+    chat_jid: ChatJid | None = None,
+    since_ms: int = 0,
+    before_seq: int | None = None,
+    limit: int,
+) -> list[Message]:
+    """Find the messages that have all `terms`, in any case, the newest first; of one chat, or of all."""
+    is_whole = await indexed_from(tx) <= 1
+    indexed = [term for term in terms if is_whole and len(term) >= INDEXED_CHARS]
+    scanned = [term for term in terms if term not in indexed]
+    joined = "message_search s JOIN messages m ON m.seq = s.rowid" if indexed else "messages m"
+    matched = "s.message_search MATCH :match" if indexed else "TRUE"
+    # By the rowid of the table that is walked through, so that nothing has to be sorted.
+    number = "s.rowid" if indexed else "m.seq"
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT m.* FROM {joined}
+        WHERE {matched} AND (:before IS NULL OR {number} < :before) AND m.content <> ''
+          AND {"m.chat_jid = :jid" if chat_jid else "TRUE"} AND m.sent_ms >= :since
+          AND NOT EXISTS (SELECT 1 FROM json_each(:scanned) WHERE m.content NOT LIKE value ESCAPE '\\')
+        ORDER BY {number} DESC LIMIT :limit
+        """,  # noqa: S608 - constants
+        {
+            "match": " AND ".join(_quoted(term) for term in indexed),
+            "before": before_seq,
+            "jid": chat_jid,
+            "since": since_ms,
+            "scanned": json.dumps([_pattern(term) for term in scanned]),
+            "limit": limit,
+        },
+    )
+    return [messages.from_row(row) for row in rows]
+
+
+def _quoted(term: str) -> str:
+    """A string of FTS5, in which nothing but the quote has a meaning."""
+    return '"' + term.replace('"', '""') + '"'
+
+
+def _pattern(term: str) -> str:
+    return "%" + re.sub(r"([\\%_])", r"\\\1", term) + "%"
+
+
+async def indexed_from(tx: Tx) -> int:
+    """The number of the oldest message that is in the index; 1 or less when all are."""
+    cursor = await tx.execute("SELECT from_seq FROM message_search_progress")
+    return int((await returned(cursor))["from_seq"])
+
+
+async def fill(tx: Tx, *, batch: int = FILL_BATCH) -> bool:
+    """Index the newest messages that are not indexed yet, and return whether some are left."""
+    to_seq = await indexed_from(tx)
+    cursor = await tx.execute(
+        """
+        SELECT min(seq) AS seq FROM (SELECT seq FROM messages WHERE seq < ? ORDER BY seq DESC LIMIT ?)
+        """,
+        (to_seq, batch),
+    )
+    from_seq = (await returned(cursor))["seq"]
+    if from_seq is not None:
+        await tx.execute(
+            """
+            INSERT INTO message_search (rowid, content)
+            SELECT seq, content FROM messages WHERE seq >= ? AND seq < ? ORDER BY seq
+            """,
+            (from_seq, to_seq),
+        )
+    await tx.execute("UPDATE message_search_progress SET from_seq = ?", (from_seq or 0,))
+    return from_seq is not None and from_seq > 1
