@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import FAILED, GroupOption, HomeOption, JsonOption, LimitOption, read, show
+from orchestrator.cli.options import (
+    FAILED,
+    GroupOption,
+    HomeOption,
+    JsonOption,
+    LimitOption,
+    UsageError,
+    read,
+    show,
+)
+from orchestrator.domain.errors import BadTime
+
+if TYPE_CHECKING:
+    from orchestrator.store.database import Tx
 
 budget_app = App(name="budget")
 audit_app = App(name="audit")
@@ -31,9 +44,7 @@ def usage(
     from orchestrator.reports import costs
 
     at = terminal.moment(home)
-    found = asyncio.run(
-        terminal.read(home, lambda tx: costs.usage(tx, group, by=by, now_ms=at.now_ms, zone=at.zone))
-    )
+    found = terminal.read(home, lambda tx: costs.usage(tx, group, by=by, now_ms=at.now_ms, zone=at.zone))
     show(found, costs.usage_lines, as_json=as_json)
 
 
@@ -74,8 +85,20 @@ def set_budget(
     Example: `andy budget set 5usd --per day`
     """
     from orchestrator.cli import terminal
+    from orchestrator.reports import costs
+    from orchestrator.store.budgets import Period
 
-    asyncio.run(terminal.set_budget(home, amount, per=per, group=group, is_background=background))
+    try:
+        parsed = costs.parse_amount(amount)
+    except costs.BadAmount as error:
+        raise UsageError(str(error)) from error
+
+    async def act(tx: Tx, now_ms: int) -> None:
+        await costs.set_budget(
+            tx, parsed, period=Period(per), folder=group, is_background=background, now_ms=now_ms
+        )
+
+    asyncio.run(terminal.change(home, act))
     print("The budget is set: see 'andy budget list'.")
 
 
@@ -117,7 +140,10 @@ def audit(
     from orchestrator.reports.since import since_ms
 
     at = terminal.moment(home)
-    begin = since_ms(since, now_ms=at.now_ms, zone=at.zone)
+    try:
+        begin = since_ms(since, now_ms=at.now_ms, zone=at.zone)
+    except BadTime as error:
+        raise UsageError(str(error)) from error
     read(
         home,
         lambda tx: audit_reports.rows(tx, group, since=begin, limit=limit),
@@ -135,6 +161,6 @@ def verify(*, as_json: JsonOption = False, home: HomeOption = None) -> int:
     from orchestrator.cli import terminal
     from orchestrator.reports import audit as audit_reports
 
-    found = asyncio.run(terminal.read(home, audit_reports.verify))
+    found = terminal.read(home, audit_reports.verify)
     show(found, audit_reports.verdict_lines, as_json=as_json)
     return 0 if found["ok"] else FAILED

@@ -1,16 +1,30 @@
-"""`andy status`, `messages`, `turns` and `outbox`: what Andy does, and what became of messages."""
+"""`andy status`, `messages`, `turns`, `outbox` and `events`: what Andy does, and what became of messages."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import GroupArgument, HomeOption, JsonOption, LimitOption, read, show
+from orchestrator.cli import terminal
+from orchestrator.cli.options import (
+    GroupArgument,
+    GroupOption,
+    HomeOption,
+    JsonOption,
+    LimitOption,
+    read,
+    show,
+)
+from orchestrator.domain.errors import BadRequest
 
 outbox_app = App(name="outbox")
+EVENT_FIELDS = ("kind", "group", "message", "turn", "attempt", "run", "detail", "reason")
 
 
 def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
@@ -18,14 +32,11 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 
     Example: `andy status`
     """
-    from orchestrator.cli import terminal
-    from orchestrator.reports import status as telling
+    from orchestrator.cli.client import running_status
+    from orchestrator.reports import status_lines
 
-    show(
-        asyncio.run(terminal.status(home)),
-        partial(telling.lines, zone=terminal.zone_of(home)),
-        as_json=as_json,
-    )
+    found = running_status(terminal.home_of(home))
+    show(found, partial(status_lines.lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 
 def messages(
@@ -43,12 +54,13 @@ def messages(
 
     Example: `andy messages family --id 17`
     """
-    from orchestrator.cli import terminal
     from orchestrator.reports import groups, message_timeline
 
     zone = terminal.zone_of(home)
     if message_id is not None:
-        found = asyncio.run(terminal.follow_message(home, group, message_id))
+        asked = message_id
+        stored = terminal.read(home, lambda tx: message_timeline.find(tx, group, asked))
+        found = message_timeline.with_logs(stored, terminal.home_of(home).logs)
         show(found, partial(message_timeline.lines, zone=zone), as_json=as_json)
         return
     read(
@@ -71,7 +83,6 @@ def turns(
 
     Example: `andy turns family`
     """
-    from orchestrator.cli import terminal
     from orchestrator.reports import queues
 
     lines = partial(queues.turn_lines, zone=terminal.zone_of(home))
@@ -100,7 +111,51 @@ def retry(
 
     Example: `andy outbox retry 7`
     """
-    from orchestrator.cli import terminal
+    from orchestrator.store import outbox
 
-    asyncio.run(terminal.retry(home, number))
+    if not asyncio.run(terminal.change(home, lambda tx, now_ms: outbox.revive(tx, number, now_ms=now_ms))):
+        raise BadRequest(f"Message {number} is not dead: see 'andy outbox list'.")
     print(f"Message {number} is queued again.")
+
+
+def events(
+    group: GroupOption = None,
+    *,
+    follow: Annotated[
+        bool, Parameter(name=["-f", "--follow"], negative="", help="Go on until Ctrl-C.")
+    ] = False,
+    lines: Annotated[int, Parameter(name=["-n", "--lines"], help="Show at most so many of the latest.")] = 50,
+    as_json: Annotated[
+        bool, Parameter(name="--json", negative="", help="Print a JSON document a line.")
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Show what happened lately on a running Andy, and what happens. Without texts.
+
+    Example: `andy events -f family`
+    """
+    asyncio.run(_print_events(home, group=group, lines=lines, follows=follow, as_json=as_json))
+
+
+async def _print_events(
+    home: Path | None, *, group: str | None, lines: int, follows: bool, as_json: bool
+) -> None:
+    from orchestrator.cli.client import Client
+
+    zone = terminal.zone_of(home)
+    async with Client.of(terminal.home_of(home)) as client:
+        async for event in client.events(group=group, recent=lines, follows=follows):
+            if event:  # the first says only that none can be missed from here on
+                print(
+                    json.dumps(event, ensure_ascii=False) if as_json else _event_line(event, zone), flush=True
+                )
+
+
+def _event_line(event: dict[str, Any], zone: ZoneInfo) -> str:
+    from orchestrator.base.clock import local_second
+
+    kind, *rest = (name for name in EVENT_FIELDS if name in event)
+    told = {**{name: event[name] for name in rest}, **event.get("data", {})}
+    return f"{local_second(event['at_ms'], zone)}  {event[kind]:22}" + "".join(
+        f" {name}={told[name]}" for name in told
+    )

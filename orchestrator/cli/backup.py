@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from orchestrator.cli.options import HomeOption
+from orchestrator.base.clock import SystemClock
+from orchestrator.cli.options import HomeOption, UsageError
+from orchestrator.cli.terminal import home_of, say_aside, zone_of
+from orchestrator.domain.errors import SettingError
 
 
 def _check_no_option(_: object, file: Path) -> None:
@@ -38,9 +43,7 @@ def backup(
 
     Example: `andy backup ~/andy-monday.tar.gz`
     """
-    from orchestrator.cli import terminal
-
-    for line in terminal.back_up(home, file, with_env=with_env, force=force):
+    for line in _back_up(home, file, with_env=with_env, force=force):
         print(line)
 
 
@@ -59,7 +62,38 @@ def restore(
 
     Example: `andy restore ~/andy-monday.tar.gz --force`
     """
-    from orchestrator.cli import terminal
-
-    for line in terminal.restore(home, file, force=force):
+    for line in _restore(home, file, force=force):
         print(line)
+
+
+def _back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) -> list[str]:
+    """Back a home up, telling how far it is when it takes long; gives what to tell. Blocks.
+
+    `-` is the standard output, which has nothing else in it.
+    """
+    from orchestrator.backup import make as backup
+
+    home, clock = home_of(given), SystemClock()
+    if str(target) != "-":
+        made = backup.back_up(home, target, with_env=with_env, replaces=force, clock=clock, say=say_aside)
+        return backup.summary_lines(made)
+    if sys.stdout.isatty():
+        raise UsageError("A backup is no text for a terminal: put '> FILE' after 'andy backup -'.")
+    # A file of its own: what a broken pipe did not take, Python would try to write again at its end.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    made = backup.stream(home, out, with_env=with_env, clock=clock, say=say_aside)
+    for line in backup.summary_lines(made):
+        say_aside(line)
+    return []
+
+
+def _restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
+    """Put a backup in a home's place; gives what to tell. Blocks."""
+    from orchestrator.backup import restore as restoring
+
+    done = restoring.restore(home_of(given), source, force=force, clock=SystemClock(), say=say_aside)
+    try:
+        zone = zone_of(given)
+    except SettingError:  # in the settings that were restored: the next start names it
+        zone = None
+    return restoring.summary_lines(done, zone=zone)

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from orchestrator.cli.client import Client
 from orchestrator.cli.options import FAILED, GroupArgument, HomeOption, JsonOption, show
-from orchestrator.cli.terminal import home_of, read_home, say_aside, settings_of
+from orchestrator.cli.terminal import home_of, read, say_aside, settings_of
 from orchestrator.domain.errors import AndyError
 from orchestrator.domain.home import Home
 
@@ -93,7 +93,7 @@ async def _ignored_told(given: Path | None, place: dict[str, Any]) -> str:
     name = settings_of(home).assistant_name
     if place["reason"] != NO_TRIGGER:
         return f"(Not for {name}: {place['reason']}.)"
-    group = await read_home(home, partial(groups.known, folder=place["group"]))
+    group = read(home.root, partial(groups.known, folder=place["group"]))
     own = f" or {group.trigger}" if group.trigger else ""
     return f"(Not for {name}: {NO_TRIGGER}. To call him, write @{name}{own} in the message.)"
 
@@ -156,5 +156,5 @@ async def text_of(home: Home, message_id: str) -> str:
     """The text of a stored message, empty when there is none."""
     from orchestrator.store import messages
 
-    message = await read_home(home, partial(messages.by_id, message_id=message_id))
+    message = read(home.root, partial(messages.by_id, message_id=message_id))
     return message.text if message else ""

@@ -45,7 +45,7 @@ COMMANDS = (
     CommandEntry("budget", "accounts:budget_app", "How much may be used of the model, in tokens or money."),
     CommandEntry("chat", "chat:chat", "Write to a group from this terminal and read its replies."),
     CommandEntry("context", "context:context_app", "What conversations were about, and how they go on."),
-    CommandEntry("cron", "cron:cron_app", "Everything that is to happen at a time."),
+    CommandEntry("cron", "tasks:cron_app", "Everything that is to happen at a time."),
     CommandEntry(
         "dashboard",
         "dashboard:dashboard_app",
@@ -57,7 +57,9 @@ COMMANDS = (
         "Show a message going all the way, on a home of its own, with no key and no phone.",
     ),
     CommandEntry("doctor", "doctor:doctor", "Look for what is wrong, and say how to mend it."),
-    CommandEntry("events", "events:events", "Show what happened lately on a running Andy, and what happens."),
+    CommandEntry(
+        "events", "activity:events", "Show what happened lately on a running Andy, and what happens."
+    ),
     CommandEntry("groups", "groups:groups_app", "The chats that have an agent."),
     CommandEntry("image", "up:image_app", "The agents' container image."),
     CommandEntry("logs", "logs:logs", "Show what a group's container did and said: its newest run."),

@@ -55,7 +55,7 @@ def look(home: Path | None, folder: str | None, query: Callable[[Tx, GroupZone],
         group = await groups.known(tx, folder or MAIN)
         return await query(tx, GroupZone(group=group, zone=group_config.zone_of(group, default=zone)))
 
-    return asyncio.run(terminal.read(home, ask))
+    return terminal.read(home, ask)
 
 
 async def whole(tx: Tx, place: GroupZone) -> BoardSnapshot | None:

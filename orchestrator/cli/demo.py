@@ -13,8 +13,9 @@ from orchestrator.app import Orchestrator
 from orchestrator.base import logging
 from orchestrator.base.event_bus import HostEvent
 from orchestrator.cli.client import Client
+from orchestrator.cli.groups import register_chat
 from orchestrator.cli.options import FAILED, Runtime
-from orchestrator.cli.terminal import read_home, register
+from orchestrator.cli.terminal import read
 from orchestrator.domain import settings as config
 from orchestrator.domain.errors import AndyError, leaves
 from orchestrator.domain.home import Home
@@ -54,7 +55,7 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
     problems: list[str] = []
     logging.configure("error")
     try:
-        await register(root, Registration(folder=GROUP, name="Family"))
+        await register_chat(root, Registration(folder=GROUP, name="Family"))
         async with _orchestrator(home, runtime) as bus:
             await _story(home, bus)
     except* (AndyError, TimeoutError) as failed:
@@ -145,13 +146,13 @@ async def _container(events: asyncio.Queue[HostEvent]) -> str | None:
 
 
 async def _reminder(home: Home, events: asyncio.Queue[HostEvent]) -> None:
-    (due,) = await read_home(home, reminders.pending)
+    (due,) = read(home.root, reminders.pending)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             event = await events.get()
             if event.kind == "message.sent" and event.turn is None:
                 break
-    message = await read_home(home, lambda tx: messages.by_id(tx, event.message or ""))
+    message = read(home.root, lambda tx: messages.by_id(tx, event.message or ""))
     assert message is not None
     late_ms = message.sent_ms - due.due_ms
     print(f"  Andy  │ {message.text}")

@@ -1,13 +1,28 @@
-"""`andy doctor`."""
+"""`andy doctor`: makes every check, in the order in which trouble begins, and names the fix of a fault."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from orchestrator.cli import doctor_checks
+from orchestrator.cli.client import Client
+from orchestrator.cli.doctor_checks import DoctorFinding, bad, ok
 from orchestrator.cli.options import FAILED, HomeOption, JsonOption, show
+from orchestrator.cli.terminal import home_of
+from orchestrator.domain import settings as config
+from orchestrator.domain.errors import AndyError, NotRunning, SettingError
+from orchestrator.domain.home import Home
+from orchestrator.domain.settings import Settings
+
+SIGNS = {"ok": "✓", "note": "•", "bad": "✗"}
+Check = Callable[[], Awaitable[DoctorFinding]]
 
 
 def doctor(
@@ -23,8 +38,84 @@ def doctor(
 
     Example: `andy doctor --online`
     """
-    from orchestrator.cli import checkup
-
-    found = asyncio.run(checkup.examine(home, is_online=online))
-    show(checkup.as_rows(found), checkup.lines, as_json=as_json)
+    found = asyncio.run(examine(home, is_online=online))
+    show(as_rows(found), lines, as_json=as_json)
     return FAILED if any(one.is_bad for one in found) else 0
+
+
+async def examine(given: Path | None, *, is_online: bool) -> list[DoctorFinding]:
+    """Make every check; one that breaks is a finding, too."""
+    home = home_of(given)
+    settings, first = _settings(home)
+    running = await _running(home)
+    found = [first]
+    for name, check in _checks(home, settings, running, is_online=is_online):
+        found.append(await _made(name, check))
+    return found
+
+
+def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
+    """What is set or, where that cannot be read, what the environment says: with Compose, most of it."""
+    try:
+        return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
+    except SettingError as error:
+        return _of_environment(), bad("settings", str(error), mend="correct the line that is named")
+
+
+def _of_environment() -> Settings:
+    try:
+        return config.load(Path(os.devnull))
+    except SettingError:
+        return Settings()
+
+
+async def _running(home: Home) -> dict[str, Any] | None:
+    """What the running Andy tells of itself; None when none does."""
+    try:
+        async with Client.of(home) as client:
+            return await client.status()
+    except NotRunning:
+        return None
+
+
+def _checks(
+    home: Home, settings: Settings, running: dict[str, Any] | None, *, is_online: bool
+) -> Sequence[tuple[str, Check]]:
+    return (
+        ("permissions", partial(doctor_checks.permissions, home)),
+        ("store", partial(doctor_checks.store, home)),
+        ("disk", partial(doctor_checks.disk, home)),
+        ("clock", partial(doctor_checks.clock, home, settings)),
+        ("lists", partial(doctor_checks.lists)),
+        ("engine", partial(doctor_checks.engine, settings)),
+        ("image", partial(doctor_checks.agent_image, settings)),
+        ("compose", partial(doctor_checks.compose, home, settings)),
+        ("firewall", partial(doctor_checks.firewall, home, settings)),
+        ("port", partial(doctor_checks.port, settings, running)),
+        ("credential", partial(doctor_checks.credential, home, settings, running, is_online=is_online)),
+        ("whatsapp", partial(doctor_checks.whatsapp, home)),
+    )
+
+
+async def _made(name: str, check: Check) -> DoctorFinding:
+    try:
+        return await check()
+    except AndyError as error:
+        return bad(name, str(error), mend="see above")
+    except Exception as error:  # noqa: BLE001 - whatever ails a check, the others are made
+        return bad(name, f"the check itself broke: {error!r}", mend="tell those who make Andy")
+
+
+def as_rows(found: Sequence[DoctorFinding]) -> list[dict[str, str]]:
+    return [{"check": one.name, "state": one.state, "text": one.text, "mend": one.mend} for one in found]
+
+
+def lines(rows: Sequence[dict[str, str]]) -> list[str]:
+    """For people. Pure."""
+    shown = []
+    for row in rows:
+        shown.append(f"{SIGNS[row['state']]} {row['check']:<12} {row['text']}")
+        if row["mend"]:
+            shown.append(f"{'':15}→ {row['mend']}")
+    wrong = sum(row["state"] == "bad" for row in rows)
+    return [*shown, "", f"{wrong} of {len(rows)} need mending." if wrong else "Nothing is wrong."]

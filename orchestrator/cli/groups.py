@@ -1,13 +1,16 @@
-"""`andy groups`."""
+"""`andy groups`: give chats an agent of their own, and set what their containers may use."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated, Any
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from orchestrator.cli import terminal
 from orchestrator.cli.options import (
     GroupArgument,
     HomeOption,
@@ -17,6 +20,14 @@ from orchestrator.cli.options import (
     read,
     show,
 )
+from orchestrator.domain.errors import AndyError, NotRunning
+from orchestrator.domain.home import Home
+
+if TYPE_CHECKING:
+    from orchestrator.cli.client import Client
+    from orchestrator.domain.values import Group
+    from orchestrator.groups.registration import Registration
+    from orchestrator.store.database import Tx
 
 groups_app = App(name="groups")
 
@@ -55,7 +66,6 @@ def register(
 
     Example: `andy groups register family --name Family --config '{"memory_mb": 1024}'`
     """
-    from orchestrator.cli import terminal
     from orchestrator.groups.registration import Registration
 
     wish = Registration(
@@ -66,7 +76,7 @@ def register(
         requires_trigger=requires_trigger,
         config=_object(settings or "{}"),
     )
-    asyncio.run(terminal.register(home, wish))
+    asyncio.run(register_chat(home, wish))
     print(f"'{folder}' is registered.")
 
 
@@ -91,12 +101,11 @@ def config(
 
     Example: `andy groups config family --set '{"memory_mb": 1024, "mounts": [{"path": "~/photos"}]}'`
     """
-    from orchestrator.cli import terminal
     from orchestrator.reports import groups
 
     if changes is not None:
-        asyncio.run(terminal.configure(home, folder, _object(changes)))
-    found = asyncio.run(terminal.read(home, lambda tx: groups.config_fields(tx, folder)))
+        asyncio.run(_configure(home, folder, _object(changes)))
+    found = terminal.read(home, lambda tx: groups.config_fields(tx, folder))
     show(found, groups.config_lines, as_json=as_json)
 
 
@@ -116,6 +125,56 @@ def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
 
     Example: `andy groups remove family`
     """
-    from orchestrator.cli import terminal
 
-    print(asyncio.run(terminal.unregister(home, folder)))
+    print(asyncio.run(_unregister(home, folder)))
+
+
+async def register_chat(given: Path | None, wish: Registration) -> None:
+    """Register a chat, through the running Andy where there is one."""
+    from orchestrator.cli.client import Client
+
+    home = terminal.home_of(given)
+    try:
+        async with Client.of(home) as client:
+            await client.register(wish.model_dump())
+    except NotRunning:
+        await _register_here(home, wish)
+
+
+async def _register_here(home: Home, wish: Registration) -> None:
+    from orchestrator.groups import memory_templates, registration
+
+    assistant = terminal.settings_of(home).assistant_name
+
+    async def act(tx: Tx, now_ms: int) -> Group:
+        await registration.ensure_main(tx, now_ms=now_ms)
+        return await registration.register(tx, wish.to_group(now_ms))
+
+    group = await terminal.change(home.root, act)
+    await asyncio.to_thread(memory_templates.ensure_memory, home.root, group, assistant=assistant)
+
+
+async def _unregister(given: Path | None, folder: str) -> str:
+    """Forget a group; tells what became of what it had."""
+    from orchestrator.groups import registration
+
+    async def ask(client: Client) -> str:
+        return str((await client.unregister(folder))["text"])
+
+    async def act(tx: Tx, now_ms: int) -> str:
+        return (await registration.unregister(tx, folder, now_ms=now_ms)).explain()
+
+    return await terminal.ask_or_change(given, ask, act)
+
+
+async def _configure(given: Path | None, folder: str, changes: dict[str, Any]) -> None:
+    """Change a group's configuration; a running Andy ends its containers, and the next ones have it."""
+    from orchestrator.cli.client import Client
+    from orchestrator.groups import registration
+
+    await terminal.change(
+        given, lambda tx, now_ms: registration.configure(tx, folder, changes, now_ms=now_ms)
+    )
+    with suppress(AndyError):  # a hint: it is stored, and whoever runs looks by itself twice a minute
+        async with Client.of(terminal.home_of(given)) as client:
+            await client.tell_configured(folder)

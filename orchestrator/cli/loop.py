@@ -96,10 +96,10 @@ def status(
     now_ms = SystemClock().now_ms()
     zone = terminal.zone_of(home)
     if group is None:
-        rows = asyncio.run(terminal.read(home, lambda tx: loop.every(tx, now_ms=now_ms)))
+        rows = terminal.read(home, lambda tx: loop.every(tx, now_ms=now_ms))
         show(rows, partial(loop.list_lines, zone=zone), as_json=as_json)
         return
-    row = asyncio.run(terminal.read(home, lambda tx: loop.one(tx, group, now_ms=now_ms)))
+    row = terminal.read(home, lambda tx: loop.one(tx, group, now_ms=now_ms))
     show(row, partial(loop.show_lines, zone=zone), as_json=as_json)
 
 

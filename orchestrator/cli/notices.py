@@ -57,7 +57,7 @@ def show_notice(
     from orchestrator.cli import terminal
     from orchestrator.reports import notices
 
-    found = asyncio.run(terminal.read(home, lambda tx: notices.one(tx, group, number)))
+    found = terminal.read(home, lambda tx: notices.one(tx, group, number))
     show(found, partial(notices.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -44,7 +43,7 @@ def read(
     """Look into the store and show what `query` finds."""
     from orchestrator.cli import terminal
 
-    show(asyncio.run(terminal.read(home, query)), lines, as_json=as_json)
+    show(terminal.read(home, query), lines, as_json=as_json)
 
 
 def show(found: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:

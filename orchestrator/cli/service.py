@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from orchestrator.cli.client import running_status
 from orchestrator.cli.options import HomeOption, JsonOption, show
 from orchestrator.domain.errors import AndyError, BadRequest, NotRunning, Starting
 
@@ -252,7 +253,7 @@ async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
     if "ActiveState=active" in shown:
         return
     try:
-        await terminal.status(home)
+        running_status(terminal.home_of(home))
     except Starting:
         pass
     except NotRunning:

@@ -187,7 +187,7 @@ class Setup:
         return f"{read.setting} is in {self._home.root / '.env'}, for you alone.{off}{warning}"
 
     async def _whatsapp(self) -> str:
-        from orchestrator.cli import pairing
+        from orchestrator.cli import whatsapp
 
         account = await asyncio.to_thread(self._ledger().account)
         if account is None and self._wish.whatsapp is not False:
@@ -197,7 +197,7 @@ class Setup:
             if not wants:
                 return "Not paired: later with 'andy whatsapp pair'."
             await self._choose_number()
-            await pairing.pair(self._home.root, phone=self._wish.phone, anew=False)
+            await whatsapp.pair_phone(self._home.root, phone=self._wish.phone, anew=False)
             account = await asyncio.to_thread(self._ledger().account)
         elif self._wish.own_number is not None:
             await self._choose_number()
@@ -226,7 +226,7 @@ class Setup:
         from orchestrator.store import groups
 
         await terminal.change(self._home.root, lambda tx, now_ms: registration.ensure_main(tx, now_ms=now_ms))
-        main = next(one for one in await terminal.read_home(self._home, groups.every) if one.is_main)
+        main = next(one for one in terminal.read(self._home.root, groups.every) if one.is_main)
         account = await asyncio.to_thread(self._ledger().account)
         own = account.address.user if account else ""
         is_own_number = self._settings().assistant_has_own_number
@@ -277,7 +277,7 @@ class Setup:
         with suppress(TimeoutError):
             async with asyncio.timeout(SENT_SECONDS):
                 while True:
-                    found = await terminal.read_home(self._home, look)
+                    found = terminal.read(self._home.root, look)
                     if found is not None and found.state == "sent":
                         return f"Sent to {found.chat_jid}. All is set up."
                     if found is not None and found.state == "dead":

@@ -1,4 +1,4 @@
-"""`andy tasks`."""
+"""`andy tasks`, and `andy cron`: what is to happen at a time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from orchestrator.cli.options import GroupArgument, GroupOption, HomeOption, JsonOption, UsageError, show
+from orchestrator.cli.options import (
+    GroupArgument,
+    GroupOption,
+    HomeOption,
+    JsonOption,
+    UsageError,
+    read,
+    show,
+)
 
 if TYPE_CHECKING:
     from orchestrator.cli.client import Client
     from orchestrator.store.database import Tx
 
 tasks_app = App(name="tasks")
+cron_app = App(name="cron")
 
 TaskArgument = Annotated[str, Parameter(help="Its id in 'andy tasks list'.")]
 DONE = {
@@ -43,7 +52,7 @@ def list_tasks(
     from orchestrator.reports import tasks
     from orchestrator.scheduler import scheduled_task_service
 
-    found = asyncio.run(terminal.read(home, lambda tx: tasks.every(tx, group, with_over=with_over)))
+    found = terminal.read(home, lambda tx: tasks.every(tx, group, with_over=with_over))
     rows = [scheduled_task_service.to_row(task) for task in found]
     show(rows, lambda _: tasks.list_lines(found), as_json=as_json)
 
@@ -57,7 +66,7 @@ def show_task(task: TaskArgument, /, *, as_json: JsonOption = False, home: HomeO
     from orchestrator.cli import terminal
     from orchestrator.reports import tasks
 
-    found = asyncio.run(terminal.read(home, lambda tx: tasks.one(tx, task)))
+    found = terminal.read(home, lambda tx: tasks.one(tx, task))
     show(found, tasks.show_lines, as_json=as_json)
 
 
@@ -114,7 +123,7 @@ def add(
     if as_json:
         show_task(made["id"], as_json=True, home=home)
         return
-    found = asyncio.run(terminal.read(home, lambda tx: tasks.one(tx, made["id"])))
+    found = terminal.read(home, lambda tx: tasks.one(tx, made["id"]))
     print(f"Task {made['id']} of '{group}' is made: {found['when']}.")
 
 
@@ -173,3 +182,30 @@ def _act(home: Path | None, task: str, action: str, *, as_json: bool) -> None:
         show_task(task, as_json=True, home=home)
         return
     print(f"{task} {DONE[action]}{later}.")
+
+
+@cron_app.command(name="list")
+def list_cron(
+    group: GroupOption = None,
+    *,
+    with_over: Annotated[
+        bool,
+        Parameter(name="--all", negative="", help="Also what is over: paused tasks, sent notifications."),
+    ] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List scheduled tasks, notifications and reminders in one timetable, the next first.
+
+    Example: `andy cron list family`
+    """
+    from orchestrator.cli import terminal
+    from orchestrator.reports import upcoming
+
+    zone = terminal.zone_of(home)
+    read(
+        home,
+        lambda tx: upcoming.rows(tx, group, with_over=with_over, zone=zone),
+        upcoming.lines,
+        as_json=as_json,
+    )

@@ -1,16 +1,36 @@
-"""`andy whatsapp`."""
+"""`andy whatsapp`: pair through the running Andy or here, and tell how the connection is."""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+from zoneinfo import ZoneInfo
 
+import structlog
 from cyclopts import App, Parameter
 
+from orchestrator.base.terminal_escaping import raw_stream, visible
+from orchestrator.cli.client import Client
 from orchestrator.cli.options import HomeOption, JsonOption, show
+from orchestrator.cli.terminal import home_of, zone_of
+from orchestrator.domain.errors import AndyError, NotRunning
+from orchestrator.domain.home import Home
 
 whatsapp_app = App(name="whatsapp")
+Told = dict[str, Any]
+"""See `orchestrator.web.api.pairing`."""
+
+
+class NotPaired(AndyError):
+    """Nothing was paired."""
 
 
 @whatsapp_app.command
@@ -28,9 +48,7 @@ def pair(
 
     Example: `andy whatsapp pair --phone "+49 170 1234567"`
     """
-    from orchestrator.cli import pairing
-
-    return asyncio.run(pairing.pair(home, phone=phone or "", anew=anew))
+    return asyncio.run(pair_phone(home, phone=phone or "", anew=anew))
 
 
 @whatsapp_app.command
@@ -39,7 +57,198 @@ def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
 
     Example: `andy whatsapp status`
     """
-    from orchestrator.cli import pairing, terminal
+    lines = partial(status_lines, zone=zone_of(home))
+    show(asyncio.run(connection_status(home)), lines, as_json=as_json)
 
-    lines = partial(pairing.status_lines, zone=terminal.zone_of(home))
-    show(asyncio.run(pairing.status(home)), lines, as_json=as_json)
+
+async def pair_phone(given: Path | None, *, phone: str, anew: bool) -> int:
+    """Show codes until a phone takes one. Raises `NotPaired` with the reason when none does."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    home = home_of(given)
+    screen = Screen(raw_stream(sys.stdout), zone_of(given))
+    is_up = await _is_up(home)
+    async with aclosing(_attempt(home, phone=phone, anew=anew, is_up=is_up)) as attempt:
+        async for told in attempt:
+            screen.show(told)
+            if told["state"] in ("expired", "failed"):
+                raise NotPaired(told["text"])
+    return 0
+
+
+def _attempt(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[Told]:
+    """How pairing goes on, told at each change: by the running Andy where there is one."""
+    if not is_up:
+        return _here(home, phone=phone, anew=anew)
+    if anew:
+        raise NotPaired("Andy is running: stop it before its WhatsApp login is put aside.")
+    return _there(home, phone=phone)
+
+
+async def _is_up(home: Home) -> bool:
+    try:
+        async with Client.of(home) as client:
+            await client.status()
+    except NotRunning:
+        return False
+    return True
+
+
+async def _there(home: Home, *, phone: str) -> AsyncGenerator[Told]:
+    async with Client.of(home) as client, aclosing(client.events()) as events:
+        async for event in events:
+            if not event:  # nothing can be missed from here on
+                yield await client.ask_to_pair(phone)
+            elif event.get("kind") == "channel.pairing":
+                told = await client.pairing()
+                yield told
+                if told["state"] in ("paired", "expired", "failed"):
+                    return
+
+
+async def _here(home: Home, *, phone: str, anew: bool) -> AsyncGenerator[Told]:
+    from orchestrator.base.clock import SystemClock
+    from orchestrator.channels.whatsapp import status as condition
+    from orchestrator.channels.whatsapp.pairing import Pairing
+
+    clock = SystemClock()
+    await asyncio.to_thread(home.make)
+    store = home.root / "store" / "whatsapp.db"
+    if anew:
+        await asyncio.to_thread(_put_aside, store)
+    changes: asyncio.Queue[Told | None] = asyncio.Queue()
+    pairing = Pairing(store, clock=clock, on_change=lambda told: changes.put_nowait(told.model_dump()))
+    await pairing.ask(phone)
+    task = asyncio.create_task(pairing.run(), name="pairing")
+    task.add_done_callback(lambda _: changes.put_nowait(None))
+    try:
+        while (told := await changes.get()) is not None:
+            if told["state"] in ("paired", "expired", "failed"):
+                failure = told["text"] if told["state"] != "paired" else ""
+                kept = await asyncio.to_thread(condition.read, _condition_file(home))
+                kept = kept.after_pairing(failure=failure, now_ms=clock.now_ms())
+                await asyncio.to_thread(condition.write, _condition_file(home), kept)
+            yield told
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _condition_file(home: Home) -> Path:
+    return home.data / "whatsapp" / "condition.json"
+
+
+def _put_aside(store: Path) -> None:
+    from filelock import FileLock, Timeout
+
+    now = datetime.now(UTC)
+    try:
+        with FileLock(store.with_suffix(".lock"), timeout=0):
+            for path in (store, *store.parent.glob(f"{store.name}-*")):
+                if path.exists() and ".before-" not in path.name:
+                    path.rename(path.with_name(f"{path.name}.before-{now:%Y%m%d-%H%M%S}"))
+    except Timeout as error:
+        raise NotPaired("Another process has the WhatsApp login open: end it first.") from error
+
+
+class Screen:
+    """Shows how pairing goes: on a terminal each code in the place of the one before."""
+
+    def __init__(self, out: TextIO, zone: ZoneInfo) -> None:
+        self._out = out
+        self._zone = zone
+        self._lines = 0
+        self._last = ""
+
+    def show(self, told: Told) -> None:
+        if told["state"] in ("expired", "failed"):
+            return  # said as an error
+        text = visible(lines_of(told, self._zone))
+        if text == self._last:
+            return
+        if self._lines and self._out.isatty():
+            self._out.write(f"\x1b[{self._lines}A\x1b[J")
+        self._last, self._lines = text, text.count("\n") + 1
+        self._out.write(f"{text}\n")
+        self._out.flush()
+
+
+def lines_of(told: Told, zone: ZoneInfo) -> str:
+    """What a person at a terminal is shown. Pure."""
+    if told["state"] != "showing":
+        return str(told["text"])
+    until = datetime.fromtimestamp(told["until_ms"] / 1000, zone)
+    code = f"    {told['letters']}\n" if told["letters"] else qr_text(told["qr"])
+    later = "" if told["letters"] else "; a new one follows"
+    return f"{told['text']}\n\n{code}\nIt holds until {until:%H:%M:%S}{later}. Ctrl-C ends."
+
+
+def qr_text(content: str) -> str:
+    """A QR code in half blocks."""
+    import segno
+
+    out = io.StringIO()
+    segno.make(content, error="l", micro=False, boost_error=False).terminal(out, compact=True, border=2)
+    return out.getvalue().rstrip("\n")
+
+
+# How the connection is
+
+
+async def connection_status(given: Path | None) -> Told:
+    """Who is paired and how it goes: as the running Andy tells, else as it was last."""
+    from orchestrator.channels.whatsapp import status as condition
+    from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
+
+    home = home_of(given)
+    kept = await asyncio.to_thread(condition.read, _condition_file(home))
+    account = await asyncio.to_thread(NeonizeDatabase(home.root / "store" / "whatsapp.db").account)
+    found = kept.model_dump() | {"is_running": False, "account": account.number if account else ""}
+    try:
+        async with Client.of(home) as client:
+            told: Told = (await client.status())["channels"].get("whatsapp", {})
+    except NotRunning:
+        down = "logged_out" if kept.state == "logged_out" and account is None else "down"
+        return found | {
+            "state": down if account or kept.account else "unpaired",
+            "advice": "" if account and kept.state == "logged_out" else kept.advice,
+            "connected_since_ms": None,
+            "next_try_ms": None,
+        }
+    return {**found, **told, "is_running": True}
+
+
+def status_lines(found: Told, *, zone: ZoneInfo) -> list[str]:
+    """For people. Pure."""
+    return [
+        f"account            {found['account'] or 'none: pair one with andy whatsapp pair'}",
+        f"state              {_state(found)}",
+        *([f"to do              {found['advice']}"] if found["advice"] else []),
+        f"connected since    {_at(found['connected_since_ms'], zone)}",
+        f"last receipt       {_at(found['last_receipt_ms'], zone)}",
+        f"last message in    {_at(found['last_message_ms'], zone)}",
+        f"last disconnect    {_with_reason(found['last_disconnect_ms'], found['last_disconnect'], zone)}",
+        f"last error         {found['last_error'] or '—'}",
+        *(
+            [f"last pairing       {_with_reason(found['last_pairing_ms'], found['last_pairing'], zone)}"]
+            if found["last_pairing"]
+            else []
+        ),
+        *([f"next try           {_at(found['next_try_ms'], zone)}"] if found["next_try_ms"] else []),
+    ]
+
+
+def _state(found: Told) -> str:
+    words = str(found["state"]).replace("_", " ")
+    return words if found["is_running"] else f"{words} (Andy is not running)"
+
+
+def _at(at_ms: int | None, zone: ZoneInfo) -> str:
+    if at_ms is None:
+        return "—"
+    return f"{datetime.fromtimestamp(at_ms / 1000, zone):%Y-%m-%d %H:%M:%S}"
+
+
+def _with_reason(at_ms: int | None, reason: str, zone: ZoneInfo) -> str:
+    at = _at(at_ms, zone)
+    return f"{at}: {reason}" if at_ms and reason else at

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NewType
+from typing import TYPE_CHECKING, Any, NewType
 
-from agent_runner.wire.order import RestoreMode
+if TYPE_CHECKING:
+    from agent_runner.wire.order import RestoreMode
+
 
 Folder = NewType("Folder", str)
 """A group's folder name: its identity on the host."""

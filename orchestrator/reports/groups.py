@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import Rows, short, table
 from orchestrator.domain.values import Group, TurnId
-from orchestrator.groups import settings
 from orchestrator.store import groups, messages, turns
 from orchestrator.store.database import Tx
 
@@ -45,6 +44,8 @@ def _answers(row: dict[str, Any]) -> str:
 
 async def config_fields(tx: Tx, folder: str) -> dict[str, Any]:
     """What is set for a group. Raises `UnknownGroup`."""
+    from orchestrator.groups import settings  # slow to load, and for this alone
+
     return settings.of(await groups.known(tx, folder)).to_fields()
 
 

@@ -1,20 +1,25 @@
-"""What runs, waits and goes wrong: for `GET /status` and `andy status`. Stable keys, no texts of chats.
+"""What runs, waits and goes wrong: `GET /status` and `andy status`. Stable keys, no texts of chats.
 
 What models were told that is urgent is named: whoever runs Andy should see it too.
 """
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from orchestrator.base.tables import short
-from orchestrator.domain.values import LiveRun, Run, RunId, RunState, TaskStatus, Turn, TurnState
+from orchestrator import __version__
+from orchestrator.channels.registry import Channels
+from orchestrator.containers.feature import ContainersFeature
+from orchestrator.domain.values import LiveRun, Run, RunId, TaskStatus, Turn, TurnState
 from orchestrator.groups import settings
+from orchestrator.groups.host_context import HostContext
+from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.proxies.model.credentials import CredentialStatus
+from orchestrator.queue.feature import QueueFeature
 from orchestrator.reports import notices
 from orchestrator.store import groups, notice_claims, outbox, reminders, runs, tasks, turns
 from orchestrator.store.database import Tx
@@ -23,7 +28,6 @@ DAY_MS = 24 * 3_600_000
 NEXT = 3
 NOTICES = 10
 WAITING = 50
-NO_ENGINE = "⚠️ Docker does not answer, so no turn is begun: start it ('andy doctor' says more)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,60 @@ class HostFacts:
     """How each is that has a connection."""
     has_engine: bool = True
     """Whether the runtime can start containers at this moment."""
+
+
+class StatusService:
+    """Answers `GET /status` and `andy status`."""
+
+    def __init__(
+        self,
+        host: HostContext,
+        *,
+        started_ms: int,
+        containers: ContainersFeature,
+        proxies: ContainerProxies,
+        queue: QueueFeature,
+        channels: Channels,
+    ) -> None:
+        """`started_ms` is when the host began to start, in epoch milliseconds."""
+        self._host = host
+        self._started_ms = started_ms
+        self._containers = containers
+        self._proxies = proxies
+        self._queue = queue
+        self._channels = channels
+
+    async def status(self) -> dict[str, Any]:
+        """Return what runs, waits and is stuck, as JSON types."""
+        settings, clock, selected = self._host.settings, self._host.clock, self._containers.selected
+        home = self._host.home.root
+        free_bytes = (await asyncio.to_thread(shutil.disk_usage, home)).free
+        credential = await asyncio.to_thread(self._proxies.credential)
+        has_engine = await selected.has_engine()
+        channel_states = {channel.name: channel.status() for channel in self._channels.all}
+        async with self._host.database.reading() as tx:
+            first = next(iter(await groups.every(tx)), None)
+            # What the setting 'auto' means cannot be said while the credential cannot be read.
+            is_known = not credential.problem
+            facts = HostFacts(
+                version=__version__,
+                home=str(home),
+                runtime=selected.runtime.name,
+                is_isolated=selected.runtime.is_isolated,
+                image=selected.image,
+                agent=self._containers.orders.agent(first) if first and is_known else settings.andy_agent,
+                credential=credential,
+                slots=settings.max_concurrent_containers,
+                live=self._containers.pool.live(),
+                is_stopping=not self._queue.is_taking_work,
+                started_ms=self._started_ms,
+                now_ms=clock.now_ms(),
+                steady_ms=clock.steady_ms(),
+                disk_free_bytes=free_bytes,
+                channels={name: state for name, state in channel_states.items() if state},
+                has_engine=has_engine,
+            )
+            return await gather(tx, facts)
 
 
 async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
@@ -173,128 +231,3 @@ async def _notices(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
 
 def _seconds(milliseconds: int) -> float:
     return round(max(0, milliseconds) / 1000, 1)
-
-
-# For people
-
-
-def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
-    """`andy status`; without a zone, by this machine's clock."""
-    isolation = "isolated" if found["isolated"] else "NOT isolated"
-    image = f", image {found['image']}" if found["image"] else ""
-    stopping = " and is stopping" if found["stopping"] else ""
-    held = sum(one["state"] != RunState.LEFT for one in found["containers"])
-    return [
-        f"Andy {found['version']} runs on {found['home']} for {_span(found['uptime_seconds'])}{stopping}",
-        f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
-        *([] if found["engine"] else [f"engine      {NO_ENGINE}"]),
-        f"credential  {_credential_told(found['credential'], zone)}",
-        *(f"model       ⚠️ {_refusal_told(one, zone)}" for one in found["credential"]["refusals"]),
-        f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
-        *(f"{name:<11} {_channel_told(one)}" for name, one in found["channels"].items()),
-        f"groups      {', '.join(found['groups'])}",
-        *([f"OPEN        ⚠️ all of the internet: {', '.join(found['open'])}"] if found["open"] else []),
-        f"containers  {held} of {found['slots']}",
-        *(f"  {_container_told(one)}" for one in found["containers"]),
-        *(["last starts"] if found["conversations"] else []),
-        *(f"  {_conversation_told(one, zone)}" for one in found["conversations"]),
-        f"waiting     {len(found['waiting']) or 'nothing'}",
-        *(f"  {_waiting_told(one)}" for one in found["waiting"]),
-        f"reminders   {_coming_told(found['reminders']['pending'], found['reminders']['next'], zone)}",
-        f"tasks       {_coming_told(found['tasks']['active'], found['tasks']['next'], zone)}",
-        f"turns       {_counts_told(found['turns'])}",
-        f"outbox      {_outbox_told(found['outbox'])}",
-        f"errors      {'of the last 24 hours:' if found['errors'] else 'none in 24 hours'}",
-        *(f"  {_error_told(one, zone)}" for one in found["errors"]),
-        *(["notices     urgent, told in the last 24 hours:"] if found["notices"] else []),
-        *(f"  {_notice_told(one, zone)}" for one in found["notices"]),
-    ]
-
-
-def _credential_told(credential: dict[str, Any], zone: ZoneInfo | None) -> str:
-    if credential["problem"]:
-        return f"unusable: {credential['problem']}"
-    if not credential["present"]:
-        return "none: put one into .env for a model"
-    if credential["accepted"] is None:
-        return f"{credential['setting']} is set; no model was asked yet"
-    if credential["accepted"]:
-        return f"{credential['setting']} is accepted, last at {_at(credential['accepted_ms'], zone)}"
-    return f"{credential['setting']} is set; the model does not answer"
-
-
-def _refusal_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
-    return f"{one['text']}, since {_at(one['since_ms'], zone)}. {one['mend']}"
-
-
-def _channel_told(condition: dict[str, Any]) -> str:
-    state = str(condition.get("state", "")).replace("_", " ")
-    advice = condition.get("advice", "")
-    return f"⚠️ {state}: {advice}" if advice else state
-
-
-def _container_told(one: dict[str, Any]) -> str:
-    if one["state"] == RunState.LEFT:
-        since = f"given up {_span(one['state_seconds'])} ago"
-        return f"{one['group']}: LEFT, {since} and not seen to be gone yet; run {one['run']}"
-    turn = one["turn"]
-    doing = (
-        f", turn {turn['id']} ({turn['kind']}, try {turn['attempt']}) for {_span(turn['seconds'])}"
-        if turn
-        else ""
-    )
-    state = f"{one['state']} for {_span(one['state_seconds'])}"
-    return f"{one['group']}: {state}{doing}; run {one['run']}, {_span(one['age_seconds'])} old"
-
-
-def _conversation_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
-    reason = f": {short(one['reason'], 90)}" if one["reason"] else ""
-    return f"{one['group']}: {_at(one['started_ms'], zone)}, {one['mode'].replace('_', ' ')}{reason}"
-
-
-def _waiting_told(one: dict[str, Any]) -> str:
-    again = f", try {one['attempt']}" if one["attempt"] > 1 else ""
-    later = f" in {_span(one['next_try_seconds'])}" if one["next_try_seconds"] else ""
-    reason = f": {short(one['reason'], 60)}" if one["reason"] else ""
-    what = f"turn {one['turn']} ({one['kind']}{again}{later})"
-    return f"{one['place']}. {one['group']}: {what}, waits {_span(one['waited_seconds'])}{reason}"
-
-
-def _coming_told(count: int, coming: Sequence[dict[str, Any]], zone: ZoneInfo | None) -> str:
-    told = ", ".join(f"{one['group']} {_at(one['due_ms'], zone)}" for one in coming)
-    return f"{count}, next: {told}" if told else "none"
-
-
-def _counts_told(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none yet"
-
-
-def _outbox_told(counts: dict[str, int]) -> str:
-    waiting, dead = counts["waiting"], counts["dead"]
-    return f"{waiting} waiting, {dead} dead" + (": see 'andy outbox list'" if dead else "")
-
-
-def _error_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
-    last = f"last {_at(one['last_ms'], zone)} in {one['group']}"
-    return f"{one['count']} × {one['kind']}, {last}: {short(one['reason'] or 'no reason', 70)}"
-
-
-def _notice_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
-    number = f" {one['id']}" if one["id"] is not None else ""
-    where = f"{_at(one['at_ms'], zone)} {one['group']}, turn {one['turn']}"
-    return f"{where}: {one['priority']}{number} {one['event_type']}: {short(one['text'], 80)}"
-
-
-def _at(at_ms: int, zone: ZoneInfo | None) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%m-%d %H:%M")
-
-
-def _span(seconds: float) -> str:
-    """`12 s`, `4 min`, `3 h 5 min`, `2 days`."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours = minutes // 60
-    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} days"

@@ -1,22 +1,27 @@
-"""Open, migrate and lock the one database."""
+"""Open, migrate and lock the one database.
+
+asyncio and aiosqlite are imported where a connection is opened: commands that only read import this module
+too, and these two would be a third of what they take.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, closing
-from importlib import resources
 from pathlib import Path
-from typing import Any, Self
-
-import aiosqlite
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from orchestrator.domain.errors import StoreCorrupt, StoreError, StoreTooNew
 
-Tx = aiosqlite.Connection
-"""An open transaction, or a connection that only reads."""
+if TYPE_CHECKING:
+    from aiosqlite import Connection, Cursor
+
+    Tx: TypeAlias = Connection
+    """An open transaction, or a connection that only reads."""
+else:
+    Tx = Any
 
 BUSY_MS = 5_000
 
@@ -24,8 +29,10 @@ BUSY_MS = 5_000
 class Database:
     """One connection. Every transaction is `BEGIN IMMEDIATE` behind one lock."""
 
-    def __init__(self, connection: aiosqlite.Connection, *, read_path: Path | None = None) -> None:
+    def __init__(self, connection: Connection, *, read_path: Path | None = None) -> None:
         """`read_path` is where the database is, for a connection that only reads."""
+        import asyncio
+
         self._connection = connection
         self._read_path = read_path
         self._lock = asyncio.Lock()
@@ -38,6 +45,10 @@ class Database:
             StoreTooNew: a newer Andy wrote it.
             StoreError: it cannot be opened, is corrupt, or a migration failed; it is then as it was.
         """
+        import asyncio
+
+        import aiosqlite
+
         await asyncio.to_thread(_prepare, path)
         connection = await aiosqlite.connect(path, isolation_level=None, cached_statements=256)
         connection.row_factory = sqlite3.Row
@@ -48,6 +59,10 @@ class Database:
     @classmethod
     async def open_readonly(cls, path: Path) -> Self:
         """Open `path` for commands that only look. Raises `StoreError` when there is none."""
+        import asyncio
+
+        import aiosqlite
+
         uri = await asyncio.to_thread(readonly_uri, path)
         connection = await aiosqlite.connect(uri, uri=True, isolation_level=None)
         connection.row_factory = sqlite3.Row
@@ -104,6 +119,8 @@ class Database:
 
 async def _surely(work: Coroutine[Any, Any, None]) -> None:
     """Wait for `work` to its end, also when cancelled meanwhile: the lock must not be free before."""
+    import asyncio
+
     task = asyncio.create_task(work, name="roll-back")
     cancelled = False
     while not task.done():
@@ -116,7 +133,7 @@ async def _surely(work: Coroutine[Any, Any, None]) -> None:
         raise asyncio.CancelledError
 
 
-async def returned(cursor: aiosqlite.Cursor) -> sqlite3.Row:
+async def returned(cursor: Cursor) -> sqlite3.Row:
     """The one row that a `RETURNING` gave."""
     row = await cursor.fetchone()
     assert row is not None
@@ -209,9 +226,10 @@ def _refuse_newer(path: Path) -> None:
             found = _version(connection)
     except sqlite3.Error as error:
         raise unusable(path, error) from error
-    if found > len(migrations()):
+    known = len(_migration_files())
+    if found > known:
         raise StoreTooNew(
-            f"The database {path} has version {found}, this Andy knows {len(migrations())}:"
+            f"The database {path} has version {found}, this Andy knows {known}:"
             " upgrade Andy, or restore a backup made by this version."
         )
 
@@ -243,6 +261,9 @@ def _back_up(connection: sqlite3.Connection, target: Path) -> None:
 
 def migrations() -> list[str]:
     """The numbered scripts, oldest first; the n-th leads to `user_version` n."""
-    folder = resources.files("orchestrator.store") / "migrations"
-    names = sorted(entry.name for entry in folder.iterdir() if re.fullmatch(r"\d{4}_\w+\.sql", entry.name))
-    return [(folder / name).read_text(encoding="utf-8") for name in names]
+    return [path.read_text(encoding="utf-8") for path in _migration_files()]
+
+
+def _migration_files() -> list[Path]:
+    folder = Path(__file__).with_name("migrations")
+    return sorted(path for path in folder.iterdir() if re.fullmatch(r"\d{4}_\w+\.sql", path.name))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agent_runner.wire.order import RestoreMode
 from orchestrator.domain.values import Folder, Run, RunId, TurnId, TurnKind
 from orchestrator.store import budgets
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
+
+if TYPE_CHECKING:
+    from agent_runner.wire.order import RestoreMode
 
 
 async def begin(tx: Tx, run: Run) -> None:

@@ -19,7 +19,7 @@ from orchestrator.inbound.intake import Intake
 from orchestrator.loop.feature import LoopFeature
 from orchestrator.proxies.feature import ContainerProxies
 from orchestrator.queue.feature import QueueFeature
-from orchestrator.reports.status_service import StatusService
+from orchestrator.reports.status import StatusService
 from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.scheduler.timing import schedule_reader
 

@@ -16,7 +16,7 @@ import pytest
 from cyclopts import App
 from cyclopts.exceptions import UnusedCliTokensError
 
-from orchestrator.cli import chat, pairing
+from orchestrator.cli import chat, whatsapp
 from orchestrator.cli import main as cli
 from orchestrator.cli.main import app
 from orchestrator.domain.errors import BadRequest
@@ -95,7 +95,7 @@ def test_the_connection_of_whatsapp_is_told_in_that_time_too():
     times = ("connected_since_ms", "last_receipt_ms", "last_message_ms", "last_disconnect_ms", "next_try_ms")
     rows = {**found, "state": "connected", "is_running": True, **dict.fromkeys(times, AT_MS)}
 
-    said = "\n".join(pairing.status_lines(rows, zone=HOME_ZONE))
+    said = "\n".join(whatsapp.status_lines(rows, zone=HOME_ZONE))
 
     assert said.count("2026-11-23 03:30:00") == len(times)
 

@@ -6,12 +6,14 @@ import asyncio
 import sqlite3
 import stat
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from orchestrator.domain.errors import StoreError, StoreTooNew
 from orchestrator.store import database as databases
 from orchestrator.store.database import Database, migrations
+from orchestrator.store.reader import read_once
 
 
 def written(path, *statements):
@@ -111,7 +113,7 @@ async def test_a_failed_migration_leaves_the_old_version_and_the_good_ones_befor
 
 
 def test_the_migrations_are_numbered_from_one_without_a_gap():
-    folder = databases.resources.files("orchestrator.store") / "migrations"
+    folder = Path(databases.__file__).with_name("migrations")
     numbers = sorted(int(entry.name[:4]) for entry in folder.iterdir() if entry.name.endswith(".sql"))
 
     assert numbers == list(range(1, len(migrations()) + 1))
@@ -164,6 +166,54 @@ async def test_who_only_looks_cannot_write_and_sees_what_is_committed(database, 
         assert await names_in(looking) == ["a", "c"]
     finally:
         await looking.close()
+
+
+async def jids(tx):
+    return [row["jid"] for row in await tx.execute_fetchall("SELECT jid FROM chats ORDER BY jid")]
+
+
+async def test_a_command_reads_what_is_committed_without_an_event_loop(database, database_path):
+    async with database.transaction() as tx:
+        await add_chat(tx, "a")
+        assert read_once(database_path, jids) == []
+
+    assert read_once(database_path, jids) == ["a"]
+
+
+async def test_a_command_reads_with_every_way_in_which_the_store_asks(database, database_path):
+    async with database.transaction() as tx:
+        await add_chat(tx, "a")
+
+    async def ask(tx):
+        cursor = await tx.execute("SELECT jid FROM chats WHERE jid = :jid", {"jid": "a"})
+        first = await cursor.fetchone()
+        async with tx.execute("SELECT jid FROM chats WHERE jid > ?", ("",)) as rows:
+            each = [row["jid"] async for row in rows]
+        return first["jid"], await cursor.fetchone(), each, await (await tx.execute("SELECT 1")).fetchall()
+
+    first, after, each, ones = read_once(database_path, ask)
+    assert (first, after, each, [tuple(row) for row in ones]) == ("a", None, ["a"], [(1,)])
+
+
+async def test_a_command_that_reads_cannot_write_and_waits_for_nothing_else(database_path):
+    await made(database_path)
+
+    with pytest.raises(StoreError, match=r"messages\.db"):
+        read_once(database_path, lambda tx: add_chat(tx, "a"))
+    with pytest.raises(RuntimeError, match="waited for something else"):
+        read_once(database_path, lambda tx: asyncio.sleep(0))
+
+
+@pytest.mark.parametrize("content", [b"this is no database, but long enough to look at" * 50, None])
+def test_what_cannot_be_read_is_refused_to_a_command(tmp_path, content):
+    path = tmp_path / "messages.db"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(StoreError, match=r"messages\.db"):
+        read_once(path, jids)
+
+    assert path.exists() == (content is not None)
 
 
 async def test_what_fails_inside_a_transaction_takes_all_of_it_back(database):

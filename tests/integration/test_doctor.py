@@ -16,8 +16,8 @@ from threading import Thread
 import pytest
 
 from orchestrator.channels.whatsapp import doctor_checks
-from orchestrator.cli import checkup
-from orchestrator.cli.finding import DoctorFinding
+from orchestrator.cli import doctor
+from orchestrator.cli.doctor_checks import DoctorFinding
 from orchestrator.domain.home import Home
 from orchestrator.store.database import Database, migrations
 
@@ -51,7 +51,7 @@ def home(request, tmp_path, monkeypatch) -> Home:
 
 
 async def found(home: Home, *, is_online: bool = False) -> dict[str, DoctorFinding]:
-    return {one.name: one for one in await checkup.examine(home.root, is_online=is_online)}
+    return {one.name: one for one in await doctor.examine(home.root, is_online=is_online)}
 
 
 async def wrong(home: Home, *, is_online: bool = False) -> list[DoctorFinding]:
@@ -235,7 +235,7 @@ async def test_where_the_settings_cannot_be_read_those_of_the_environment_still_
         asked.append(settings.andy_image)
         return DoctorFinding(name="image", state="ok", text="")
 
-    monkeypatch.setattr("orchestrator.cli.checks_beyond.agent_image", look)
+    monkeypatch.setattr("orchestrator.cli.doctor_checks.agent_image", look)
     monkeypatch.delenv("ANDY_PORT")
 
     first = (await found(home))["settings"]

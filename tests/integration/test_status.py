@@ -12,7 +12,7 @@ from orchestrator.containers.docker import runtime
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.values import Folder, LiveRun, RunId, RunState
 from orchestrator.proxies.model.credentials import CredentialStatus
-from orchestrator.reports import status
+from orchestrator.reports import status, status_lines
 from orchestrator.reports.status import HostFacts
 from orchestrator.store import runs
 from orchestrator.store.model_refusals import ModelRefusal
@@ -60,7 +60,7 @@ async def test_an_idle_host_says_so(household, clock):
     found = await gathered(household)
     assert found["uptime_seconds"] == 3900.0
     assert (found["containers"], found["waiting"], found["errors"]) == ([], [], [])
-    told = "\n".join(status.lines(found))
+    told = "\n".join(status_lines.lines(found))
     assert "for 1 h 5 min" in told
     assert "claude in docker (isolated), image andy-agent:latest" in told
     assert "ANTHROPIC_API_KEY is set" in told
@@ -93,7 +93,7 @@ async def test_what_runs_and_what_waits_is_told_with_how_long(household, clock):
         ("work", 1, 5.0),
         ("family", 2, 5.0),
     ]
-    told = "\n".join(status.lines(found))
+    told = "\n".join(status_lines.lines(found))
     assert f"family: busy for 12 s, turn {turn.id} (chat, try 1) for 12 s; run {run.id}, 12 s old" in told
     assert "1. work: turn" in told
     assert "first" not in str(found), "no texts"
@@ -112,7 +112,7 @@ async def test_a_container_that_is_being_made_is_told_with_its_turn_which_waits_
         accepted.turn_id,
     )
     assert found["waiting"] == []
-    assert "family: starting for 4 s" in "\n".join(status.lines(found))
+    assert "family: starting for 4 s" in "\n".join(status_lines.lines(found))
 
 
 async def test_how_each_conversation_went_on_when_it_last_began_is_told(household, clock):
@@ -140,7 +140,7 @@ async def test_how_each_conversation_went_on_when_it_last_began_is_told(househol
         ("family", "r2", "resume_plus_delta"),
         ("work", "r0", "fresh"),
     ]
-    told = "\n".join(status.lines(found))
+    told = "\n".join(status_lines.lines(found))
     assert "resume plus delta: its session lacks one turn at its end" in told
 
 
@@ -158,7 +158,7 @@ async def test_what_went_wrong_is_told_by_its_kind_for_a_day(household, clock):
         ("lost", 2, "family"),
         ("turn failed", 1, "family"),
     ]
-    assert "1 × turn failed, last" in "\n".join(status.lines(found))
+    assert "1 × turn failed, last" in "\n".join(status_lines.lines(found))
     clock.pass_ms(status.DAY_MS + 1)
     assert (await gathered(household))["errors"] == []
 
@@ -168,7 +168,7 @@ async def test_a_container_that_was_given_up_is_told_beside_the_slots(household,
     clock.pass_ms(90_000)
     found = await gathered(household, live=[left])
     assert [(one["state"], one["state_seconds"]) for one in found["containers"]] == [("left", 90.0)]
-    told = "\n".join(status.lines(found))
+    told = "\n".join(status_lines.lines(found))
     assert "containers  0 of 5" in told
     assert "family: LEFT, given up 1 min ago and not seen to be gone yet; run run-7" in told
 
@@ -183,7 +183,7 @@ async def test_a_container_that_was_given_up_is_told_beside_the_slots(household,
 async def test_a_missing_credential_is_told(household, credential, told):
     found = await gathered(household, credential=credential)
     assert found["credential"]["present"] is False
-    assert told in "\n".join(status.lines(found))
+    assert told in "\n".join(status_lines.lines(found))
 
 
 async def test_the_keys_are_those_that_programs_know(household):
@@ -199,7 +199,7 @@ async def test_the_keys_are_those_that_programs_know(household):
 async def test_a_docker_that_does_not_answer_is_told_at_once(household, clock):
     found = await gathered(household, has_engine=False)
     assert found["engine"] is False
-    assert "engine      ⚠️ Docker does not answer" in "\n".join(status.lines(found))
+    assert "engine      ⚠️ Docker does not answer" in "\n".join(status_lines.lines(found))
 
 
 @pytest.mark.parametrize("is_listening", [False, True])
@@ -228,11 +228,11 @@ async def test_a_key_that_is_refused_is_red_and_one_that_is_taken_is_told_as_tak
     credential = CredentialStatus(setting="ANTHROPIC_API_KEY", refusals=[refusal])
     found = await gathered(household, credential=credential)
     assert found["credential"]["accepted"] is False
-    told = "\n".join(status.lines(found))
+    told = "\n".join(status_lines.lines(found))
     assert "model       ⚠️ the model service refuses ANTHROPIC_API_KEY (HTTP 401), since" in told
     assert "Put a valid ANTHROPIC_API_KEY into .env." in told
 
     taken = CredentialStatus(setting="ANTHROPIC_API_KEY", accepted_ms=clock.now_ms())
     found = await gathered(household, credential=taken)
     assert found["credential"]["accepted"] is True
-    assert "ANTHROPIC_API_KEY is accepted" in "\n".join(status.lines(found))
+    assert "ANTHROPIC_API_KEY is accepted" in "\n".join(status_lines.lines(found))

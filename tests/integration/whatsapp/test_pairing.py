@@ -22,7 +22,7 @@ from orchestrator.channels.whatsapp import bridge_process, library, pairing
 from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
 from orchestrator.channels.whatsapp.pairing import Pairing, PairingProgress, PairingRefused
 from orchestrator.channels.whatsapp.protocol import PairingCode
-from orchestrator.cli import pairing as screen
+from orchestrator.cli import whatsapp as screen
 from orchestrator.domain.errors import ChannelDown
 from orchestrator.web.api.routes import ApiServices, api_routes
 from orchestrator.web.app import web_app
