@@ -109,6 +109,8 @@ class RunOrder(Document):
     egress: Egress = "none"
     """What is reached outside: nothing, `reachable` through the proxy in HTTPS_PROXY, or the internet."""
     reachable: tuple[str, ...] = ()
+    web_search: bool = False
+    """Whether the model service may search the web."""
 
 
 class CloseOrder(Document):

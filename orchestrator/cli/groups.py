@@ -91,7 +91,7 @@ def config(
             name="--set",
             help="Keys to change, as a JSON object; null takes one away. Known: mounts (a list of"
             " {path, name, writable}), timeout_ms, memory_mb, cpus, agent, model, timezone,"
-            ' egress (none, open, or {"allowlist": ["host:port"]}).',
+            ' egress (none, open, or {"allowlist": ["host:port"]}), web_search (true or false).',
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -79,6 +79,7 @@ class RunOrders:
             ),
             egress=feature.egress_of(config),
             reachable=feature.reachable(config),
+            web_search=group_config.may_search(config, self._settings),
         )
 
     async def refusal(self, group: Group, kind: TurnKind) -> ModelRefusal | None:

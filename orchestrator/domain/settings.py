@@ -155,6 +155,13 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="What models cost, by name: dollars a million tokens. Goes before the list prices.",
     )
+    andy_web_search: bool = Field(
+        default=True,
+        description="Whether agents may have the model service search the web; a group may differ.",
+    )
+    andy_search_price: float = Field(
+        0.01, ge=0, le=100, description="What one search of the web costs, in dollars, for budgets in money."
+    )
     andy_retention: Annotated[
         dict[str, Annotated[int, Field(ge=0, le=36_500)]],
         BeforeValidator(_from_json),

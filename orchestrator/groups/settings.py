@@ -67,6 +67,9 @@ class GroupConfig(_Strict):
     egress: Literal["none", "open"] | EgressAllowlist = "none"
     """What is reached outside: nothing, a list of places through the proxy, or all of the internet."""
 
+    web_search: StrictBool | None = None
+    """Whether the model service may search the web for it: words of the chat reach a search engine then."""
+
     @property
     def targets(self) -> frozenset[NetworkTarget]:
         """The hosts and ports on the allowlist; empty when there is no list."""
@@ -88,11 +91,21 @@ def checked(fields: Mapping[str, Any]) -> GroupConfig:
 
 def of(group: Group) -> GroupConfig:
     """Return a group's settings. Those that cannot be parsed count as empty, which allows nothing."""
+    return parsed(group.container_config, group.folder)
+
+
+def parsed(fields: Mapping[str, Any], folder: str) -> GroupConfig:
+    """Return the settings of `folder` in these fields; those that cannot be parsed allow nothing."""
     try:
-        return GroupConfig.model_validate(group.container_config)
+        return GroupConfig.model_validate(fields)
     except ValidationError as error:
-        log.warning("group.config_unreadable", group=group.folder, reason=_explained(error))
-        return GroupConfig()
+        log.warning("group.config_unreadable", group=folder, reason=_explained(error))
+        return GroupConfig(web_search=False)
+
+
+def may_search(config: GroupConfig, settings: Settings) -> bool:
+    """Whether a group's agent may have the model service search the web."""
+    return settings.andy_web_search if config.web_search is None else config.web_search
 
 
 def model_of(group: Group, kind: str, *, settings: Settings) -> str | None:

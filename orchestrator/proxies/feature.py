@@ -74,7 +74,8 @@ class ContainerProxies:
                 {
                     name: per_million(**price.model_dump())
                     for name, price in (host.settings.andy_prices or {}).items()
-                }
+                },
+                search_usd=host.settings.andy_search_price,
             ),
         )
         self._own = HostModelCalls(self._budgets)
@@ -196,6 +197,7 @@ class ContainerProxies:
             bearer = await runs.bearer_of(tx, hashed)
         if bearer is None:
             return None
+        config = settings.parsed(bearer.container_config, bearer.folder)
         return RunIdentity(
             run_id=bearer.run_id,
             folder=bearer.folder,
@@ -204,6 +206,9 @@ class ContainerProxies:
             task_id=bearer.task_id,
             is_main=bearer.is_main,
             budgets=bearer.budgets,
+            may_search=settings.may_search(config, self._host.settings)
+            and self.admission.may_search(bearer.run_id, bearer.turn_id),
+            is_open=config.egress == "open",
         )
 
     async def _caller(self, token: str) -> EgressCaller | None:

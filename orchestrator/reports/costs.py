@@ -124,6 +124,8 @@ def _notes(found: dict[str, Any]) -> list[str]:
     if total["unpriced"]:
         notes.append(f"Of {total['unpriced']:,} answers the model has no known price: they are left out.")
         notes.append("Set it in ANDY_PRICES; it counts for what is asked from then on.")
+    if total["searches"]:
+        notes.append(f"The web was searched {total['searches']:,} times: part of the cost.")
     if total["cut"]:
         notes.append(f"{total['cut']:,} answers broke off; they count with what had come.")
     return ["", *notes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -121,6 +122,7 @@ class TokenHolder:
     kind: TurnKind | None
     task_id: str | None
     is_main: bool
+    container_config: dict[str, Any]
     budgets: tuple[Budget, ...]
 
 
@@ -129,7 +131,8 @@ async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
     rows = await tx.execute_fetchall(
         f"""
         SELECT runs.id AS run_id, runs.group_folder, turns.id AS turn_id, turns.kind, turns.task_id,
-               coalesce(registered_groups.is_main, 0) AS is_main, {budgets.AS_JSON} AS budgets
+               coalesce(registered_groups.is_main, 0) AS is_main, registered_groups.container_config,
+               {budgets.AS_JSON} AS budgets
         FROM runs
         LEFT JOIN turns ON turns.run_id = runs.id AND turns.state = 'running'
         LEFT JOIN registered_groups ON registered_groups.folder = runs.group_folder COLLATE NOCASE
@@ -145,6 +148,7 @@ async def bearer_of(tx: Tx, token_hash: str) -> TokenHolder | None:
             kind=TurnKind(row["kind"]) if row["kind"] else None,
             task_id=row["task_id"],
             is_main=bool(row["is_main"]),
+            container_config=json.loads(row["container_config"] or "{}"),
             budgets=budgets.from_json(row["budgets"]),
         )
     return None

@@ -20,7 +20,7 @@ _SUMS = """
     coalesce(sum(output_tokens), 0) AS output_tokens,
     coalesce(sum(cache_read_tokens), 0) AS cache_read_tokens,
     coalesce(sum(cache_write_tokens), 0) AS cache_write_tokens,
-    coalesce(sum(cost_nano_usd), 0) AS cost_nano_usd,
+    coalesce(sum(searches), 0) AS searches, coalesce(sum(cost_nano_usd), 0) AS cost_nano_usd,
     count(*) - count(cost_nano_usd) AS unpriced, count(*) - coalesce(sum(is_whole), 0) AS cut
 """
 
@@ -42,6 +42,8 @@ class UsageEntry:
     cache_write_tokens: int
     cost_nano_usd: int | None
     is_whole: bool
+    searches: int = 0
+    """Of the web, by the service."""
 
     @property
     def is_background(self) -> bool:
@@ -71,6 +73,7 @@ class Sums:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    searches: int = 0
     cost_nano_usd: int = 0
     unpriced: int = 0
     cut: int = 0
@@ -106,6 +109,7 @@ def sums_of(entries: Iterable[UsageEntry]) -> Sums:
             output_tokens=one.output_tokens,
             cache_read_tokens=one.cache_read_tokens,
             cache_write_tokens=one.cache_write_tokens,
+            searches=one.searches,
             cost_nano_usd=one.cost_nano_usd or 0,
             unpriced=one.cost_nano_usd is None,
             cut=not one.is_whole,
@@ -117,8 +121,9 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
     await tx.execute(
         """
         INSERT INTO usage (at_ms, group_folder, run_id, turn_id, kind, task_id, model, input_tokens,
-                           output_tokens, cache_read_tokens, cache_write_tokens, cost_nano_usd, is_whole)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                           output_tokens, cache_read_tokens, cache_write_tokens, cost_nano_usd, is_whole,
+                           searches)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             entry.at_ms,
@@ -134,6 +139,7 @@ async def add(tx: Tx, entry: UsageEntry) -> None:
             entry.cache_write_tokens,
             entry.cost_nano_usd,
             entry.is_whole,
+            entry.searches,
         ),
     )
 

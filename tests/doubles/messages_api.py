@@ -74,6 +74,18 @@ class UseTools:
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """Answer as the service does that has searched the web: its searches, what they found, and a text."""
+
+    text: str
+    found: tuple[tuple[str, str], ...]
+    """Title and address of each page."""
+    query: str = "weather"
+    searches: int = 1
+    tokens: Tokens | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Refuse with an HTTP status and an error body."""
 
@@ -95,7 +107,7 @@ class SayThenCut:
     text: str
 
 
-Step = Say | UseTool | UseTools | Fail | Hang | SayThenCut
+Step = Say | UseTool | UseTools | Search | Fail | Hang | SayThenCut
 Decide = Callable[["Recorded"], Step]
 
 
@@ -327,17 +339,55 @@ def _refusal(step: Fail) -> Response:
     return JSONResponse(error, status_code=step.status, headers=step.headers)
 
 
-def _message(step: Say | UseTool | UseTools, model: str, tokens: Tokens, *, number: int) -> dict[str, Any]:
+def _message(
+    step: Say | UseTool | UseTools | Search, model: str, tokens: Tokens, *, number: int
+) -> dict[str, Any]:
     return {
         "id": f"msg_{number:06d}",
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": _content(step, number),
-        "stop_reason": step.stop_reason if isinstance(step, Say) else "tool_use",
+        "content": _searched(step, number) if isinstance(step, Search) else _content(step, number),
+        "stop_reason": _stop_reason(step),
         "stop_sequence": None,
-        "usage": tokens.as_usage(),
+        "usage": tokens.as_usage() | _searches_in(step),
     }
+
+
+def _stop_reason(step: Say | UseTool | UseTools | Search) -> str:
+    match step:
+        case Say():
+            return step.stop_reason
+        case Search():
+            return "end_turn"
+        case _:
+            return "tool_use"
+
+
+def _searches_in(step: Say | UseTool | UseTools | Search) -> dict[str, Any]:
+    is_search = isinstance(step, Search)
+    return {"server_tool_use": {"web_search_requests": step.searches}} if is_search else {}
+
+
+def _searched(step: Search, number: int) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = []
+    for index in range(step.searches):
+        use = f"srvtoolu_{number:06d}{index}"
+        pages = [
+            {
+                "type": "web_search_result",
+                "title": title,
+                "url": url,
+                "encrypted_content": "EqgfCioIARgBIiQ3YTAw",
+                "page_age": "2 days ago",
+            }
+            for title, url in step.found
+        ]
+        content += [
+            {"type": "server_tool_use", "id": use, "name": "web_search", "input": {"query": step.query}},
+            {"type": "web_search_tool_result", "tool_use_id": use, "content": pages},
+        ]
+    return [*content, {"type": "text", "text": step.text}]
 
 
 def _content(step: Say | UseTool | UseTools, number: int) -> list[dict[str, Any]]:
@@ -381,6 +431,10 @@ def _block_events(index: int, block: dict[str, Any]) -> Iterator[Event]:
     if block["type"] == "text":
         empty = {"type": "text", "text": ""}
         delta = {"type": "text_delta", "text": block["text"]}
+    elif block["type"] == "web_search_tool_result":  # comes whole
+        yield "content_block_start", {"index": index, "content_block": block}
+        yield "content_block_stop", {"index": index}
+        return
     else:
         empty = {**block, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}

@@ -14,10 +14,11 @@ import httpx
 import pytest
 
 from agent_runner.wire.frames import TurnEnd
-from orchestrator.domain.values import Folder, Run, RunId, Turn, TurnKind, TurnState
+from orchestrator.domain.values import Folder, Run, RunId, Turn, TurnId, TurnKind, TurnState
 from orchestrator.proxies.model import usage_writer as ledger_module
 from orchestrator.proxies.model.budget_admission import Admission
-from orchestrator.proxies.model.exchange import RunIdentity
+from orchestrator.proxies.model.exchange import ExchangeEnd, ProxyExchange, RunIdentity
+from orchestrator.proxies.model.token_usage import ParsedUsage
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import budgets
 from orchestrator.store.budgets import Budget, Period, Unit
@@ -333,3 +334,37 @@ async def test_what_cannot_be_recorded_does_not_pass(house: House, monkeypatch: 
     assert await house.statuses(3) == [200, 200, 503]
     await house.gate.usage_writer.flush()
     assert await house.statuses(1) == [200]
+
+
+def a_search() -> ProxyExchange:
+    used = ParsedUsage(
+        model="claude-sonnet-4-5",
+        input_tokens=1,
+        output_tokens=1,
+        cache_read_tokens=0,
+        cache_write_tokens=0,
+        cache_write_hour_tokens=0,
+        searches=1,
+        is_whole=True,
+    )
+    return ProxyExchange(
+        path="/v1/messages",
+        status=200,
+        ending=ExchangeEnd.WHOLE,
+        duration_ms=1,
+        bytes_in=1,
+        bytes_out=1,
+        usage=used,
+    )
+
+
+async def test_a_turn_that_has_searched_fifty_times_searches_no_more(house: House) -> None:
+    def may(turn: int) -> bool:
+        return house.gate.may_search(RunId("run-1"), TurnId(turn))
+
+    for number in range(50):
+        assert may(7), number
+        searcher = RunIdentity(run_id=RunId("run-1"), folder=Folder("family"), turn_id=TurnId(7))
+        house.gate.usage_writer.exchanged(searcher, a_search())
+    assert not may(7)
+    assert may(8), "the next turn may"

@@ -14,12 +14,22 @@ import pytest
 
 from orchestrator.domain.errors import StoreError
 from orchestrator.domain.values import TurnId, TurnKind
+from orchestrator.proxies.model.token_usage import Prices, UsageParser
 from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.proxies.run_tokens import token_hash
 from orchestrator.store import audit
 from orchestrator.store.database import Database
 from tests.doubles.clock import FakeClock
-from tests.doubles.messages_api import Fail, Hang, Say, SayThenCut, ScriptedMessagesApi, Step, Tokens
+from tests.doubles.messages_api import (
+    Fail,
+    Hang,
+    Say,
+    SayThenCut,
+    ScriptedMessagesApi,
+    Search,
+    Step,
+    Tokens,
+)
 from tests.support.household import Household
 from tests.support.running_proxy import Proxied, proxied
 from tests.support.until import until
@@ -80,7 +90,45 @@ async def test_the_ledger_has_the_numbers_of_the_service(
         "cache_write_tokens": 10,
         "cost_nano_usd": 1234 * 3000 + 567 * 15000 + 89 * 300 + 10 * 3750,
         "is_whole": 1,
+        "searches": 0,
     }
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_each_search_is_written_down_and_charged_besides_its_tokens(
+    tmp_path: Path, ledger: UsageWriter, household: Household, streams: bool
+) -> None:
+    ledger = UsageWriter(household.database, clock=household.clock, prices=Prices(search_usd=0.02))
+    async with scripted(tmp_path, ledger, Search("sunny", found=(), searches=2), Say("hi")) as served:
+        await ask(served, streams=streams)
+        await ask(served, streams=streams)
+        await served.recorded(2)
+    await ledger.flush()
+    searched, plain = await household.rows("SELECT searches, cost_nano_usd AS cost FROM usage ORDER BY id")
+    assert (searched["searches"], plain["searches"]) == (2, 0)
+    assert searched["cost"] - plain["cost"] == 2 * 20_000_000
+    rows = await household.rows("SELECT kind, group_folder, detail FROM audit WHERE kind = 'web.search'")
+    assert [json.loads(row["detail"]) for row in rows] == [
+        {"model": MODEL, "number": 1},
+        {"model": MODEL, "number": 2},
+    ]
+
+
+def test_searches_of_an_answer_that_broke_off_count_as_far_as_they_had_begun() -> None:
+    parser = UsageParser()
+    parser.begin(200, [(b"content-type", b"text/event-stream")])
+    begun = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    for event in (
+        {
+            "type": "message_start",
+            "message": {"model": MODEL, "usage": {"input_tokens": 1, "output_tokens": 1}},
+        },
+        {"type": "content_block_start", "index": 0, "content_block": begun},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "web_search"}},
+    ):
+        parser.feed(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+    seen = parser.seen()
+    assert seen is not None and (seen.searches, seen.is_whole) == (1, False)
 
 
 async def test_a_stream_cut_in_the_middle_leaves_what_was_seen(

@@ -49,6 +49,6 @@ def test_an_unknown_key_is_refused_also_where_it_is_taken_away():
 
 def test_a_stored_configuration_that_cannot_be_read_gives_the_group_nothing():
     group = a_group(container_config={"mounts": [{"path": "/"}], "old_key": 1})
-    assert settings.of(group) == GroupConfig()
+    assert settings.of(group) == GroupConfig(web_search=False)
     readable = a_group(container_config={"mounts": [{"path": "/a", "writable": True}]})
     assert settings.of(readable).mounts == (MountRequest(path="/a", writable=True),)

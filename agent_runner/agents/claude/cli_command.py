@@ -43,8 +43,8 @@ BUILT_IN_TOOLS = (
 )
 """What is left out schedules work inside the session, where it would die with the container, or asks a
 person at a terminal."""
-WEB_TOOLS = ("WebSearch", "WebFetch")
-"""Only where the internet is open: searching runs at the service, and fetching asks the service first."""
+SETTINGS = json.dumps({"skipWebFetchPreflight": True})
+"""Before it fetches a page the CLI would ask Anthropic's server about its host, past both proxies."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -108,6 +108,7 @@ class CliSettings:
         command += ["--permission-mode", "bypassPermissions"]
         if self.resume:
             command.append(f"--resume={self.resume}")
+        command += ["--settings", SETTINGS]
         for directory in self.extra:
             command += ["--add-dir", str(directory)]
         servers = {"mcpServers": {name: {"type": "sdk", "name": name} for name in SERVERS}}
@@ -197,7 +198,10 @@ def _sdk_version(cli: Path) -> str:
 
 
 def _built_in(order: Mapping[str, Any]) -> tuple[str, ...]:
-    return (*BUILT_IN_TOOLS, *WEB_TOOLS) if order.get("egress") == "open" else BUILT_IN_TOOLS
+    """The service searches, whatever the container reaches; a page is fetched from inside."""
+    search = ("WebSearch",) if order.get("web_search") else ()
+    fetch = ("WebFetch",) if order.get("egress") in {"open", "allowlist"} else ()
+    return (*BUILT_IN_TOOLS, *search, *fetch)
 
 
 def _directories(parent: Path) -> tuple[Path, ...]:

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import claude_agent_sdk as sdk
 from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 
-from agent_runner.agents.claude.cli_command import SERVERS, CliSettings, additions
+from agent_runner.agents.claude.cli_command import SERVERS, SETTINGS, CliSettings, additions
 from agent_runner.agents.claude.cli_transport import CliProcess
 from agent_runner.agents.claude.restore import Hooks
 from agent_runner.ans.sdk_hooks import NoticeHooks
@@ -47,6 +47,7 @@ def options(
         permission_mode="bypassPermissions",
         resume=settings.resume,
         resume_session_at=settings.resume_at,
+        settings=SETTINGS,
         add_dirs=list(settings.extra),
         setting_sources=list(settings.setting_sources),
         env=additions(),

@@ -23,6 +23,8 @@ from orchestrator.store.database import Database, Tx
 log = structlog.get_logger(__name__)
 
 MAX_REMEMBERED = 1_000
+SEARCHES_A_TURN = 50
+"""Of the web. One costs about as much as two thousand tokens of input."""
 
 OnRunaway = Callable[[RunId, str], Awaitable[None]]
 """End a run that asks without end; the text finishes a sentence."""
@@ -48,7 +50,8 @@ class Admission:
         self._requests_a_turn = requests_a_turn
         self._on_queued = on_queued
         self._on_runaway = on_runaway
-        self._request_counts: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
+        self._request_counts: _TurnCounts = OrderedDict()
+        self._search_counts: _TurnCounts = OrderedDict()
         self.usage_writer = UsageWriter(
             database, clock=clock, on_entry=self._count, settle=self._settle, prices=prices
         )
@@ -67,11 +70,12 @@ class Admission:
         if spent is not None:
             await self._refuse(identity, spent)
 
+    def may_search(self, run_id: RunId, turn_id: TurnId | None) -> bool:
+        """Whether a turn has searched the web less often than a turn may."""
+        return self._search_counts.get((run_id, turn_id), 0) < SEARCHES_A_TURN
+
     async def _check_count(self, identity: RunIdentity) -> None:
-        key = (identity.run_id, identity.turn_id)
-        count = self._request_counts[key] = self._request_counts.pop(key, 0) + 1
-        if len(self._request_counts) > MAX_REMEMBERED:
-            self._request_counts.popitem(last=False)
+        count = _counted(self._request_counts, identity.run_id, identity.turn_id, 1)
         if count <= self._requests_a_turn:
             return
         reason = f"it asked the model more than {self._requests_a_turn} times in one turn."
@@ -114,6 +118,8 @@ class Admission:
 
     def _count(self, entry: usage.UsageEntry) -> None:
         self._budget_cache.count(entry)
+        if entry.searches:
+            _counted(self._search_counts, entry.run_id, entry.turn_id, entry.searches)
 
     async def _settle(self, entries: Sequence[usage.UsageEntry]) -> None:
         """Tell of the budgets that new entries have brought near their end, or to it."""
@@ -153,6 +159,18 @@ class Admission:
             await host_events.budget_warning(
                 tx, group.folder, text, percent=standing.percent, key=str(standing.budget.id), now_ms=now_ms
             )
+
+
+_TurnCounts = OrderedDict[tuple[RunId, TurnId | None], int]
+
+
+def _counted(counts: _TurnCounts, run_id: RunId, turn_id: TurnId | None, more: int) -> int:
+    """Add to a turn's count and return it; the turns that were counted longest ago are forgotten."""
+    key = (run_id, turn_id)
+    count = counts[key] = counts.pop(key, 0) + more
+    if len(counts) > MAX_REMEMBERED:
+        counts.popitem(last=False)
+    return count
 
 
 def _asker(identity: RunIdentity) -> rules.BudgetAccount:

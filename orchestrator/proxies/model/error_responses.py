@@ -89,11 +89,11 @@ def too_large(limit: int) -> ProxyRefusal:
     )
 
 
-def busy(limit: int) -> ProxyRefusal:
+def busy(limit: int, what: str = "requests") -> ProxyRefusal:
     return ProxyRefusal(
         status=429,
         kind="rate_limit_error",
-        message=f"There are {limit} requests under way already: try again.",
+        message=f"There are {limit:,} {what} under way already: try again.",
         headers=((b"retry-after", b"1"),),
     )
 
@@ -101,6 +101,19 @@ def busy(limit: int) -> ProxyRefusal:
 def budget_spent(reason: str) -> ProxyRefusal:
     text = f"{reason[0].upper()}{reason[1:]} Trying again does not help: tell the user."
     return ProxyRefusal(status=402, kind="billing_error", message=text, headers=NOT_AGAIN)
+
+
+NO_SEARCH = ProxyRefusal(
+    status=403,
+    kind="permission_error",
+    message="Web search is off for this group, or was used too often in this turn: go on without it.",
+    headers=NOT_AGAIN,
+)
+
+
+def not_allowed(what: str) -> ProxyRefusal:
+    text = f"This group may not use {what}."
+    return ProxyRefusal(status=403, kind="permission_error", message=text, headers=NOT_AGAIN)
 
 
 def ran_away(limit: int) -> ProxyRefusal:

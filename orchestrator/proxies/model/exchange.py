@@ -35,6 +35,10 @@ class RunIdentity:
     task_id: str | None = None
     is_main: bool = False
     budgets: tuple[Budget, ...] = ()
+    may_search: bool = False
+    """Whether the model service may search the web for it."""
+    is_open: bool = False
+    """Whether its container reaches the internet."""
 
 
 class ExchangeEnd(StrEnum):

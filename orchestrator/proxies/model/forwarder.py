@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.proxies.model import error_responses
+from orchestrator.proxies.model import error_responses, request_policy
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model.client import ClientSide
 from orchestrator.proxies.model.credentials import Credential
 from orchestrator.proxies.model.error_responses import NOT_AGAIN, AnswerCut, ProxyRefused
+from orchestrator.proxies.model.exchange import RunIdentity
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.token_usage import UsageParser
 from orchestrator.proxies.model.upstream_client import UpstreamRequest, UpstreamResponse
@@ -45,19 +46,33 @@ class UpstreamTarget:
 
 
 async def upstream_request(
-    path: str, client: ClientSide, target: UpstreamTarget, limits: ModelProxyLimits
+    path: str, client: ClientSide, identity: RunIdentity, target: UpstreamTarget, limits: ModelProxyLimits
 ) -> UpstreamRequest:
-    """Make the upstream's request of the container's. Raises `ProxyRefused` when a GET brings a body."""
-    is_post = client.method == "POST"
-    if not is_post:
+    """Make the upstream's request of the container's.
+
+    Raises `ProxyRefused` when a GET brings a body, and when a POST asks for what its group may not.
+    """
+    body = b"".join([chunk async for chunk in client.body(limits.body_bytes)]) if _is_post(client) else None
+    if body is None:
         await client.expect_no_body()
+    else:
+        request_policy.check(body, may_search=identity.may_search, is_open=identity.is_open)
     query = f"?{client.query.decode('ascii')}" if client.query else ""
     return UpstreamRequest(
         method=client.method,
         url=f"{target.base_url}{path}{query}",
         headers=rules.request_headers(client.headers, target.credential),
-        body=client.body(limits.body_bytes) if is_post else None,
+        body=None if body is None else once(body),
     )
+
+
+def _is_post(client: ClientSide) -> bool:
+    return client.method == "POST"
+
+
+async def once(body: bytes) -> AsyncIterator[bytes]:
+    """Yield a body in one piece."""
+    yield body
 
 
 async def opening(answer: UpstreamResponse, limits: ModelProxyLimits) -> bytes:

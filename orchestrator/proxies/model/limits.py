@@ -19,6 +19,9 @@ class ModelProxyLimits:
 
     body_bytes: int = 32 * MIB
     """The Messages API takes no more."""
+    held_bytes_a_group: int = 96 * MIB
+    """Of bodies: each is read whole, and judged, before it is passed on."""
+    held_bytes: int = 256 * MIB
     requests_a_group: int = 16
     requests: int = 256
     connections_a_peer: int = 128
@@ -45,23 +48,24 @@ class ModelProxyLimits:
 
 
 class RequestSlots:
-    """Bounds how many requests are under way, for each group and over all."""
+    """Bounds how many requests, or bytes of them, are under way, for each group and over all."""
 
-    def __init__(self, *, a_group: int, overall: int) -> None:
+    def __init__(self, *, a_group: int, overall: int, unit: str = "requests") -> None:
+        self._unit = unit
         self._a_group = a_group
         self._overall = overall
         self._held: Counter[Folder] = Counter()
 
     @contextmanager
-    def hold(self, folder: Folder) -> Iterator[None]:
-        """Hold one slot of `folder`. Raises `ProxyRefused` (429) when there is none."""
-        if self._held[folder] >= self._a_group:
-            raise ProxyRefused(busy(self._a_group))
-        if self._held.total() >= self._overall:
-            raise ProxyRefused(busy(self._overall))
-        self._held[folder] += 1
+    def hold(self, folder: Folder, count: int = 1) -> Iterator[None]:
+        """Hold `count` slots of `folder`. Raises `ProxyRefused` (429) when there are not as many."""
+        if self._held[folder] + count > self._a_group:
+            raise ProxyRefused(busy(self._a_group, self._unit))
+        if self._held.total() + count > self._overall:
+            raise ProxyRefused(busy(self._overall, self._unit))
+        self._held[folder] += count
         try:
             yield
         finally:
-            self._held[folder] -= 1
+            self._held[folder] -= count
             self._held += Counter()  # forgets groups that hold none

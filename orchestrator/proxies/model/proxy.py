@@ -1,6 +1,7 @@
 """The credential proxy: containers call it as their model service, and it adds what they must not have.
 
-container --run token--> proxy --real credential--> Messages API, both bodies passed on as they come.
+container --run token--> proxy --real credential--> Messages API, the answer passed on as it comes.
+A request is read whole before, and judged by what it asks of the service.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -71,6 +72,9 @@ class CredentialProxy:
         self._admit = admit
         self._judge = judge
         self._slots = RequestSlots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
+        self._held_bytes = RequestSlots(
+            a_group=self._limits.held_bytes_a_group, overall=self._limits.held_bytes, unit="bytes"
+        )
         self._token_binding = TokenBinding()
         self.refusals: Counter[int] = Counter()
         """Since the start, by status."""
@@ -119,7 +123,7 @@ class CredentialProxy:
             method="POST",
             url=f"{target.base_url}{COSTLY}",
             headers=rules.request_headers(headers, target.credential),
-            body=_once(body),
+            body=forwarder.once(body),
         )
         try:
             async with asyncio.timeout(PROBE_SECONDS), self._upstream.send(request) as answer:
@@ -133,7 +137,11 @@ class CredentialProxy:
             _check(client, self._limits)
             identity = await self._identity(client)
             self._check_peer(identity, client)
-            with self._slots.hold(identity.folder):
+            size = rules.content_length(client.headers)
+            with (
+                self._slots.hold(identity.folder),
+                self._held_bytes.hold(identity.folder, self._limits.body_bytes if size is None else size),
+            ):
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
                 await self._exchange(path, client, identity, await self._target())
@@ -214,6 +222,8 @@ class CredentialProxy:
             await forwarder.while_connected(client, work, name=f"proxy-client-{identity.run_id}")
         except ProxyRefused as error:
             self._log.unanswered(error)
+            if error.cause is None:
+                self._note_refusal(error.refusal, path, client, identity)
             refusal = await self._judged(path, identity, error, began)
             await client.refuse(refusal)
             return ExchangeEnd.REFUSED
@@ -244,7 +254,7 @@ class CredentialProxy:
         from orchestrator.proxies.model import forwarder
 
         assert self._upstream is not None, "the proxy is not started"
-        request = await forwarder.upstream_request(path, client, target, self._limits)
+        request = await forwarder.upstream_request(path, client, identity, target, self._limits)
         began = time.perf_counter()
         async with self._upstream.send(request) as answer:
             self._log.answered(answer.status, target.credential)
@@ -274,10 +284,6 @@ def _answered(answer: UpstreamResponse, begun: bytes, began: float) -> Answered:
 
 def _since(began: float) -> int:
     return round((time.perf_counter() - began) * 1000)
-
-
-async def _once(body: bytes) -> AsyncIterator[bytes]:
-    yield body
 
 
 def _open_upstream(limits: ModelProxyLimits) -> UpstreamClient:

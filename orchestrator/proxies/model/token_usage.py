@@ -16,6 +16,10 @@ from orchestrator.proxies.model.headers import Header
 MAX_LINE_BYTES = 1024 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_TOKENS = 10**12
+MAX_SEARCHES = 100
+"""In one answer; a request may ask for fewer."""
+SEARCH_USD = 0.01
+"""Of one search of the web, by the list."""
 BYTES_A_TOKEN = 4
 _DELTA_FRAME_BYTES = 110
 """At most, what a delta has around its text."""
@@ -32,6 +36,8 @@ class ParsedUsage:
     cache_write_tokens: int
     cache_write_hour_tokens: int
     """Of `cache_write_tokens`, those kept for an hour."""
+    searches: int = 0
+    """How often the service searched the web."""
     is_whole: bool
 
 
@@ -49,6 +55,7 @@ class UsageParser:
         self._has_output_count = False
         self._deltas = 0
         self._delta_bytes = 0
+        self._searches = 0
 
     def begin(self, status: int, headers: list[Header]) -> None:
         """Look at the head: only a good answer in a form that is known has usage."""
@@ -91,6 +98,7 @@ class UsageParser:
             cache_read_tokens=_count(self._usage, "cache_read_input_tokens"),
             cache_write_tokens=_count(self._usage, "cache_creation_input_tokens"),
             cache_write_hour_tokens=hourly,
+            searches=self._searched(),
             is_whole=self._is_whole,
         )
 
@@ -112,6 +120,8 @@ class UsageParser:
         if line.find(b'"content_block_delta"', 0, 64) >= 0:
             self._deltas += 1
             self._delta_bytes += max(0, len(line) - _DELTA_FRAME_BYTES)
+        elif b'"server_tool_use"' in line and b'"web_search"' in line and b'"content_block_start"' in line:
+            self._searches += 1
         elif b'"message_st' in line or b'"message_delta"' in line:
             self._read_event(_parsed(line[5:]))
 
@@ -138,6 +148,13 @@ class UsageParser:
         if isinstance(usage, dict):
             given = {name: value for name, value in usage.items() if value is not None}
             self._usage = {**(self._usage or {}), **given}
+
+    def _searched(self) -> int:
+        """What the service counted or, where its count did not come, what it had begun."""
+        assert self._usage is not None
+        told = self._usage.get("server_tool_use")
+        counted = _count(told, "web_search_requests") if isinstance(told, dict) else 0
+        return min(max(counted, 0 if self._has_output_count else self._searches), MAX_SEARCHES)
 
     def _output(self) -> int:
         assert self._usage is not None
@@ -215,10 +232,11 @@ def per_million(
 class Prices:
     """The prices that count: the owner's by name, which go first, and the list's."""
 
-    def __init__(self, own: Mapping[str, Price] | None = None) -> None:
+    def __init__(self, own: Mapping[str, Price] | None = None, *, search_usd: float = SEARCH_USD) -> None:
         """`own` has prices by the name of a model, or by how names begin; the longest that fits counts."""
         longest_first = sorted((own or {}).items(), key=lambda pair: len(pair[0]), reverse=True)
         self._own = dict(longest_first)
+        self._search_nano_usd = round(search_usd * 1_000_000_000)
 
     def of(self, model: str | None) -> Price | None:
         """Return the price of a model, or None when it is not known.
@@ -245,6 +263,7 @@ class Prices:
             + seen.cache_read_tokens * price.cache_read
             + (seen.cache_write_tokens - hourly) * price.cache_write
             + hourly * price.cache_write_hour
+            + seen.searches * self._search_nano_usd
         )
 
 

@@ -82,6 +82,9 @@ class UsageWriter:
         }
         entry = self._entry(identity, exchange, now_ms)
         self._put(_Row(_event("api.request", identity, detail, now_ms), entry))
+        for number in range(1, (entry.searches if entry else 0) + 1):
+            search = {"model": detail["model"], "number": number}
+            self._put(_Row(_event("web.search", identity, search, now_ms)))
         if entry is not None:
             self._on_entry(entry)
 
@@ -139,6 +142,7 @@ class UsageWriter:
             output_tokens=used.output_tokens,
             cache_read_tokens=used.cache_read_tokens,
             cache_write_tokens=used.cache_write_tokens,
+            searches=used.searches,
             cost_nano_usd=self._prices.cost_nano_usd(used),
             is_whole=used.is_whole,
         )

@@ -1,0 +1,120 @@
+"""What a request may ask of the model service besides an answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orchestrator.proxies.model import request_policy
+from orchestrator.proxies.model.error_responses import ProxyRefused
+
+SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+IMAGE = {"type": "image", "source": {"type": "url", "url": "https://elsewhere.example/?what=was-said"}}
+
+
+def refused(body: object, *, may_search: bool = False, is_open: bool = False) -> int | None:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        request_policy.check(raw, may_search=may_search, is_open=is_open)
+    except ProxyRefused as error:
+        return error.refusal.status
+    return None
+
+
+def said(*blocks: object) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": list(blocks)}]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tools": [SEARCH]},
+        {"tools": [{**SEARCH, "type": "web_search_20991231"}]},
+        {
+            "messages": [
+                {
+                    "role": "system",
+                    "content": [
+                        {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": SEARCH}}
+                    ],
+                }
+            ]
+        },
+        b'{"tools": [{"type": "web_\\u0073earch_20250305", "max_uses": 1}]}',
+    ],
+)
+def test_a_search_passes_only_where_the_group_may(body: object) -> None:
+    assert refused(body) == 403
+    assert refused(body, may_search=True) is None
+
+
+@pytest.mark.parametrize("most", [None, 0, 11, "8", True])
+def test_a_search_says_how_often_it_may_search(most: object) -> None:
+    assert refused({"tools": [{**SEARCH, "max_uses": most}]}, may_search=True) == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"mcp_servers": [{"type": "stdio", "url": "https://elsewhere.example"}]},
+        {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
+        {"tools": [{"type": "a_tool_of_tomorrow_20300101", "name": "x"}]},
+    ],
+)
+def test_what_the_service_would_do_elsewhere_never_passes(body: object) -> None:
+    assert refused(body, may_search=True, is_open=True) == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]},
+        said(IMAGE),
+        said({"type": "tool_result", "tool_use_id": "1", "content": [IMAGE]}),
+        said({"type": "document", "source": {"type": "content", "content": [IMAGE]}}),
+    ],
+)
+def test_the_service_fetches_only_for_a_group_that_could_itself(body: object) -> None:
+    assert refused(body, may_search=True) == 403
+    assert refused(body, is_open=True) is None
+
+
+def test_words_and_the_agents_own_tools_pass() -> None:
+    body = {
+        "tools": [
+            {
+                "name": "Bash",
+                "input_schema": {"properties": {"type": {"enum": ["url"]}, "x": {"type": "url"}}},
+            },
+            {"type": "custom", "name": "x", "input_schema": {}},
+            {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+        ],
+        "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]},
+        "messages": [
+            {"role": "user", "content": '"type": "web_search_20250305", "mcp_servers": [1]'},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "input": {"mcp_servers": [1], "type": "url"}}],
+            },
+            {"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "aGk="}}]},
+        ],
+    }
+    assert refused(body) is None
+    assert refused(b"") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"no JSON",
+        b'{"tools": [], "tools": [1]}',
+        b'{"a": "\xff"}',
+        b"[" * 100_000,
+        b"[" + b"{}," * 1_000_000 + b"{}]",
+        '{"a": 1}'.encode("utf-16"),
+    ],
+)
+def test_what_two_readers_could_read_differently_does_not_pass(body: bytes) -> None:
+    assert refused(body) == 400
