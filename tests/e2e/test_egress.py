@@ -86,20 +86,24 @@ def test_the_weather_is_searched_and_answered_with_no_way_out(
     )
     assert andy.say("@Andy 날씨 알려줘")["reply"] == "서울은 맑고 7도예요. (weather.example)"
     asked, searched, answered = api.turns
-    assert "WebSearch" in tool_names(asked) and "WebSearch finds" in system_text(asked)
+    assert "WebSearch" in tool_names(asked)
+    assert "WebSearch finds" in system_text(asked)
     assert searched.body["tools"] == [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]
     assert searched.headers["x-api-key"] == "sk-ant-api03-key"
     found = json.dumps(tool_results(answered), ensure_ascii=False)
-    assert "https://weather.example/seoul" in found and "Seoul: sunny, 7 °C." in found
+    assert "https://weather.example/seoul" in found
+    assert "Seoul: sunny, 7 °C." in found
     (container,) = containers(andy)
     assert inside(container, "ls /sys/class/net | wc -l").strip() == "2", "loopback and the closed network"
 
     until(lambda: searches_of(andy), what="the search is written down")
     (row,) = searches_of(andy)
-    assert row["group"] == "main" and row["detail"]["number"] == 1
+    assert row["group"] == "main"
+    assert row["detail"]["number"] == 1
     assert "날씨" not in json.dumps(row, ensure_ascii=False), "what was searched for is nobody else's"
     (used,) = andy.rows("SELECT turn_id, searches FROM usage WHERE searches > 0")
-    assert used["searches"] == 1 and used["turn_id"] is not None
+    assert used["searches"] == 1
+    assert used["turn_id"] is not None
     assert andy.listed("usage")["total"]["searches"] == 1
 
     configure(andy, web_search=False)

@@ -128,7 +128,8 @@ def test_searches_of_an_answer_that_broke_off_count_as_far_as_they_had_begun() -
     ):
         parser.feed(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
     seen = parser.seen()
-    assert seen is not None and (seen.searches, seen.is_whole) == (1, False)
+    assert seen is not None
+    assert (seen.searches, seen.is_whole) == (1, False)
 
 
 async def test_a_stream_cut_in_the_middle_leaves_what_was_seen(
