@@ -54,10 +54,12 @@ def messages(
 
     Example: `andy messages family --id 17`
     """
-    from orchestrator.reports import groups, message_timeline
+    from orchestrator.reports import messages as message_reports
 
     zone = terminal.zone_of(home)
     if message_id is not None:
+        from orchestrator.reports import message_timeline
+
         asked = message_id
         stored = terminal.read(home, lambda tx: message_timeline.find(tx, group, asked))
         found = message_timeline.with_logs(stored, terminal.home_of(home).logs)
@@ -65,8 +67,8 @@ def messages(
         return
     read(
         home,
-        lambda tx: groups.message_rows(tx, group, limit=limit),
-        partial(groups.message_lines, zone=zone),
+        lambda tx: message_reports.rows(tx, group, limit=limit),
+        partial(message_reports.lines, zone=zone),
         as_json=as_json,
     )
 

@@ -13,8 +13,8 @@ from orchestrator.cli.options import GroupOption, HomeOption, JsonOption, LimitO
 def search(
     text: Annotated[str, Parameter(help='Words that a message has to have; "of several words" as one.')],
     /,
-    *,
     group: GroupOption = None,
+    *,
     since: Annotated[
         str | None, Parameter(help="A time, or how long ago: 2026-11-22T09:00, 30m, 2h, 7d. [the beginning]")
     ] = None,

@@ -7,16 +7,38 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
+from orchestrator.base.redaction import redact
 from orchestrator.base.tables import Rows, table
 from orchestrator.domain.values import Folder
 from orchestrator.store import audit as audit_store
+from orchestrator.store import commands, groups
 from orchestrator.store.database import Tx
 
 
-async def rows(tx: Tx, folder: str | None, *, since: int, limit: int) -> Rows:
-    """The newest rows, oldest first; of a group that is gone, too."""
+async def rows(
+    tx: Tx,
+    folder: str | None,
+    *,
+    since: int,
+    limit: int,
+    before: int | None = None,
+    only_refused: bool = False,
+) -> Rows:
+    """The newest rows, or those with an `id` below `before`, oldest first; of a group that is gone, too.
+
+    `only_refused` are what was refused to containers, programs and pages.
+    """
     known = Folder(folder) if folder is not None else None
-    return await audit_store.newest(tx, limit=limit, folder=known, since_ms=since)
+    return await audit_store.newest(
+        tx, limit=limit, folder=known, since_ms=since, before=before, only_refused=only_refused
+    )
+
+
+async def command_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> Rows:
+    """What containers asked of the host lately, newest first, each with the answer. Raises `UnknownGroup`."""
+    known = None if folder is None else (await groups.known(tx, folder)).folder
+    found = await commands.newest(tx, known, limit=limit, before=before)
+    return [{**row, "ok": bool(row["ok"]), "text": redact(row["text"])} for row in found]
 
 
 def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:

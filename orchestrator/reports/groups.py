@@ -1,15 +1,13 @@
-"""Reports the registered groups, their settings and messages, as rows for machines and lines for people."""
+"""Reports groups, their settings and the chats seen, as rows for machines and lines for people."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from orchestrator.base.clock import local_second
-from orchestrator.base.tables import Rows, short, table
-from orchestrator.domain.values import Group, TurnId
-from orchestrator.store import groups, messages, turns
+from orchestrator.base.tables import Rows, table
+from orchestrator.domain.values import Group
+from orchestrator.store import chats, groups
 from orchestrator.store.database import Tx
 
 
@@ -55,39 +53,17 @@ def config_lines(found: dict[str, Any]) -> list[str]:
     return [f"{key:<11} {json.dumps(value, ensure_ascii=False)}" for key, value in found.items()]
 
 
-async def message_rows(tx: Tx, folder: str, *, limit: int) -> Rows:
-    """A group's newest messages, oldest first. Raises `UnknownGroup`."""
-    group = await groups.known(tx, folder)
-    rows: Rows = []
-    for message in await messages.newest(tx, group.jid, limit=limit):
-        rows.append(
-            {
-                "seq": message.seq,
-                "id": message.id,
-                "at_ms": message.sent_ms,
-                "sender": message.sender_name,
-                "text": message.text,
-                "turn": message.turn_id,
-                "outcome": await _outcome(tx, message.turn_id, message.ignored_reason),
-            }
-        )
-    return rows
-
-
-async def _outcome(tx: Tx, turn_id: TurnId | None, ignored_reason: str | None) -> str:
-    turn = await turns.get(tx, turn_id) if turn_id is not None else None
-    if turn is None:
-        return "said" if ignored_reason == messages.OWN_MESSAGE else f"ignored: {ignored_reason}"
-    # The reason of a turn that is not over is why it is tried again.
-    again = f", try {turn.attempt}" if turn.ended_ms is None and turn.attempt > 1 else ""
-    return f"{turn.state.value}{again}: {turn.reason}" if turn.reason else turn.state.value
-
-
-def message_lines(rows: Rows, *, zone: ZoneInfo) -> list[str]:
-    if not rows:
-        return ["No messages yet."]
+async def chat_rows(tx: Tx) -> Rows:
+    """Every chat that was seen, the one that was active last first; `group` is its folder if it has one."""
+    folders = {group.jid: group.folder for group in await groups.every(tx)}
     return [
-        f"{row['seq']:>5}  {local_second(row['at_ms'], zone)}  "
-        f"{row['sender']}: {short(row['text'], 70)}  [{row['outcome']}]"
-        for row in rows
+        {
+            "jid": chat.jid,
+            "name": chat.name,
+            "channel": chat.channel,
+            "is_group": chat.is_group,
+            "last_message_ms": chat.last_message_ms,
+            "group": folders.get(chat.jid),
+        }
+        for chat in await chats.every(tx)
     ]

@@ -101,14 +101,13 @@ def _message_told(message: Message | None) -> dict[str, Any] | None:
 
 async def _turn_told(tx: Tx, turn: Turn) -> dict[str, Any]:
     run = await runs.get(tx, turn.run_id) if turn.run_id else None
-    waiting = [one.id for one in await turns.unsettled(tx) if one.state is TurnState.QUEUED]
     return {
         "id": turn.id,
         "kind": turn.kind.value,
         "state": turn.state.value,
         "reason": turn.reason,
         "attempt": turn.attempt,
-        "place": waiting.index(turn.id) + 1 if turn.id in waiting else None,
+        "place": (await turns.places(tx)).get(turn.id),
         "queued_ms": turn.queued_ms,
         "not_before_ms": turn.not_before_ms,
         "started_ms": turn.started_ms,

@@ -7,12 +7,12 @@ from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_second
 from orchestrator.base.tables import Rows, short, table
-from orchestrator.store import groups, outbox, turns
+from orchestrator.store import groups, outbox, runs, turns
 from orchestrator.store.database import Tx
 
 
-async def turn_rows(tx: Tx, folder: str | None, *, limit: int) -> Rows:
-    """The newest turns. Raises `UnknownGroup`."""
+async def turn_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> Rows:
+    """The newest turns, or those before an `id`, newest first. Raises `UnknownGroup`."""
     if folder is not None:
         folder = (await groups.known(tx, folder)).folder
     return [
@@ -28,7 +28,7 @@ async def turn_rows(tx: Tx, folder: str | None, *, limit: int) -> Rows:
             "ended_ms": turn.ended_ms,
             "reason": turn.reason,
         }
-        for turn in await turns.recent(tx, limit=limit, folder=folder)
+        for turn in await turns.recent(tx, limit=limit, folder=folder, before=before)
     ]
 
 
@@ -59,12 +59,40 @@ def _took(row: dict[str, Any]) -> str:
     return f"{(row['ended_ms'] - row['started_ms']) / 1000:.1f} s"
 
 
+async def run_rows(tx: Tx, folder: str | None, *, limit: int, before: int | None = None) -> Rows:
+    """The newest runs, or those before a `number`, newest first. Raises `UnknownGroup`."""
+    if folder is not None:
+        folder = (await groups.known(tx, folder)).folder
+    return [
+        {
+            "number": number,
+            "id": run.id,
+            "group": run.folder,
+            "runtime": run.runtime,
+            "is_isolated": run.is_isolated,
+            "model": run.model,
+            "started_ms": run.started_ms,
+            "ended_ms": run.ended_ms,
+            "exit": run.exit_kind,
+            "exit_detail": run.exit_detail,
+            "frames": run.last_frame,
+            "conversation": run.restore_mode,
+            "conversation_reason": run.restore_reason,
+        }
+        for number, run in await runs.numbered(tx, limit=limit, folder=folder, before=before)
+    ]
+
+
 async def outbox_rows(tx: Tx, *, limit: int) -> Rows:
+    """What waits or is dead, oldest first."""
     return [
         {
             "id": one.id,
+            "group": one.folder,
             "chat": one.chat_jid,
+            "turn": one.turn_id,
             "state": one.state.value,
+            "created_ms": one.created_ms,
             "attempts": one.attempts,
             "next_attempt_ms": one.next_attempt_ms,
             "text": one.text,

@@ -1,18 +1,23 @@
-"""What is to happen when: tasks, notifications and reminders in one list."""
+"""Reports what is to happen when: tasks, notifications, reminders and wakes in one list."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import local_iso
-from orchestrator.base.tables import table
+from orchestrator.base.tables import Rows, table
 from orchestrator.domain.dashboard import NotificationStatus
+from orchestrator.domain.values import ScheduledTask, TaskStatus
 from orchestrator.reports import tasks
-from orchestrator.store import dashboard_notifications, groups, reminders
+from orchestrator.scheduler import timing
+from orchestrator.store import dashboard_notifications, groups, loops, reminders
 from orchestrator.store.database import Tx
 
+MAX_TIMES = 50
+"""Of one task in one week, the next first: one that comes every minute would bury the others."""
 TO_COME = (NotificationStatus.PENDING, NotificationStatus.SENDING)
 
 
@@ -33,6 +38,43 @@ async def rows(tx: Tx, folder: str | None, *, with_over: bool, zone: ZoneInfo) -
         for one in await reminders.pending(tx, known)
     ]
     return sorted(found, key=lambda row: (row["due_ms"] is None, row["due_ms"] or 0, row["id"]))
+
+
+async def week(tx: Tx, folder: str | None, *, now_ms: int, zone: ZoneInfo, days: int = 7) -> Rows:
+    """What is to happen from now until midnight `days` days on, by due time; what is overdue comes first.
+
+    Each time of a task that comes again is a row of its own, at most `MAX_TIMES` of one task, and `date` is
+    the day in `zone`. Raises `UnknownGroup`.
+    """
+    known = None if folder is None else (await groups.known(tx, folder)).folder
+    midnight = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    until_ms = round((midnight + timedelta(days=days)).timestamp() * 1000)
+    found = [
+        _row(zone, due_ms, "task", task.id, task.folder, task.status.value, task.prompt)
+        for task in await tasks.every(tx, folder, with_over=False)
+        if task.status is TaskStatus.ACTIVE
+        for due_ms in _times(task, until_ms)
+    ]
+    found += [
+        one
+        for one in await rows(tx, folder, with_over=False, zone=zone)
+        if one["kind"] != "task" and one["due_ms"] < until_ms
+    ]
+    found += [
+        _row(zone, loop.next_wake_ms, "wake", loop.folder, loop.folder, loop.status.value, loop.reason)
+        for loop in await loops.alive(tx)
+        if known in (None, loop.folder) and loop.next_wake_ms is not None and loop.next_wake_ms < until_ms
+    ]
+    found.sort(key=lambda row: (row["due_ms"], row["kind"], row["id"]))
+    return [{**row, "date": row["due"][:10], "is_overdue": row["due_ms"] < now_ms} for row in found]
+
+
+def _times(task: ScheduledTask, until_ms: int) -> Iterator[int]:
+    due_ms, count = task.next_ms, 0
+    while due_ms is not None and due_ms < until_ms and count < MAX_TIMES:
+        yield due_ms
+        count += 1
+        due_ms = timing.following_ms(task.schedule, due_ms, after_ms=due_ms)
 
 
 def lines(found: list[dict[str, Any]]) -> list[str]:

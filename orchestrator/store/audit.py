@@ -67,15 +67,23 @@ def sealed(previous: str, content: tuple[Any, ...]) -> str:
 
 
 async def newest(
-    tx: Tx, *, limit: int, folder: Folder | None = None, since_ms: int = 0
+    tx: Tx,
+    *,
+    limit: int,
+    folder: Folder | None = None,
+    since_ms: int = 0,
+    before: int | None = None,
+    only_refused: bool = False,
 ) -> list[dict[str, Any]]:
-    """The newest rows, oldest first."""
+    """The newest rows, or those with an id below `before`, oldest first."""
     rows = await tx.execute_fetchall(
         """
         SELECT * FROM audit WHERE at_ms >= :since AND (:folder IS NULL OR group_folder = :folder)
+            AND id < coalesce(:before, 1 << 62)
+            AND (NOT :refused OR kind LIKE '%.refused' OR json_extract(detail, '$.ok') = 0)
         ORDER BY id DESC LIMIT :limit
         """,
-        {"since": since_ms, "folder": folder, "limit": limit},
+        {"since": since_ms, "folder": folder, "before": before, "refused": only_refused, "limit": limit},
     )
     return [_to_dict(row) for row in reversed(list(rows))]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from agent_runner.wire.mailbox import Reply
 from orchestrator.domain.values import Folder
@@ -43,3 +44,19 @@ async def record(tx: Tx, folder: Folder, command_type: str, reply: Reply, *, now
             now_ms,
         ),
     )
+
+
+async def newest(
+    tx: Tx, folder: Folder | None, *, limit: int, before: int | None = None
+) -> list[dict[str, Any]]:
+    """The newest commands, or those numbered below `before`, newest first."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT rowid AS number, at_ms, group_folder AS "group", request_id AS request, type, ok, code, text
+        FROM commands
+        WHERE (:folder IS NULL OR group_folder = :folder) AND rowid < coalesce(:before, 1 << 62)
+        ORDER BY rowid DESC LIMIT :limit
+        """,
+        {"folder": folder, "before": before, "limit": limit},
+    )
+    return [dict(row) for row in rows]

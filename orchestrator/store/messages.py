@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Sequence
 
 from orchestrator.domain.values import (
     ChatJid,
@@ -268,6 +270,37 @@ async def to_quote(tx: Tx, turn_id: TurnId, chat_jid: ChatJid) -> Message | None
         {"jid": chat_jid, "asked": asked[0].seq, "turn": turn_id},
     )
     return asked[0] if await cursor.fetchone() else None
+
+
+async def page(
+    tx: Tx, chat_jid: ChatJid, *, limit: int, before: int | None = None, after: int | None = None
+) -> list[Message]:
+    """Messages of a chat, oldest first, Andy's own among them: the newest, or those next to a `seq`."""
+    order = "DESC" if after is None else "ASC"
+    rows = await tx.execute_fetchall(
+        f"""
+        SELECT * FROM (
+            SELECT * FROM messages
+            WHERE chat_jid = :jid AND seq < coalesce(:before, 1 << 62) AND seq > coalesce(:after, -1)
+            ORDER BY seq {order} LIMIT :limit)
+        ORDER BY seq
+        """,  # noqa: S608 - one of two words
+        {"jid": chat_jid, "before": before, "after": after, "limit": limit},
+    )
+    return [from_row(row) for row in rows]
+
+
+async def turns_that_said(tx: Tx, said: Sequence[Message]) -> dict[int, int]:
+    """The turn that each of Andy's own messages was said in, by the `seq` of the message."""
+    ids = {one.id: one.seq for one in said if one.is_bot_message}
+    rows = await tx.execute_fetchall(
+        """
+        SELECT message_id, turn_id FROM outbox
+        WHERE message_id IN (SELECT value FROM json_each(?)) AND turn_id IS NOT NULL
+        """,
+        (json.dumps(list(ids)),),
+    )
+    return {ids[row["message_id"]]: row["turn_id"] for row in rows}
 
 
 async def newest(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[Message]:

@@ -165,6 +165,21 @@ async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Run]:
     return [_from_row(row) for row in rows]
 
 
+async def numbered(
+    tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None
+) -> list[tuple[int, Run]]:
+    """The newest runs, or those numbered below `before`, newest first, each with its number."""
+    rows = await tx.execute_fetchall(
+        """
+        SELECT rowid AS number, * FROM runs
+        WHERE (:folder IS NULL OR group_folder = :folder) AND rowid < coalesce(:before, 1 << 62)
+        ORDER BY rowid DESC LIMIT :limit
+        """,
+        {"folder": folder, "before": before, "limit": limit},
+    )
+    return [(row["number"], _from_row(row)) for row in rows]
+
+
 async def bad_ends(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
     """How containers ended that were not asked to, by kind: `{kind, count, last_ms, group, reason}`."""
     rows = await tx.execute_fetchall(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -169,6 +171,19 @@ async def get(tx: Tx, turn_id: TurnId) -> Turn | None:
     return _from_row(row) if row else None
 
 
+async def some(tx: Tx, turn_ids: Collection[TurnId]) -> list[Turn]:
+    rows = await tx.execute_fetchall(
+        "SELECT * FROM turns WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(sorted(turn_ids)),)
+    )
+    return [_from_row(row) for row in rows]
+
+
+async def places(tx: Tx) -> dict[TurnId, int]:
+    """The place of each queued turn among all that are queued, from 1 on."""
+    rows = await tx.execute_fetchall("SELECT id FROM turns WHERE state = 'queued' ORDER BY id")
+    return {TurnId(row["id"]): place for place, row in enumerate(rows, start=1)}
+
+
 async def running_in(tx: Tx, run_id: RunId) -> Turn | None:
     cursor = await tx.execute("SELECT * FROM turns WHERE run_id = ? AND state = 'running'", (run_id,))
     row = await cursor.fetchone()
@@ -231,11 +246,15 @@ async def answering_chats(tx: Tx) -> list[ChatJid]:
     return [ChatJid(row["chat_jid"]) for row in rows]
 
 
-async def recent(tx: Tx, *, limit: int, folder: str | None = None) -> list[Turn]:
-    """The newest turns, newest first."""
+async def recent(tx: Tx, *, limit: int, folder: str | None = None, before: int | None = None) -> list[Turn]:
+    """The newest turns, or those with an id below `before`, newest first."""
     rows = await tx.execute_fetchall(
-        "SELECT * FROM turns WHERE :folder IS NULL OR group_folder = :folder ORDER BY id DESC LIMIT :limit",
-        {"folder": folder, "limit": limit},
+        """
+        SELECT * FROM turns
+        WHERE (:folder IS NULL OR group_folder = :folder) AND id < coalesce(:before, 1 << 62)
+        ORDER BY id DESC LIMIT :limit
+        """,
+        {"folder": folder, "before": before, "limit": limit},
     )
     return [_from_row(row) for row in rows]
 

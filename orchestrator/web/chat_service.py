@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus, HostEvent
 from orchestrator.domain.errors import BadRequest
-from orchestrator.domain.values import Group, Inbound, Message, OutboxState, Turn, TurnId, TurnKind, TurnState
+from orchestrator.domain.values import Group, Inbound, Message, OutboxState, Turn, TurnKind, TurnState
 from orchestrator.store import groups, messages, outbox, turns
 from orchestrator.store.database import Database, Tx
 
@@ -143,11 +143,6 @@ async def _whereabouts(tx: Tx, message: Message, group: Group | None, turn: Turn
         reason=turn.reason,
         turn=turn.id,
         replies=tuple(one.text for one in await messages.sent_in(tx, turn.id)),
-        place=await _place(tx, turn.id) if turn.state is TurnState.QUEUED else None,
+        place=(await turns.places(tx)).get(turn.id) if turn.state is TurnState.QUEUED else None,
         is_settled=turn.state in SETTLED and all(one.state in GONE for one in said),
     )
-
-
-async def _place(tx: Tx, turn_id: TurnId) -> int:
-    queued = [turn.id for turn in await turns.unsettled(tx) if turn.state is TurnState.QUEUED]
-    return queued.index(turn_id) + 1

@@ -1,0 +1,79 @@
+"""Reports the messages of a group with what became of each, as rows for machines and lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from orchestrator.base.clock import local_second
+from orchestrator.base.tables import Rows, short
+from orchestrator.domain.values import Message, Turn, TurnId, TurnState
+from orchestrator.store import groups, messages, turns
+from orchestrator.store.database import Tx
+
+
+async def rows(
+    tx: Tx, folder: str, *, limit: int, before: int | None = None, after: int | None = None
+) -> Rows:
+    """A page of a group's messages, oldest first: the newest, those `before` a `seq`, or those `after` one.
+
+    `outcome` is in words; `state` is that of the turn (queued, running, answered, failed), `ignored`, or
+    `said` of Andy's own, whose `turn` is the one that said it. `place` is that in the queue.
+
+    Raises:
+        UnknownGroup
+    """
+    group = await groups.known(tx, folder)
+    found = await messages.page(tx, group.jid, limit=limit, before=before, after=after)
+    said_in = await messages.turns_that_said(tx, found)
+    ids = {one.turn_id for one in found if one.turn_id is not None}
+    known = {turn.id: turn for turn in await turns.some(tx, ids)}
+    is_queued = any(turn.state is TurnState.QUEUED for turn in known.values())
+    places = await turns.places(tx) if is_queued else {}
+    return [_row(one, known, said_in, places) for one in found]
+
+
+def _row(
+    message: Message, known: Mapping[TurnId, Turn], said_in: Mapping[int, int], places: Mapping[TurnId, int]
+) -> dict[str, Any]:
+    turn = known.get(message.turn_id) if message.turn_id is not None else None
+    quote = message.quote
+    return {
+        "seq": message.seq,
+        "id": message.id,
+        "at_ms": message.sent_ms,
+        "received_ms": message.received_ms,
+        "sender": message.sender_name,
+        "is_andy": message.is_bot_message,
+        "text": message.text,
+        "quote": {"id": quote.message_id, "sender": quote.sender, "text": quote.text} if quote else None,
+        "turn": turn.id if turn else said_in.get(message.seq),
+        "state": turn.state.value if turn else "said" if _is_own(message) else "ignored",
+        "attempt": turn.attempt if turn else None,
+        "reason": turn.reason if turn else None if _is_own(message) else message.ignored_reason,
+        "place": places.get(turn.id) if turn else None,
+        "outcome": _outcome(turn, message),
+    }
+
+
+def _is_own(message: Message) -> bool:
+    return message.ignored_reason == messages.OWN_MESSAGE
+
+
+def _outcome(turn: Turn | None, message: Message) -> str:
+    if turn is None:
+        return "said" if _is_own(message) else f"ignored: {message.ignored_reason}"
+    # The reason of a turn that is not over is why it is tried again.
+    again = f", try {turn.attempt}" if turn.ended_ms is None and turn.attempt > 1 else ""
+    return f"{turn.state.value}{again}: {turn.reason}" if turn.reason else turn.state.value
+
+
+def lines(found: Rows, *, zone: ZoneInfo) -> list[str]:
+    if not found:
+        return ["No messages yet."]
+    return [
+        f"{row['seq']:>5}  {local_second(row['at_ms'], zone)}  "
+        f"{row['sender']}: {short(row['text'], 70)}  [{row['outcome']}]"
+        for row in found
+    ]

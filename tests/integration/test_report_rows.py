@@ -1,0 +1,156 @@
+"""The rows that lists, HTTP and the console show: pages of them, and a week ahead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.domain.errors import UnknownGroup
+from orchestrator.reports import audit as audit_reports
+from orchestrator.reports import messages, queues, upcoming
+from orchestrator.reports.groups import chat_rows
+from orchestrator.scheduler import scheduled_task_service
+from orchestrator.scheduler.timing import schedule_reader
+from orchestrator.store import audit, loops, reminders
+from orchestrator.store.loops import NextWake
+from tests.support.command_dispatchers import dispatcher_of
+from tests.support.household import SEOUL, Household
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+@pytest.fixture
+async def house(household: Household) -> Household:
+    await household.add_group("family", requires_trigger=False)
+    await household.add_group("work")
+    return household
+
+
+async def page(house: Household, **given: Any) -> list[dict[str, Any]]:
+    async with house.database.reading() as tx:
+        return await messages.rows(tx, "family", **{"limit": 50, **given})
+
+
+async def test_each_message_is_told_with_what_became_of_it(house):
+    await house.hear("one", id="M1")
+    answered = await house.answer("hello")
+    await house.deliver_all()
+    await house.hear("two", id="M2")
+    turn, run, _ = await house.start_next()
+    await house.lose(run)
+    await house.hear("@Andy elsewhere", folder="work")
+    rows = await page(house)
+
+    assert [(row["state"], row["place"], row["attempt"]) for row in rows] == [
+        ("answered", None, 1),
+        ("said", None, None),
+        ("queued", 1, 2),
+    ]
+    assert rows[1]["turn"] == answered.id, "what Andy said leads to what he was asked"
+    assert rows[1]["is_andy"]
+    assert rows[2]["outcome"].startswith("queued, try 2: ")
+    assert rows[2]["turn"] == turn.id
+    with pytest.raises(UnknownGroup):
+        async with house.database.reading() as tx:
+            await messages.rows(tx, "nobody", limit=1)
+
+
+async def test_pages_of_messages_go_both_ways_and_meet(house):
+    for number in range(7):
+        await house.hear(f"m{number}")
+    newest = await page(house, limit=3)
+    assert [row["text"] for row in newest] == ["m4", "m5", "m6"]
+    older = await page(house, limit=3, before=newest[0]["seq"])
+    assert [row["text"] for row in older] == ["m1", "m2", "m3"]
+    assert [row["text"] for row in await page(house, limit=2, after=older[-1]["seq"])] == ["m4", "m5"]
+    assert await page(house, after=newest[-1]["seq"]) == []
+
+
+async def test_turns_runs_and_audit_come_in_pages(house):
+    for number in range(3):
+        await house.hear(f"q{number}")
+        await house.answer("yes")
+    async with house.database.transaction() as tx:
+        for number in range(3):
+            await audit.append(tx, audit.AuditEvent(at_ms=number, kind=f"kind{number}"))
+    async with house.database.reading() as tx:
+        first = await queues.turn_rows(tx, "family", limit=2)
+        rest = await queues.turn_rows(tx, "family", limit=2, before=first[-1]["id"])
+        runs = await queues.run_rows(tx, "family", limit=50)
+        more = await queues.run_rows(tx, None, limit=50, before=runs[0]["number"])
+        last = await audit_reports.rows(tx, None, since=0, limit=1)
+        before = await audit_reports.rows(tx, None, since=0, limit=1, before=last[0]["id"])
+    assert [row["id"] for row in (*first, *rest)] == [3, 2, 1]
+    assert [row["number"] for row in more] == [row["number"] for row in runs[1:]]
+    assert [last[0]["kind"], before[0]["kind"]] == ["kind2", "kind1"]
+
+
+async def test_what_was_refused_and_what_containers_asked_is_listed(house):
+    dispatcher = dispatcher_of(house)
+    (group,) = [one for one in await _groups(house) if one.folder == "family"]
+    await dispatcher.handle(group, "a.json", b'{"type": "list_reminders"}')
+    await dispatcher.handle(group, "b.json", b'{"type": "refresh_groups"}')
+    async with house.database.transaction() as tx:
+        await audit.append(tx, audit.AuditEvent(at_ms=1, kind="egress.refused", folder=group.folder))
+    async with house.database.reading() as tx:
+        refused = await audit_reports.rows(tx, None, since=0, limit=50, only_refused=True)
+        commands = await audit_reports.command_rows(tx, "family", limit=50)
+        older = await audit_reports.command_rows(tx, None, limit=50, before=commands[0]["number"])
+    assert [row["kind"] for row in refused] == ["command", "egress.refused"]
+    assert [(row["type"], row["ok"]) for row in commands] == [
+        ("refresh_groups", False),
+        ("list_reminders", True),
+    ]
+    assert older == commands[1:]
+
+
+async def _groups(house: Household) -> list[Any]:
+    from orchestrator.store import groups
+
+    async with house.database.reading() as tx:
+        return await groups.every(tx)
+
+
+async def test_a_week_ahead_has_every_time_of_what_comes_again(house, clock):
+    times = schedule_reader(lambda _: SEOUL)
+    now_ms = clock.now_ms()
+    async with house.database.transaction() as tx:
+        family, _ = await _groups_in(tx)
+        for kind, value in (("cron", "0 9 * * *"), ("interval", "60000"), ("once", "30d")):
+            wish = scheduled_task_service.ScheduledTaskRequest(
+                prompt=f"do {kind}", kind=kind, value=value, context_mode="isolated"
+            )
+            await scheduled_task_service.add(tx, "family", wish, times, now_ms=now_ms)
+        await reminders.add(tx, family, text="pill", due_ms=now_ms - HOUR_MS, now_ms=now_ms)
+        await reminders.add(tx, family, text="far", due_ms=now_ms + 8 * DAY_MS, now_ms=now_ms)
+        wake = NextWake(at_ms=now_ms + 2 * DAY_MS, set_by="agent", reason="look again", trace=())
+        await loops.switch_on(tx, family.folder, auto_ms=HOUR_MS, next_wake=wake, now_ms=now_ms)
+    async with house.database.reading() as tx:
+        rows = await upcoming.week(tx, "family", now_ms=now_ms, zone=SEOUL)
+        assert await upcoming.week(tx, "work", now_ms=now_ms, zone=SEOUL) == []
+
+    assert rows == sorted(rows, key=lambda row: row["due_ms"])
+    assert [row["what"] for row in rows if row["is_overdue"]] == ["pill"]
+    daily = [row for row in rows if row["what"] == "do cron"]
+    assert {row["due"][11:16] for row in daily} == {"09:00"}
+    assert len({row["date"] for row in daily}) == len(daily) == 7
+    assert sum(row["what"] == "do interval" for row in rows) == upcoming.MAX_TIMES
+    assert [(row["kind"], row["what"]) for row in rows if row["kind"] == "wake"] == [("wake", "look again")]
+    assert {row["what"] for row in rows} == {"pill", "do cron", "do interval", "look again"}
+
+
+async def _groups_in(tx: Any) -> list[Any]:
+    from orchestrator.store import groups
+
+    return await groups.every(tx)
+
+
+async def test_every_chat_that_was_seen_is_told_with_its_group(house):
+    async with house.database.reading() as tx:
+        rows = await chat_rows(tx)
+    assert {(row["jid"], row["group"]) for row in rows} == {
+        ("local:family", "family"),
+        ("local:work", "work"),
+    }
