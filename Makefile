@@ -2,6 +2,8 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
+# Tests start hundreds of processes: what the first one compiled is not compiled again.
+unexport PYTHONDONTWRITEBYTECODE
 # Two at a time: most tests wait for something. The quick ones are independent of each other, so whoever is free takes
 # the next; those with a host or an engine share it by file, and keep to one of the two.
 PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2)

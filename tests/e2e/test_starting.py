@@ -31,7 +31,9 @@ def test_while_it_starts_the_status_says_so_and_since_when(tmp_path: Path) -> No
 
 
 def test_once_it_listens_it_starts_no_more_also_after_a_kill(tmp_path: Path) -> None:
-    with AndyProcess(tmp_path / "home") as andy:
+    andy = AndyProcess(tmp_path / "home")
+    andy.is_forked = False  # as a person starts it: nothing is imported yet
+    with andy:
         until(lambda: not (andy.home / "data" / "starting").exists(), what="it does not start any more")
         (andy.home / "data" / "starting").write_text(f"{2**22 + 7} 1790000000000")  # of one that was killed
         assert json.loads(andy.cli("status", "--json").stdout)["groups"] == ["main"]

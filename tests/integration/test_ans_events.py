@@ -500,6 +500,7 @@ def test_what_the_cli_says_of_itself_is_an_event(workspace: Workspace, api: Scri
         runner.ended(1)
         order = TurnOrder(run=RUN, turn=2, kind="chat", prompt="", command="compact")
         write_whole(workspace.input / unique_name(), order.to_json())
+        runner.keep_compaction()
         runner.ended(2)
         said = [event["event_name"] for event in runner.payloads("cli.event")]
     assert "compact_boundary" in said

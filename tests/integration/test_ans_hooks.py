@@ -184,7 +184,7 @@ from agent_runner.agents.claude import restore
 begin, put, calls = sdk.HookMatcher.__init__, restore.RestoreHooks._with_prompt, []
 
 def impatient(self, **given):
-    begin(self, **(given | {"timeout": 5.0}))
+    begin(self, **(given | {"timeout": 2.0}))
 
 async def stuck(self, given, *rest):
     calls.append(given)
@@ -275,6 +275,7 @@ def test_compaction_loses_neither_what_waits_nor_what_was_just_told(
     with run(workspace, api) as runner:
         runner.ended(1)
         runner.give(2, "go on", a_notice(8, "still waiting", tool_name="Glob"), a_notice(9, "just told"))
+        runner.keep_compaction()
         told = runner.told(2)
         assert "compact_boundary" in [event["event_name"] for event in runner.payloads("cli.event")]
     assert {notice.id for notice in told if notice.id} == {8, 9}
@@ -294,6 +295,7 @@ def test_a_compaction_on_wish_tells_what_waits(workspace: Workspace, api: Script
             run=RUN, turn=2, kind="chat", prompt="", command="compact", notices=(a_notice(2, "kept for you"),)
         )
         write_whole(workspace.input / unique_name(), order.to_json())
+        runner.keep_compaction()
         assert [notice.id for notice in runner.told(2)] == [2]
         runner.ask(3, "and now?")
         runner.ended(3)

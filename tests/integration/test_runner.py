@@ -286,11 +286,11 @@ def test_a_turn_that_takes_too_long_is_stopped_and_ends_the_run(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     api.then(Hang())
-    with run(workspace, api, "hi", limits=TurnLimits(turn_seconds=4)) as runner:
+    with run(workspace, api, "hi", limits=TurnLimits(turn_seconds=1)) as runner:
         end = runner.wait_for("turn_end")
         assert runner.exit_code() == 0
     assert end.status == "error"
-    assert "longer than 4 s" in (end.error or "")
+    assert "longer than 1 s" in (end.error or "")
 
 
 def test_a_cli_that_is_killed_ends_the_run_with_the_reason(

@@ -194,6 +194,7 @@ def test_a_conversation_is_kept_before_it_is_compacted(workspace: Workspace) -> 
     ):
         runner.wait_for("turn_end", turn=1)
         runner.ask(2, "And now?")
+        runner.keep_compaction()
         runner.wait_for("turn_end", turn=2)
         assert runner.results(2) == ["Still fine."]
         assert "Scripted summary" in all_text(api.turns[1])

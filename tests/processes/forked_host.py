@@ -16,9 +16,10 @@ PROGRAM = Path(__file__).parents[1] / "faults" / "forked_hosts.py"
 class ForkedHost:
     """One host, with what is used of a `Popen`. Its parent tells how it ended."""
 
-    def __init__(self, pid: int, told: IO[bytes]) -> None:
+    def __init__(self, pid: int, told: IO[bytes], *, has_own_pipe: bool = False) -> None:
         self.pid = pid
         self._told = told
+        self._has_own_pipe = has_own_pipe
         self._code: int | None = None
 
     def poll(self) -> int | None:
@@ -36,6 +37,8 @@ class ForkedHost:
     def _hear(self, seconds: float | None) -> int | None:
         if self._code is None and select.select([self._told], [], [], seconds)[0]:
             self._code = int(self._told.readline())
+            if self._has_own_pipe:
+                self._told.close()
         return self._code
 
 
