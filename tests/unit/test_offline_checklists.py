@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from agent_runner.agents.offline.checklists import (
     MAX_FILE_BYTES,
     MAX_ITEM_CHARS,
-    ChecklistFault,
     Checklists,
-    ListFault,
+    ListError,
+    ListProblem,
     file_stem,
 )
 from agent_runner.agents.offline.intents import TODO
@@ -30,8 +30,8 @@ def checklists(group: Path) -> Checklists:
     return Checklists(group)
 
 
-def fault_of(error: pytest.ExceptionInfo[ListFault]) -> ChecklistFault:
-    return error.value.fault
+def problem_of(error: pytest.ExceptionInfo[ListError]) -> ListProblem:
+    return error.value.problem
 
 
 def test_a_list_begins_with_its_first_entry(checklists: Checklists, group: Path) -> None:
@@ -74,13 +74,13 @@ def test_finishing_twice_changes_nothing(checklists: Checklists, group: Path) ->
 def test_a_part_of_a_text_is_enough_when_one_entry_fits(checklists: Checklists) -> None:
     checklists.add(TODO, ["buy stamps", "buy bread"])
     assert checklists.finish(TODO, "stamps").text == "buy stamps"
-    with pytest.raises(ListFault) as fault:
+    with pytest.raises(ListError) as error:
         checklists.finish(TODO, "y")
-    assert fault_of(fault) is ChecklistFault.NO_ITEM
+    assert problem_of(error) is ListProblem.NO_ITEM
     checklists.add(TODO, ["buy milk"])
-    with pytest.raises(ListFault) as fault:
+    with pytest.raises(ListError) as error:
         checklists.finish(TODO, "buy")
-    assert fault_of(fault) is ChecklistFault.MANY_ITEMS
+    assert problem_of(error) is ListProblem.MANY_ITEMS
 
 
 def test_what_a_person_wrote_into_the_file_is_kept(checklists: Checklists, group: Path) -> None:
@@ -91,7 +91,7 @@ def test_what_a_person_wrote_into_the_file_is_kept(checklists: Checklists, group
     expected = written.replace("1. bread\r\n", "1. [x] bread\r\n- [ ] tea\r\n")
     assert (group / "todo.md").read_bytes().decode() == expected
     checklists.remove(TODO, "milk")
-    assert checklists.clear_done(TODO) == 2
+    assert checklists.clear(TODO, only_done=True) == 2
     assert (group / "todo.md").read_bytes().decode() == "My list\r\n\r\n- [ ] tea\r\nnotes: none\r\n"
 
 
@@ -109,25 +109,25 @@ def test_an_entry_is_one_line(checklists: Checklists) -> None:
 
 
 def test_an_entry_has_an_end(checklists: Checklists) -> None:
-    with pytest.raises(ListFault) as fault:
+    with pytest.raises(ListError) as error:
         checklists.add(TODO, ["x" * (MAX_ITEM_CHARS + 1)])
-    assert fault_of(fault) is ChecklistFault.ITEM_TOO_LONG
+    assert problem_of(error) is ListProblem.ITEM_TOO_LONG
 
 
 @pytest.mark.parametrize(
     "name", ["../todo", "a/b", ".hidden", "a.md", "", "-", "x" * 41, "a\0b", "..", "~", "a*"]
 )
 def test_a_name_that_could_leave_the_directory_is_refused(checklists: Checklists, name: str) -> None:
-    with pytest.raises(ListFault) as fault:
+    with pytest.raises(ListError) as error:
         checklists.add(name, ["x"])
-    assert fault_of(fault) is ChecklistFault.BAD_NAME
+    assert problem_of(error) is ListProblem.BAD_NAME
 
 
 @given(st.text(max_size=50))
 def test_a_name_that_is_taken_is_a_plain_file_name(name: str) -> None:
     try:
         stem = file_stem(name)
-    except ListFault:
+    except ListError:
         return
     assert Path(stem).name == stem
     assert not stem.startswith(".")
@@ -135,9 +135,9 @@ def test_a_name_that_is_taken_is_a_plain_file_name(name: str) -> None:
 
 
 def test_a_list_that_is_not_there_is_said_so(checklists: Checklists) -> None:
-    with pytest.raises(ListFault) as fault:
+    with pytest.raises(ListError) as error:
         checklists.items("shopping")
-    assert fault_of(fault) is ChecklistFault.NO_LIST
+    assert problem_of(error) is ListProblem.NO_LIST
 
 
 def test_a_link_out_of_the_directory_is_neither_read_nor_written(checklists: Checklists, group: Path) -> None:
@@ -152,9 +152,9 @@ def test_a_link_out_of_the_directory_is_neither_read_nor_written(checklists: Che
         lambda: checklists.add("new", ["x"]),
         lambda: checklists.names(),
     ):
-        with pytest.raises(ListFault) as fault:
+        with pytest.raises(ListError) as error:
             attempt()
-        assert fault_of(fault) is ChecklistFault.NOT_OURS
+        assert problem_of(error) is ListProblem.NOT_OURS
     assert outside.read_text() == "- [ ] secret\n"
     assert not (group.parent / "new.md").exists()
 
@@ -169,9 +169,9 @@ def test_a_link_within_the_directory_stays_a_link(checklists: Checklists, group:
 
 def test_links_in_a_ring_are_refused(checklists: Checklists, group: Path) -> None:
     (group / "todo.md").symlink_to("todo.md")
-    with pytest.raises(ListFault) as fault:
+    with pytest.raises(ListError) as error:
         checklists.items(TODO)
-    assert fault_of(fault) is ChecklistFault.NOT_OURS
+    assert problem_of(error) is ListProblem.NOT_OURS
 
 
 def test_what_is_no_plain_text_file_is_left_alone(checklists: Checklists, group: Path) -> None:
@@ -181,9 +181,9 @@ def test_what_is_no_plain_text_file_is_left_alone(checklists: Checklists, group:
     (group / "lists" / "binary.md").write_bytes(b"\xff\xfe")
     (group / "lists" / "huge.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     for name in ("pipe", "folder", "binary", "huge"):
-        with pytest.raises(ListFault) as fault:
+        with pytest.raises(ListError) as error:
             checklists.add(name, ["x"])
-        assert fault_of(fault) is ChecklistFault.NOT_OURS, name
+        assert problem_of(error) is ListProblem.NOT_OURS, name
 
 
 def test_lists_are_named_in_order(checklists: Checklists) -> None:

@@ -12,25 +12,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runner.agents.offline import intents, reading
-from agent_runner.agents.offline.checklists import ChecklistFault
+from agent_runner.agents.offline.checklists import ListProblem
 from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.reading import MAX_CHARS, read
 from agent_runner.wire.times import Language, Reason, Shift
 
 
-def told(wish: ParsedRequest) -> str:
+def described(parsed: ParsedRequest) -> str:
     """`remind what=call mum when=at 9`, slots by name."""
-    slots = [f"{name}={words!r}" for name, words in sorted(wish.slots.items()) if words and name != "whom"]
-    return " ".join([wish.intent, *slots]).replace("'", "").replace("\\n", "|")
+    slots = [f"{name}={words!r}" for name, words in sorted(parsed.slots.items()) if words and name != "whom"]
+    return " ".join([parsed.intent, *slots]).replace("'", "").replace("\\n", "|")
 
 
 def one(text: str) -> str:
-    (wish,) = read(text)
-    return told(wish)
+    (parsed,) = read(text)
+    return described(parsed)
 
 
 @pytest.mark.parametrize(
-    ("text", "wishes"),
+    ("text", "requests"),
     [
         ("add milk, eggs and bread", ["add_items items=milk|eggs|bread"]),
         ("add milk, eggs, and bread to our trip list", ["add_items items=milk|eggs|bread list=trip"]),
@@ -85,8 +85,8 @@ def one(text: str) -> str:
         ("write me a poem\nand sing", ["unknown text=write me a poem", "unknown text=and sing"]),
     ],
 )
-def test_nothing_is_merged_or_dropped(text: str, wishes: list[str]) -> None:
-    assert [told(wish) for wish in read(text)] == wishes
+def test_nothing_is_merged_or_dropped(text: str, requests: list[str]) -> None:
+    assert [described(parsed) for parsed in read(text)] == requests
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,10 @@ def test_nothing_is_merged_or_dropped(text: str, wishes: list[str]) -> None:
         ("매주 월요일 오전 9시에 분리수거 알려줘", "분리수거", "매주 월요일 오전 9시에"),
     ],
 )
-def test_a_reminder_is_told_apart_into_what_and_when(text: str, what: str, when: str) -> None:
-    (wish,) = read(text)
-    assert (wish.intent, wish.slot("what"), wish.slot("when")) == ("remind", what, when)
-    assert not wish.slot("trouble")
+def test_a_reminder_is_split_into_what_and_when(text: str, what: str, when: str) -> None:
+    (parsed,) = read(text)
+    assert (parsed.intent, parsed.slot("what"), parsed.slot("when")) == ("remind", what, when)
+    assert not parsed.slot("trouble")
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_a_reminder_is_told_apart_into_what_and_when(text: str, what: str, when:
     ],
 )
 def test_a_time_that_could_mean_something_else_is_asked_about(text: str) -> None:
-    (wish,) = read(text)
-    assert (wish.intent, wish.slot("trouble"), wish.slot("when")) == ("remind", "unsure", "")
-    assert wish.slot("what")
+    (parsed,) = read(text)
+    assert (parsed.intent, parsed.slot("trouble"), parsed.slot("when")) == ("remind", "unsure", "")
+    assert parsed.slot("what")
 
 
 @pytest.mark.parametrize(
-    ("english", "korean", "wish"),
+    ("english", "korean", "parsed"),
     [
         ("help", "도움말", "help"),
         ("Hello Andy!", "안녕하세요!", "greet"),
@@ -192,14 +192,14 @@ def test_a_time_that_could_mean_something_else_is_asked_about(text: str) -> None
         ("what were we talking about?", "무슨 얘기 하고 있었지?", "recall"),
     ],
 )
-def test_both_languages_wish_the_same(english: str, korean: str, wish: str) -> None:
+def test_both_languages_ask_for_the_same(english: str, korean: str, parsed: str) -> None:
     for text, language in ((english, Language.ENGLISH), (korean, Language.KOREAN)):
         (found,) = read(text)
-        assert (told(found), found.language) == (wish, language)
+        assert (described(found), found.language) == (parsed, language)
 
 
 @pytest.mark.parametrize(
-    ("text", "wish"),
+    ("text", "parsed"),
     [
         ("what's on today?", "agenda day=today"),
         ("오늘 뭐 있어?", "agenda day=오늘"),
@@ -245,8 +245,8 @@ def test_both_languages_wish_the_same(english: str, korean: str, wish: str) -> N
         ("battery 200%", "unknown text=battery 200%"),
     ],
 )
-def test_everyday_words(text: str, wish: str) -> None:
-    assert one(text) == wish
+def test_everyday_words(text: str, parsed: str) -> None:
+    assert one(text) == parsed
 
 
 def test_hangul_typed_in_pieces_is_read_like_any_other() -> None:
@@ -254,7 +254,7 @@ def test_hangul_typed_in_pieces_is_read_like_any_other() -> None:
 
 
 def test_what_is_too_long_for_patterns_is_left_to_a_model() -> None:
-    assert [wish.intent for wish in read("remind me in 5 minutes to " + "x" * MAX_CHARS)] == ["unknown"]
+    assert [parsed.intent for parsed in read("remind me in 5 minutes to " + "x" * MAX_CHARS)] == ["unknown"]
 
 
 @pytest.mark.parametrize(
@@ -268,8 +268,8 @@ def test_a_heap_of_joiners_is_not_cut_everywhere(piece: str, monkeypatch: pytest
         looks += 1
         return one_of(text)
 
-    one_of = reading.one
-    monkeypatch.setattr(reading, "one", counted)
+    one_of = reading.parse_one
+    monkeypatch.setattr(reading, "parse_one", counted)
     assert read((piece * MAX_CHARS)[:MAX_CHARS])
     assert looks < 500, "each look is a walk through the whole table"
 
@@ -290,11 +290,11 @@ PIECES = st.sampled_from(
     )
 )
 def test_any_text_is_read_and_comes_to_something(text: str) -> None:
-    wishes = read(text)
-    assert wishes
-    for wish in wishes:
-        if wish.intent == "add_items":
-            assert all(item.strip() for item in wish.slot("items").splitlines())
+    requests = read(text)
+    assert requests
+    for parsed in requests:
+        if parsed.intent == "add_items":
+            assert all(item.strip() for item in parsed.slot("items").splitlines())
 
 
 def blanks(text: str) -> set[str]:
@@ -309,8 +309,8 @@ def test_both_languages_have_every_sentence_with_the_same_blanks() -> None:
 def test_every_refusal_has_a_sentence() -> None:
     known = set(intents.ANSWERS)
     assert {f"time.{reason}" for reason in Reason} <= known
-    assert {f"faults.{fault}" for fault in ChecklistFault} <= known
-    assert {f"shifts.{shift}" for shift in Shift} <= known
+    assert {f"list_error.{problem}" for problem in ListProblem} <= known
+    assert {f"clocks.{shift}" for shift in Shift} <= known
     assert {"greet", "thank", "time", "day", "called"} <= known
 
 
@@ -325,10 +325,10 @@ def test_every_sentence_that_the_code_names_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("language", list(Language))
 def test_every_example_in_the_help_is_understood(language: Language) -> None:
-    told_help = intents.say("help", language, name="Andy") + intents.say("help_main", language)
-    bullets = [line[2:] for line in told_help.splitlines() if line.startswith("• ")]
+    help_text = intents.say("help", language, name="Andy") + intents.say("help_main", language)
+    bullets = [line[2:] for line in help_text.splitlines() if line.startswith("• ")]
     for example in (part for bullet in bullets for part in bullet.split(" · ")):
-        (wish,) = read(example)
-        assert wish.intent != "unknown", example
-        assert not wish.slot("trouble"), example
-        assert wish.language is language, example
+        (parsed,) = read(example)
+        assert parsed.intent != "unknown", example
+        assert not parsed.slot("trouble"), example
+        assert parsed.language is language, example

@@ -11,10 +11,13 @@ import pytest
 
 from agent_runner.agents.offline import intents
 from agent_runner.agents.offline.conversation import ConversationState, RequestContext
+from agent_runner.agents.offline.intents import ParsedRequest
 from agent_runner.agents.offline.reading import read
-from agent_runner.agents.offline.recall import MAX_CHARS, Recall, recap_of
-from agent_runner.wire.order import TurnOrder
+from agent_runner.agents.offline.recall import MAX_CHARS, ConversationRecap, recall, recap_of
+from agent_runner.ipc_client import HostClient
+from agent_runner.wire.order import RunOrder, TurnOrder
 from agent_runner.wire.times import Language
+from agent_runner.workspace import Workspace
 
 WORKFLOW = {
     "plans": [
@@ -50,15 +53,26 @@ def turn(number: int) -> TurnOrder:
     return TurnOrder(run="r", turn=number, kind="chat", prompt="")
 
 
-def asked(language: Language = Language.ENGLISH) -> RequestContext:
+def context_of(root: Path, language: Language, *, number: int) -> RequestContext:
+    """A request in a workspace whose snapshots lie in `root/env`."""
+    workspace = Workspace(root)
+    workspace.snapshots.mkdir(exist_ok=True)
+    order = RunOrder(run="r", group="fam", chat_jid="local:fam", turn=turn(number))
     return RequestContext(
+        order=order,
+        turn=number,
+        workspace=workspace,
+        host=HostClient(workspace),
         sender="Jane",
         now=datetime.now(UTC),
         zone=UTC,
         language=language,
         request_id="r",
-        known=ConversationState(),
+        state=ConversationState(),
     )
+
+
+RECALL = ParsedRequest(intent="recall", language=Language.ENGLISH)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +100,8 @@ def asked(language: Language = Language.ENGLISH) -> RequestContext:
     ],
 )
 def test_asking_what_the_talk_was_about_is_understood(text: str, language: Language) -> None:
-    (wish,) = read(text)
-    assert (wish.intent, wish.language) == ("recall", language)
+    (parsed,) = read(text)
+    assert (parsed.intent, parsed.language) == ("recall", language)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +118,14 @@ def test_asking_what_the_talk_was_about_is_understood(text: str, language: Langu
     ],
 )
 def test_what_only_sounds_like_it_is_not_taken_for_it(text: str) -> None:
-    assert all(wish.intent != "recall" for wish in read(text))
+    assert all(parsed.intent != "recall" for parsed in read(text))
 
 
 def test_plan_decisions_summary_and_the_last_words_are_told_and_this_turn_is_not() -> None:
-    kept = recap_of(CONTEXT, WORKFLOW, turn=5)
+    kept = recap_of(CONTEXT, WORKFLOW, turn=5, name="Andy")
     assert (kept.plan, kept.task) == ("부산 여행", "book the train")
     assert kept.decisions == ("We go by train.", "Saturday it is.")
-    assert [one.text for one in kept.dialogue] == ["Jane: how long does it take?", "Two hours and a half."]
+    assert kept.dialogue == ("Jane: how long does it take?", "Andy: Two hours and a half.")
 
 
 @pytest.mark.parametrize(
@@ -123,19 +137,20 @@ def test_plan_decisions_summary_and_the_last_words_are_told_and_this_turn_is_not
     ],
 )
 def test_what_is_not_there_is_left_out(context: dict[str, Any]) -> None:
-    assert recap_of(context, {"plans": [7, {"id": "other"}]}, turn=1).is_empty
+    assert recap_of(context, {"plans": [7, {"id": "other"}]}, turn=1, name="Andy") == ConversationRecap()
 
 
 def test_a_long_message_is_cut() -> None:
     context = {"conversation": {"recent_window": [said(1, "user", "long " * 200)]}}
-    (one,) = recap_of(context, {}, turn=2).dialogue
-    assert len(one.text) == MAX_CHARS
+    (one,) = recap_of(context, {}, turn=2, name="Andy").dialogue
+    assert len(one) == MAX_CHARS
 
 
 async def test_it_is_told_from_the_files_of_the_host(tmp_path: Path) -> None:
-    (tmp_path / "context.json").write_text(json.dumps(CONTEXT))
-    (tmp_path / "workflow.json").write_text(json.dumps(WORKFLOW))
-    told = await Recall(tmp_path, name="Andy").told(asked(), turn(5))
+    context = context_of(tmp_path, Language.ENGLISH, number=5)
+    (tmp_path / "env" / "context.json").write_text(json.dumps(CONTEXT))
+    (tmp_path / "env" / "workflow.json").write_text(json.dumps(WORKFLOW))
+    told = await recall(RECALL, context)
     assert "*Plan:* 부산 여행, at the task 'book the train'" in told
     assert "• We go by train." in told
     assert "They compared trains and buses." in told
@@ -144,8 +159,8 @@ async def test_it_is_told_from_the_files_of_the_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", "null", '{"memory": {}}'])
 async def test_where_nothing_is_kept_it_says_so(tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "context.json").write_text(content)
     for language in Language:
-        said = await Recall(tmp_path, name="Andy").told(asked(language), turn(1))
-        assert said == intents.say("recall_nothing", language)
+        context = context_of(tmp_path, language, number=1)
+        if content is not None:
+            (tmp_path / "env" / "context.json").write_text(content)
+        assert await recall(RECALL, context) == intents.say("recall_nothing", language)

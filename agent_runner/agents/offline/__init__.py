@@ -1,8 +1,8 @@
 """`offline` is a small assistant without a model. It answers what it knows and never pretends.
 
-The patterns of `intents.toml` read what is asked (`reading`, `wording`: pure, English and Korean).
-It is done through the group's files (`lists`, `checklists`) or the host (`board`, `reminders`,
-`host_requests`). `conversation` keeps what was asked and takes the answer.
+`reading` and `wording` read what is asked by the patterns of `intents.toml`, in English and Korean. Handlers
+carry it out in the group's files (`lists`, `checklists`) or at the host (`board`, `reminders`,
+`host_requests`, `recall`). `conversation` keeps the open questions, `answers` reads the answers to them.
 
 Start with `agent.py`.
 """

@@ -22,12 +22,12 @@ MAX_NAME_CHARS = 40
 MAX_FILE_BYTES = 1024 * 1024
 
 _ITEM = re.compile(
-    r"(?P<bullet>\s*(?:[-*+]|\d{1,3}[.)])\s+)(?:\[(?P<mark>[ xX])\]\s+)?(?P<text>\S.*?)(?P<end>\s*)",
+    r"(?P<bullet>\s*(?:[-*+]|\d{1,3}[.)])\s+)(?:\[(?P<mark>[ xX])\]\s+)?(?P<text>\S.*?)(?P<end>\s*)\Z",
     re.DOTALL,
 )
 
 
-class ChecklistFault(StrEnum):
+class ListProblem(StrEnum):
     """Why a list cannot be used as asked."""
 
     BAD_NAME = "bad_name"
@@ -39,12 +39,12 @@ class ChecklistFault(StrEnum):
     """It is no plain text file inside the group's directory."""
 
 
-class ListFault(Exception):
+class ListError(Exception):
     """A list cannot be used as asked."""
 
-    def __init__(self, fault: ChecklistFault) -> None:
-        super().__init__(fault.value)
-        self.fault = fault
+    def __init__(self, problem: ListProblem) -> None:
+        super().__init__(problem.value)
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,8 @@ class Item:
     number: int
     text: str
     is_done: bool
+    line: int
+    """Its place among the lines of the file, from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +66,17 @@ class Added:
     there_already: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    at: int
-    item: Item
-
-
 class Checklists:
     """The lists of one group.
 
-    Every method may raise `ListFault`, and `OSError` when the disk refuses.
+    Every method may raise `ListError`, and `OSError` when the disk refuses.
     """
 
     def __init__(self, group: Path) -> None:
         self._group = group
 
     def names(self) -> list[str]:
-        """The named lists, sorted, without the to-dos."""
+        """Return the names of the lists, sorted, without the to-do list."""
         directory = self._inside(self._group / "lists")
         if not directory.is_dir():
             return []
@@ -88,14 +84,14 @@ class Checklists:
         return sorted(stem for stem in stems if not stem.startswith("."))
 
     def items(self, name: str) -> list[Item]:
-        """Every entry of a list, done ones too. Raises `NO_LIST` when there is no such file."""
-        return [line.item for line in _lines_with_items(self._read_existing(name))]
+        """Return every entry of a list, done ones too. Raises `NO_LIST` when there is no such file."""
+        return _items(self._existing(name))
 
     def add(self, name: str, texts: Sequence[str]) -> Added:
         """Put entries at the end, beginning the list where there is none; open ones are not repeated."""
         wanted = [_clean(text) for text in texts]
         lines = self._read(name) or [f"# {_title(name)}\n", "\n"]
-        open_texts = {line.item.text.casefold() for line in _lines_with_items(lines) if not line.item.is_done}
+        open_texts = {item.text.casefold() for item in _items(lines) if not item.is_done}
         new = [text for text in dict.fromkeys(wanted) if text.casefold() not in open_texts]
         if new:
             self._write(name, _with_new(lines, new))
@@ -103,41 +99,36 @@ class Checklists:
 
     def finish(self, name: str, which: str) -> Item:
         """Check off the entry with this number or text; one that is done already stays so."""
-        lines = self._read_existing(name)
-        found = _find(_lines_with_items(lines), which)
-        if not found.item.is_done:
-            lines[found.at] = _checked(lines[found.at])
+        lines = self._existing(name)
+        item = _find(_items(lines), which)
+        if not item.is_done:
+            lines[item.line] = _ITEM.sub(r"\g<bullet>[x] \g<text>\g<end>", lines[item.line])
             self._write(name, lines)
-        return found.item
+        return item
 
     def remove(self, name: str, which: str) -> Item:
         """Take the entry with this text, else this number, out of the list."""
-        lines = self._read_existing(name)
-        found = _find(_lines_with_items(lines), which)
-        del lines[found.at]
-        self._write(name, lines)
-        return found.item
+        lines = self._existing(name)
+        item = _find(_items(lines), which)
+        self._take_out(name, lines, [item])
+        return item
 
-    def clear_done(self, name: str) -> int:
-        """Take all done entries out and return how many there were."""
-        lines = self._read_existing(name)
-        done = {line.at for line in _lines_with_items(lines) if line.item.is_done}
-        if done:
-            self._write(name, [line for at, line in enumerate(lines) if at not in done])
-        return len(done)
+    def clear(self, name: str, *, only_done: bool = False) -> int:
+        """Take every entry out, or every done one, and return how many there were."""
+        lines = self._existing(name)
+        items = [item for item in _items(lines) if item.is_done or not only_done]
+        self._take_out(name, lines, items)
+        return len(items)
 
-    def clear(self, name: str) -> int:
-        """Take every entry out and return how many there were."""
-        lines = self._read_existing(name)
-        entries = {line.at for line in _lines_with_items(lines)}
-        if entries:
-            self._write(name, [line for at, line in enumerate(lines) if at not in entries])
-        return len(entries)
+    def _take_out(self, name: str, lines: Sequence[str], items: Sequence[Item]) -> None:
+        places = {item.line for item in items}
+        if places:
+            self._write(name, [line for place, line in enumerate(lines) if place not in places])
 
-    def _read_existing(self, name: str) -> list[str]:
+    def _existing(self, name: str) -> list[str]:
         lines = self._read(name)
         if lines is None:
-            raise ListFault(ChecklistFault.NO_LIST)
+            raise ListError(ListProblem.NO_LIST)
         return lines
 
     def _read(self, name: str) -> list[str] | None:
@@ -146,7 +137,7 @@ class Checklists:
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
-            raise ListFault(ChecklistFault.NOT_OURS) from error
+            raise ListError(ListProblem.NOT_OURS) from error
 
     def _write(self, name: str, lines: Sequence[str]) -> None:
         path = self._path(name)
@@ -164,9 +155,9 @@ class Checklists:
         try:
             real = path.resolve()
         except (OSError, RuntimeError) as error:
-            raise ListFault(ChecklistFault.NOT_OURS) from error
+            raise ListError(ListProblem.NOT_OURS) from error
         if not real.is_relative_to(self._group.resolve()):
-            raise ListFault(ChecklistFault.NOT_OURS)
+            raise ListError(ListProblem.NOT_OURS)
         return real
 
 
@@ -174,73 +165,64 @@ def file_stem(name: str) -> str:
     """`Weekend Trip` is kept as `weekend-trip`. Only letters, digits, spaces, `-` and `_` can be in a name.
 
     Raises:
-        ListFault: `BAD_NAME`.
+        ListError: `BAD_NAME`.
     """
     stem = "-".join(unicodedata.normalize("NFC", name).casefold().split())
     is_plain = all(unicodedata.category(letter)[0] in "LMN" or letter in "-_" for letter in stem)
     if not stem or not is_plain or not stem[0].isalnum() or len(stem) > MAX_NAME_CHARS:
-        raise ListFault(ChecklistFault.BAD_NAME)
+        raise ListError(ListProblem.BAD_NAME)
     return stem
 
 
 def read_plain(path: Path) -> str:
-    """Read a plain text file, no link, not too large. Raises `ListFault`, `OSError`, `UnicodeError`."""
+    """Read a plain text file, no link, not too large. Raises `ListError`, `OSError`, `UnicodeError`."""
     # A pipe must not hold the reader up, and a link put there meanwhile must not lead it away.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
-            raise ListFault(ChecklistFault.NOT_OURS)
+            raise ListError(ListProblem.NOT_OURS)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_FILE_BYTES).decode()
     finally:
         os.close(descriptor)
 
 
-def _lines_with_items(lines: Sequence[str]) -> list[_Line]:
-    matches = [(at, match) for at, line in enumerate(lines) if (match := _ITEM.fullmatch(line))]
+def _items(lines: Sequence[str]) -> list[Item]:
+    matches = [(place, match) for place, line in enumerate(lines) if (match := _ITEM.fullmatch(line))]
     return [
-        _Line(at=at, item=Item(number=number, text=match["text"], is_done=match["mark"] in ("x", "X")))
-        for number, (at, match) in enumerate(matches, 1)
+        Item(number=number, text=match["text"], is_done=match["mark"] in ("x", "X"), line=place)
+        for number, (place, match) in enumerate(matches, 1)
     ]
 
 
-def _find(lines: Sequence[_Line], which: str) -> _Line:
+def _find(items: Sequence[Item], which: str) -> Item:
+    """Return the one entry of this text, else of this number, else the open one that has it as a part."""
     which = which.strip().casefold()
-    same = [line for line in lines if line.item.text.casefold() == which]
-    numbered = [line for line in lines if which == str(line.item.number)]
-    alike = [line for line in lines if which in line.item.text.casefold() and not line.item.is_done]
-    found = (
-        sorted(same, key=lambda line: line.item.is_done)[:1] or numbered or (alike if len(which) > 1 else [])
-    )
-    if len(found) > 1:
-        raise ListFault(ChecklistFault.MANY_ITEMS)
-    if not found:
-        raise ListFault(ChecklistFault.NO_ITEM)
+    same = sorted((item for item in items if item.text.casefold() == which), key=lambda item: item.is_done)
+    numbered = [item for item in items if which == str(item.number)]
+    alike = [item for item in items if len(which) > 1 and which in item.text.casefold() and not item.is_done]
+    found = same[:1] or numbered or alike
+    if len(found) != 1:
+        raise ListError(ListProblem.MANY_ITEMS if found else ListProblem.NO_ITEM)
     return found[0]
 
 
 def _with_new(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """Put them after the last entry, else at the end, in the file's own kind of line end."""
+    """Put entries after the last one, else at the end, with the line ends that the file has."""
     newline = "\r\n" if any(line.endswith("\r\n") for line in lines) else "\n"
-    items = _lines_with_items(lines)
-    place = items[-1].at + 1 if items else len(lines)
+    items = _items(lines)
+    place = items[-1].line + 1 if items else len(lines)
     before = list(lines[:place])
     if before and not before[-1].endswith(("\n", "\r")):
         before[-1] += newline
     return [*before, *(f"- [ ] {text}{newline}" for text in texts), *lines[place:]]
 
 
-def _checked(line: str) -> str:
-    match = _ITEM.fullmatch(line)
-    assert match is not None
-    return f"{match['bullet']}[x] {match['text']}{match['end']}"
-
-
 def _clean(text: str) -> str:
     text = " ".join(text.split())
     if len(text) > MAX_ITEM_CHARS:
-        raise ListFault(ChecklistFault.ITEM_TOO_LONG)
+        raise ListError(ListProblem.ITEM_TOO_LONG)
     return text
 
 

@@ -1,8 +1,4 @@
-"""What can be asked of the agent and what it answers: `intents.toml`, English and Korean side by side.
-
-Rows are tried in the order of the file, on whole requests only. A named group is a slot; one that is named in
-`TIMES` holds a time.
-"""
+"""What can be asked of the agent and what it answers: the table in `intents.toml`, English beside Korean."""
 
 from __future__ import annotations
 
@@ -17,10 +13,9 @@ from typing import Any
 from agent_runner.wire.times import Language
 
 TODO = "todo"
-"""The list that is meant when none is named."""
+"""The name of the to-do list, which is meant where no list is named."""
 ECHO = "Say this in the chat, word for word: "
-"""What a task of the host's asks of any agent to have a sentence said again."""
-TIMES = ("day", "clock", "when")
+"""Begins the prompt of a scheduled task that makes any agent repeat a sentence."""
 FLAGS = re.IGNORECASE | re.DOTALL
 
 
@@ -46,16 +41,15 @@ class ParsedRequest:
         return ParsedRequest(intent=intent, language=self.language, slots=filled)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One intent with the patterns over a whole request that mean it, in each language."""
+    """One intent of the table; the head of `intents.toml` says what each field means."""
 
     name: str
     patterns: Mapping[Language, tuple[str, ...]]
-
-
-def _load() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("intents.toml").read_text(encoding="utf-8"))
+    request: Mapping[str, Any]
+    changes: Mapping[str, Any]
+    is_for_main: bool
 
 
 def _expand(pattern: str, words: Mapping[str, str]) -> str:
@@ -65,23 +59,30 @@ def _expand(pattern: str, words: Mapping[str, str]) -> str:
 
 
 def _row(name: str, row: Mapping[str, Any], words: Mapping[str, str]) -> Row:
-    written = {language: row[language.value] for language in Language}
-    patterns = {
-        language: tuple(_expand(each, words) for each in ([found] if isinstance(found, str) else found))
-        for language, found in written.items()
-    }
-    return Row(name, patterns)
+    patterns = {}
+    for language in Language:
+        written = row[language.value]
+        several = [written] if isinstance(written, str) else written
+        patterns[language] = tuple(_expand(each, words) for each in several)
+    return Row(
+        name=name,
+        patterns=patterns,
+        request=row.get("request", {}),
+        changes=row.get("changes", {}),
+        is_for_main=row.get("is_for_main", False),
+    )
 
 
-_DATA = _load()
+_DATA: dict[str, Any] = tomllib.loads(Path(__file__).with_name("intents.toml").read_text(encoding="utf-8"))
 _WORDS: dict[str, str] = _DATA["words"] | {"echo": re.escape(ECHO.strip())}
-ROWS = tuple(_row(name, row, _WORDS) for name, row in _DATA["intent"].items())
+ROWS = {name: _row(name, row, _WORDS) for name, row in _DATA["intent"].items()}
+"""The intents by name, in the order in which they are tried."""
 PATTERNS = {name: re.compile(_expand(each, _WORDS), FLAGS) for name, each in _DATA["patterns"].items()}
-"""How a message is cut and framed: what stands between, before and after the parts that matter."""
+"""The places where a message is cut, and the words that frame what is asked, by name."""
 ANSWERS: dict[str, list[str]] = _DATA["answers"] | {
     name: row["answer"] for name, row in _DATA["intent"].items() if "answer" in row
 }
-"""Every sentence by its name: the English one, then the Korean one."""
+"""Every sentence by its name, English and Korean; the answer of an intent has the intent's name."""
 
 
 def say(form: str, language: Language, /, **blanks: object) -> str:

@@ -1,4 +1,4 @@
-"""What the conversation was about, by what the host keeps of it in `context.json` and `workflow.json`."""
+"""Tell what the conversation was about, from the host's snapshots `context.json` and `workflow.json`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_runner.agents.offline import reading
 from agent_runner.agents.offline.conversation import RequestContext
-from agent_runner.wire.order import TurnOrder
+from agent_runner.agents.offline.intents import ParsedRequest
 
 MAX_DECISIONS, MAX_MESSAGES = 5, 6
 MAX_CHARS = 200
@@ -19,97 +19,81 @@ MAX_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecapLine:
-    is_user: bool
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationRecap:
-    """What is told of a conversation."""
+    """What is worth telling of a conversation."""
 
     plan: str = ""
     task: str = ""
     decisions: tuple[str, ...] = ()
     summary: str = ""
-    dialogue: tuple[RecapLine, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        return self == ConversationRecap()
+    dialogue: tuple[str, ...] = ()
+    """The last messages; the assistant's begin with its name."""
 
 
-class Recall:
-    """Reads the host's files anew each time: they change between turns."""
-
-    def __init__(self, snapshots: Path, *, name: str) -> None:
-        """`name` is the assistant's."""
-        self._snapshots = snapshots
-        self._name = name
-
-    async def told(self, context: RequestContext, turn: TurnOrder) -> str:
-        """Say what was talked about before this turn, or plainly that nothing is kept."""
-        document = await asyncio.to_thread(_document, self._snapshots / "context.json")
-        workflow = await asyncio.to_thread(_document, self._snapshots / "workflow.json")
-        kept = recap_of(document, workflow, turn=turn.turn)
-        if kept.is_empty:
-            return context.say("recall_nothing")
-        return "\n\n".join([context.say("recall"), *self._parts(kept, context)])
-
-    def _parts(self, kept: ConversationRecap, context: RequestContext) -> Iterator[str]:
-        if kept.plan:
-            task = context.say("recall_task", task=kept.task) if kept.task else ""
-            yield context.say("recall_plan", plan=kept.plan) + task
-        if kept.decisions:
-            yield "\n".join([context.say("recall_decided"), *(f"• {one}" for one in kept.decisions)])
-        if kept.summary:
-            yield context.say("recall_before", summary=kept.summary)
-        if kept.dialogue:
-            lines = (one.text if one.is_user else f"{self._name}: {one.text}" for one in kept.dialogue)
-            yield "\n".join([context.say("recall_last"), *(f"• {line}" for line in lines)])
+async def recall(parsed: ParsedRequest, context: RequestContext) -> str:
+    """Say what was talked about before this turn, or plainly that nothing is kept."""
+    snapshots = context.workspace.snapshots  # read each time: the host writes them anew between turns
+    document = await asyncio.to_thread(_document, snapshots / "context.json")
+    workflow = await asyncio.to_thread(_document, snapshots / "workflow.json")
+    recap = recap_of(document, workflow, turn=context.turn, name=context.order.assistant_name)
+    parts = list(_parts(recap, context))
+    return "\n\n".join([context.say(parsed.intent), *parts]) if parts else context.say("recall_nothing")
 
 
-def recap_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int) -> ConversationRecap:
-    """Pick what is told. What was said in `turn` is left out, and so is what only recalled. Pure."""
+def _parts(recap: ConversationRecap, context: RequestContext) -> Iterator[str]:
+    if recap.plan:
+        task = context.say("recall_task", task=recap.task) if recap.task else ""
+        yield context.say("recall_plan", plan=recap.plan) + task
+    if recap.decisions:
+        yield "\n".join([context.say("recall_decided"), *(f"• {decision}" for decision in recap.decisions)])
+    if recap.summary:
+        yield context.say("recall_before", summary=recap.summary)
+    if recap.dialogue:
+        yield "\n".join([context.say("recall_last"), *(f"• {line}" for line in recap.dialogue)])
+
+
+def recap_of(context: dict[str, Any], workflow: dict[str, Any], *, turn: int, name: str) -> ConversationRecap:
+    """Pick what is worth telling. What was said in `turn` is left out, and so is what only recalled. Pure."""
     memory, conversation = _part(context, "memory"), _part(context, "conversation")
-    plan = _named(workflow.get("plans"), memory.get("active_plan_id"))
-    task = _named(plan.get("tasks"), memory.get("active_task_id"))
-    decisions = memory.get("last_decisions")
+    plan = _with_id(workflow.get("plans"), memory.get("active_plan_id"))
+    task = _with_id(plan.get("tasks"), memory.get("active_task_id"))
     return ConversationRecap(
         plan=_short(plan.get("title")),
         task=_short(task.get("title")),
-        decisions=tuple(_short(one) for one in _listed(decisions)[-MAX_DECISIONS:]),
+        decisions=tuple(_short(one) for one in _list(memory.get("last_decisions"))[-MAX_DECISIONS:]),
         summary=str(conversation.get("running_summary") or "").strip(),
-        dialogue=_dialogue(_listed(conversation.get("recent_window")), turn),
+        dialogue=_dialogue(_list(conversation.get("recent_window")), turn, name),
     )
 
 
-def _dialogue(window: list[Any], turn: int) -> tuple[RecapLine, ...]:
+def _dialogue(window: list[Any], turn: int, name: str) -> tuple[str, ...]:
     rows = [row for row in window if isinstance(row, dict)]
     left_out = {f"t{turn}", *(_turn_of(row) for row in rows if _asks_to_recall(row))}
-    said = [
-        RecapLine(is_user=row.get("role") == "user", text=text)
+    lines = [
+        text if row.get("role") == "user" else f"{name}: {text}"
         for row in rows
         if _turn_of(row) not in left_out and (text := _short(row.get("content")))
     ]
-    return tuple(said[-MAX_MESSAGES:])
+    return tuple(lines[-MAX_MESSAGES:])
 
 
 def _turn_of(row: dict[str, Any]) -> str:
-    """`t12` of `t12.u` and `t12.a`."""
+    """Return `t12` of `t12.u` and `t12.a`."""
     return str(row.get("id")).partition(".")[0]
 
 
 def _asks_to_recall(row: dict[str, Any]) -> bool:
+    """Tell whether a message, with or without its sender's name before it, asks what was talked about."""
     content = str(row.get("content") or "")
-    return row.get("role") == "user" and any(
-        any(parsed.intent == "recall" for parsed in reading.read(text))
-        for text in (content, content.partition(": ")[2])
-    )
+    texts = (content, content.partition(": ")[2]) if row.get("role") == "user" else ()
+    return any(parsed.intent == "recall" for text in texts for parsed in reading.read(text))
 
 
-def _named(rows: Any, wanted: Any) -> dict[str, Any]:
-    found = (row for row in _listed(rows) if isinstance(row, dict) and row.get("id") == wanted)
+# The files may lack anything: they are another version's, or the conversation has only begun.
+
+
+def _with_id(rows: Any, wanted: Any) -> dict[str, Any]:
+    found = (row for row in _list(rows) if isinstance(row, dict) and row.get("id") == wanted)
     return next(found, {}) if wanted else {}
 
 
@@ -118,7 +102,7 @@ def _part(document: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _listed(found: Any) -> list[Any]:
+def _list(found: Any) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
@@ -128,7 +112,7 @@ def _short(text: Any) -> str:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """What a file says; nothing where there is none, or none that can be read."""
+    """Read a JSON object; an empty one where there is no file, or none that can be read. Blocks."""
     try:
         found = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):

@@ -1,6 +1,7 @@
-"""Tell what is to be done from when, one thing from the next, a note from what asks for it. Pure.
+"""Find in the words of a request what is to be done and when, and where the next thing begins. Pure.
 
-Rather refuses than cuts in the wrong place: a wish whose time is not sure has `trouble`, and is asked about.
+A wrong cut would set a wrong reminder, so a request whose time is not sure gets the slot `trouble`, and the
+chat is asked about it.
 """
 
 from __future__ import annotations
@@ -13,62 +14,56 @@ from agent_runner.agents.offline.intents import PATTERNS, TODO, ParsedRequest
 from agent_runner.wire import times
 from agent_runner.wire.times import Language
 
-# Words of time that were not read as a part of the time: cutting beside them may change what is meant.
+MAX_TASK_WORDS = 10
 _BETWEEN = " \t\n,:："
+_NAMES_TASK = ("finish", "progress", "block", "unblock", "drop_task")
 _SHORT_VERBS = frozenset(
     {"가", "오", "주", "사", "보", "내", "타", "자", "켜", "보내", "마시", "만나", "찾아오", "다녀오"}
 )
+_FINAL_L = 8
+"""The place of the final consonant ㄹ in the order of Unicode, in which a syllable has one of 28 finals."""
 
 
 # Rows that need more than their pattern
 
 
 def tidied(parsed: ParsedRequest) -> ParsedRequest | None:
-    """Make the slots of a matched row ready; None where the words are no such wish after all."""
+    """Make the slots of a matched row ready; None where the words are no such request after all."""
     if parsed.language is Language.KOREAN:
-        parsed = _without_particles(parsed)
+        named = {name: _without_topic(parsed.slot(name)) for name in ("task", "item") if parsed.slot(name)}
+        parsed = parsed.having(**named)
     if parsed.intent == "remind" and parsed.slot("news"):
         return _perhaps_reminder(parsed)
-    if parsed.intent in ("finish", "progress", "block", "unblock", "drop_task") and not _fits(parsed):
-        return None
+    if parsed.intent in _NAMES_TASK:
+        named_task = parsed.slot("task") or parsed.slot("item")
+        is_sentence = PATTERNS["starts_pronoun"].match(named_task)
+        return None if is_sentence or len(named_task.split()) > MAX_TASK_WORDS else parsed
     return parsed
-
-
-def _fits(parsed: ParsedRequest) -> bool:
-    """Whether what is said of a task is short enough to name one."""
-    named = parsed.slot("task") or parsed.slot("item")
-    return len(named.split()) <= 10 and not re.match(r"(?:i|we|you|he|she|they)\b", named, re.IGNORECASE)
 
 
 def _perhaps_reminder(parsed: ParsedRequest) -> ParsedRequest | None:
     """`… 알려줘` asks for a reminder where it quotes ("…라고") or names a moment; else it asks for news."""
     body = parsed.slot("news")
     lead = times.leading(body)
-    is_sure = PATTERNS["korean_quote"].search(body) or (
-        lead is not None and (lead.parts.has_clock or lead.parts.repeat)
-    )
-    return parsed.having(body=body, news="") if is_sure else None
+    names_moment = lead is not None and (lead.parts.has_clock or lead.parts.repeat)
+    is_reminder = names_moment or PATTERNS["korean_quote"].search(body)
+    return parsed.having(body=body, news="") if is_reminder else None
 
 
 def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
-    """Return the single wishes in a wish that says several things."""
+    """Return the single requests in one that names several things."""
     match parsed.intent:
         case "remind":
             body = f"{parsed.slot('first')} {parsed.slot('body')}".strip()
-            return [found.having(whom=parsed.slot("whom")) for found in reminders(body, parsed.language)] or [
-                parsed
-            ]
+            return [found.having(whom=parsed.slot("whom")) for found in reminders(body, parsed.language)]
         case "add_task":
             body = f"{parsed.slot('body')} {parsed.slot('tail')}".strip()
             return tasks(parsed, body) if body else [parsed]
         case "add_todo":
             return _todos(parsed)
         case "add_items":
-            return [
-                parsed.having(
-                    items="\n".join(entries(parsed.slot("items"), parsed.language, parsed.slot("list")))
-                )
-            ]
+            items = entries(parsed.slot("items"), parsed.language, parsed.slot("list"))
+            return [parsed.having(items="\n".join(items))]
         case _:
             return [parsed]
 
@@ -78,38 +73,33 @@ def expanded(parsed: ParsedRequest) -> list[ParsedRequest]:
 
 def entries(text: str, language: Language, list_name: str = "") -> list[str]:
     """Return the single entries of `milk, eggs and bread`; to-dos are cut at commas alone."""
-    each = PATTERNS["between_entries_ko"] if language is Language.KOREAN else PATTERNS["between_entries_en"]
-    if list_name == TODO:
-        each = PATTERNS["between_todos"]
-    found = [_without_object(one) for one in each.split(text) if one and one.strip(" .")]
+    kind = "between_todos" if list_name == TODO else f"between_entries_{language.value}"
+    found = [_without_object(entry) for entry in PATTERNS[kind].split(text) if entry and entry.strip(" .")]
     return list(dict.fromkeys(found))
 
 
 def _todos(parsed: ParsedRequest) -> list[ParsedRequest]:
-    """To-dos. One with a time after `by` is a task; `call Bob and buy stamps` may be one or two."""
+    """Read to-dos. One with a time after `by` is a task; `call Bob and buy stamps` may be one or two."""
     if parsed.slot("bare"):
-        items = "\n".join(entries(parsed.slot("bare"), parsed.language))
-        return [parsed.of("add_items", items=items)]
-    found: list[ParsedRequest] = []
+        return [parsed.of("add_items", items="\n".join(entries(parsed.slot("bare"), parsed.language)))]
+    found, plain = [], []
     for item in entries(parsed.slot("items"), parsed.language, TODO):
         title, deadline = until(item, parsed.language, is_task=False)
         if deadline:
             found.append(parsed.of("add_task", title=title, when=deadline))
-            continue
-        two = PATTERNS["two_things"].fullmatch(item)
-        found.append(
-            parsed.of("one_or_more", one=item, more=f"{two['left']}\n{two['right']}", kind="todo")
-            if two
-            else parsed.of("add_items", items=item, list=TODO)
-        )
-    plain = [one.slot("items") for one in found if one.intent == "add_items"]
+        elif two := PATTERNS["two_things"].fullmatch(item):
+            more = f"{two['left']}\n{two['right']}"
+            found.append(parsed.of("one_or_more", one=item, more=more, kind="todo"))
+        else:
+            plain.append(item)
+            found.append(parsed.of("add_items", items=item, list=TODO))
     if len(plain) == len(found):
         return [parsed.of("add_items", items="\n".join(plain), list=TODO)]
     return found
 
 
 def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
-    """Tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
+    """Read tasks with their deadlines: `pay rent by Friday and call mum by Monday` is two."""
     body = body.strip()
     pieces = [until(piece, parsed.language) for piece in PATTERNS["between_things"].split(body)]
     if len(pieces) > 1 and all(title and deadline for title, deadline in pieces):
@@ -125,45 +115,43 @@ def tasks(parsed: ParsedRequest, body: str) -> list[ParsedRequest]:
 
 
 def until(body: str, language: Language, *, is_task: bool = True) -> tuple[str, str]:
-    """Cut a deadline off: the title and the words of its time, or the whole and nothing.
+    """Cut a deadline off: return the title and the words of its time, or the whole and nothing.
 
     `by` begins a deadline only where a time follows it: a book by somebody is no deadline. After `add a
-    task` a time at the end is one also without it.
+    task` a time at either end is one also without it.
     """
     body = body.strip(" ,")
     if language is Language.KOREAN:
         return _until_ko(body, is_task=is_task)
-    for found in PATTERNS["deadline_mark"].finditer(body):
-        rest, title = body[found.end() :].strip(), body[: found.start()].strip(" ,")
-        is_sure = found[0].strip(" ,").lower().split()[0] in ("by", "until", "till", "due")
+    for mark in PATTERNS["deadline_mark"].finditer(body):
+        rest, title = body[mark.end() :].strip(), body[: mark.start()].strip(" ,")
+        is_sure = mark[0].strip(" ,").lower().split()[0] in ("by", "until", "till", "due")
         if title and times.is_time(rest) and (is_sure or is_task):
             return title, rest
-    trail = times.trailing(body) if is_task else None
-    title = body[: trail.start].strip(" ,") if trail else ""
-    if trail and title and not PATTERNS["dangling"].search(title):
-        return title, body[trail.start :]
-    lead = times.leading(body) if is_task else None
-    rest = _without_joint(body[lead.end :]) if lead else ""
-    return (
-        (rest, body[: lead.end])
-        if lead and rest and body[lead.end :].lstrip().startswith(":")
-        else (body, "")
-    )
+    if is_task and (trail := times.trailing(body)):
+        title = body[: trail.start].strip(" ,")
+        if title and not PATTERNS["dangling"].search(title):
+            return title, body[trail.start :]
+    if is_task and (lead := times.leading(body)) and body[lead.end :].lstrip().startswith(":"):
+        title = _without_joint(body[lead.end :])
+        return (title, body[: lead.end]) if title else (body, "")
+    return body, ""
 
 
 def _until_ko(body: str, *, is_task: bool) -> tuple[str, str]:
     """`2월 10일까지 블로그 쓰기`, `블로그 쓰기 2월 10일까지`."""
-    first, found, after = body.partition("까지")
-    if found and after.strip() and times.is_time(first):
+    first, mark, after = body.partition("까지")
+    if mark and after.strip() and times.is_time(first):
         return _without_object(after.strip(" ,")), first
     bare = body.removesuffix("까지")
-    trail = times.trailing(bare) if body.endswith("까지") or is_task else None
-    title = bare[: trail.start].strip(" ,") if trail else ""
-    if trail and title:
-        return _without_object(title), bare[trail.start :].strip()
-    lead = times.leading(body) if is_task else None
-    if lead and body[lead.end :].strip(" ,"):
-        return _without_object(body[lead.end :].strip(" ,")), body[: lead.end]
+    if (is_task or bare != body) and (trail := times.trailing(bare)):
+        title = bare[: trail.start].strip(" ,")
+        if title:
+            return _without_object(title), bare[trail.start :].strip()
+    if is_task and (lead := times.leading(body)):
+        title = body[lead.end :].strip(" ,")
+        if title:
+            return _without_object(title), body[: lead.end]
     return _without_object(body), ""
 
 
@@ -174,11 +162,10 @@ def reminders(body: str, language: Language) -> list[ParsedRequest]:
     """Return a reminder for each thing that has a time of its own, else one for the whole."""
     body = body.strip()
     pieces = [_reminder(piece, language) for piece in _pieces(body)]
-    if len(pieces) > 1 and all(
+    is_clear = all(
         piece.slot("what") and piece.slot("when") and not piece.slot("trouble") for piece in pieces
-    ):
-        return pieces
-    return [_reminder(body, language)]
+    )
+    return pieces if len(pieces) > 1 and is_clear else [_reminder(body, language)]
 
 
 def _pieces(body: str) -> Iterator[str]:
@@ -197,28 +184,24 @@ def _reminder(body: str, language: Language) -> ParsedRequest:
     if lead is None:
         return _time_last(body, language)
     rest = body[lead.end :].lstrip(" \t\n,")
-    if not (lead.parts.has_clock and (lead.parts.clock or lead.parts.span)):
+    if not (lead.parts.clock or lead.parts.span):
         around = _time_around(body, lead, language)
         if around is not None:
             return around
     is_marked = PATTERNS["before_text"].match(rest) or body[: lead.end].endswith("에")
-    if not is_marked and (
-        PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
-    ):
+    goes_on = PATTERNS["hedge"].match(rest) or PATTERNS["words_of_time"].match(rest) or times.leading(rest)
+    if goes_on and not is_marked:
         return _unsure(body, language)
     return _remind(rest, body[: lead.end], language)
 
 
 def _time_last(body: str, language: Language) -> ParsedRequest:
     trail = times.trailing(body)
+    what = body[: trail.start] if trail else body
+    names_time = PATTERNS["words_of_time"].search(what)
     if trail is None:
-        what = _without_joint(body)
-        return (
-            _unsure(body, language) if PATTERNS["words_of_time"].search(body) else _remind(what, "", language)
-        )
-    what = body[: trail.start]
-    is_hidden = trail.parts.span is None and PATTERNS["words_of_time"].search(what)
-    if is_hidden or PATTERNS["dangling"].search(_without_joint(what)):
+        return _unsure(body, language) if names_time else _remind(_without_joint(body), "", language)
+    if (names_time and trail.parts.span is None) or PATTERNS["dangling"].search(_without_joint(what)):
         return _unsure(body, language)
     return _remind(what, body[trail.start :], language)
 
@@ -244,6 +227,7 @@ def _remind(what: str, when: str, language: Language) -> ParsedRequest:
 
 
 def _unsure(body: str, language: Language) -> ParsedRequest:
+    """Return a reminder of the whole whose time has to be asked for."""
     slots = {"what": note(_without_joint(body), language), "when": "", "trouble": "unsure"}
     return ParsedRequest(intent="remind", language=language, slots=slots)
 
@@ -267,39 +251,33 @@ def note(what: str, language: Language) -> str:
     if what.endswith("라고") and len(what) > 2:
         stem = what.removesuffix("라고")
         return stem + ("기" if _is_verb(stem) else "")
-    if what.endswith(("다고", "자고")):
-        return what[:-1]
-    return _without_object(what)
+    return what[:-1] if what.endswith(("다고", "자고")) else _without_object(what)
 
 
 def _is_verb(stem: str) -> bool:
-    """Whether a verb's stem ends it: after a final ㄹ a noun would take `이라고`, and `끄` is no word."""
+    """Tell whether a verb's stem ends it: a noun on a final ㄹ would take `이라고`, and `끄` is no word."""
     _, space, last = stem.rpartition(" ")
-    ends_in_l = "가" <= stem[-1] <= "힣" and (ord(stem[-1]) - ord("가")) % 28 == 8
-    is_stem = unicodedata.normalize("NFD", stem)[-1] == "\u1173" or (bool(space) and last in _SHORT_VERBS)
-    return ends_in_l or is_stem
-
-
-def _without_particles(parsed: ParsedRequest) -> ParsedRequest:
-    topics = {name: _without_topic(parsed.slot(name)) for name in ("task", "item") if parsed.slot(name)}
-    return parsed.having(**topics)
+    ends_in_eu = unicodedata.normalize("NFD", stem)[-1] == "\u1173"
+    return _final(stem[-1]) == _FINAL_L or ends_in_eu or (bool(space) and last in _SHORT_VERBS)
 
 
 def _without_topic(item: str) -> str:
+    """Take the topic's particle off, `책은`, or the object's; of a number its counter, `2번`."""
     item = re.sub(r"번$", "", item) if item[:-1].isdigit() else item
-    is_foreign = len(item) > 1 and not "가" <= item[-2] <= "힣"
-    if len(item) > 1 and item[-1] in "은는" and (is_foreign or _has_final(item[-2]) == (item[-1] == "은")):
-        return item[:-1]
+    if len(item) > 1 and item[-1] in "은는":
+        is_foreign = not "가" <= item[-2] <= "힣"
+        if is_foreign or bool(_final(item[-2])) == (item[-1] == "은"):
+            return item[:-1]
     return _without_object(item)
 
 
 def _without_object(item: str) -> str:
     """Take the object's particle off: `우유를`, `약을`, but not the end of `가을`."""
     item = item.strip()
-    if item.endswith("를") and len(item) > 1:
-        return item[:-1]
-    return item[:-1] if item.endswith("을") and len(item) > 1 and _has_final(item[-2]) else item
+    has_object = len(item) > 1 and (item[-1] == "를" or (item[-1] == "을" and _final(item[-2])))
+    return item[:-1] if has_object else item
 
 
-def _has_final(syllable: str) -> bool:
-    return "가" <= syllable <= "힣" and (ord(syllable) - ord("가")) % 28 != 0
+def _final(syllable: str) -> int:
+    """Return the place of a Hangul syllable's final consonant, 0 where it has none or is no Hangul."""
+    return (ord(syllable) - ord("가")) % 28 if "가" <= syllable <= "힣" else 0

@@ -141,6 +141,24 @@ class Recurrence:
         days = ",".join(str((day + 1) % 7) for day in self.weekdays) or "*"
         return f"{self.clock.minute} {self.clock.hour} {self.month_day or '*'} {self.month or '*'} {days}"
 
+    @classmethod
+    def of_cron(cls, cron: str, *, first: datetime) -> Recurrence | None:
+        """Read the five fields that `cron` writes; None of any others."""
+        try:
+            minute, hour, day, month, weekdays = cron.split()
+            found = cls(
+                first=first,
+                clock=time(int(hour), int(minute)),
+                weekdays=()
+                if weekdays == "*"
+                else tuple(sorted((int(each) + 6) % 7 for each in weekdays.split(","))),
+                month_day=None if day == "*" else int(day),
+                month=None if month == "*" else int(month),
+            )
+        except ValueError:
+            return None
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRefusal:

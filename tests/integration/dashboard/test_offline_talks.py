@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -307,6 +308,15 @@ async def test_what_was_asked_is_known_in_the_next_container(household: Househol
         again = chat.anew()
         assert await again.say("evening") == "I'll remind you on Mon 2026-02-09 21:00: call mum (reminder 1)."
         assert "Morning" not in await again.say("hello"), "answered once, it is asked no more"
+
+
+async def test_the_file_of_a_conversation_keeps_its_names(chat: Chat) -> None:
+    """A container of the version before or after this one goes on with it."""
+    await chat.say("remind me at 9 to call mum")
+    kept = json.loads((chat.workspace.group / ".andy-talk.json").read_text())
+    assert set(kept) == {"turn", "before", "after"}
+    assert set(kept["after"]) == {"questions", "shown", "list", "task", "told_day"}
+    assert set(kept["after"]["questions"][0]) == {"wish", "slot", "text", "sender", "at", "options"}
 
 
 async def test_an_answer_in_a_turn_that_is_tried_again_counts_once(chat: Chat) -> None:
