@@ -120,7 +120,7 @@ class OfflineAgent:
 
 
 def _requests(turn: TurnOrder, *, name: str) -> tuple[Request, ...]:
-    """Return what is asked. A task's prompt is its request; workers and free cycles ask nothing of this agent.
+    """Return what is asked. A task's prompt is its request; workers and free cycles ask nothing of it.
 
     A call in the middle or at the end is no part of what is asked: “what's on today @Andy?”.
     """
