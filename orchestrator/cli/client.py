@@ -98,6 +98,11 @@ class Client:
         """Have a model look at a group's dashboard; the answer is `{turn}`."""
         return _content(await self._http.post(f"/dashboards/{quote(folder, safe='')}/worker"))
 
+    async def console_address(self) -> str:
+        """Return the console's address with a one-time code that signs a browser in."""
+        made = _content(await self._http.post("/sessions/codes"))
+        return f"{str(self._http.base_url).rstrip('/')}{made['path']}"
+
     async def status(self) -> dict[str, Any]:
         return _content(await self._http.get("/status"))
 

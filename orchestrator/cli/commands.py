@@ -74,6 +74,7 @@ COMMANDS = (
         "notices:notices_app",
         "What agents are to notice later: their own notes, and facts of the host.",
     ),
+    CommandEntry("open", "web:open_console", "Open the console in a browser, signed in."),
     CommandEntry("outbox", "activity:outbox_app", "What is on its way to a chat."),
     CommandEntry(
         "reminders", "reminders:reminders_app", "Texts that Andy sends to a chat at a time, word for word."
@@ -88,6 +89,7 @@ COMMANDS = (
         "Find messages of all groups by their words or parts of them, the newest first.",
     ),
     CommandEntry("service", "service:service_app", "Andy as a service of systemd."),
+    CommandEntry("sessions", "web:sessions_app", "The browsers that are signed in to the console."),
     CommandEntry("setup", "setup:setup", "Set Andy up: a model, WhatsApp, the main group, a test message."),
     CommandEntry("status", "activity:status", "Tell what runs, waits and is stuck."),
     CommandEntry("tasks", "tasks:tasks_app", "What agents are asked at a time, or again and again."),

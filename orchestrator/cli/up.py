@@ -99,6 +99,7 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> N
     def tell(address: str) -> None:
         started()
         say_aside(f"Andy listens on {address}")
+        say_aside("To see and steer him in a browser: andy open")
 
     with LogFile(home.logs) as kept:
         log_setup.configure(settings.andy_log_level, kept=kept)

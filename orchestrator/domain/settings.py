@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -48,6 +49,19 @@ def _times_of_day(text: str) -> str:
     except ValueError as error:
         raise ValueError("use times of day such as 09:00,18:00") from error
     return ",".join(f"{one:%H:%M}" for one in times)
+
+
+def _web_origin(text: str | None) -> str | None:
+    if text is None:
+        return None
+    parts = urlsplit(text)
+    if (
+        parts.scheme not in ("http", "https")
+        or f"{parts.scheme}://{parts.netloc}" != text
+        or not parts.hostname
+    ):
+        raise ValueError("use an origin without a path, such as https://andy.example.org")
+    return text
 
 
 UsdPerMillion = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
@@ -140,6 +154,10 @@ class Settings(BaseSettings):
     andy_model: str | None = Field(None, description="The model, as the Claude CLI names it.")
     andy_port: int = Field(
         8700, ge=0, le=65535, description="The port of the HTTP door on 127.0.0.1; 0 picks one."
+    )
+    andy_web_origin: Annotated[str | None, AfterValidator(_web_origin)] = Field(
+        None,
+        description="Where browsers reach the console through a reverse proxy: `https://andy.example.org`.",
     )
     andy_image: str = Field("andy-agent:latest", min_length=1, description="The agent image.")
     assistant_has_own_number: bool = Field(

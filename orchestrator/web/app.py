@@ -16,11 +16,16 @@ from orchestrator.web.guard import AccessGuard
 from orchestrator.web.refusals import OnRefusal
 
 
-def web_app(routes: Sequence[BaseRoute], *, token: str, on_refusal: OnRefusal) -> Starlette:
-    """Build the app; everything but `/healthz` needs the token. `on_refusal` hears of who is not let in."""
+def web_app(
+    routes: Sequence[BaseRoute], *, token: str, on_refusal: OnRefusal, web_origin: str | None = None
+) -> Starlette:
+    """Build the app; everything but `/healthz` and the console needs the token.
+
+    `on_refusal` hears of who is not let in. `web_origin` is that of a reverse proxy, where there is one.
+    """
     return Starlette(
         routes=routes,
-        middleware=[Middleware(AccessGuard, token=token, on_refusal=on_refusal)],
+        middleware=[Middleware(AccessGuard, token=token, on_refusal=on_refusal, web_origin=web_origin)],
         exception_handlers={AndyError: _explain, RecursionError: _refuse_depth},
     )
 

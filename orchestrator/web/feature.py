@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.base.asgi_server import BoundedConfig, Server, fronted, listen
 from orchestrator.channels.local import written
@@ -22,6 +22,12 @@ from orchestrator.queue.feature import QueueFeature
 from orchestrator.reports.status import StatusService
 from orchestrator.scheduler.reminder_service import ReminderService
 from orchestrator.scheduler.timing import schedule_reader
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp
+
+    from orchestrator.web.api.routes import ApiServices
 
 HEAD_SECONDS = 10.0
 """From the first byte of a request, or the connection, to the end of its headers."""
@@ -136,4 +142,24 @@ class WebFeature:
             ),
             bus=self.host.bus,
         )
-        return web_app(api_routes(services), token=self.token, on_refusal=on_refusal)
+        return web_app(
+            [*api_routes(services), *self._console(services, on_refusal)],
+            token=self.token,
+            on_refusal=on_refusal,
+            web_origin=self.host.settings.andy_web_origin,
+        )
+
+    def _console(self, services: ApiServices, on_refusal: Callable[..., None]) -> list[BaseRoute]:
+        from orchestrator.web.console.mount import console_routes
+        from orchestrator.web.console.sessions import SessionService
+
+        sessions = SessionService(
+            self.host.database, self.host.reader, token=self.token, clock=self.host.clock
+        )
+
+        def build() -> ASGIApp:
+            from orchestrator.web.console.app import build_console
+
+            return build_console(self, services, sessions, on_refusal=on_refusal)
+
+        return console_routes(build, sessions)

@@ -1,4 +1,7 @@
-"""Who may come in: a bearer token, and no page of another origin."""
+"""Who may come in: whoever shows the token, and browsers to the console, which signs them in itself.
+
+No page of another origin gets anywhere.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from orchestrator.web.connections import mark_admitted
 from orchestrator.web.refusals import OnRefusal, RefusedRequest
 
 OPEN_PATHS = frozenset({"/healthz"})
+CONSOLE = "/console"
+"""Below it are pages, which ask for a session instead of the token."""
 OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _PORTS = {"http": 80, "https": 443}
 MAX_REQUESTS = 256
@@ -24,8 +29,13 @@ MAX_REQUESTS = 256
 class AccessGuard:
     """ASGI middleware: checks Host, Origin and the token before anything is read."""
 
-    def __init__(self, app: ASGIApp, *, token: str, on_refusal: OnRefusal) -> None:
+    def __init__(
+        self, app: ASGIApp, *, token: str, on_refusal: OnRefusal, web_origin: str | None = None
+    ) -> None:
+        """`web_origin` is the origin of a reverse proxy that stands before it, such as `https://andy.example`."""
         self._app = app
+        self._web_origin = web_origin
+        self._web_host = urlsplit(web_origin).netloc if web_origin else None
         self._token = token.encode()
         self._on_refusal = on_refusal
         self._under_way = 0
@@ -33,12 +43,16 @@ class AccessGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             refusal = self._refusal(scope, Headers(scope=scope))
-            if refusal is None and scope["path"] not in OPEN_PATHS:
+            if refusal is None and not _is_open(scope["path"]):
                 mark_admitted(scope)
             if refusal is not None:
                 self._on_refusal(_knock(scope, refusal))
                 await refusal.response(scope, receive, send)
                 return
+        if scope["type"] != "http" or _is_open(scope["path"]):
+            # Who has no token yet must not use up the places of who has; the console bounds its own.
+            await self._app(scope, receive, send)
+            return
         self._under_way += 1
         try:
             await self._app(scope, receive, send)
@@ -48,15 +62,15 @@ class AccessGuard:
     def _refusal(self, scope: Scope, headers: Headers) -> _Refusal | None:
         # A page that has its name resolve to 127.0.0.1 still sends its own name.
         host = headers.get("host", "")
-        if _host_of(host) not in OWN_HOSTS:
-            return _refused(403, "bad_host", "Ask for 127.0.0.1 or localhost.", given=host)
+        if host != self._web_host and not _is_own_host(host, scope):
+            return _refused(403, "bad_host", "Ask for 127.0.0.1 or localhost, with its port.", given=host)
         origin = headers.get("origin")
-        if origin is not None and not _is_same_origin(origin, scope["scheme"], host):
+        if origin is not None and not self._is_own_page(origin, host, scope["scheme"]):
             return _refused(403, "bad_origin", "Pages of other origins may not come in.", given=origin)
         # To a browser, another port of this machine is the same site.
         if headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
             return _refused(403, "bad_origin", "Links and pictures of other pages may not come in.")
-        if scope["path"] in OPEN_PATHS:
+        if _is_open(scope["path"]):
             return None
         if not hmac.compare_digest(_token_in(headers.get("authorization", "")), self._token):
             refusal = _refused(
@@ -68,6 +82,11 @@ class AccessGuard:
         if self._under_way >= MAX_REQUESTS:
             return _refused(503, "busy", f"{MAX_REQUESTS} requests are under way: end some, then try again.")
         return None
+
+    def _is_own_page(self, origin: str, host: str, scheme: str) -> bool:
+        if host == self._web_host:
+            return origin == self._web_origin
+        return _is_same_origin(origin, scheme, host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +105,22 @@ def _knock(scope: Scope, refusal: _Refusal) -> RefusedRequest:
         peer=client[0] if client else None,
         given=refusal.given,
     )
+
+
+def _is_open(path: str) -> bool:
+    """Whether a path is for who has no token: the console's own, and the way to it."""
+    return path in OPEN_PATHS or path in {"/", CONSOLE} or path.startswith(f"{CONSOLE}/")
+
+
+def _is_own_host(host: str, scope: Scope) -> bool:
+    """Whether a request names this machine, and the port that it came in by."""
+    if _host_of(host) not in OWN_HOSTS:
+        return False
+    server = scope.get("server")
+    if not server or server[1] is None:
+        return True
+    given = host.rpartition(":")[2] if _host_of(host) != host else ""
+    return given == str(server[1]) or (not given and server[1] == _PORTS.get(scope["scheme"]))
 
 
 def _is_same_origin(origin: str, scheme: str, host: str) -> bool:

@@ -61,6 +61,7 @@ class AndyProcess:
         self.home = home
         self._runtime = runtime
         self._agent = agent
+        self._port = "0"
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | ForkedHost | None = None
         self.program = PROGRAM
@@ -88,9 +89,14 @@ class AndyProcess:
         self.launch()
         until(self.is_up, what="andy up listens")
 
+    def start_at(self, port: str) -> None:
+        """Start it again where it listened before, as a page that is open expects."""
+        self._port = port
+        self.start()
+
     @property
     def command(self) -> list[str]:
-        return ["up", "--runtime", self._runtime, "--agent", self._agent, "--port", "0"]
+        return ["up", "--runtime", self._runtime, "--agent", self._agent, "--port", self._port]
 
     def launch(self) -> None:
         with self.log.open("ab") as log, Path(os.devnull).open("rb") as nothing:

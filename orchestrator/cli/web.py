@@ -1,0 +1,123 @@
+"""`andy open` and `andy sessions`: the console in a browser, and who is signed in to it."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import HomeOption, JsonOption, UsageError, read
+
+sessions_app = App(name="sessions")
+
+
+def open_console(
+    *,
+    browser: Annotated[
+        bool, Parameter(name="--browser", negative="--no-browser", help="Open it, or only print its address.")
+    ] = True,
+    home: HomeOption = None,
+) -> None:
+    """Open the console in a browser, signed in. The code that does it works once, for 30 seconds.
+
+    Example: `andy open --no-browser`
+    """
+    address = asyncio.run(_address(home))
+    if browser and _shows(address):
+        print("The console opens in your browser. If it does not, run 'andy open --no-browser'.")
+        return
+    print(address)
+
+
+def _shows(address: str) -> bool:
+    import webbrowser
+
+    try:
+        return webbrowser.open(address)
+    except webbrowser.Error:
+        return False
+
+
+async def _address(home: Path | None) -> str:
+    from orchestrator.cli import terminal
+    from orchestrator.cli.client import Client
+
+    async with Client.of(terminal.home_of(home)) as client:
+        return await client.console_address()
+
+
+@sessions_app.command(name="list")
+def list_sessions(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List the browsers that are signed in, the last used first. Works with Andy down.
+
+    Example: `andy sessions list`
+    """
+    from orchestrator.cli import terminal
+
+    read(home, _rows, partial(_lines, zone=terminal.zone_of(home)), as_json=as_json)
+
+
+@sessions_app.command
+def revoke(
+    session: Annotated[str | None, Parameter(help="Its id in 'andy sessions list'.")] = None,
+    /,
+    *,
+    every: Annotated[bool, Parameter(name="--all", negative="", help="Sign every browser out.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Sign a browser out, or all of them. Works with Andy down.
+
+    Example: `andy sessions revoke --all`
+    """
+    from orchestrator.cli import terminal
+
+    if (session is None) != every:
+        raise UsageError("Say which session, by its id in 'andy sessions list', or --all.")
+    count = asyncio.run(terminal.change(home, partial(_revoke, session)))
+    print(f"{count} signed out.")
+
+
+async def _revoke(session: str | None, tx: Any, now_ms: int) -> int:
+    from orchestrator.store import audit, web_sessions
+
+    count = 1
+    if session is None:
+        count = await web_sessions.remove_all(tx)
+    else:
+        await web_sessions.remove(tx, session)
+    detail = {"session": session or "all", "count": count}
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="web.session_revoked", detail=detail))
+    return count
+
+
+async def _rows(tx: Any) -> list[dict[str, Any]]:
+    from orchestrator.base.clock import SystemClock
+    from orchestrator.store import web_sessions
+
+    return [
+        {"id": one.id, "browser": one.browser, "since_ms": one.created_ms, "seen_ms": one.seen_ms}
+        for one in await web_sessions.every(tx, now_ms=SystemClock().now_ms())
+    ]
+
+
+def _lines(rows: list[dict[str, Any]], *, zone: Any) -> list[str]:
+    from orchestrator.base.clock import local_second
+    from orchestrator.base.tables import table
+
+    if not rows:
+        return ["Nobody is signed in: see 'andy open'."]
+    return table(
+        ("id", "browser", "since", "last used"),
+        [
+            (
+                row["id"],
+                row["browser"],
+                local_second(row["since_ms"], zone),
+                local_second(row["seen_ms"], zone),
+            )
+            for row in rows
+        ],
+    )

@@ -1,0 +1,87 @@
+"""`web_sessions`: the browsers that are signed in to the console. A secret is stored as its hash alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from orchestrator.domain.errors import BadRequest
+from orchestrator.store.database import Tx
+
+DAY_MS = 24 * 3_600_000
+IDLE_MS = 7 * DAY_MS
+"""A session that was not used for so long is over."""
+LIFE_MS = 30 * DAY_MS
+"""No session is older than this, however often it is used."""
+
+
+class UnknownSession(BadRequest):
+    """There is no such session."""
+
+    code = "unknown_session"
+    http_status = 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSession:
+    """One browser that is signed in."""
+
+    id: str
+    secret_hash: str
+    browser: str
+    """What the browser calls itself, shortened."""
+    created_ms: int
+    seen_ms: int
+
+    def is_over(self, now_ms: int) -> bool:
+        return now_ms - self.seen_ms > IDLE_MS or now_ms - self.created_ms > LIFE_MS
+
+
+async def add(tx: Tx, session: WebSession) -> None:
+    """Store a session, and remove those that are over."""
+    await tx.execute(
+        "DELETE FROM web_sessions WHERE seen_ms < ? OR created_ms < ?",
+        (session.created_ms - IDLE_MS, session.created_ms - LIFE_MS),
+    )
+    await tx.execute(
+        "INSERT INTO web_sessions (id, secret_hash, browser, created_ms, seen_ms) VALUES (?, ?, ?, ?, ?)",
+        (session.id, session.secret_hash, session.browser, session.created_ms, session.seen_ms),
+    )
+
+
+async def find(tx: Tx, session_id: str) -> WebSession | None:
+    cursor = await tx.execute("SELECT * FROM web_sessions WHERE id = ?", (session_id,))
+    row = await cursor.fetchone()
+    return _from_row(row) if row else None
+
+
+async def every(tx: Tx, *, now_ms: int) -> list[WebSession]:
+    """Return the sessions that are not over, the one that was used last first."""
+    rows = await tx.execute_fetchall("SELECT * FROM web_sessions ORDER BY seen_ms DESC, id")
+    return [one for row in rows if not (one := _from_row(row)).is_over(now_ms)]
+
+
+async def touch(tx: Tx, session_id: str, *, now_ms: int) -> None:
+    await tx.execute("UPDATE web_sessions SET seen_ms = ? WHERE id = ?", (now_ms, session_id))
+
+
+async def remove(tx: Tx, session_id: str) -> None:
+    """End one session. Raises `UnknownSession`."""
+    cursor = await tx.execute("DELETE FROM web_sessions WHERE id = ?", (session_id,))
+    if not cursor.rowcount:
+        raise UnknownSession(f"There is no session '{session_id[:40]}': see 'andy sessions list'.")
+
+
+async def remove_all(tx: Tx) -> int:
+    """End every session, and return how many there were."""
+    return (await tx.execute("DELETE FROM web_sessions")).rowcount
+
+
+def _from_row(row: sqlite3.Row) -> WebSession:
+    return WebSession(
+        id=row["id"],
+        secret_hash=row["secret_hash"],
+        browser=row["browser"],
+        created_ms=row["created_ms"],
+        seen_ms=row["seen_ms"],
+    )

@@ -1,0 +1,57 @@
+"""The console's texts in English and Korean: one TOML file a page, with the tables `[en]` and `[ko]`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "texts"
+LANGUAGES = {"en": "English", "ko": "한국어"}
+DEFAULT = "en"
+
+
+class TextMissing(KeyError):
+    """No text has this key in this language: a bug, which a test finds."""
+
+
+class Catalogue:
+    """All texts by language and key; the key of a text is `FILE.NAME`."""
+
+    def __init__(self, texts: Mapping[str, Mapping[str, str]]) -> None:
+        self.texts = texts
+
+    @classmethod
+    def load(cls, folder: Path = FOLDER) -> Catalogue:
+        """Read every file of the folder. Blocks."""
+        texts: dict[str, dict[str, str]] = {language: {} for language in LANGUAGES}
+        for path in sorted(folder.glob("*.toml")):
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+            for language, table in tables.items():
+                texts[language] |= {f"{path.stem}.{name}": text for name, text in table.items()}
+        return cls(texts)
+
+    def text(self, language: str, key: str, **values: object) -> str:
+        """Return a text with its `{values}` put in, unescaped. Raises `TextMissing`."""
+        try:
+            found = self.texts[language][key]
+        except KeyError as error:
+            raise TextMissing(f"{key} in {language}") from error
+        return found.format(**values) if values else found
+
+    def has(self, key: str) -> bool:
+        return key in self.texts[DEFAULT]
+
+
+def preferred_language(accept_language: str) -> str:
+    """Return the first of our languages that a browser asks for, by the weights of its header. Pure."""
+    asked: list[tuple[float, str]] = []
+    for part in accept_language[:500].split(","):
+        name, _, parameter = part.strip().partition(";")
+        try:
+            weight = float(parameter.strip().removeprefix("q=")) if parameter else 1.0
+        except ValueError:
+            continue
+        asked.append((weight, name.partition("-")[0].lower()))
+    asked.sort(key=lambda one: -one[0])
+    return next((name for weight, name in asked if name in LANGUAGES and weight > 0), DEFAULT)

@@ -1,0 +1,134 @@
+"""Forms of the console: each can be sent once, by the session it was made for, and says what it was made of.
+
+A form has one hidden field, `_form`: a random number, sealed with the secret of the session. No other page
+can make one, and one that was used is refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from hashlib import sha256
+from urllib.parse import parse_qs
+
+from orchestrator.domain.errors import BadRequest
+
+FIELD, SEEN = "_form", "_seen"
+MAX_FIELDS = 1_000
+MAX_USED = 10_000
+"""Used forms that are remembered: weeks of clicking."""
+
+
+class FormForged(BadRequest):
+    """This form was not made for your session: open the page again, then send it once more."""
+
+    code = "bad_form"
+    http_status = 403
+
+
+class FormSentTwice(BadRequest):
+    """This form was sent before, and what it asked for was done once."""
+
+    code = "form_sent_twice"
+    http_status = 409
+
+
+class ChangedSince(BadRequest):
+    """What you were about to change has changed since you opened the page."""
+
+    code = "changed_since"
+    http_status = 409
+
+    def __init__(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        super().__init__()
+        self.before = dict(before)
+        self.now = dict(now)
+
+
+class SentForm:
+    """The fields that were sent, each with its last value."""
+
+    def __init__(self, fields: Mapping[str, list[str]]) -> None:
+        self._fields = fields
+
+    @classmethod
+    def parse(cls, body: bytes) -> SentForm:
+        """Read a body as `application/x-www-form-urlencoded`. Raises `FormForged` for what is none."""
+        try:
+            text = body.decode()
+            return cls(parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        except ValueError as error:
+            raise FormForged from error
+
+    def text(self, name: str) -> str:
+        """Return a field without blanks around it; empty where it was not sent."""
+        return self.raw(name).strip()
+
+    def raw(self, name: str) -> str:
+        """Return a field as it was sent, with the line ends of a text file."""
+        return self._fields.get(name, [""])[-1].replace("\r\n", "\n")
+
+    def all(self, name: str) -> list[str]:
+        return list(self._fields.get(name, []))
+
+    def is_set(self, name: str) -> bool:
+        return name in self._fields
+
+    def check_unchanged(self, now: Mapping[str, object]) -> None:
+        """Compare what the page showed when it was opened with what is there now.
+
+        Raises:
+            ChangedSince: they differ; the person is shown both.
+        """
+        current = shown_state(now)
+        try:
+            before = {str(name): str(value) for name, value in json.loads(self.raw(SEEN)).items()}
+        except (ValueError, AttributeError) as error:
+            raise FormForged from error
+        if before != current:
+            raise ChangedSince(before, current)
+
+
+def shown_state(state: Mapping[str, object]) -> dict[str, str]:
+    """What a form says it was made of: each field as text. Pure."""
+    return {name: "" if value is None else str(value) for name, value in state.items()}
+
+
+class FormGuard:
+    """Makes the sealed numbers of forms, and takes each once."""
+
+    def __init__(self) -> None:
+        self._used: OrderedDict[str, None] = OrderedDict()
+
+    def make(self, key: str) -> str:
+        """Return the field of a new form. `key` is the secret of the session."""
+        number = secrets.token_urlsafe(12)
+        return f"{number}.{_seal(key, number)}"
+
+    def take(self, key: str, field: str) -> str:
+        """Use a form up, and return its number.
+
+        Raises:
+            FormForged: it was not made for this session.
+            FormSentTwice: it was used before.
+        """
+        number, _, seal = field.partition(".")
+        if not hmac.compare_digest(seal.encode(), _seal(key, number).encode()):
+            raise FormForged
+        if number in self._used:
+            raise FormSentTwice
+        self._used[number] = None
+        if len(self._used) > MAX_USED:
+            self._used.popitem(last=False)
+        return number
+
+    def give_back(self, number: str) -> None:
+        """Let a form be sent again, because nothing was done for it."""
+        self._used.pop(number, None)
+
+
+def _seal(key: str, number: str) -> str:
+    return hmac.new(key.encode(), number.encode(), sha256).hexdigest()

@@ -1,0 +1,119 @@
+"""Texts of chats as HTML: everything is escaped, and a few marks of messengers are shown as what they mean.
+
+Whoever writes in a chat may be hostile. So no mark makes a request, a link shows the address it leads to,
+and characters that turn the direction of writing are shown as what they are: they could make an address
+read as another.
+"""
+
+from __future__ import annotations
+
+import re
+
+from markupsafe import Markup, escape
+
+MAX_CHARS = 4_000
+"""More of a text is shown on a page of its own."""
+MAX_LINK_CHARS = 500
+
+_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_FENCE = re.compile(r"```(?:\w*\n)?(.*?)```", re.DOTALL)
+_MARK = re.compile(
+    r"`(?P<code>[^`\n]+)`"
+    rf"|(?P<link>https?://[^\s<>\"'`]{{1,{MAX_LINK_CHARS}}})"
+    r"|(?<![\w*])\*\*(?P<strong>[^\s*](?:[^*\n]*[^\s*])?)\*\*(?![\w*])"
+    r"|(?<![\w*])\*(?P<bold>[^\s*](?:[^*\n]*[^\s*])?)\*(?![\w*])"
+    r"|(?<![\w_])_(?P<italic>[^\s_](?:[^_\n]*[^\s_])?)_(?![\w_])"
+)
+_ITEM = re.compile(r"[ \t]*[-*•][ \t]+(?P<text>.*)")
+_AFTER_LINK = ".,;:!?)]}»”’"
+
+
+def rich(text: str, *, limit: int = MAX_CHARS) -> Markup:
+    """Return a text of a chat as HTML, cut after `limit` characters. Pure."""
+    shown = text[:limit]
+    parts: list[Markup] = []
+    # `split` with one group gives what stands outside of fences and what stands in them, by turns.
+    for number, part in enumerate(_FENCE.split(shown)):
+        if number % 2:
+            parts.append(Markup("<pre><code>{}</code></pre>").format(plain(part.strip("\n"))))
+        elif part.strip():
+            parts.append(_paragraphs(part))
+    return Markup("").join(parts)
+
+
+def plain(text: str) -> Markup:
+    """Return a text escaped, with turning and control characters made visible. Pure."""
+    safe = _CONTROL.sub("\ufffd", text)
+    if not _TURNING.search(safe):
+        return escape(safe)
+    outside = map(escape, _TURNING.split(safe))
+    inside = [*map(_shown, _TURNING.findall(safe)), Markup("")]
+    return Markup("").join(one for pair in zip(outside, inside, strict=True) for one in pair)
+
+
+def _shown(character: str) -> Markup:
+    code = f"U+{ord(character):04X}"
+    return Markup('<span class="turning" title="{0}"><span class="unseen">{0}</span></span>').format(code)
+
+
+def is_cut(text: str, *, limit: int = MAX_CHARS) -> bool:
+    return len(text) > limit
+
+
+def _paragraphs(text: str) -> Markup:
+    """Lines as they stand, but for those of a list."""
+    out: list[Markup] = []
+    lines: list[Markup] = []
+    items: list[Markup] = []
+
+    def close() -> None:
+        if lines:
+            out.append(Markup("<p>{}</p>").format(Markup("<br>").join(lines)))
+        if items:
+            rows = Markup("").join(Markup("<li>{}</li>").format(one) for one in items)
+            out.append(Markup("<ul>{}</ul>").format(rows))
+        lines.clear()
+        items.clear()
+
+    for line in text.strip("\n").split("\n"):
+        item = _ITEM.fullmatch(line)
+        if not line.strip() or (item and lines) or (not item and items):
+            close()
+        if item:
+            items.append(_inline(item["text"]))
+        elif line.strip():
+            lines.append(_inline(line))
+    close()
+    return Markup("").join(out)
+
+
+def _inline(text: str) -> Markup:
+    parts: list[Markup] = []
+    end = 0
+    for found in _MARK.finditer(text):
+        parts.append(plain(text[end : found.start()]))
+        parts.append(_marked(found))
+        end = found.end()
+    return Markup("").join([*parts, plain(text[end:])])
+
+
+def _marked(found: re.Match[str]) -> Markup:
+    if found["code"] is not None:
+        return Markup("<code>{}</code>").format(plain(found["code"]))
+    if found["link"] is not None:
+        return _link(found["link"])
+    bold = found["strong"] or found["bold"]
+    if bold:
+        return Markup("<strong>{}</strong>").format(plain(bold))
+    return Markup("<em>{}</em>").format(plain(found["italic"]))
+
+
+def _link(address: str) -> Markup:
+    """A link whose text is its whole target; one that hides something is a text."""
+    target = address.rstrip(_AFTER_LINK)
+    rest = plain(address[len(target) :])
+    if _TURNING.search(target) or "@" in target.split("/")[2]:
+        return plain(target) + rest
+    link = Markup('<a href="{0}" rel="noreferrer noopener nofollow" target="_blank">{0}</a>')
+    return link.format(target) + rest

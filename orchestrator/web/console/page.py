@@ -1,0 +1,279 @@
+"""What a page of the console is made of: its routes, its texts, its templates and what keeps it live.
+
+A page is a module in `pages/` with a `PAGE`, a file of texts in `texts/` and templates in `templates/`, all
+of one name. A route is a function that takes a `View`, and for a change also a `SentForm`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from orchestrator.base.clock import Clock
+from orchestrator.web.console import marks
+from orchestrator.web.console.catalogue import LANGUAGES, Catalogue, preferred_language
+from orchestrator.web.console.forms import FormGuard, SentForm, shown_state
+from orchestrator.web.console.live import LiveStreams, Parts
+from orchestrator.web.console.sessions import SessionService, SignedIn
+
+if TYPE_CHECKING:
+    from orchestrator.web.api.routes import ApiServices
+    from orchestrator.web.feature import WebFeature
+
+ROOT = "/console"
+TEMPLATES = Path(__file__).parent / "templates"
+THEMES = ("auto", "light", "dark")
+MAX_FLASHES = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One entry of the navigation, with all the routes that belong to it. Paths begin after `/console`."""
+
+    name: str
+    """Also the name of its texts: `NAME.toml` has at least `title` and `about`."""
+    order: int
+    """Its place in the navigation: tens, so that one can be put between."""
+    shows: Mapping[str, Callable[[View], Awaitable[Response]]]
+    """What `GET` gives. The first path is the one that the navigation leads to."""
+    changes: Mapping[str, Callable[[View, SentForm], Awaitable[Response]]] = field(default_factory=dict)
+    """What `POST` does, once its form was checked."""
+    live: Parts = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        return next(iter(self.shows))
+
+
+@dataclass(slots=True, kw_only=True)
+class Console:
+    """One console of one host: what all of its pages share."""
+
+    web: WebFeature
+    """All of the host: `web.host.database`, `web.host.settings`, `web.containers`, `web.proxies`, …"""
+    api: ApiServices
+    """The services behind the HTTP API: `api.groups`, `api.tasks`, `api.status`, …"""
+    sessions: SessionService
+    forms: FormGuard
+    live: LiveStreams
+    catalogue: Catalogue
+    templates: Environment
+    pages: tuple[Page, ...]
+    clock: Clock
+    zone: ZoneInfo
+    assets: Mapping[str, str]
+    """The name of a file in `static/` → its path with its hash."""
+    flashes: dict[str, str] = field(default_factory=dict)
+    """A session → what its next page says was done."""
+
+    def page(self, name: str) -> Page | None:
+        return next((one for one in self.pages if one.name == name), None)
+
+
+class View:
+    """One request for a page, with everything a template needs to answer it."""
+
+    def __init__(
+        self, console: Console, request: Request, *, page: Page | None, signed_in: SignedIn | None
+    ) -> None:
+        self.console = console
+        self.web = console.web
+        self.api = console.api
+        self.request = request
+        self.page = page
+        self.nonce = secrets.token_urlsafe(16)
+        self.since = console.live.now
+        """The newest event when this page began to be made: its stream goes on from there."""
+        self._signed_in = signed_in
+        self.error: str | None = None
+        """What was wrong with a form that is shown again."""
+        chosen = request.cookies.get("andy_language", "")
+        self.language = (
+            chosen if chosen in LANGUAGES else preferred_language(request.headers.get("accept-language", ""))
+        )
+        theme = request.cookies.get("andy_theme", "")
+        self.theme = theme if theme in THEMES else "auto"
+
+    # What was asked
+
+    @property
+    def path(self) -> str:
+        """The path of this page, as the browser knows it."""
+        return str(self.request.scope["root_path"] + _below(self.request))
+
+    @property
+    def here(self) -> str:
+        """The path of this page with its query, without the part that was asked for."""
+        query = "&".join(
+            f"{quote(name, safe='')}={quote(value, safe='')}"
+            for name, value in self.request.query_params.multi_items()
+            if name != "part"
+        )
+        return self.path + (f"?{query}" if query else "")
+
+    @property
+    def part(self) -> str | None:
+        """The part of the page that is asked for alone, where it is a live one."""
+        name = self.query("part")
+        return name if self.page and name in self.page.live else None
+
+    @property
+    def is_signed_in(self) -> bool:
+        return self._signed_in is not None
+
+    @property
+    def signed_in(self) -> SignedIn:
+        """The session of the request; every route of a page has one."""
+        assert self._signed_in is not None, "only pages behind the sign-in ask"
+        return self._signed_in
+
+    def query(self, name: str, default: str = "") -> str:
+        return str(self.request.query_params.get(name, default))
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Return a number of the query; what is none counts as the default."""
+        text = self.query(name)
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
+
+    def given(self, name: str) -> str:
+        """Return what stands in the path for `{name}`."""
+        return str(self.request.path_params[name])
+
+    # What is said
+
+    def t(self, key: str, **values: object) -> str:
+        """Return a text; `.key` is one of this page."""
+        whole = f"{self.page.name}{key}" if key.startswith(".") and self.page else key
+        return self.console.catalogue.text(self.language, whole, **values)
+
+    def at(self, at_ms: int | None, *, zone: ZoneInfo | None = None) -> Markup:
+        """Return a moment as local time, short, with the whole of it as its title."""
+        if at_ms is None:
+            return Markup("–")
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(zone or self.console.zone)
+        today = datetime.fromtimestamp(self.now_ms / 1000, UTC).astimezone(zone or self.console.zone)
+        if moment.date() == today.date():
+            shown = f"{moment:%H:%M}"
+        elif moment.year == today.year:
+            shown = f"{moment:%m-%d %H:%M}"
+        else:
+            shown = f"{moment:%Y-%m-%d %H:%M}"
+        return Markup('<time datetime="{}" title="{}">{}</time>').format(
+            moment.isoformat(timespec="seconds"), f"{moment:%Y-%m-%d %H:%M:%S %Z}", shown
+        )
+
+    def second(self, at_ms: int | None) -> Markup:
+        """Return a moment to the second, as a timeline needs it."""
+        if at_ms is None:
+            return Markup("–")
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(self.console.zone)
+        return Markup('<time datetime="{}" title="{}">{}</time>').format(
+            moment.isoformat(timespec="milliseconds"), f"{moment:%Y-%m-%d %H:%M:%S %Z}", f"{moment:%H:%M:%S}"
+        )
+
+    def span(self, seconds: float) -> str:
+        """Return a duration in two units at most: `12 s`, `4 min`, `3 h 5 min`, `2 days`."""
+        if seconds < 60:
+            return self.t("base.seconds", n=f"{seconds:.0f}")
+        minutes = int(seconds // 60)
+        if minutes < 60:
+            return self.t("base.minutes", n=minutes)
+        hours = minutes // 60
+        if hours < 48:
+            return self.t("base.hours", n=hours, minutes=minutes % 60)
+        return self.t("base.days", n=hours // 24)
+
+    def ago(self, at_ms: int) -> str:
+        return self.t("base.ago", span=self.span(max(0, self.now_ms - at_ms) / 1000))
+
+    @property
+    def now_ms(self) -> int:
+        return self.console.clock.now_ms()
+
+    # What is answered
+
+    def form_field(self) -> str:
+        """Return the sealed number of a new form."""
+        return self.console.forms.make(self.signed_in.secret)
+
+    def seen(self, state: Mapping[str, object]) -> str:
+        """Return what a form was made of, for `SentForm.check_unchanged`."""
+        return json.dumps(shown_state(state), ensure_ascii=False)
+
+    def flash(self) -> str | None:
+        """Return what was done by the form before, once."""
+        return self.console.flashes.pop(self._signed_in.session.id, None) if self._signed_in else None
+
+    def asset(self, name: str) -> str:
+        return self.console.assets[name]
+
+    def url(self, path: str) -> str:
+        return ROOT + path
+
+    def render(self, template: str, *, status: int = 200, **data: Any) -> Response:
+        """Make the page, or the one part of it that is asked for, of a template and its data."""
+        found = self.console.templates.get_template(template)
+        context = found.new_context({"view": self, "t": self.t, **data})
+        if self.part is not None and self.part in found.blocks:
+            html = "".join(found.blocks[self.part](context))
+        else:
+            html = "".join(found.root_render_func(context))
+        return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": policy(self.nonce)})
+
+    def done(self, path: str, text: str | None = None) -> Response:
+        """Send the browser to a page after a change, which then says `text` once."""
+        if text is not None:
+            if len(self.console.flashes) >= MAX_FLASHES:
+                self.console.flashes.clear()
+            self.console.flashes[self.signed_in.session.id] = text
+        return RedirectResponse(ROOT + path, status_code=303)
+
+
+def policy(nonce: str | None = None) -> str:
+    """Return the content security policy of a page; htmx obeys only elements that carry its number."""
+    scripts = "'self'" + (f" 'nonce-{nonce}'" if nonce else "")
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'self'; connect-src 'self'; img-src 'self';"
+        " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+
+
+def templates() -> Environment:
+    """Read and compile every template. Blocks."""
+    found = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+        cache_size=-1,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.globals |= {
+        "rich": marks.rich,
+        "plain": marks.plain,
+        "is_cut": marks.is_cut,
+        "languages": LANGUAGES,
+        "themes": THEMES,
+    }
+    found.globals["ui"] = found.get_template("ui.html").module
+    for name in found.list_templates():
+        found.get_template(name)
+    return found
+
+
+def _below(request: Request) -> str:
+    path, root = str(request.scope["path"]), str(request.scope["root_path"])
+    return path.removeprefix(root) if root and path.startswith(root) else path

@@ -1,0 +1,149 @@
+"""Signing in to the console: a one-time code or the token becomes a session, which a cookie proves.
+
+The cookie is `ID.SECRET`. The store has the hash of the secret: a copy of the database lets nobody in.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from dataclasses import dataclass
+from hashlib import sha256
+
+from orchestrator.base.clock import Clock
+from orchestrator.base.rate_limits import TokenBucket
+from orchestrator.domain.errors import BadRequest
+from orchestrator.store import audit, web_sessions
+from orchestrator.store.database import Database
+from orchestrator.store.web_sessions import WebSession
+
+CODE_MS = 30_000
+MAX_CODES = 20
+"""Codes that wait to be used; more than anybody asks for in their 30 s."""
+WRONG_AT_ONCE, WRONG_A_MINUTE = 10, 2
+"""How often a wrong token may be tried at once, and then each minute."""
+TOUCH_MS = 60_000
+MAX_BROWSER_CHARS = 120
+
+
+class SignInRefused(BadRequest):
+    """That is neither the token nor a code that can still be used."""
+
+    code = "sign_in_refused"
+    http_status = 403
+
+
+class TooManyTries(BadRequest):
+    """Too many wrong tries: wait a minute, or use 'andy open'."""
+
+    code = "too_many_tries"
+    http_status = 429
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedIn:
+    """A session with the secret that its cookie has."""
+
+    session: WebSession
+    secret: str
+
+    @property
+    def cookie(self) -> str:
+        return f"{self.session.id}.{self.secret}"
+
+
+class SessionService:
+    """Makes one-time codes and sessions, and tells whose a cookie is."""
+
+    def __init__(self, database: Database, reader: Database, *, token: str, clock: Clock) -> None:
+        self._database = database
+        self._reader = reader
+        self._token = token
+        self._clock = clock
+        self._codes: dict[str, tuple[str, int]] = {}
+        """The id of a code → the hash of its secret, and until when it can be used."""
+        self._tries = TokenBucket(clock, at_once=WRONG_AT_ONCE, a_second=WRONG_A_MINUTE / 60)
+
+    def make_code(self) -> str:
+        """Return a code that lets one browser in, once, within 30 s."""
+        now_ms = self._clock.now_ms()
+        self._codes = {name: code for name, code in self._codes.items() if code[1] > now_ms}
+        while len(self._codes) >= MAX_CODES:
+            del self._codes[next(iter(self._codes))]
+        name, secret = secrets.token_hex(4), secrets.token_urlsafe(24)
+        self._codes[name] = (hashed(secret), now_ms + CODE_MS)
+        return f"{name}.{secret}"
+
+    async def sign_in(self, given: str, *, browser: str) -> SignedIn:
+        """Begin a session for whoever gives the token or a code.
+
+        Raises:
+            SignInRefused: it is neither.
+            TooManyTries: too many were wrong before; codes still count.
+        """
+        way = "code" if self._takes_code(given) else "token"
+        if way == "token":
+            self._check_token(given)
+        now_ms, secret = self._clock.now_ms(), secrets.token_urlsafe(32)
+        session = WebSession(
+            id=secrets.token_hex(4),
+            secret_hash=hashed(secret),
+            browser=browser[:MAX_BROWSER_CHARS] or "?",
+            created_ms=now_ms,
+            seen_ms=now_ms,
+        )
+        async with self._database.transaction() as tx:
+            await web_sessions.add(tx, session)
+            detail = {"session": session.id, "by": way}
+            await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="web.signed_in", detail=detail))
+        return SignedIn(session=session, secret=secret)
+
+    def _takes_code(self, given: str) -> bool:
+        """Use up the code that was given. A wrong guess burns no code: who guesses could lock others out."""
+        name, _, secret = given.partition(".")
+        code_hash, until_ms = self._codes.get(name, ("", 0))
+        if self._clock.now_ms() >= until_ms or not hmac.compare_digest(hashed(secret), code_hash):
+            return False
+        del self._codes[name]
+        return True
+
+    def _check_token(self, given: str) -> None:
+        if self._tries.wait_ms() > 0:
+            raise TooManyTries
+        if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+            self._tries.take(1)
+            raise SignInRefused
+
+    async def find(self, cookie: str) -> SignedIn | None:
+        """Return the session that a cookie proves; None where it is over, was revoked or is no session."""
+        name, _, secret = cookie.partition(".")
+        if not (name and secret):
+            return None
+        async with self._reader.reading() as tx:
+            session = await web_sessions.find(tx, name)
+        now_ms = self._clock.now_ms()
+        if session is None or session.is_over(now_ms):
+            return None
+        if not hmac.compare_digest(hashed(secret), session.secret_hash):
+            return None
+        if now_ms - session.seen_ms > TOUCH_MS:
+            async with self._database.transaction() as tx:
+                await web_sessions.touch(tx, session.id, now_ms=now_ms)
+        return SignedIn(session=session, secret=secret)
+
+    async def sign_out(self, signed_in: SignedIn) -> None:
+        """End a session. Raises `UnknownSession` where it ended meanwhile."""
+        async with self._database.transaction() as tx:
+            await web_sessions.remove(tx, signed_in.session.id)
+            await audit.append(
+                tx,
+                audit.AuditEvent(
+                    at_ms=self._clock.now_ms(),
+                    kind="web.signed_out",
+                    detail={"session": signed_in.session.id},
+                ),
+            )
+
+
+def hashed(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest()

@@ -1,0 +1,83 @@
+// What the console does in the browser besides htmx: it says when Andy is away, and keeps a chat at its end.
+(() => {
+  "use strict";
+  const live = () => document.getElementById("live");
+  const banner = (name) => {
+    for (const one of document.querySelectorAll("[data-banner]")) one.hidden = one.dataset.banner !== name;
+    document.documentElement.dataset.live = name ? "no" : "yes";
+  };
+  let seen = false;
+  let timer = 0;
+
+  // The first connection is a request like any other, which htmx does not repeat when it fails.
+  const connectAgain = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      const element = live();
+      if (element && !element._htmx?.sse) {
+        htmx.ajax("GET", element.getAttribute("hx-sse:connect"), { source: element });
+      }
+    }, 2000);
+  };
+
+  document.addEventListener("htmx:sse:after:connection", () => {
+    seen = true;
+    banner("");
+  });
+  document.addEventListener("htmx:sse:error", (event) => {
+    banner(event.detail.status === 401 ? "over" : "away");
+  });
+  document.addEventListener("htmx:sse:close", (event) => {
+    if (event.detail.reason === "ended") connectAgain();
+  });
+  document.addEventListener("live-over", () => banner("over"));
+  document.addEventListener("htmx:error", (event) => {
+    if (event.target?.id !== "live") return;
+    banner("away");
+    connectAgain();
+  });
+  document.addEventListener("htmx:response:error", (event) => {
+    if (event.detail?.ctx?.response?.status === 401) banner("over");
+  });
+
+  // A list that grows at its end stays there, unless somebody reads further up.
+  const followed = (scope) => scope.querySelectorAll("[data-follow]");
+  const isAtEnd = (element) => element.scrollHeight - element.scrollTop - element.clientHeight < 80;
+  const ends = new WeakMap();
+  const toEnd = (scope) => {
+    for (const element of followed(scope)) {
+      if (ends.get(element) ?? true) element.scrollTop = element.scrollHeight;
+    }
+  };
+  document.addEventListener("scroll", (event) => {
+    if (event.target.dataset?.follow !== undefined) ends.set(event.target, isAtEnd(event.target));
+  }, true);
+  document.addEventListener("htmx:after:swap", () => toEnd(document));
+
+  document.addEventListener("keydown", (event) => {
+    // As messengers do: Enter sends, with Shift it is a new line.
+    const box = event.target.closest?.("textarea[data-enter]");
+    if (!box || event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    if (box.value.trim()) box.form.requestSubmit();
+  });
+
+  // A select of the preferences needs no button of its own.
+  document.addEventListener("change", (event) => {
+    if (event.target.dataset?.submit !== undefined) event.target.form.requestSubmit();
+  });
+
+  const start = () => {
+    toEnd(document);
+    // A one-time code comes after '#', which no server and no log sees; it is taken out of the address at once.
+    const field = document.querySelector("input[data-code]");
+    const code = location.hash.slice(1);
+    if (field && code) {
+      history.replaceState(null, "", location.pathname + location.search);
+      field.value = code;
+      field.form.requestSubmit();
+    }
+  };
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
+})();

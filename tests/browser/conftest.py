@@ -1,0 +1,65 @@
+"""The console as people use it: a real Chromium on a real `andy up`, without a key and without a phone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser.signed_in import Visit, visit
+from tests.processes.andy import AndyProcess
+
+HERE = Path(__file__).parent
+PATIENCE_MS = 60_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Debian's Chromium, for one module: its event loop must not outlive the module's tests."""
+    path = os.environ.get("ANDY_CHROMIUM") or shutil.which("chromium")
+    if path is None:
+        if os.environ.get("TESTS_NEED_BROWSER"):
+            pytest.fail("no chromium on PATH")
+        pytest.skip("no chromium on PATH (Debian: apt-get install chromium fonts-noto-cjk)")
+    with sync_playwright() as playwright:
+        # As root, Chromium has no sandbox of its own; only pages of this host are opened.
+        browser = playwright.chromium.launch(executable_path=path, chromium_sandbox=False)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def andy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AndyProcess]:
+    """One host a module, whose agent needs no model; groups are for a test to make."""
+    with AndyProcess(tmp_path_factory.mktemp("browser") / "home") as host:
+        yield host
+
+
+@pytest.fixture
+def context(chromium: Browser) -> Iterator[BrowserContext]:
+    made = chromium.new_context(locale="en-US", viewport={"width": 1280, "height": 900})
+    made.set_default_timeout(PATIENCE_MS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def visitor(context: BrowserContext, andy: AndyProcess) -> Iterator[Visit]:
+    """A signed-in page that notes what it asks for; at its end nothing foreign was asked, nothing failed."""
+    with visit(context, andy) as made:
+        yield made
+
+
+@pytest.fixture
+def page(visitor: Visit) -> Page:
+    return visitor.page

@@ -1,0 +1,80 @@
+"""A browser's page that is signed in to a running Andy, and what it must never do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request
+
+from tests.processes.andy import AndyProcess
+
+WIDTHS = (390, 1280)
+THEMES = ("light", "dark")
+
+
+@dataclass(slots=True, kw_only=True)
+class Visit:
+    """One page and what was seen of it."""
+
+    page: Page
+    address: str
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    """What the browser said against the page: refused by its policy, failed scripts."""
+    allowed: list[str] = field(default_factory=list)
+    """Parts of complaints that a test provokes."""
+
+    def foreign(self) -> list[str]:
+        return [one for one in self.requests if not one.startswith((f"{self.address}/", "data:", "blob:"))]
+
+    def unexpected(self) -> list[str]:
+        return [one for one in self.complaints if not any(part in one for part in self.allowed)]
+
+
+def code_address(andy: AndyProcess) -> str:
+    """What `andy open --no-browser` prints."""
+    with andy.http() as http:
+        made = http.post("/sessions/codes")
+    assert made.status_code == 201, made.text
+    return andy.address + str(made.json()["path"])
+
+
+@contextmanager
+def visit(context: BrowserContext, andy: AndyProcess) -> Iterator[Visit]:
+    page = context.new_page()
+    made = Visit(page=page, address=andy.address)
+
+    def note_request(request: Request) -> None:
+        made.requests.append(request.url)
+
+    def note_message(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            made.complaints.append(message.text)
+
+    context.on("request", note_request)
+    page.on("console", note_message)
+    page.on("pageerror", lambda error: made.complaints.append(str(error)))
+    page.goto(code_address(andy))
+    page.wait_for_url("**/console/now")
+    yield made
+    page.close()
+    assert made.foreign() == []
+    assert made.unexpected() == []
+
+
+def assert_accessible(page: Page) -> None:
+    """Look at a page light and dark, on a phone and on a desk: axe finds nothing, nothing sticks out."""
+    before = page.viewport_size
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+            found = Axe().run(page)
+            assert found.violations_count == 0, f"{width} px, {theme}: {found.generate_report()}"
+        wide = page.evaluate("document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth")
+        assert wide <= 0, f"at {width} px the page is {wide} px too wide"
+    if before:
+        page.set_viewport_size(before)

@@ -1,0 +1,159 @@
+"""Who gets into the console, and who does not."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser.signed_in import Visit, assert_accessible, code_address
+from tests.processes.andy import AndyProcess, until
+
+
+def browser_less(andy: AndyProcess, **headers: str) -> httpx.Client:
+    return httpx.Client(base_url=andy.address, headers=headers, trust_env=False)
+
+
+def test_without_a_session_the_address_of_andy_shows_the_sign_in(andy: AndyProcess, context: BrowserContext):
+    page = context.new_page()
+    page.goto(andy.address)
+
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert_accessible(page)
+    page.get_by_label("Token").fill("guessed")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("That is not the token")
+    page.get_by_label("Token").fill((andy.home / "data" / "token").read_text())
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible()
+
+
+def test_a_code_lets_one_browser_in_once_and_leaves_the_address(andy: AndyProcess, context: BrowserContext):
+    address = code_address(andy)
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_url("**/console/now")
+    cookie = next(one for one in context.cookies() if one["name"] == "andy_session")
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+
+    context.clear_cookies()
+    page.goto(f"{andy.address}/healthz")  # a change of the fragment alone loads nothing
+    page.goto(address)
+    expect(page.get_by_role("alert")).to_contain_text("andy open")
+    assert "#" not in page.url
+
+
+def test_signing_out_ends_the_session(page: Page, andy: AndyProcess, context: BrowserContext):
+    before = context.cookies()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+    context.add_cookies(before)  # type: ignore[arg-type]
+    page.goto(f"{andy.address}/console/now")
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_a_revoked_session_is_told_that_it_is_over(visitor: Visit, andy: AndyProcess):
+    visitor.allowed.append("401")
+    listed = andy.listed("sessions", "list")
+    assert listed[0]["browser"].startswith("Chrome")
+    assert andy.cli("sessions", "revoke", "--all").stdout.strip().endswith("signed out.")
+
+    visitor.page.goto(f"{andy.address}/console/now")
+    expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert andy.listed("sessions", "list") == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1"},
+        {"Host": "127.0.0.1:1"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+    ids=str,
+)
+def test_a_foreign_host_origin_or_port_is_refused(andy: AndyProcess, headers: dict[str, str]):
+    with browser_less(andy, **headers) as http:
+        assert http.get("/console/sign-in").status_code == 403
+        assert http.post("/console/sign-in", data={"secret": "x"}).status_code == 403
+
+
+def test_a_change_without_its_form_is_refused_and_one_sent_twice_is_done_once(page: Page, andy: AndyProcess):
+    cookies = {one["name"]: one["value"] for one in page.context.cookies()}
+    form = page.locator("form[action$='/preferences'] input[name=_form]").get_attribute("value")
+    assert form
+    with httpx.Client(base_url=andy.address, cookies=cookies, trust_env=False) as http:
+        assert http.post("/console/preferences", data={"theme": "dark"}).status_code == 403
+        forged = {"theme": "dark", "_form": form[:-1] + ("0" if form[-1] != "0" else "1")}
+        assert http.post("/console/preferences", data=forged).status_code == 403
+        sent = {"theme": "dark", "_form": form}
+        assert http.post("/console/preferences", data=sent).status_code == 303
+        again = http.post("/console/preferences", data=sent)
+    assert again.status_code == 409
+    assert "done once" in again.text
+
+
+def test_wrong_tokens_are_tried_a_few_times_only_and_codes_still_count(
+    andy: AndyProcess, context: BrowserContext
+):
+    with browser_less(andy) as http:
+
+        def is_limited() -> bool:
+            return http.post("/console/sign-in", data={"secret": "wrong"}).status_code == 429
+
+        until(is_limited, what="wrong tokens are refused for a while")
+    page = context.new_page()
+    page.goto(code_address(andy))
+    page.wait_for_url("**/console/now")
+
+
+def test_language_and_look_are_kept(visitor: Visit):
+    page = visitor.page
+    page.get_by_label("Language").select_option("ko")
+    expect(page.get_by_role("heading", name="지금", exact=True)).to_be_visible()
+    page.get_by_label("화면 모드").select_option("dark")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(page.locator("html")).to_have_attribute("lang", "ko")
+
+
+def test_an_unknown_page_is_told_in_words(visitor: Visit):
+    visitor.allowed.append("404")
+    visitor.page.goto(f"{visitor.address}/console/nowhere")
+    expect(visitor.page.get_by_text("There is no such page")).to_be_visible()
+    expect(visitor.page.get_by_role("link", name="Back")).to_be_visible()
+    assert_accessible(visitor.page)
+
+
+def test_a_page_says_when_andy_is_away_and_goes_on_when_he_is_back(visitor: Visit, andy: AndyProcess):
+    visitor.allowed += ["ERR_", "Failed to fetch", "network error", "503"]
+    page = visitor.page
+    expect(page.locator("html")).to_have_attribute("data-live", "yes")
+    port = andy.address.rpartition(":")[2]
+    andy.terminate()
+    expect(page.get_by_text("Andy does not answer")).to_be_visible()
+
+    andy.start_at(port)
+    expect(page.get_by_text("Andy does not answer")).to_be_hidden()
+    expect(page.locator("html")).to_have_attribute("data-live", "yes")
+
+
+def test_every_answer_forbids_what_a_page_does_not_need(andy: AndyProcess, page: Page):
+    answer = page.reload()
+    assert answer is not None
+    policy = answer.headers["content-security-policy"]
+    assert re.match(
+        r"default-src 'none'; script-src 'self' 'nonce-[\w-]+'; style-src 'self'; connect-src 'self';"
+        r" img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'$",
+        policy,
+    )
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["cache-control"] == "no-store"

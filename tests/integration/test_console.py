@@ -1,0 +1,183 @@
+"""The console's sessions, forms and streams, on a real database."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orchestrator.base.event_bus import RING
+from orchestrator.store import audit, web_sessions
+from orchestrator.web.console.forms import ChangedSince, FormForged, FormGuard, FormSentTwice, SentForm
+from orchestrator.web.console.live import LiveStreams, Watch
+from orchestrator.web.console.sessions import CODE_MS, SessionService, SignInRefused, TooManyTries
+from tests.support.household import Household
+
+TOKEN = "the-token"
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def sessions(household: Household) -> SessionService:
+    return SessionService(household.database, household.database, token=TOKEN, clock=household.clock)
+
+
+# Signing in
+
+
+async def test_a_code_works_once_and_for_half_a_minute(sessions, household):
+    used, late = sessions.make_code(), sessions.make_code()
+    signed_in = await sessions.sign_in(used, browser="Firefox")
+    found = await sessions.find(signed_in.cookie)
+    assert found is not None
+    assert found.session.browser == "Firefox"
+    with pytest.raises(SignInRefused):
+        await sessions.sign_in(used, browser="")
+    household.clock.pass_ms(CODE_MS)
+    with pytest.raises(SignInRefused):
+        await sessions.sign_in(late, browser="")
+
+
+async def test_a_wrong_guess_burns_no_code(sessions):
+    code = sessions.make_code()
+    name = code.partition(".")[0]
+    with pytest.raises(SignInRefused):
+        await sessions.sign_in(f"{name}.guess", browser="")
+    await sessions.sign_in(code, browser="")
+
+
+async def test_tries_are_limited_and_the_limit_lets_codes_through(sessions, household):
+    for _ in range(10):
+        with pytest.raises(SignInRefused):
+            await sessions.sign_in("wrong", browser="")
+    with pytest.raises(TooManyTries):
+        await sessions.sign_in(TOKEN, browser="")
+    await sessions.sign_in(sessions.make_code(), browser="")
+    household.clock.pass_ms(MINUTE_MS)
+    await sessions.sign_in(TOKEN, browser="")
+
+
+async def test_the_store_holds_no_secret_and_the_audit_no_code(sessions, household):
+    code = sessions.make_code()
+    signed_in = await sessions.sign_in(code, browser="x")
+    async with household.database.reading() as tx:
+        stored = await web_sessions.find(tx, signed_in.session.id)
+        rows = await audit.newest(tx, limit=10)
+    assert signed_in.secret not in repr(stored)
+    kept = [row for row in rows if row["kind"] == "web.signed_in"]
+    assert kept[0]["detail"] == {"by": "code", "session": signed_in.session.id}
+
+
+@pytest.mark.parametrize("cookie", ["", "x", ".", "a.b", "{id}.wrong", "{id}."])
+async def test_a_made_up_cookie_is_nobody(sessions, cookie):
+    signed_in = await sessions.sign_in(TOKEN, browser="")
+    assert await sessions.find(cookie.format(id=signed_in.session.id)) is None
+
+
+async def test_an_unused_session_ends_after_a_week_and_a_used_one_after_a_month(sessions, household):
+    idle = await sessions.sign_in(TOKEN, browser="idle")
+    used = await sessions.sign_in(TOKEN, browser="used")
+    for _ in range(6):
+        household.clock.pass_ms(5 * web_sessions.DAY_MS)
+        assert await sessions.find(used.cookie) is not None
+    assert await sessions.find(idle.cookie) is None
+    household.clock.pass_ms(web_sessions.DAY_MS)
+    assert await sessions.find(used.cookie) is None
+
+
+# Forms
+
+
+def test_a_form_is_taken_once_by_the_session_it_was_made_for():
+    guard = FormGuard()
+    field = guard.make("secret")
+    with pytest.raises(FormForged):
+        guard.take("another secret", field)
+    number = guard.take("secret", field)
+    with pytest.raises(FormSentTwice):
+        guard.take("secret", field)
+    guard.give_back(number)
+    guard.take("secret", field)
+
+
+@pytest.mark.parametrize("field", ["", ".", "x", "x.y", "ü.ü"])
+def test_no_form_is_a_forged_one(field):
+    with pytest.raises(FormForged):
+        FormGuard().take("secret", field)
+
+
+def test_what_changed_since_the_page_was_opened_is_told_with_both_states():
+    form = SentForm({"_seen": [json.dumps({"trigger": "@Andy", "egress": ""})]})
+    form.check_unchanged({"trigger": "@Andy", "egress": None})
+    with pytest.raises(ChangedSince) as raised:
+        form.check_unchanged({"trigger": "@Bob", "egress": None})
+    assert (raised.value.before["trigger"], raised.value.now["trigger"]) == ("@Andy", "@Bob")
+    for seen in ("", "x", "[]", "1"):
+        with pytest.raises(FormForged):
+            SentForm({"_seen": [seen]}).check_unchanged({})
+
+
+def test_a_body_that_is_no_form_is_refused():
+    with pytest.raises(FormForged):
+        SentForm.parse(b"\xff\xfe")
+    with pytest.raises(FormForged):
+        SentForm.parse(b"&".join(b"a=1" for _ in range(1001)))
+
+
+# Streams
+
+
+async def welcome() -> bool:
+    return True
+
+
+async def first(streams: LiveStreams, after: str, *, group: str | None = None) -> list[str]:
+    """What a page that comes back is told at once."""
+    watch = Watch(parts={"work": ("turn.*",), "all": ("*",)}, group=group, after=after)
+    told = []
+    events = streams.events(watch, is_welcome=welcome)
+    async for event in events:
+        told.append(event["event"])
+        if event["event"] == "live":
+            break
+    await events.aclose()
+    return told[:-1]
+
+
+async def test_a_page_that_comes_back_hears_what_changed_meanwhile_and_nothing_else(household):
+    streams = LiveStreams(household.bus, start="s")
+    household.bus.publish("turn.started", group="family")
+    mark = streams.now
+    assert await first(streams, mark) == []
+    household.bus.publish("group.configured", group="family")
+    assert await first(streams, mark) == ["live-all"]
+    household.bus.publish("turn.answered", group="work")
+    assert await first(streams, mark, group="family") == ["live-all"]
+    assert await first(streams, mark) == ["live-all", "live-work"]
+
+
+@pytest.mark.parametrize("after", ["", "other-1", "s-", "s-x", "-1", "s-99999999999999999999"])
+async def test_a_page_of_another_start_is_told_to_make_everything_anew(household, after):
+    household.bus.publish("host.started")
+    assert await first(LiveStreams(household.bus, start="s"), after) == ["live-all", "live-work"]
+
+
+async def test_a_page_that_missed_more_than_is_kept_is_told_to_make_everything_anew(household):
+    streams = LiveStreams(household.bus, start="s")
+    household.bus.publish("turn.started")
+    mark = streams.now
+    for _ in range(RING + 1):
+        household.bus.publish("group.configured")
+    assert await first(streams, mark) == ["live-all", "live-work"]
+
+
+async def test_a_stream_ends_when_its_session_is_over(household, monkeypatch):
+    monkeypatch.setattr("orchestrator.web.console.live.CHECK_SECONDS", 0.01)
+    streams = LiveStreams(household.bus, start="s")
+
+    async def gone() -> bool:
+        return False
+
+    watch = Watch(parts={"all": ("*",)}, group=None, after=streams.now)
+    told = [event["event"] async for event in streams.events(watch, is_welcome=gone)]
+    assert told == ["live", "live-over"]
