@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from functools import partial
 from pathlib import Path
@@ -115,7 +114,9 @@ def retry(
     """
     from orchestrator.store import outbox
 
-    if not asyncio.run(terminal.change(home, lambda tx, now_ms: outbox.revive(tx, number, now_ms=now_ms))):
+    if not terminal.run_async(
+        terminal.change(home, lambda tx, now_ms: outbox.revive(tx, number, now_ms=now_ms))
+    ):
         raise BadRequest(f"Message {number} is not dead: see 'andy outbox list'.")
     print(f"Message {number} is queued again.")
 
@@ -136,7 +137,7 @@ def events(
 
     Example: `andy events -f family`
     """
-    asyncio.run(_print_events(home, group=group, lines=lines, follows=follow, as_json=as_json))
+    terminal.run_async(_print_events(home, group=group, lines=lines, follows=follow, as_json=as_json))
 
 
 async def _print_events(

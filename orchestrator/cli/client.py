@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
-from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import SystemClock
+from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import AndyError, NotRunning, Starting
 from orchestrator.domain.home import Home
 
@@ -175,19 +175,13 @@ def _content_of(status: int, body: bytes) -> dict[str, Any]:
     return content
 
 
-def _zone_of(home: Home) -> ZoneInfo:
-    from orchestrator.domain import settings
-
-    return settings.load(home.root).zone
-
-
 def _not_running(home: Home) -> NotRunning:
     since_ms = home.starting_since_ms()
     if since_ms is None:
         return NotRunning(
             f"Andy is not running on {home.root}: start it with 'andy up', or say where with --home."
         )
-    at = datetime.fromtimestamp(since_ms / 1000, _zone_of(home))
+    at = datetime.fromtimestamp(since_ms / 1000, setting_sources.zone(home.root))
     seconds = max(0, SystemClock().now_ms() - since_ms) // 1000
     return Starting(
         f"Andy is starting on {home.root}, since {at:%H:%M:%S} ({seconds} s ago):"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -76,7 +75,7 @@ def register(
         requires_trigger=requires_trigger,
         config=_object(settings or "{}"),
     )
-    asyncio.run(register_chat(home, wish))
+    terminal.run_async(register_chat(home, wish))
     print(f"'{folder}' is registered.")
 
 
@@ -104,7 +103,7 @@ def config(
     from orchestrator.reports import groups
 
     if changes is not None:
-        asyncio.run(_configure(home, folder, _object(changes)))
+        terminal.run_async(_configure(home, folder, _object(changes)))
     found = terminal.read(home, lambda tx: groups.config_fields(tx, folder))
     show(found, groups.config_lines, as_json=as_json)
 
@@ -125,8 +124,7 @@ def remove(folder: GroupArgument, /, *, home: HomeOption = None) -> None:
 
     Example: `andy groups remove family`
     """
-
-    print(asyncio.run(_unregister(home, folder)))
+    print(terminal.run_async(_unregister(home, folder)))
 
 
 async def register_chat(given: Path | None, wish: Registration) -> None:
@@ -151,7 +149,7 @@ async def _register_here(home: Home, wish: Registration) -> None:
         return await registration.register(tx, wish.to_group(now_ms))
 
     group = await terminal.change(home.root, act)
-    await asyncio.to_thread(memory_templates.ensure_memory, home.root, group, assistant=assistant)
+    memory_templates.ensure_memory(home.root, group, assistant=assistant)
 
 
 async def _unregister(given: Path | None, folder: str) -> str:

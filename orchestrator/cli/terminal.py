@@ -6,7 +6,7 @@ Reading commands answer in a tenth of a second, so what only some commands need 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from orchestrator.base.clock import SystemClock
+from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import NotRunning
 from orchestrator.domain.home import Home, home_directory
 
@@ -49,7 +50,7 @@ def settings_of(home: Home, **overrides: Any) -> Settings:
 
 def zone_of(given: Path | None) -> ZoneInfo:
     """Return the time zone of a home, in which times are shown. Raises `SettingError`."""
-    return settings_of(home_of(given)).zone
+    return setting_sources.zone(home_of(given).root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +72,22 @@ def read(given: Path | None, query: Callable[[Tx], Awaitable[T]]) -> T:
     return read_once(home_of(given).database, query)
 
 
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` to its end in an event loop of its own, which only then is loaded."""
+    import asyncio
+
+    return asyncio.run(work)
+
+
 async def change(given: Path | None, act: Callable[[Tx, int], Awaitable[T]]) -> T:
     """Change the store of a home in one transaction; a running Andy sees it at its next look.
 
     `act` gets the transaction and the time in epoch milliseconds.
     """
-    import asyncio
-
     from orchestrator.store.database import Database
 
     home = home_of(given)
-    await asyncio.to_thread(home.make)
+    home.make()
     database = await Database.open(home.database)
     try:
         async with database.transaction() as tx:

@@ -1,40 +1,28 @@
-"""Settings: `andy.toml` < `.env` < environment, each key by its one name."""
+"""The settings: each name, its default, what it takes and what it means. Loading validates them."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from datetime import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.home import HOME_KEY
-
-
-def known_zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError("not a time zone: use a name such as Europe/Berlin or Asia/Seoul") from error
-    return name
-
-
-def _zone_of_this_machine() -> str:
-    from tzlocal import get_localzone_name
-
-    try:
-        return known_zone(get_localzone_name())
-    except (ValueError, OSError, LookupError):
-        return "UTC"
+from orchestrator.domain.setting_sources import (
+    SettingSource,
+    known_zone,
+    merged,
+    read_sources,
+    zone_of_this_machine,
+)
 
 
 def _sayable(name: str) -> str:
@@ -115,12 +103,10 @@ def _beside_the_usual(days: dict[str, int]) -> dict[str, int]:
     return RETENTION_DAYS | days
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """What the owner may set. Field names in lower case, the same names in upper case in files."""
 
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, case_sensitive=False, env_ignore_empty=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     assistant_name: Annotated[str, AfterValidator(_sayable)] = Field(
         "Andy", max_length=40, description="What the assistant is called: `@Andy`."
@@ -142,7 +128,7 @@ class Settings(BaseSettings):
         description="Tokens a model may write in a turn before it is told that it was enough; 0 is no limit.",
     )
     tz: Annotated[str, AfterValidator(known_zone)] = Field(
-        default_factory=_zone_of_this_machine,
+        default_factory=zone_of_this_machine,
         description="The time zone of prompts, reminders and schedules.",
     )
     andy_runtime: Literal["auto", "docker", "process"] = Field(
@@ -252,97 +238,36 @@ class Settings(BaseSettings):
             return [text]
         return []
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take what `load` merged, and nothing besides: it knows where each value came from."""
-        del settings_cls, env_settings, dotenv_settings, file_secret_settings
-        return (init_settings,)
-
-
-TABLES = ("agents", "heartbeat", "notify")
-"""What may be a table in `andy.toml`: `[agents.worker] enabled` is `agents_worker_enabled`."""
-
 
 def load(home: Path, environment: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
     """Read the settings of a home.
 
     Raises:
-        SettingError: one line that names the file, the key and the mend.
+        SettingError: one line that names the place, the name and the fix.
     """
-    values: dict[str, Any] = {}
-    origin: dict[str, str] = {}
-    sources = (
-        (str(home / "andy.toml"), _from_toml(home / "andy.toml")),
-        (str(home / ".env"), _from_dotenv(home / ".env")),
-        ("the environment", _from_environment(environment)),
-        ("the command line", {key: value for key, value in overrides.items() if value is not None}),
-    )
-    for name, found in sources:
-        for key, value in found.items():
-            values[key.lower()] = value
-            origin[key.lower()] = name
+    sources = read_sources(home, environment, **overrides)
+    for source in sources:
+        _check_names(source)
+    known = {key: value for key, value in merged(sources).items() if key in Settings.model_fields}
     try:
-        return Settings(**values)
+        return Settings(**known)
     except ValidationError as error:
+        origin = {key.lower(): source.name for source in sources for key in source.values}
         raise _explained(error, origin) from error
 
 
-def _from_toml(path: Path) -> dict[str, Any]:
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError) as error:
-        raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
-    flat = _flat(found)
-    for key in flat:
-        if key.lower() not in Settings.model_fields:
-            raise _unknown(key, str(path))
-    return flat
+def _check_names(source: SettingSource) -> None:
+    """Refuse a name that is no setting but was meant as one. Raises `SettingError`.
 
-
-def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The keys of `TABLES` by their one name, the others as they are."""
-    flat: dict[str, Any] = {}
-    for key, value in found.items():
-        is_table = isinstance(value, dict) and (above or key.lower() in TABLES)
-        flat |= _flat(value, f"{above}{key}_") if is_table else {f"{above}{key}": value}
-    return flat
-
-
-def _from_dotenv(path: Path) -> dict[str, Any]:
-    from dotenv import dotenv_values
-
-    try:
-        return _ours(dotenv_values(path, interpolate=False), str(path), is_ours=True)
-    except (OSError, ValueError) as error:
-        raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    return _ours(environment, "the environment")
-
-
-def _ours(found: Mapping[str, str | None], where: str, *, is_ours: bool = False) -> dict[str, Any]:
-    """Those of our names; an `ANDY_…` that is none of them is a typing error, not somebody else's.
-
-    `is_ours`: a file for Andy, in which a name that is nearly one of ours is a typing error too.
+    In `andy.toml` that is every other name. `.env` also has keys of the model, so there it is one that begins
+    with `ANDY_` or is nearly one of ours; the environment is full of others' names, so there only the first.
     """
-    ours: dict[str, Any] = {}
-    for key, value in found.items():
-        if key.lower() in Settings.model_fields:
-            if value:
-                ours[key] = value
-        elif key != HOME_KEY and (key.startswith("ANDY_") or (is_ours and _meant_by(key))):
-            raise _unknown(key, where)
-    return ours
+    for key in source.said:
+        if key.lower() in Settings.model_fields or key == HOME_KEY:
+            continue
+        is_ours = source.kind in ("toml", "command line") or key.startswith("ANDY_")
+        if is_ours or (source.kind == "dotenv" and _meant_by(key)):
+            raise _unknown(key.upper() if source.kind == "command line" else key, source.name)
 
 
 def _unknown(key: str, where: str) -> SettingError:

@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, V
 
 from orchestrator.domain.errors import BadRequest
 from orchestrator.domain.network_targets import NetworkTarget, parse_target
-from orchestrator.domain.settings import Settings, known_zone
+from orchestrator.domain.setting_sources import known_zone
+from orchestrator.domain.settings import Settings
 from orchestrator.domain.values import Group, TurnKind
 
 log = structlog.get_logger(__name__)

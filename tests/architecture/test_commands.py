@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
 from orchestrator.cli import commands, main
+from orchestrator.domain.home import Home
+from orchestrator.store.database import Database
+from tests.doubles.clock import FakeClock
+from tests.support.household import Household, a_message
 
 LIBRARIES = frozenset(
     {
@@ -75,6 +86,99 @@ def test_what_andy_is_loads_no_command(tmp_path: Path, words: tuple[str, ...]) -
 
     assert LIBRARIES & loaded == set()
     assert {name for name in loaded if name.startswith("orchestrator.cli.")} <= {"orchestrator.cli.commands"}
+
+
+READING = ("groups list", "messages family", "outbox list", "turns")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a group, a message and its turn, whose zone is written in a file."""
+    root = tmp_path_factory.mktemp("home")
+    (root / ".env").write_text("TZ=Asia/Seoul\n")
+    (root / "andy.toml").write_text("andy_port = 0\n")
+
+    async def fill() -> None:
+        database = await Database.open(root / "store" / "messages.db")
+        house = Household(database, clock=FakeClock())
+        await house.add_group("family", requires_trigger=False)
+        await house.intake.accept(a_message("what is new?"))
+        await database.close()
+
+    asyncio.run(fill())
+    return root
+
+
+@pytest.mark.parametrize("line", READING)
+def test_a_command_that_reads_loads_nothing_of_the_host(home: Path, line: str) -> None:
+    loaded = loaded_by(*line.split(), home=home)
+
+    assert LIBRARIES & loaded == {"cyclopts"}
+    packages = {name.split(".")[1] for name in loaded if name.startswith("orchestrator.")}
+    assert packages <= {"__main__", "base", "cli", "domain", "reports", "store"}
+
+
+def test_the_status_is_asked_without_the_libraries_of_the_host(home: Path) -> None:
+    status = {**STATUS_OF_NOTHING, "home": str(home)}
+    with answering(status) as address:
+        (home / "data").mkdir(exist_ok=True)
+        Home(home).address_file.write_text(address)
+        Home(home).token_file.write_text("token")
+        loaded = loaded_by("status", home=home)
+
+    assert LIBRARIES & loaded == {"cyclopts"}
+    packages = {name.split(".")[1] for name in loaded if name.startswith("orchestrator.")}
+    assert packages <= {"__main__", "base", "cli", "domain", "reports"}
+
+
+@contextmanager
+def answering(status: dict[str, Any]) -> Iterator[str]:
+    """Serve what a running Andy tells of itself; give the address."""
+
+    class StatusHandler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.headers["Authorization"] == "Bearer token" else 401)
+            self.end_headers()
+            self.wfile.write(json.dumps(status).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), StatusHandler) as server:
+        thread = Thread(target=server.serve_forever, name="status")
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+STATUS_OF_NOTHING: dict[str, Any] = {
+    "version": "1",
+    "uptime_seconds": 1,
+    "stopping": False,
+    "runtime": "process",
+    "isolated": False,
+    "engine": True,
+    "image": None,
+    "agent": "offline",
+    "credential": {"problem": "", "present": False, "refusals": []},
+    "disk_free_bytes": 1,
+    "channels": {},
+    "groups": ["main"],
+    "open": [],
+    "slots": 5,
+    "containers": [],
+    "conversations": [],
+    "waiting": [],
+    "reminders": {"pending": 0, "next": []},
+    "tasks": {"active": 0, "next": []},
+    "turns": {},
+    "outbox": {"waiting": 0, "dead": 0},
+    "errors": [],
+    "notices": [],
+}
 
 
 def test_a_command_loads_no_other(tmp_path: Path) -> None:

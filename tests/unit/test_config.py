@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.domain import setting_sources
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.home import home_directory
 from orchestrator.domain.settings import RETENTION_DAYS, known_names, load
@@ -44,6 +45,35 @@ def test_each_source_goes_before_the_one_below_it(home):
     assert settings.idle_timeout == 2002
     assert settings.zone.key == "Europe/Berlin"
     assert settings.andy_model == "override"
+
+
+@pytest.mark.parametrize(
+    ("toml", "env", "environment"),
+    [
+        ("", "", {}),
+        ("tz = 'Asia/Seoul'", "", {}),
+        ("TZ = 'Asia/Seoul'", "TZ=Europe/Berlin", {}),
+        ("tz = 'Asia/Seoul'", "TZ=\nandy_port=1", {"TZ": ""}),
+        ("tz = 'Asia/Seoul'", "tz='Europe/Berlin'", {"TZ": "America/New_York", "tz": ""}),
+        ("", "export TZ=Europe/Berlin", {"PATH": "/bin"}),
+    ],
+)
+def test_the_zone_that_commands_read_alone_is_the_one_of_the_settings(home, toml, env, environment):
+    write(home, toml=toml, env=env)
+
+    assert setting_sources.zone(home, environment) == load(home, environment).zone
+
+
+@pytest.mark.parametrize(
+    ("toml", "env"), [("tz = 5", ""), ("tz = ''", ""), ("", "TZ=Europe/Nowhere"), ("tz = = 1", "")]
+)
+def test_a_zone_that_is_none_is_refused_in_the_same_words(home, toml, env):
+    write(home, toml=toml, env=env)
+
+    with pytest.raises(SettingError) as caught:
+        setting_sources.zone(home, {})
+
+    assert str(caught.value) == refusal(home)
 
 
 def test_names_count_in_any_case_in_the_file(home):

@@ -1,0 +1,126 @@
+"""Reads what is set: `andy.toml` < `.env` < the environment < the command line. Nothing is validated here.
+
+It is quick to load, so commands that only need the time zone take it from here; `settings.py` validates.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from orchestrator.domain.errors import SettingError
+
+TABLES = ("agents", "heartbeat", "notify")
+"""What may be a table in `andy.toml`: `[agents.worker] enabled` is `agents_worker_enabled`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingSource:
+    """What one place says. Names are as they are written there, of any case, and may be unknown."""
+
+    kind: Literal["toml", "dotenv", "environment", "command line"]
+    name: str
+    """How an error names the place."""
+    said: Mapping[str, Any]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What counts: a name without a value in `.env` or the environment says nothing."""
+        if self.kind == "toml":
+            return dict(self.said)
+        return {key: value for key, value in self.said.items() if value is not None and value != ""}
+
+
+def read_sources(
+    home: Path, environment: Mapping[str, str] = os.environ, **overrides: Any
+) -> tuple[SettingSource, ...]:
+    """Return what each place says, the weakest first.
+
+    Raises:
+        SettingError: a file cannot be read; the text names it.
+    """
+    toml, dotenv = home / "andy.toml", home / ".env"
+    return (
+        SettingSource(kind="toml", name=str(toml), said=_from_toml(toml)),
+        SettingSource(kind="dotenv", name=str(dotenv), said=_from_dotenv(dotenv)),
+        SettingSource(kind="environment", name="the environment", said=environment),
+        SettingSource(kind="command line", name="the command line", said=overrides),
+    )
+
+
+def merged(sources: tuple[SettingSource, ...]) -> dict[str, Any]:
+    """Return each value by its name in lower case, of the strongest place that has one."""
+    return {key.lower(): value for source in sources for key, value in source.values.items()}
+
+
+def zone(home: Path, environment: Mapping[str, str] = os.environ) -> ZoneInfo:
+    """Return the owner's time zone, as `settings.load` does, in a hundredth of the time.
+
+    Another setting that is wrong goes unnoticed.
+
+    Raises:
+        SettingError: it is none, or a file cannot be read.
+    """
+    given = merged(read_sources(home, environment)).get("tz")
+    if given is None:
+        return ZoneInfo(zone_of_this_machine())
+    try:
+        return ZoneInfo(known_zone(given))
+    except (TypeError, ValueError):
+        from orchestrator.domain import settings  # its error names the place and the fix
+
+        return settings.load(home, environment).zone
+
+
+def known_zone(name: str) -> str:
+    """Return the name of a time zone as it is. Raises `ValueError` when there is no such zone."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("not a time zone: use a name such as Europe/Berlin or Asia/Seoul") from error
+    return name
+
+
+def zone_of_this_machine() -> str:
+    """Return the name of the zone that this machine is set to, `UTC` when it has none that is known."""
+    from tzlocal import get_localzone_name
+
+    try:
+        return known_zone(get_localzone_name())
+    except (ValueError, OSError, LookupError):
+        return "UTC"
+
+
+def _from_toml(path: Path) -> dict[str, Any]:
+    try:
+        if not path.exists():
+            return {}
+        import tomllib
+
+        return _flat(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
+
+
+def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The keys of `TABLES` by their one name, the others as they are."""
+    flat: dict[str, Any] = {}
+    for key, value in found.items():
+        is_table = isinstance(value, dict) and (above or key.lower() in TABLES)
+        flat |= _flat(value, f"{above}{key}_") if is_table else {f"{above}{key}": value}
+    return flat
+
+
+def _from_dotenv(path: Path) -> dict[str, str | None]:
+    try:
+        if not path.exists():
+            return {}
+        from dotenv import dotenv_values
+
+        return dotenv_values(path, interpolate=False)
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path} cannot be read: {error}. Mend or remove it.") from error
