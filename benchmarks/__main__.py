@@ -14,6 +14,7 @@ from benchmarks.figures import Figure
 from benchmarks.places import Effort, progress
 
 NAMES = (
+    "turn_price",
     "start_up",
     "idle",
     "many_groups",

@@ -41,10 +41,10 @@ def _control(given: LoopParameters) -> Command:
 LOOP_TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         name="set_next_wake",
-        description="Say when you wake next by yourself, where this group's loop is on: once, from the "
-        "end of this turn; the last call counts. Messages and tasks wake you whatever you say.",
+        description="Say when you wake next by yourself, if this group's loop is on; the last call counts.",
         parameters=WakeParameters,
         command=_set,
+        is_deferred=True,
     ),
     Tool(
         name="control_loop",
@@ -53,5 +53,6 @@ LOOP_TOOLS: tuple[Tool[Any], ...] = (
         parameters=LoopParameters,
         command=_control,
         is_only_main=True,
+        is_deferred=True,
     ),
 )

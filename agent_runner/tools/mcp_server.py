@@ -64,10 +64,7 @@ class ToolServer:
         return self._tools[server]
 
     def _listing(self, server: str) -> list[dict[str, Any]]:
-        return [
-            {"name": tool.name, "description": tool.description, "inputSchema": tool.schema()}
-            for tool in self._of(server).values()
-        ]
+        return [tool.listing() for tool in self._of(server).values()]
 
     async def _call(self, server: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         tool = self._of(server).get(name)

@@ -108,6 +108,7 @@ def notice_tools(noticing: LazyNotices) -> tuple[Tool[Any], ...]:
             "when a condition comes true, or in a later session. Nobody else sees it.",
             parameters=NoteParameters,
             command=_note,
+            is_deferred=True,
             refusal="bad_value",
             noticing=noticing,
         ),
@@ -116,6 +117,7 @@ def notice_tools(noticing: LazyNotices) -> tuple[Tool[Any], ...]:
             description="Say that you have taken care of a notice, so that it does not come again.",
             parameters=NoticeIdParameters,
             command=_acknowledge,
+            is_deferred=True,
             noticing=noticing,
         ),
         Tool(
@@ -123,12 +125,14 @@ def notice_tools(noticing: LazyNotices) -> tuple[Tool[Any], ...]:
             description="List the notices that wait for you, with their numbers.",
             parameters=NoParameters,
             command=_list,
+            is_deferred=True,
         ),
         WithdrawingTool(
             name="cancel_notice",
             description="Drop a notice that waits for you.",
             parameters=CancelParameters,
             command=_cancel,
+            is_deferred=True,
             noticing=noticing,
         ),
     )

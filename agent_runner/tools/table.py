@@ -16,18 +16,13 @@ from agent_runner.wire.mailbox import Command, Reply
 
 __all__ = ["TABLE", "Tool", "tools_for", "words_of"]
 
-REMINDER_TIME = (
-    "When: a local ISO time without an offset such as 2026-11-22T18:30, or a duration from now such as "
-    "30m or 2h15m. Work the time out first; words like 'tomorrow' are not understood."
-)
-
 
 class MessageParameters(Parameters):
     text: str = Field(min_length=1, description="The message, as the chat is to see it.")
     chat_jid: str | None = Field(
         default=None,
         max_length=200,
-        description="Another chat's address; only the main group may. Default: this chat.",
+        description="Another chat's address; only from main.",
     )
 
 
@@ -43,17 +38,8 @@ class FileParameters(Parameters):
     chat_jid: str | None = Field(
         default=None,
         max_length=200,
-        description="Another chat's address; only the main group may. Default: this chat.",
+        description="Another chat's address; only from main.",
     )
-
-
-class ReminderParameters(Parameters):
-    text: str = Field(min_length=1, description="What will be said, word for word.")
-    at: str = Field(min_length=1, max_length=64, description=REMINDER_TIME)
-
-
-class ReminderIdParameters(Parameters):
-    reminder_id: int = Field(description="The number that set_reminder or list_reminders told.")
 
 
 class SearchParameters(Parameters):
@@ -87,18 +73,6 @@ def _send(given: MessageParameters) -> Command:
 
 def _send_file(given: FileParameters) -> Command:
     return mailbox.SendFile(path=given.path, caption=given.caption, chat_jid=given.chat_jid)
-
-
-def _remind(given: ReminderParameters) -> Command:
-    return mailbox.SetReminder(text=given.text, at=given.at)
-
-
-def _cancel(given: ReminderIdParameters) -> Command:
-    return mailbox.CancelReminder(reminder_id=given.reminder_id)
-
-
-def _list(_: NoParameters) -> Command:
-    return mailbox.ListReminders()
 
 
 def _search(given: SearchParameters) -> Command:
@@ -137,36 +111,16 @@ def words_of(reply: Reply) -> str:
 TABLE: tuple[Tool[Any], ...] = (
     Tool(
         name="send_message",
-        description="Say something in the chat now, while you go on working. Your final answer is sent "
-        "anyway: do not send it twice.",
+        description="Say something in the chat at once; your final answer is sent besides.",
         parameters=MessageParameters,
         command=_send,
     ),
     Tool(
         name="send_file",
-        description="Send a file of your working directory to the chat: a picture, a document, a recording.",
+        description="Send a file of your working directory to the chat.",
         parameters=FileParameters,
         command=_send_file,
         makes=True,
-    ),
-    Tool(
-        name="set_reminder",
-        description="Have a text sent to this chat at a time, word for word, without waking you.",
-        parameters=ReminderParameters,
-        command=_remind,
-        makes=True,
-    ),
-    Tool(
-        name="cancel_reminder",
-        description="Cancel a reminder that has not been sent.",
-        parameters=ReminderIdParameters,
-        command=_cancel,
-    ),
-    Tool(
-        name="list_reminders",
-        description="List this chat's reminders that have not been sent, with numbers and times.",
-        parameters=NoParameters,
-        command=_list,
     ),
     Tool(
         name="search_history",
@@ -183,6 +137,7 @@ TABLE: tuple[Tool[Any], ...] = (
         parameters=RegisterParameters,
         command=_register,
         is_only_main=True,
+        is_deferred=True,
     ),
     Tool(
         name="unregister_group",
@@ -190,6 +145,7 @@ TABLE: tuple[Tool[Any], ...] = (
         parameters=FolderParameters,
         command=_unregister,
         is_only_main=True,
+        is_deferred=True,
     ),
     Tool(
         name="refresh_groups",
@@ -197,5 +153,6 @@ TABLE: tuple[Tool[Any], ...] = (
         parameters=NoParameters,
         command=_refresh,
         is_only_main=True,
+        is_deferred=True,
     ),
 )

@@ -11,28 +11,18 @@ from agent_runner.wire import mailbox
 from agent_runner.wire.mailbox import Command
 
 SCHEDULE_VALUE = (
-    "cron: five fields in local time, e.g. '0 9 * * 1-5' (minute hour day month weekday). interval: "
-    "milliseconds or a duration such as 30m, 1h30m, 1d; at least 60 s. once: a local ISO time without an "
-    "offset such as 2026-11-22T18:30, or a duration from now. Work times out first; words are not understood."
+    "cron: five fields in local time, e.g. '0 9 * * 1-5'. interval: 30m, 1h30m, 1d; at least 60 s. once: a "
+    "local ISO time such as 2026-11-22T18:30, or a duration from now. Words are not understood."
 )
-PROMPT = (
-    "What you will be asked then. Nobody is there to explain: name everything it needs. Your final answer "
-    "goes to the chat."
-)
-CONTEXT_MODE = (
-    "group: in this conversation, with its memory. isolated: in a fresh session that knows the files and the "
-    "prompt only."
-)
-OVERLAP = "Due while its last run has not ended: skip that time, or queue one run behind it."
-CATCH_UP = "Due times missed while the assistant was down: skip them, run the latest, or all (at most 10)."
-DST = (
-    "For cron, on days when the clocks change. once: a time shown twice counts the first time, a skipped one "
-    "when the clocks jump. both: whenever the clocks show it. Usual: both if the hour is *, else once."
-)
+PROMPT = "What you will be asked then, with everything it needs. Your final answer goes to the chat."
+CONTEXT_MODE = "group: in this conversation. isolated: in a session that knows the files and the prompt only."
+OVERLAP = "Due while its last run goes on: skip it, or queue one."
+CATCH_UP = "Due while the assistant was down: skip, run the latest, or all (at most 10)."
+DST = "For cron: what a time counts as that the clocks show twice or skip. both: whenever it is shown."
 CHECK = (
-    "A bash script, run first in your container (30 s, in your working directory). Its last line has to be "
-    'JSON: {"wakeAgent": false} ends the run silently without asking you, {"wakeAgent": true, "data": …} '
-    "asks you with the data. Use it to look often at little cost. Try it before you schedule it."
+    "A bash script that is run first, 30 s at most. Its last line is JSON: "
+    '{"wakeAgent": false} ends the run without asking you, {"wakeAgent": true, "data": …} asks you with the '
+    "data. Try it first."
 )
 ID = "The id that schedule_task or list_tasks told."
 
@@ -45,7 +35,7 @@ Dst = Literal["once", "both"]
 
 class ScheduleParameters(Parameters):
     prompt: str = Field(min_length=1, description=PROMPT)
-    schedule_type: Kind = Field(description="cron: by the clock. interval: every so often. once.")
+    schedule_type: Kind = Field(description="How it repeats.")
     schedule_value: str = Field(min_length=1, max_length=200, description=SCHEDULE_VALUE)
     context_mode: Context = Field(default="group", description=CONTEXT_MODE)
     overlap: Overlap = Field(default="skip", description=OVERLAP)
@@ -55,7 +45,7 @@ class ScheduleParameters(Parameters):
     target_folder: str | None = Field(
         default=None,
         max_length=64,
-        description="Another group, by its folder; only the main group may. Default: this group.",
+        description="Another group, by its folder; only from main.",
     )
 
 
@@ -108,48 +98,53 @@ def _list(_: NoParameters) -> Command:
 TASK_TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         name="schedule_task",
-        description="Be asked something at a time or again and again, as if it were written to you then. For "
-        "a fixed text set_reminder is cheaper. Returns the task's id.",
+        description="Be asked something at a time, or again and again. A fixed text that is told once is "
+        "schedule_notification.",
         parameters=ScheduleParameters,
         command=_schedule,
         makes=True,
     ),
     Tool(
-        name="update_task",
-        description="Change a task; what you do not give stays as it is.",
+        name="reschedule_task",
+        description="Change a scheduled task: its prompt, its times; what you do not give stays as it is.",
         parameters=UpdateParameters,
         command=_update,
+        is_deferred=True,
     ),
     Tool(
         name="pause_task",
-        description="Let a task rest until resume_task.",
+        description="Let a scheduled task rest until resume_task.",
         parameters=TaskIdParameters,
         command=_pause,
+        is_deferred=True,
     ),
     Tool(
         name="resume_task",
-        description="Let a paused task go on at its next time; nothing is caught up.",
+        description="Let a paused scheduled task go on at its next time; nothing is caught up.",
         parameters=TaskIdParameters,
         command=_resume,
+        is_deferred=True,
     ),
     Tool(
         name="cancel_task",
-        description="End a task for good.",
+        description="End a scheduled task for good.",
         parameters=TaskIdParameters,
         command=_cancel,
+        is_deferred=True,
     ),
     Tool(
         name="run_task",
-        description="Run a task once now, besides its schedule, also a paused one.",
+        description="Run a scheduled task once now, besides its schedule, also a paused one.",
         parameters=TaskIdParameters,
         command=_run,
+        is_deferred=True,
         makes=True,
     ),
     Tool(
         name="list_tasks",
-        description="List this group's tasks that are active or paused, with ids and next times; from the "
-        "main group, those of all groups.",
+        description="List this group's scheduled tasks with next times; from main, those of all groups.",
         parameters=NoParameters,
         command=_list,
+        is_deferred=True,
     ),
 )

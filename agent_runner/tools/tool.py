@@ -37,11 +37,22 @@ class Tool(Generic[P]):
     """It makes something that a turn tried again must not make twice."""
     refusal: str = "bad_arguments"
     """The code of a reply to arguments that do not fit."""
+    is_deferred: bool = False
+    """A model is told its name alone, and looks the rest up when it wants to call it."""
 
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the parameters."""
-        bare: dict[str, Any] = _without_titles(self.parameters.model_json_schema())
+        """Return the JSON Schema of the parameters as a model is shown it: shorter than pydantic's."""
+        bare: dict[str, Any] = _shortened(self.parameters.model_json_schema())
         return {"type": "object", "properties": {}} | bare
+
+    def listing(self) -> dict[str, Any]:
+        """Return the tool as an MCP server lists it."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": self.schema(),
+            "_meta": {"anthropic/alwaysLoad": not self.is_deferred},
+        }
 
     async def call(
         self,
@@ -72,12 +83,28 @@ def mistakes(error: ValidationError) -> str:
     return "The arguments do not fit. " + "; ".join(lines)
 
 
-def _without_titles(schema: Any) -> Any:
-    """Drop the titles that pydantic adds: they cost tokens and say nothing."""
-    if isinstance(schema, dict):
-        return {
-            name: _without_titles(value)
-            for name, value in schema.items()
-            if not (name == "title" and isinstance(value, str))
-        }
-    return schema
+_CHECKED_ANYWAY = (
+    *("title", "additionalProperties", "minLength", "maxLength", "minItems", "maxItems"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+)
+"""Parts of a schema that cost tokens in each request; arguments that break one are refused with a reason."""
+
+
+def _shortened(schema: Any, *, is_parameters: bool = False) -> Any:
+    """Drop what costs tokens and says little: bounds, titles, and that what may be left out may be null."""
+    if isinstance(schema, list):
+        return [_shortened(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if is_parameters:  # here the keys are names of parameters, and one may be called `title`
+        return {name: _shortened(value) for name, value in schema.items()}
+    kept = {name: value for name, value in schema.items() if name not in _CHECKED_ANYWAY}
+    if kept.get("default", ...) in (None, "", []):
+        del kept["default"]
+        kinds = [kind for kind in kept.get("anyOf", ()) if kind != {"type": "null"}]
+        if len(kinds) == 1:
+            kept = kinds[0] | {name: value for name, value in kept.items() if name != "anyOf"}
+            kept = {name: value for name, value in kept.items() if name not in _CHECKED_ANYWAY}
+    if "enum" in kept:
+        kept.pop("type", None)
+    return {name: _shortened(value, is_parameters=name == "properties") for name, value in kept.items()}

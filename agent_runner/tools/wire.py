@@ -24,6 +24,7 @@ def _tools(
             parameters=one.arguments,
             command=_asking(kind, one.name),
             makes=one.makes,
+            is_deferred=one.is_deferred,
             refusal=refusal,
         )
         for one in table

@@ -86,24 +86,27 @@ TOOLS: tuple[OfferedTool, ...] = (
         description="Plan: begin a plan with its tasks, for work of more than one conversation. It is the "
         "active one then.",
         arguments=CreatePlan,
+        is_deferred=True,
         makes=True,
     ),
     OfferedTool(
         name="update_plan_task",
-        description="Plan: change a task of a plan, or add one. Not the dashboard's, nor what you are asked "
-        "at a time.",
+        description="Plan: change a task of a plan, or add one.",
         arguments=UpdatePlanTask,
+        is_deferred=True,
         makes=True,
     ),
     OfferedTool(
         name="set_active_plan",
         description="Plan: say which plan this conversation is about from here on.",
         arguments=SetActivePlan,
+        is_deferred=True,
     ),
     OfferedTool(
         name="set_active_task",
         description="Plan: say which task of the active plan is worked on.",
         arguments=SetActiveTask,
+        is_deferred=True,
     ),
     OfferedTool(
         name="record_decision",
@@ -114,6 +117,7 @@ TOOLS: tuple[OfferedTool, ...] = (
         name="note_open_file",
         description="Keep that a file is being worked on, so that it is found again after this session.",
         arguments=NoteOpenFile,
+        is_deferred=True,
     ),
 )
 COMPACTING, COMPACTED = "compacting", "compacted"

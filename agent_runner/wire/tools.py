@@ -22,3 +22,5 @@ class OfferedTool:
     arguments: type[Arguments]
     makes: bool = False
     """It makes something that a turn tried again must not make twice."""
+    is_deferred: bool = False
+    """A model is told its name alone, and looks the rest up when it wants to call it."""

@@ -17,7 +17,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.dashboard.files import export, import_files
-from orchestrator.dashboard.services import knowledge, notifications, questions, tasks
+from orchestrator.dashboard.services import knowledge, notifications, questions, reminders, tasks
 from orchestrator.dashboard.services.context import BoardLimits, ServiceContext
 from orchestrator.dashboard.views import board
 from orchestrator.dashboard.worker import prompt
@@ -53,11 +53,25 @@ async def _update_task(ctx: ServiceContext, *, task_id: str, **changes: Any) -> 
     return await tasks.update(ctx, task_id, tasks.TaskChanges(**changes))
 
 
+def _by_id(
+    reminder: Callable[..., Awaitable[ToolResult]], notification: Callable[..., Awaitable[ToolResult]]
+) -> Callable[..., Awaitable[ToolResult]]:
+    """Return what does one of the two: the id tells a reminder from a notification of the dashboard."""
+
+    async def act(ctx: ServiceContext, *, notification_id: str | None = None, **given: Any) -> ToolResult:
+        is_reminder = notification_id is not None and reminders.is_reminder(notification_id)
+        return await (reminder if is_reminder else notification)(
+            ctx, notification_id=notification_id, **given
+        )
+
+    return act
+
+
 SERVICES: Mapping[str, Callable[..., Awaitable[ToolResult]]] = {
     "schedule_notification": notifications.schedule,
-    "update_notification": notifications.update,
-    "cancel_notification": notifications.cancel,
-    "list_notifications": notifications.list_them,
+    "update_notification": _by_id(reminders.update, notifications.update),
+    "cancel_notification": _by_id(reminders.cancel, notifications.cancel),
+    "list_notifications": _by_id(reminders.show, notifications.list_them),
     "create_question": questions.create,
     "update_question": questions.update,
     "remove_question": questions.remove,
@@ -71,6 +85,7 @@ SERVICES: Mapping[str, Callable[..., Awaitable[ToolResult]]] = {
 }
 """A tool's name → what does it."""
 TOOLS = {one.name: one for one in wire.TOOLS}
+TOOLS |= {alias: TOOLS[name] for alias, name in wire.ALIASES.items()}
 LISTING = "list_notifications"
 """The tool that changes nothing."""
 
@@ -183,6 +198,7 @@ class DashboardService:
         """Publish that a change was committed, so that those who follow dashboards look again."""
         self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
         self._hints.notifications.give()
+        self._hints.scheduler.give()  # it was a reminder, maybe
 
     # What the reception hands on
 

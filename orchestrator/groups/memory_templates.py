@@ -25,7 +25,7 @@ def ensure_memory(home: Path, group: Group, *, assistant: str) -> bool:
         OSError: the folder is a link or a file, or cannot be written.
     """
     kind = "main" if group.is_main else "group"
-    return _ensure(home, group.folder, _text(kind, assistant=assistant, group=group.name))
+    return _ensure(home, group.folder, template(kind, assistant=assistant, group=group.name))
 
 
 def own_text(home: Path, folder: str, name: str) -> str | None:
@@ -50,13 +50,14 @@ def own_text(home: Path, folder: str, name: str) -> str | None:
 
 def ensure_shared_memory(home: Path, *, assistant: str) -> bool:
     """Make `groups/global/`, which all groups but main read, and its CLAUDE.md. Return whether it is new."""
-    return _ensure(home, SHARED, _text(SHARED, assistant=assistant, group=SHARED))
+    return _ensure(home, SHARED, template(SHARED, assistant=assistant, group=SHARED))
 
 
-def _text(kind: str, *, assistant: str, group: str) -> str:
-    template = resources.files("orchestrator.groups") / "templates" / f"{kind}.CLAUDE.md"
+def template(kind: str, *, assistant: str, group: str) -> str:
+    """Return the memory that a new group of a kind begins with: `main`, `group`, or `global`."""
+    shipped = resources.files("orchestrator.groups") / "templates" / f"{kind}.CLAUDE.md"
     name = " ".join(group.split())
-    return template.read_text(encoding="utf-8").replace("{assistant}", assistant).replace("{group}", name)
+    return shipped.read_text(encoding="utf-8").replace("{assistant}", assistant).replace("{group}", name)
 
 
 def _ensure(home: Path, folder: str, text: str) -> bool:

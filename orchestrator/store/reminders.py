@@ -53,6 +53,10 @@ async def set_due(tx: Tx, reminder_id: int, due_ms: int) -> None:
     await tx.execute("UPDATE reminders SET due_ms = ? WHERE id = ?", (due_ms, reminder_id))
 
 
+async def change(tx: Tx, reminder_id: int, *, text: str, due_ms: int) -> None:
+    await tx.execute("UPDATE reminders SET text = ?, due_ms = ? WHERE id = ?", (text, due_ms, reminder_id))
+
+
 async def move(tx: Tx, folder: Folder, jid: ChatJid) -> None:
     """Have what is still to come of a group said in another chat."""
     await tx.execute(

@@ -68,10 +68,10 @@ def test_compaction_loses_neither_what_waits_nor_what_was_just_told(
     agent_image: str, workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     full = UseTool("Bash", {"command": "true"}, tokens=Tokens(input_tokens=970_000))
-    api.then(Say("hello"), full, UseTool("Glob", {"pattern": "*"}), Say("done"))
+    api.then(Say("hello"), full, UseTool("Read", {"file_path": "/etc/passwd"}), Say("done"))
     with ContainedRunner(agent_image, workspace, order_of("go"), api) as runner:
         runner.ended(1)
-        runner.give(2, "go on", a_notice(8, "still waiting", tool_name="Glob"), a_notice(9, "just told"))
+        runner.give(2, "go on", a_notice(8, "still waiting", tool_name="Read"), a_notice(9, "just told"))
         told = {notice.id for notice in runner.told(2) if notice.id}
     assert told == {8, 9}
     after, last = api.turns[2], api.turns[-1]

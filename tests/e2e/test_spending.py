@@ -39,7 +39,7 @@ def asked(api: ScriptedMessagesApi) -> int:
 
 
 def test_the_ledger_agrees_with_the_service_to_the_token(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
-    api.then(UseTool("list_reminders"), Say("None."), Say("Still none."))
+    api.then(UseTool("list_tasks"), Say("None."), Say("Still none."))
     andy.say("which reminders are there?")
     andy.say("and now?")
     until(lambda: len(andy.rows("SELECT 1 FROM usage")) == asked(api), what="all is written down")
@@ -87,7 +87,7 @@ def test_a_spent_budget_ends_the_turn_at_once_and_says_why(
 
 @pytest.mark.parametrize("runtime", ["process"], indirect=True)
 def test_a_turn_that_asks_without_end_is_stopped(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
-    api._default = UseTool("list_reminders")
+    api._default = UseTool("list_tasks")
     found = andy.say("go on for ever", wait=400)
     assert found["outcome"] == "failed"
     assert "it asked the model more than 200 times in one turn" in found["reply"]

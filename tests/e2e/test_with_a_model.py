@@ -59,7 +59,8 @@ def test_a_question_a_tool_and_a_follow_up(andy: AndyProcess, api: ScriptedMessa
 
 
 def test_a_reminder_that_the_model_sets(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
-    api.then(UseTool("set_reminder", {"text": "Stretch!", "at": "2s"}), Say("I will."))
+    stretch = {"message": "Stretch!", "scheduled_at": "in 2 seconds"}
+    api.then(UseTool("mcp__dashboard__schedule_notification", stretch), Say("I will."))
     assert andy.say("remind me to stretch")["reply"] == "I will."
     until(lambda: andy.rows("SELECT 1 FROM messages WHERE content = 'Stretch!'"), what="the reminder is sent")
 

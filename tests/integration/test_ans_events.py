@@ -88,14 +88,14 @@ def test_calls_of_tools_are_pending_and_end_once_each_well_or_not_or_too_late(
 def test_a_refusal_of_the_host_and_a_call_of_nothing_are_failures(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
-    calls = (UseTool("list_reminders"), UseTool("Nonsense", {"x": 1}), UseTool("Read", {"path": "a"}))
+    calls = (UseTool("list_tasks"), UseTool("Nonsense", {"x": 1}), UseTool("Read", {"path": "a"}))
     api.then(UseTools(calls), Say("done"))
     with run(workspace, api) as runner:
         runner.reply(runner.request(workspace.tasks), "The list is locked.", ok=False)
         runner.ended(1)
         failures = {call["tool_name"]: call for call in runner.payloads("tool.call.failure")}
         (batch,) = runner.payloads("tool.batch.complete")
-    assert failures["mcp__andy__list_reminders"]["error_message"].startswith("The list is locked.")
+    assert failures["mcp__andy__list_tasks"]["error_message"].startswith("The list is locked.")
     assert "No such tool available" in failures["Nonsense"]["error_message"]
     assert "file_path" in failures["Read"]["error_message"]
     assert failures["Read"]["error_type"] == "not_called"
@@ -109,7 +109,7 @@ def test_a_host_that_does_not_answer_is_a_timeout_and_nothing_else(
         "from agent_runner import ipc_client\n"
         "ipc_client.HostClient.__init__.__kwdefaults__['reply_seconds'] = 0.2"
     )
-    api.then(UseTool("list_reminders"), Say("done"))
+    api.then(UseTool("list_tasks"), Say("done"))
     with run(workspace, api, more=impatient) as runner:
         runner.ended(1)
         (timeout,) = runner.payloads("tool.call.timeout")

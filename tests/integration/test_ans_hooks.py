@@ -93,7 +93,7 @@ def test_what_awaits_a_tool_is_told_after_the_whole_batch_once(
 ) -> None:
     waiting = a_notice(3, "look at the file", tool_name="Bash")
     batch = UseTools(tuple(UseTool("Bash", {"command": f"true {number}"}) for number in range(3)))
-    api.then(UseTool("Glob", {"pattern": "*"}), batch, TRUE, Say("done"))
+    api.then(UseTool("Read", {"file_path": "/etc/passwd"}), batch, TRUE, Say("done"))
     with run(workspace, api, waiting) as runner:
         (told,) = runner.told(1)
     texts = [whole_text(turn).count("look at the file") for turn in api.turns]
@@ -271,10 +271,10 @@ def test_compaction_loses_neither_what_waits_nor_what_was_just_told(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
     full = UseTool("Bash", {"command": "true"}, tokens=Tokens(input_tokens=970_000))
-    api.then(Say("hello"), full, UseTool("Glob", {"pattern": "*"}), Say("done"))
+    api.then(Say("hello"), full, UseTool("Read", {"file_path": "/etc/passwd"}), Say("done"))
     with run(workspace, api) as runner:
         runner.ended(1)
-        runner.give(2, "go on", a_notice(8, "still waiting", tool_name="Glob"), a_notice(9, "just told"))
+        runner.give(2, "go on", a_notice(8, "still waiting", tool_name="Read"), a_notice(9, "just told"))
         runner.keep_compaction()
         told = runner.told(2)
         assert "compact_boundary" in [event["event_name"] for event in runner.payloads("cli.event")]
@@ -407,5 +407,5 @@ def test_a_subagent_takes_no_notice_and_makes_none(workspace: Workspace) -> None
         below = [turn for turn in api.turns if "ASK-SOMEBODY" not in all_text(turn)]
     assert len(below) == 3
     assert not any(OPEN in whole_text(turn) for turn in below)
-    assert "main agent" in json.dumps(tool_results(below[2]))
+    assert "No such tool available: mcp__ans__notify_self" in json.dumps(tool_results(below[2]))
     assert [notice.id for notice in told if notice.id] == [32]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -135,7 +136,8 @@ def test_a_tool_call_becomes_a_file_and_the_reply_reaches_the_model(
 def test_a_refusal_of_the_host_is_an_error_to_the_model(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
-    api.then(UseTool("set_reminder", {"text": "tea", "at": "30m"}), Say("sorry"))
+    tea = {"message": "tea", "scheduled_at": "30m"}
+    api.then(UseTool("mcp__dashboard__schedule_notification", tea), Say("sorry"))
     with run(workspace, api, "hi") as runner:
         runner.reply(runner.request(workspace.tasks), "That time is past.", ok=False)
         runner.wait_for("turn_end")
@@ -151,8 +153,8 @@ def test_only_main_has_the_tools_to_register_groups(
     with run(workspace, api, "hi", is_main=is_main) as runner:
         runner.wait_for("turn_end")
     names = tool_names(api.turns[0])
-    assert {"Bash", "Read", "mcp__andy__send_message", "mcp__andy__set_reminder"} <= set(names)
-    assert ("mcp__andy__register_group" in names) is is_main
+    assert {"Bash", "Read", "mcp__andy__send_message", "mcp__dashboard__schedule_notification"} <= set(names)
+    assert ("mcp__andy__register_group" in json.dumps(api.turns[0].body)) is is_main
 
 
 def test_the_model_is_told_who_it_is_and_what_all_groups_share(

@@ -65,7 +65,7 @@ async def test_a_call_is_asked_of_the_host_for_the_turn_at_hand() -> None:
 
 async def test_a_tool_that_breaks_is_an_error_to_the_model_only() -> None:
     tools = server(Answering(OSError("disk full")))
-    result = await ask(tools, "tools/call", name="list_reminders")
+    result = await ask(tools, "tools/call", name="list_tasks")
     assert result["isError"] is True
     assert result["content"][0]["text"] == "OSError: disk full"
 
@@ -115,8 +115,8 @@ async def test_the_dashboards_tools_are_a_server_of_their_own() -> None:
     answer = await tools.answer(listing, server="dashboard")
     assert answer is not None
     names = {tool["name"] for tool in answer["result"]["tools"]}
-    assert {"create_task", "update_task", "archive_task"} <= names
-    assert len(names) == 14
+    assert {"create_task", "update_task", "move_to_history"} <= names
+    assert len(names) == 13
     call = {"name": "update_task", "arguments": {"task_id": "task_1", "progress": 80}}
     await tools.answer({**listing, "method": "tools/call", "params": call}, server="dashboard")
     assert host.asked == [

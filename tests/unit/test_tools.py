@@ -7,20 +7,18 @@ import pytest
 
 from agent_runner.ipc_client import HostClient
 from agent_runner.tools.table import TABLE, Tool, tools_for, words_of
+from agent_runner.tools.wire import DASHBOARD_TOOLS
 from agent_runner.wire.mailbox import Command, Reply, ScheduleTask, parse_command
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "send_message": {"text": "안녕"},
     "send_file": {"path": "plan.pdf", "caption": "the plan"},
-    "set_reminder": {"text": "tea", "at": "30m"},
-    "cancel_reminder": {"reminder_id": 3},
-    "list_reminders": {},
     "search_history": {"query": "milk", "before": 3},
     "register_group": {"jid": "local:bees", "name": "Bees", "folder": "bees", "requires_trigger": False},
     "unregister_group": {"folder": "bees"},
     "refresh_groups": {},
     "schedule_task": {"prompt": "뉴스", "schedule_type": "cron", "schedule_value": "0 9 * * *"},
-    "update_task": {"task_id": "task-1", "schedule_value": "1h"},
+    "reschedule_task": {"task_id": "task-1", "schedule_value": "1h"},
     "pause_task": {"task_id": "task-1"},
     "resume_task": {"task_id": "task-1"},
     "cancel_task": {"task_id": "task-1"},
@@ -61,12 +59,37 @@ async def test_every_tool_becomes_a_command_that_the_wire_knows(tool: Tool[Any])
 
 
 @pytest.mark.parametrize("tool", TABLE, ids=lambda tool: tool.name)
-def test_every_schema_describes_each_parameter_and_refuses_others(tool: Tool[Any]) -> None:
+async def test_every_schema_describes_each_parameter_and_others_are_refused(tool: Tool[Any]) -> None:
     schema = tool.schema()
     assert schema["type"] == "object"
-    assert schema["additionalProperties"] is False
     assert all("description" in parameter for parameter in schema["properties"].values())
     assert '"title": "' not in json.dumps(schema), "a parameter may be called so; what pydantic adds is text"
+    host = Listening()
+    reply = await tool.call({**EXAMPLES[tool.name], "nonsense": 1}, host)
+    assert (reply.ok, host.asked) == (False, [])
+    assert "nonsense" in reply.text
+
+
+@pytest.mark.parametrize("tool", [*TABLE, *DASHBOARD_TOOLS], ids=lambda tool: tool.name)
+def test_a_model_is_shown_what_a_tool_takes_and_not_what_only_the_host_checks(tool: Tool[Any]) -> None:
+    shown, checked = tool.schema(), tool.parameters.model_json_schema()
+    assert set(shown["properties"]) == set(checked.get("properties", {}))
+    assert shown.get("required") == checked.get("required")
+    assert "\n" not in tool.description
+    assert len(tool.description) <= 150
+    text = json.dumps(shown)
+    for costly in ("null", "maxLength", "additionalProperties"):
+        assert costly not in text or tool.name.startswith("set_active_")
+    for name, field in checked.get("properties", {}).items():
+        kinds = [field, *field.get("anyOf", [])]
+        words = next((kind["enum"] for kind in kinds if "enum" in kind), None)
+        assert shown["properties"][name].get("enum") == words, "the words that fit are shown"
+
+
+def test_no_two_tools_of_a_model_have_one_name() -> None:
+    names = [tool.name for tool in (*TABLE, *DASHBOARD_TOOLS)]
+    assert len(set(names)) == len(names)
+    assert {"update_task", "reschedule_task"} <= set(names)
 
 
 def test_other_groups_do_not_see_the_tools_of_main() -> None:
@@ -81,8 +104,8 @@ def test_other_groups_do_not_see_the_tools_of_main() -> None:
         ("send_message", {}, "text"),
         ("send_message", {"text": ""}, "text"),
         ("send_message", {"text": "x" * 100_001}, "text"),
-        ("set_reminder", {"text": "tea", "at": "30m", "when": "x"}, "when"),
-        ("cancel_reminder", {"reminder_id": "soon"}, "reminder_id"),
+        ("set_next_wake", {"next": "30m", "when": "x"}, "when"),
+        ("schedule_task", {"prompt": "x", "schedule_type": "soon", "schedule_value": "1h"}, "schedule_type"),
         ("register_group", {"jid": "a", "name": "b", "folder": "c" * 65}, "folder"),
     ],
 )
@@ -112,7 +135,7 @@ async def test_what_makes_something_asks_under_the_id_it_is_given_and_nothing_el
     for name, arguments in EXAMPLES.items():
         await tool_named(name).call(arguments, host, request_id="t1-abc-1")
     named = {command.type for command in host.asked if command.request_id == "t1-abc-1"}
-    assert named == {"send_file", "set_reminder", "schedule_task", "run_task", "remember"}
+    assert named == {"send_file", "schedule_task", "run_task", "remember"}
 
 
 async def test_a_task_of_the_tools_is_in_the_conversation_unless_said_otherwise() -> None:

@@ -25,27 +25,27 @@ SERVER = "andy"
 DASHBOARD = "dashboard"
 NOTICES = "ans"
 SERVERS = (SERVER, DASHBOARD, NOTICES)
-"""Tools of three kinds, each under a name of its own: two have an `update_task`."""
+"""Tools of three kinds, each under a name of its own."""
 SETTING_SOURCES: tuple[Literal["user", "project"], ...] = ("user", "project")
-BUILT_IN_TOOLS = (
-    "Bash",
-    "Read",
-    "Write",
-    "Edit",
-    "Glob",
-    "Grep",
-    "Task",
-    "TaskOutput",
-    "TaskStop",
-    "TodoWrite",
-    "Skill",
-    "NotebookEdit",
-)
-"""What is left out schedules work inside the session, where it would die with the container, or asks a
-person at a terminal."""
-SETTINGS = json.dumps({"skipWebFetchPreflight": True})
-"""Before it fetches a page the CLI would ask Anthropic's server about its host, past both proxies."""
+BUILT_IN_TOOLS = ("Bash", "Read", "Write", "Edit", "Task", "NotebookEdit", "ToolSearch")
+"""What is left out schedules work inside the session, where it would die with the container, asks a person at
+a terminal, or is what Bash does too (Glob and Grep: 900 tokens in each request). `ToolSearch` is by what the
+tools that are deferred are found."""
+SKILL_TOOL = "Skill"
+"""Only where there are skills: its description costs 400 tokens in each request."""
+SETTINGS = json.dumps({"skipWebFetchPreflight": True, "skillOverrides": {"plugin-authoring": "off"}})
+"""Before it fetches a page the CLI would ask Anthropic's server about its host, past both proxies. The skill
+is the one of the CLI's own that its environment cannot switch off."""
 PR_SET_PDEATHSIG = 1
+LEAN = {
+    "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS": "1",  # agents for reading code; ours is in sdk_client
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",  # a second memory that no owner would look for
+    "CLAUDE_CODE_DISABLE_BUNDLED_SKILLS": "1",  # for code, but for a `loop` that would die with the session
+    "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
+    "CLAUDE_CODE_FORK_SUBAGENT": "0",
+    "CLAUDE_CODE_SIMPLE_SYSTEM_PROMPT": "1",  # short descriptions of the CLI's tools, whatever the model
+}
+"""What keeps a request of the CLI small. Figures: `docs/decisions/0015-a-system-prompt-of-our-own.md`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +54,8 @@ class CliSettings:
 
     cli: Path
     cwd: Path
-    append: str
-    """What it is told after its own system prompt or, `is_bare`, in place of it."""
+    system_prompt: str
+    """What it is told in place of the CLI's own, which is about writing programs and costs 6,400 tokens."""
     extra: tuple[Path, ...]
     model: str | None
     model_turns: int | None
@@ -85,20 +85,20 @@ class CliSettings:
         return cls(
             cli=bundled_cli(),
             cwd=workspace.group,
-            append=part or system_prompt(order, workspace),
+            system_prompt=part or system_prompt(order, workspace),
             is_bare=bool(part),
             extra=_directories(workspace.extra),
             model=order.get("model"),
             model_turns=(order.get("limits") or {}).get("model_turns"),
             resume=order.get("session_id"),
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
-            tools=() if part else _built_in(order),
+            tools=() if part else _built_in(order, workspace),
         )
 
     def command(self) -> list[str]:
         """Return the command line, argument by argument as the SDK builds it."""
         command = [str(self.cli), "--output-format", "stream-json", "--verbose"]
-        command += ["--system-prompt" if self.is_bare else "--append-system-prompt", self.append]
+        command += ["--system-prompt", self.system_prompt]
         command += ["--tools", ",".join(self.tools)]
         command += ["--allowedTools", ",".join(self.allowed_tools)]
         if self.model_turns:
@@ -125,6 +125,8 @@ class CliSettings:
             **inherited,
             "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
             **additions(),
+            # Else it is off where ANTHROPIC_BASE_URL is not the service: here it is the host's proxy.
+            "ENABLE_TOOL_SEARCH": str(not self.is_bare).lower(),
             "CLAUDE_AGENT_SDK_VERSION": _sdk_version(self.cli),
             "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
             "PWD": str(self.cwd),
@@ -172,6 +174,7 @@ def additions() -> dict[str, str]:
     ours = {
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        **LEAN,
         # The most it takes: a model that is overloaded for six minutes has no tool called a second time. The
         # host tells it when trying again is of no use.
         "CLAUDE_CODE_MAX_RETRIES": "15",
@@ -197,11 +200,19 @@ def _sdk_version(cli: Path) -> str:
     return text.rpartition("__version__ = ")[2].strip().strip("\"'")
 
 
-def _built_in(order: Mapping[str, Any]) -> tuple[str, ...]:
+def _built_in(order: Mapping[str, Any], workspace: Workspace) -> tuple[str, ...]:
     """The service searches, whatever the container reaches; a page is fetched from inside."""
     search = ("WebSearch",) if order.get("web_search") else ()
     fetch = ("WebFetch",) if order.get("egress") in {"open", "allowlist"} else ()
-    return (*BUILT_IN_TOOLS, *search, *fetch)
+    skills = (SKILL_TOOL,) if _has_skills(workspace) else ()
+    return (*BUILT_IN_TOOLS, *search, *fetch, *skills)
+
+
+def _has_skills(workspace: Workspace) -> bool:
+    """Tell whether the CLI will find skills: those of the group, or of the user that it runs as."""
+    user = os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
+    folders = (workspace.group / ".claude" / "skills", Path(user) / "skills")
+    return any(next(folder.glob("*/SKILL.md"), None) is not None for folder in folders)
 
 
 def _directories(parent: Path) -> tuple[Path, ...]:

@@ -28,6 +28,8 @@ from agent_runner.wire.order import RunOrder
 
 ProcessError = sdk.ProcessError
 DROPPED = "The Claude CLI did not take the prompt: a hook kept it waiting, twice."
+NOT_FOR_SUBAGENTS = ("Task", "ToolSearch")
+"""A subagent starts none itself, and has nothing to look up."""
 AT_THE_CAP = "error_max_turns"
 """What it did until then stands: only who is given a cap meets it."""
 
@@ -39,7 +41,11 @@ def options(
     return sdk.ClaudeAgentOptions(
         cli_path=settings.cli,
         cwd=settings.cwd,
-        system_prompt=settings.append if settings.is_bare else _preset(settings.append),
+        system_prompt={
+            "type": "custom",
+            "prompt": settings.system_prompt,
+            "snapshot": False,  # a resumed session follows the rules of today
+        },
         tools=list(settings.tools),
         allowed_tools=list(settings.allowed_tools),
         max_turns=settings.model_turns,
@@ -50,6 +56,8 @@ def options(
         settings=SETTINGS,
         add_dirs=list(settings.extra),
         setting_sources=list(settings.setting_sources),
+        settings=SETTINGS,
+        agents={} if settings.is_bare else {"general-purpose": _subagent(settings)},
         env=additions(),
         hooks=_matchers({"PreCompact": [_archiver(settings, order)]}, *hooks, noticing=noticing),
         verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
@@ -65,13 +73,15 @@ def _matchers(*hooks: Hooks, noticing: NoticeHooks | None) -> Any:
     return dict(matchers)
 
 
-def _preset(append: str) -> sdk.types.SystemPromptPreset:
-    return {
-        "type": "preset",
-        "preset": "claude_code",
-        "append": append,
-        "snapshot": False,  # a resumed session follows the rules of today
-    }
+def _subagent(settings: CliSettings) -> sdk.AgentDefinition:
+    """Describe the one kind of subagent: the CLI's tools, and none of ours, for they act for the chat."""
+    return sdk.AgentDefinition(
+        description="Does a longer piece of work by itself and reports what came of it.",
+        prompt="Do the work that you are given with the tools you have, then report what came of it: what "
+        "you found or made, with the paths of files, and what you could not do. Nobody but the "
+        "assistant that asked you reads it.",
+        tools=[name for name in settings.tools if name not in NOT_FOR_SUBAGENTS],
+    )
 
 
 def sdk_command(chosen: sdk.ClaudeAgentOptions) -> list[str] | None:

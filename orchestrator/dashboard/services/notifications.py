@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from orchestrator.dashboard.rules import dedupe
-from orchestrator.dashboard.services import notification_log
+from orchestrator.dashboard.services import notification_log, reminders
 from orchestrator.dashboard.services.context import ServiceContext, new_id
 from orchestrator.dashboard.views import notification_log as history_view
 from orchestrator.dashboard.views import serializers
@@ -173,7 +173,7 @@ async def list_them(
     to_time: str | None = None,
     notification_id: str | None = None,
 ) -> ToolResult:
-    """List notifications by due time, at most `limit`; of a single one, show its history too."""
+    """List notifications and reminders by due time, at most `limit`; of one, show its history too."""
     if notification_id is not None:
         return await _with_history(ctx, await ctx.notification(notification_id))
     bounds = [
@@ -190,6 +190,10 @@ async def list_them(
         to_ms=bounds[1],
         limit=min(limit, MAX_LISTED),
     )
+    is_of_reminders = type in (None, NotificationType.REMINDER) and related_task_id is None
+    if is_of_reminders and status in (None, NotificationStatus.PENDING):
+        found += await reminders.to_come(ctx.tx, ctx.folder, from_ms=bounds[0], to_ms=bounds[1])
+        found = sorted(found, key=lambda one: one.due_ms)[:limit]
     asked = {"status": status, "task": related_task_id, "type": type, "from": from_time, "to": to_time}
     filters = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
     if not found:

@@ -11,7 +11,7 @@ from orchestrator.dashboard.rules.slots import Hours
 from orchestrator.dashboard.rules.steps import HOUR_MS
 from orchestrator.dashboard.views import board, summary
 from orchestrator.dashboard.words import when
-from orchestrator.domain.dashboard import BoardSnapshot, BoardTaskStatus, Notification, Question
+from orchestrator.domain.dashboard import BoardSnapshot, BoardTaskStatus, Notification, Priority, Question
 from orchestrator.domain.values import Folder
 from orchestrator.store import dashboard_notifications, dashboards
 from orchestrator.store.database import Tx
@@ -27,10 +27,10 @@ DUTIES = """\
 # Your Task
 
 1. Notify of deadlines, stalls and blocks that nobody is told of yet.
-2. Manage the questions: ask what is missing, close what is not.
+2. Manage the questions.
 3. Move what is completed to the history.
-4. Look at what is scheduled before you schedule anything.
-5. Clean up questions and notifications that are obsolete.
+4. Look at what is scheduled before you schedule.
+5. Clean up what is obsolete.
 
 Use the tools. Be proactive, and do not spam. Then answer SILENT."""
 
@@ -127,7 +127,8 @@ def _figures(hours: Hours, cap: int) -> dict[str, object]:
         "quiet_hours": alerts.QUIET_MS // HOUR_MS,
         "stagnant_hours": alerts.STAGNANT_MS // HOUR_MS,
         "blocked_hours": alerts.BLOCKED_MS // HOUR_MS,
-        "unanswered_hours": min(alerts.UNANSWERED_MS.values()) // HOUR_MS,
+        "unanswered_high_hours": alerts.UNANSWERED_MS[Priority.HIGH] // HOUR_MS,
+        "unanswered_medium_hours": alerts.UNANSWERED_MS[Priority.MEDIUM] // HOUR_MS,
         "slots": ", ".join(f"{slot:%H:%M}" for slot in hours.slots),
         "quiet": f"{hours.quiet_start:02}:00 to {hours.quiet_end:02}:00",
         "question_cooldowns": listed({one.value: n for one, n in dedupe.QUESTION_HOURS.items()}),

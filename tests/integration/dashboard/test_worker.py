@@ -641,7 +641,9 @@ async def test_cycles_of_long_ago_are_forgotten(judged):
 def test_at_38_without_a_file_of_the_group_the_worker_has_the_built_in_part():
     text = prompt.instructions(None, Hours(zone=SEOUL), cap=3)
     assert "SILENT" in text
-    assert "no progress told for 72 hours" in text
+    assert "no progress told for 72 h; for 120 h" in text
+    assert "high for 48 h, medium for 72 h" in text
+    assert "Clean up aggressively" in text
     assert "blocker_check 48 h" in text
     assert "{" not in text
     assert prompt.instructions("  \n", Hours(zone=SEOUL), cap=3) == text
