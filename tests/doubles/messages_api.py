@@ -155,6 +155,11 @@ def tool_names(request: Recorded) -> list[str]:
     return [str(tool.get("name")) for tool in request.body.get("tools") or []]
 
 
+def is_offered(request: Recorded, name: str) -> bool:
+    """Tell whether a model may call a tool: it is described to it, or named to be looked up."""
+    return name in tool_names(request) or f"\n{name}\n" in all_text(request)
+
+
 class ScriptedMessagesApi:
     """The server. Enter it to start, leave it to stop; `requests` keeps everything that came.
 

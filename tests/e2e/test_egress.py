@@ -17,8 +17,8 @@ from tests.doubles.messages_api import (
     ScriptedMessagesApi,
     Search,
     UseTool,
+    is_offered,
     system_text,
-    tool_names,
     tool_results,
 )
 from tests.processes.andy import AndyProcess, until
@@ -71,7 +71,7 @@ def test_without_a_word_about_it_nothing_is_reached(andy: AndyProcess, api: Scri
     api.then(UseTool("Bash", {"command": "env | grep -ic proxy; ls /sys/class/net | wc -l"}), Say("Nothing."))
     assert andy.say("what is outside?")["reply"] == "Nothing."
     assert "0\\n2" in json.dumps(tool_results(api.turns[1])), "no proxy; loopback and one network"
-    assert "WebFetch" not in tool_names(api.turns[0])
+    assert not is_offered(api.turns[0], "WebFetch")
     assert "No page of the internet can be opened here" in system_text(api.turns[0])
 
 
@@ -86,7 +86,7 @@ def test_the_weather_is_searched_and_answered_with_no_way_out(
     )
     assert andy.say("@Andy 날씨 알려줘")["reply"] == "서울은 맑고 7도예요. (weather.example)"
     asked, searched, answered = api.turns
-    assert "WebSearch" in tool_names(asked)
+    assert is_offered(asked, "WebSearch")
     assert "WebSearch finds" in system_text(asked)
     assert searched.body["tools"] == [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]
     assert searched.headers["x-api-key"] == "sk-ant-api03-key"
@@ -111,7 +111,7 @@ def test_the_weather_is_searched_and_answered_with_no_way_out(
     api.then(UseTool("Bash", {"command": SEARCH_BY_HAND}), Say("I cannot search."))
     assert andy.say("and tomorrow?")["reply"] == "I cannot search."
     told, refused = api.turns[3:]
-    assert "WebSearch" not in tool_names(told)
+    assert not is_offered(told, "WebSearch")
     assert "There is no web search here" in system_text(told)
     assert "permission_error" in json.dumps(tool_results(refused)), "whoever asks for it past the tool"
 
@@ -156,7 +156,7 @@ def test_an_open_group_is_on_a_second_network_and_is_shouted_about(
     assert andy.say("hi")["reply"] == "Hello."
     (container,) = containers(andy)
     assert inside(container, "ls /sys/class/net | wc -l").strip() == "3"
-    assert {"WebFetch", "WebSearch"} <= set(tool_names(api.turns[0]))
+    assert all(is_offered(api.turns[0], name) for name in ("WebFetch", "WebSearch"))
     assert "No page of the internet can be opened here" not in system_text(api.turns[0])
     assert "run.reaches_the_internet" in andy.events()
     assert andy.listed("status")["open"] == ["main"]

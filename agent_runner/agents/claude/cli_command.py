@@ -124,9 +124,7 @@ class CliSettings:
         return {
             **inherited,
             "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
-            **additions(),
-            # Else it is off where ANTHROPIC_BASE_URL is not the service: here it is the host's proxy.
-            "ENABLE_TOOL_SEARCH": str(not self.is_bare).lower(),
+            **additions(is_bare=self.is_bare),
             "CLAUDE_AGENT_SDK_VERSION": _sdk_version(self.cli),
             "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
             "PWD": str(self.cwd),
@@ -169,12 +167,14 @@ def start_early(order_line: bytes, workspace: Workspace) -> StartedCli | None:
         return None
 
 
-def additions() -> dict[str, str]:
+def additions(*, is_bare: bool) -> dict[str, str]:
     """Return what the CLI's environment has of ours."""
     ours = {
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",  # a turn's work ends with the turn
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         **LEAN,
+        # Else it is off where ANTHROPIC_BASE_URL is not the service: here it is the host's proxy.
+        "ENABLE_TOOL_SEARCH": str(not is_bare).lower(),
         # The most it takes: a model that is overloaded for six minutes has no tool called a second time. The
         # host tells it when trying again is of no use.
         "CLAUDE_CODE_MAX_RETRIES": "15",

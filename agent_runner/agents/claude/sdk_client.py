@@ -56,9 +56,8 @@ def options(
         settings=SETTINGS,
         add_dirs=list(settings.extra),
         setting_sources=list(settings.setting_sources),
-        settings=SETTINGS,
         agents={} if settings.is_bare else {"general-purpose": _subagent(settings)},
-        env=additions(),
+        env=additions(is_bare=settings.is_bare),
         hooks=_matchers({"PreCompact": [_archiver(settings, order)]}, *hooks, noticing=noticing),
         verbatim_prompts=True,  # an '@name' or a leading '/' in a chat message is no command
     )
