@@ -16,6 +16,7 @@ from benchmarks.places import Effort, progress
 NAMES = (
     "turn_price",
     "start_up",
+    "command_line",
     "idle",
     "many_groups",
     "hot_path",

@@ -263,7 +263,7 @@ def _check_names(source: SettingSource) -> None:
     with `ANDY_` or is nearly one of ours; the environment is full of others' names, so there only the first.
     """
     for key in source.said:
-        if key.lower() in Settings.model_fields or key == HOME_KEY:
+        if key.lower() in Settings.model_fields or (key == HOME_KEY and source.kind != "toml"):
             continue
         is_ours = source.kind in ("toml", "command line") or key.startswith("ANDY_")
         if is_ours or (source.kind == "dotenv" and _meant_by(key)):

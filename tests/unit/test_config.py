@@ -119,7 +119,9 @@ def test_the_home_itself_is_no_setting(home):
     assert load(home, {"ANDY_HOME": "/elsewhere"}).andy_port == 8700
 
 
-@pytest.mark.parametrize("toml", ["assistant = 'x'", "ANTHROPIC_API_KEY = 'x'", "[andy]\nport = 1"])
+@pytest.mark.parametrize(
+    "toml", ["assistant = 'x'", "ANTHROPIC_API_KEY = 'x'", "[andy]\nport = 1", "ANDY_HOME = '/x'"]
+)
 def test_an_unknown_key_in_the_toml_is_named_with_the_file_and_those_there_are(home, toml):
     write(home, toml=toml)
 
