@@ -1,4 +1,7 @@
-"""Hints: "look at the truth now". They carry nothing and may be lost or repeated without harm."""
+"""Wakes loops that wait: "look at the database now". A wake-up carries nothing and may be repeated or lost.
+
+A loop looks by itself from time to time too, so one that is lost costs time and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ from dataclasses import dataclass, field
 
 
 class Wakeup:
-    """Wakes one waiting loop; set before the wait, it wakes at once."""
+    """Wakes the one loop that waits for it; set before the wait, the wait ends at once."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
-    def give(self) -> None:
+    def set(self) -> None:
         self._event.set()
 
     async def wait(self, *, at_most_seconds: float | None) -> None:
-        """Return on a hint given since the last return, at the latest after `at_most_seconds`."""
+        """Return once it was set since the last return, at the latest after `at_most_seconds`."""
         try:
             async with asyncio.timeout(at_most_seconds):
                 await self._event.wait()
@@ -27,7 +30,7 @@ class Wakeup:
 
 @dataclass(frozen=True, slots=True)
 class Wakeups:
-    """One a loop."""
+    """The wake-ups of the host, one for each loop."""
 
     lanes: Wakeup = field(default_factory=Wakeup)
     outbox: Wakeup = field(default_factory=Wakeup)

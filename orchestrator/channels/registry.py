@@ -33,7 +33,7 @@ def build_channels(host: HostContext) -> Channels:
         assistant=host.settings.assistant_name,
         has_own_number=host.settings.assistant_has_own_number,
         attachment_bytes=host.attachment_bytes,
-        wake_outbox=host.wakeups.outbox.give,
+        wake_outbox=host.wakeups.outbox.set,
     )
     return Channels(build(context))
 

@@ -133,13 +133,13 @@ class LiveRuns:
             turn_id=turn_id,
         )
         self._by_run[run.id] = live
-        self._wakeups.reaper.give()
+        self._wakeups.reaper.set()
         return live
 
     def release_slot(self, live: LiveRunState) -> None:
         """Forget a run and wake the queue, for its slot is free."""
         del self._by_run[live.run.id]
-        self._wakeups.lanes.give()
+        self._wakeups.lanes.set()
 
     def as_runs(self) -> list[LiveRun]:
         """Return the runs as the queue sees them."""

@@ -90,7 +90,7 @@ class OutputReader:
                     elif turn is not None:
                         now_ms = self._context.clock.now_ms()
                         await turn_outages.begin(tx, turn.id, Outage.ENGINE, since_ms=now_ms)
-        self._context.wakeups.outages.give()
+        self._context.wakeups.outages.set()
 
     async def _read_to_end(self, live: LiveRunState, container: RunningContainer) -> RunEnd:
         await self._read_frames(live, container)
@@ -221,5 +221,5 @@ class OutputReader:
         self._context.bus.publish(
             f"turn.{event_word(effect.ended)}", **ids, attempt=effect.turn.attempt, reason=effect.reason
         )
-        self._context.wakeups.outbox.give()
-        self._context.wakeups.lanes.give()
+        self._context.wakeups.outbox.set()
+        self._context.wakeups.lanes.set()

@@ -126,7 +126,7 @@ class RunPool:
         if group is None or live.is_retired or group.container_config != live.config:
             # Another container has to be made for it, with what the group has set by now.
             live.is_retired = True
-            self._context.wakeups.lanes.give()
+            self._context.wakeups.lanes.set()
             return None
         if live.state is not RunState.BUSY or not await is_queued(tx, turn):
             return None

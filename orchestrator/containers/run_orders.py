@@ -137,4 +137,4 @@ class RunOrders:
         async with self._host.database.transaction() as tx:
             if await owner.notify(tx, f"⚠️ {text}", about=group.folder, now_ms=now_ms):
                 await host_events.mounts_refused(tx, group.folder, extra.names, now_ms=now_ms)
-        self._host.wakeups.outbox.give()
+        self._host.wakeups.outbox.set()

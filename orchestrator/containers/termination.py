@@ -176,7 +176,7 @@ class Orphans:
         """Look for a container from now on, which may be there or not."""
         self._by_run[orphan.run_id] = orphan
         self._since_ms.setdefault(orphan.run_id, self._context.clock.steady_ms())
-        self._context.wakeups.reaper.give()
+        self._context.wakeups.reaper.set()
 
     def hold_session_of(self, run: Run) -> bool:
         """Tell whether one of them may still work on the session that `run` is to have."""
@@ -306,7 +306,7 @@ class Termination:
             other.run.id for other in self._live_runs.of(live.run.folder) if other.state is RunState.CLOSING
         ]
         await asyncio.to_thread(self._context.ports.write_close, live.run.folder, closing)
-        self._context.wakeups.reaper.give()
+        self._context.wakeups.reaper.set()
 
     def schedule_kill(self, live: LiveRunState, verdict: timeouts.TimeoutVerdict) -> None:
         """Mark a run to be killed; whoever reads its output carries that out."""
@@ -353,8 +353,8 @@ class Termination:
                 attempt=settled.turn.attempt,
                 reason=ended.reason,
             )
-            self._context.wakeups.outbox.give()
-            self._context.wakeups.outages.give()
+            self._context.wakeups.outbox.set()
+            self._context.wakeups.outages.set()
         self._context.bus.publish(
             "run.ended", group=run.folder, run=run.id, detail=ended.kind.value, reason=ended.reason
         )

@@ -197,8 +197,8 @@ class DashboardService:
     def publish_change(self, group: Group, result: ToolResult) -> None:
         """Publish that a change was committed, so that those who follow dashboards look again."""
         self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
-        self._hints.notifications.give()
-        self._hints.scheduler.give()  # it was a reminder, maybe
+        self._hints.notifications.set()
+        self._hints.scheduler.set()  # it was a reminder, maybe
 
     # What the reception hands on
 

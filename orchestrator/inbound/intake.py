@@ -100,7 +100,7 @@ class Intake:
         text = f"⚠️ Until this is mended, only you can ask me anything: {found.trouble}"
         if await owner.notify(tx, text, about=found.version, now_ms=self._clock.now_ms()):
             log.error("senders.broken", reason=found.trouble)
-            self._hints.outbox.give()
+            self._hints.outbox.set()
 
     async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
         await chats.upsert(
@@ -147,7 +147,7 @@ class Intake:
             dedupe_key=f"unreadable:{group.jid}:{now_ms // HOUR_MS}",
             now_ms=now_ms,
         )
-        self._hints.outbox.give()
+        self._hints.outbox.set()
 
     async def _take_registered(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
         """Take a new message of a registered chat: an edit, a deletion, a command, a request or talk."""
@@ -192,8 +192,8 @@ class Intake:
             turn_id=turn_id,
             now_ms=now_ms,
         )
-        self._hints.outbox.give()
-        self._hints.notifications.give()
+        self._hints.outbox.set()
+        self._hints.notifications.set()
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
     async def _apply_command(
@@ -231,7 +231,7 @@ class Intake:
             dedupe_key=f"denied:{group.jid}:{message.id}",
             now_ms=self._clock.now_ms(),
         )
-        self._hints.outbox.give()
+        self._hints.outbox.set()
 
     async def _why_ignored(self, tx: Tx, message: Inbound, group: Group) -> str | None:
         return triggers.ignored_reason(
@@ -288,7 +288,7 @@ class Intake:
             f"message.{accepted.outcome}", message=message.id, turn=accepted.turn_id, detail=accepted.reason
         )
         if accepted.turn_id is not None or accepted.reason == amendments.FILE_CAME:
-            self._hints.lanes.give()
+            self._hints.lanes.set()
 
 
 def _amended(amended: Amendment) -> Accepted:

@@ -218,10 +218,10 @@ class CommandDispatcher:
 
     def _publish(self, group: Group, command: Command, reply: Reply) -> None:
         self._bus.publish(f"command.{command.type}", group=group.folder, detail=reply.code)
-        self._wakeups.outbox.give()
-        self._wakeups.scheduler.give()
-        self._wakeups.notifications.give()
-        self._wakeups.lanes.give()
+        self._wakeups.outbox.set()
+        self._wakeups.scheduler.set()
+        self._wakeups.notifications.set()
+        self._wakeups.lanes.set()
 
 
 def _request_id(name: str, body: bytes) -> str:

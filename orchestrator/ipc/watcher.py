@@ -103,7 +103,7 @@ class MailboxWatcher:
     def wake(self, folder: Folder) -> None:
         """Have a group's mailboxes looked at, also again, when not all was read."""
         self._woken.add(folder)
-        self._wakeup.give()
+        self._wakeup.set()
 
     async def wait(self) -> frozenset[Folder]:
         """Wait for a wake-up, at the latest for the sweep, and return the groups to look at now.

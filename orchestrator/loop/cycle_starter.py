@@ -143,7 +143,7 @@ class CycleStarter:
                 times += [] if at_ms is None else [at_ms]
         if result.started:
             log.info("loop.cycle_queued", groups=result.started)
-            self._hints.lanes.give()
+            self._hints.lanes.set()
         for run_id in result.blocking_runs:
             await self._stop_run(run_id, STOP_REASON)
         await self._publish_committed()

@@ -187,7 +187,7 @@ class Workspaces:
     def _on_event(self, event: HostEvent) -> None:
         """Look again when a loop may have been switched on."""
         if event.kind in ("loop.changed", "command.control_loop") and event.detail != KIND:
-            self._hint.give()
+            self._hint.set()
 
     async def look(self) -> None:
         """Compare the folders of all active loops with what was seen last."""
@@ -244,7 +244,7 @@ class Workspaces:
         loop = asyncio.get_running_loop()
 
         def signal() -> None:
-            loop.call_soon_threadsafe(self._hint.give)
+            loop.call_soon_threadsafe(self._hint.set)
 
         return signal
 

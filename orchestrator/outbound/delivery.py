@@ -126,7 +126,7 @@ class Delivery:
             await asyncio.sleep(1)
         finally:
             self._busy.discard(head.chat_jid)
-            self._wakeup.give()
+            self._wakeup.set()
 
     async def _deliver(self, head: Outgoing) -> None:
         channel = self._channel_for(head.chat_jid)

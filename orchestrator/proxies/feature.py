@@ -68,7 +68,7 @@ class ContainerProxies:
             clock=host.clock,
             zone=host.settings.zone,
             requests_a_turn=REQUESTS_A_TURN,
-            on_queued=host.wakeups.outbox.give,
+            on_queued=host.wakeups.outbox.set,
             on_runaway=on_runaway,
             prices=Prices(
                 {
@@ -175,8 +175,8 @@ class ContainerProxies:
         await health.notify_recovery(tx, refusal, now_ms=self._host.clock.now_ms())
 
     def _model_has_changed(self) -> None:
-        self._host.wakeups.outages.give()
-        self._host.wakeups.outbox.give()
+        self._host.wakeups.outages.set()
+        self._host.wakeups.outbox.set()
 
     async def _budgets(self) -> tuple[Budget, ...]:
         async with self._reader.reading() as tx:

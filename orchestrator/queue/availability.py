@@ -69,7 +69,7 @@ class Availability:
             await retries.refuse(tx, current, now_ms=now_ms)
         log.warning("turn.turned_away", turn=turn.id, group=turn.folder, cause=refusal.cause.value)
         self._bus.publish("turn.failed", group=turn.folder, turn=turn.id, reason=refusal.cause.value)
-        self._hints.outbox.give()
+        self._hints.outbox.set()
         return True
 
     async def run(self) -> None:
@@ -99,5 +99,5 @@ class Availability:
                     dedupe_key=f"outage:{one.turn_id}",
                     now_ms=now_ms,
                 )
-        self._hints.outbox.give()
+        self._hints.outbox.set()
         return min(ahead, default=None)

@@ -107,15 +107,15 @@ class Dispatcher:
                     now_ms=self._clock.now_ms(),
                     fault=FailureOwner.HOST,
                 )
-        self._hints.lanes.give()
-        self._hints.outbox.give()
+        self._hints.lanes.set()
+        self._hints.outbox.set()
 
     async def _apply(self, action: next_turns.Action, by_id: dict[TurnId, Turn]) -> None:
         match action:
             case next_turns.HandOverTurn(turn_id) | next_turns.StartContainer(turn_id) if (
                 await self._turn_away(by_id[turn_id])
             ):
-                self._hints.lanes.give()
+                self._hints.lanes.set()
             case next_turns.HandOverTurn(turn_id, run_id):
                 await self._containers.hand_over(by_id[turn_id], run_id)
             case next_turns.StartContainer(turn_id):
@@ -148,8 +148,8 @@ class Dispatcher:
                 turn_id=turn.id,
                 now_ms=now_ms,
             )
-        self._hints.outbox.give()
-        self._hints.lanes.give()
+        self._hints.outbox.set()
+        self._hints.lanes.set()
 
     async def _notify_place(self, turn: Turn, place: int) -> None:
         now_ms = self._clock.now_ms()
@@ -165,4 +165,4 @@ class Dispatcher:
                 turn_id=None,
                 now_ms=now_ms,
             )
-        self._hints.outbox.give()
+        self._hints.outbox.set()

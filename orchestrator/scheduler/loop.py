@@ -59,7 +59,7 @@ class Scheduler:
             await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
             coming = [await reminders.next_due_ms(tx), await tasks.next_due_ms(tx)]
         if sent:
-            self._hints.outbox.give()
+            self._hints.outbox.set()
         if fired:
             self._publish(fired)
         next_ms = min((at for at in coming if at is not None), default=None)
@@ -81,7 +81,7 @@ class Scheduler:
                     turn=turn,
                     detail=fired_task.task.id,
                 )
-        self._hints.lanes.give()
+        self._hints.lanes.set()
 
 
 async def _send_reminders(tx: Tx, *, now_ms: int) -> int:

@@ -59,7 +59,7 @@ class RefusalAudit:
             self._counted[knock.error] = _Counted(first=knock, first_ms=self._clock.now_ms())
         else:
             self._counted[knock.error] = replace(known, count=known.count + 1)
-        self._hint.give()
+        self._hint.set()
 
     async def run(self) -> None:
         """Write until cancelled, and then what is left."""

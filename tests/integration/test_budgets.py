@@ -94,7 +94,7 @@ async def a_house(household: Household, home: Path, *, requests_a_turn: int = 20
         clock=household.clock,
         zone=SEOUL,
         requests_a_turn=requests_a_turn,
-        on_queued=household.hints.outbox.give,
+        on_queued=household.hints.outbox.set,
         on_runaway=end,
     )
 

@@ -81,7 +81,7 @@ def _recorder(household: Household, home: Path, folds: list[RegisteredMessages])
         clock=household.clock,
         bus=household.bus,
         name="Andy",
-        on_told=household.hints.outbox.give,
+        on_told=household.hints.outbox.set,
         on_fold=note,
     )
 

@@ -46,7 +46,7 @@ class Office:
                 state=state,
                 now_ms=self.clock.now_ms(),
             )
-        self.hint.give()
+        self.hint.set()
         return number
 
     async def row(self, number):
@@ -94,7 +94,7 @@ class Office:
 
     def pass_ms(self, milliseconds):
         self.clock.pass_ms(milliseconds)
-        self.hint.give()
+        self.hint.set()
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ async def test_a_dead_message_revived_is_tried_again(office):
         async with office.database.transaction() as tx:
             assert await outbox.revive(tx, number, now_ms=office.clock.now_ms())
             assert not await outbox.revive(tx, number, now_ms=office.clock.now_ms())
-        office.hint.give()
+        office.hint.set()
         await until(lambda: office.is_in(number, "sent"), "revived and sent")
 
 
@@ -356,7 +356,7 @@ async def test_a_crash_between_parts_neither_loses_nor_doubles_one(office):
     host = asyncio.create_task(a_host(), name="host")
     await until(lambda: len(office.channel.attempts) == 1, "the first part, refused")
     office.pass_ms(5_000)
-    office.hint.give()
+    office.hint.set()
     await until(lambda: len(office.channel.attempts) == 2, "the first part under way")
     host.cancel()
     await asyncio.wait([host])

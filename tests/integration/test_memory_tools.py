@@ -40,7 +40,7 @@ async def recorder(household: Household, tmp_path: Path) -> ContextRecorder:
         clock=household.clock,
         bus=household.bus,
         name="Andy",
-        on_told=household.hints.outbox.give,
+        on_told=household.hints.outbox.set,
     )
 
 

@@ -108,7 +108,7 @@ def _health(house: House) -> ModelHealth:
         model_of=model_of,
         probe=probe,
         on_recovery=recovered,
-        on_change=house.household.hints.outages.give,
+        on_change=house.household.hints.outages.set,
     )
 
 

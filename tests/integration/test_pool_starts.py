@@ -131,7 +131,7 @@ class House:
     async def look(self) -> None:
         """Have the lanes look twice, so that one look is whole."""
         for _ in range(2):
-            self.household.hints.lanes.give()
+            self.household.hints.lanes.set()
             async with self.household.database.transaction():
                 pass
             await asyncio.sleep(0)

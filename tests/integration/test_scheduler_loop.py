@@ -100,7 +100,7 @@ async def test_an_earlier_reminder_wakes_the_loop(family):
     async with scheduling(family):
         await until(lambda: family.database, "the loop")
         await remind(family, "now", in_ms=0)
-        family.hints.scheduler.give()
+        family.hints.scheduler.set()
 
         async def holds():
             return await sent(family) == ["now"]

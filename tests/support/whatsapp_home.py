@@ -45,7 +45,7 @@ class WhatsAppHome:
             assistant="Andy",
             has_own_number=has_own_number,
             attachment_bytes=1_000,
-            wake_outbox=self.hints.outbox.give,
+            wake_outbox=self.hints.outbox.set,
         )
         self.channel = WhatsAppChannel(context, **{"rate": FAST, "chance": lambda: 0.0, **more})
 

@@ -16,7 +16,7 @@ async def wait(hint, *, at_most=None):
 
 async def test_a_hint_given_before_the_wait_wakes_at_once():
     hint = Wakeup()
-    hint.give()
+    hint.set()
 
     await wait(hint)
 
@@ -26,13 +26,13 @@ async def test_a_hint_wakes_who_waits():
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(wait(hint))
         await asyncio.sleep(0)
-        hint.give()
+        hint.set()
 
 
 async def test_many_hints_wake_once():
     hint = Wakeup()
     for _ in range(3):
-        hint.give()
+        hint.set()
     await wait(hint)
 
     with pytest.raises(TimeoutError):

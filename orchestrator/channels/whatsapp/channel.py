@@ -136,7 +136,7 @@ class WhatsAppChannel:
         reason = progress.text if progress.state == "failed" else ""
         log.info("whatsapp.pairing", state=progress.state, reason=reason)
         self._context.bus.publish("channel.pairing", detail=f"whatsapp {progress.state}")
-        self.paired.give()
+        self.paired.set()
 
     async def _run_bridge(self, account: Account, receive: Receive) -> StateReport:
         """Start the bridge on a login; return why it ended, once it has."""

@@ -121,7 +121,7 @@ class RunLogs:
         for piece in opened.flow.take(data, now_ms=now_ms, room=room):
             self._put(opened, piece)
         self._look_at_gap(opened, now_ms)
-        self._wake.give()
+        self._wake.set()
 
     async def run(self) -> None:
         """The writing loop: asleep while nothing happens."""
@@ -150,7 +150,7 @@ class RunLogs:
 
     def _tell(self, opened: _Log, kind: str, facts: Mapping[str, object]) -> None:
         self._put(opened, _Told(kind, facts))
-        self._wake.give()
+        self._wake.set()
 
     def _put(self, opened: _Log, what: _Told | LoggedPiece | LogGap) -> None:
         opened.pending.append(_Item(self._clock.now_ms(), what))

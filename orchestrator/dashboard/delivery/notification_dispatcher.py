@@ -98,7 +98,7 @@ class NotificationDispatcher:
             done = [await self._settle(tx, row, now_ms=now_ms) for row in due]
             await _notify_expired(tx, [row for row in done if row.outcome == "expired"], now_ms=now_ms)
             await dashboard_deliveries.drop_held(tx, now_ms=now_ms)
-        self._hints.outbox.give()
+        self._hints.outbox.set()
         for row in done:
             self._publish(row)
 

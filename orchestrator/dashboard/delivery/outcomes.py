@@ -79,7 +79,7 @@ class DeliveryOutcomes:
             next_attempt_ms=again_ms,
             error=error,
         )
-        self._hint.give()
+        self._hint.set()
         return Retry.BY_THE_LEDGER
 
     async def note_ended(self, tx: Tx, outgoing: Outgoing, error: str, *, now_ms: int) -> None:

@@ -256,7 +256,7 @@ class ModelHealth:
             )
             self._open = await model_refusals.open_ones(tx)
         log.error("model.refused", cause=cause.value, model=model, status=status, setting=setting)
-        self._hint.give()
+        self._hint.set()
 
     async def _end(self, over: list[ModelRefusal]) -> None:
         if not over:

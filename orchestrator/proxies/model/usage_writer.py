@@ -149,7 +149,7 @@ class UsageWriter:
 
     def _put(self, row: _Row) -> None:
         self._rows.append(row)
-        self._hint.give()
+        self._hint.set()
 
 
 async def _finish(work: Coroutine[Any, Any, None]) -> None:

@@ -68,7 +68,7 @@ class ReminderHandler:
         async with self._database.transaction() as tx:
             row = await act(tx, self._clock.now_ms())
         self._bus.publish("reminder.changed", group=row["group"], detail=str(row["id"]))
-        self._hints.scheduler.give()
+        self._hints.scheduler.set()
         return row
 
 

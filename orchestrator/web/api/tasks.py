@@ -79,8 +79,8 @@ class TaskApi:
         async with self._database.transaction() as tx:
             task = await act(tx, self._clock.now_ms())
         self._bus.publish("task.changed", group=task.folder, detail=task.id)
-        self._hints.scheduler.give()
-        self._hints.lanes.give()
+        self._hints.scheduler.set()
+        self._hints.lanes.set()
         return scheduled_task_service.to_row(task)
 
 

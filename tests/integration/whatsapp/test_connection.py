@@ -37,7 +37,7 @@ async def test_nobody_paired_is_a_state_and_costs_no_process(phone, build):
         assert phone.logins == 0
 
         phone.pair()
-        house.channel.paired.give()
+        house.channel.paired.set()
         await house.until_state("connected")
 
 
