@@ -111,6 +111,8 @@ class RunOrder(Document):
     reachable: tuple[str, ...] = ()
     web_search: bool = False
     """Whether the model service may search the web."""
+    mcp_servers: tuple[str, ...] = ()
+    """Servers of the owner's, by name: each at `/mcp/{name}` of the address that models are asked at."""
 
 
 class CloseOrder(Document):

@@ -64,6 +64,7 @@ COMMANDS = (
     CommandEntry("image", "up:image_app", "The agents' container image."),
     CommandEntry("logs", "logs:logs", "Show what a group's container did and said: its newest run."),
     CommandEntry("loop", "loop:loop_app", "Agents that wake by themselves."),
+    CommandEntry("mcp", "mcp:mcp_app", "Servers of yours that agents may call, with secrets they never see."),
     CommandEntry(
         "messages",
         "activity:messages",

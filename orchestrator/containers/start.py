@@ -30,7 +30,7 @@ from orchestrator.domain.failures import Outage
 from orchestrator.domain.protocols import ContainerSpec, Mount, RunningContainer
 from orchestrator.domain.values import Group, Run, RunState, Turn, TurnState
 from orchestrator.groups import settings
-from orchestrator.store import groups, runs, sessions, turn_outages, turns
+from orchestrator.store import groups, mcp_servers, runs, sessions, turn_outages, turns
 from orchestrator.store.database import Tx
 
 log = structlog.get_logger(__name__)
@@ -128,6 +128,7 @@ class RunCreator:
             await turns.start(tx, turn.id, run.id, now_ms=now_ms)
             session_id = restoration.session_id if restoration is not None else None
             order = ports.order(run, group, await ports.compose(tx, turn, group, run.id), session_id)
+            order = order.model_copy(update={"mcp_servers": await mcp_servers.names_for(tx, group.folder)})
             environment = dict(ports.environment(group, order.agent, token))
         if restoration is not None:
             order = order.model_copy(update={"restore": restoration.restore})

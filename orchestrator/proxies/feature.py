@@ -15,6 +15,7 @@ from orchestrator.groups import settings
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.settings import EgressAllowlist, GroupConfig
 from orchestrator.proxies.egress.proxy import EgressCaller, EgressProxy
+from orchestrator.proxies.mcp_gateway import McpGateway
 from orchestrator.proxies.model import health
 from orchestrator.proxies.model.budget_admission import Admission, OnRunaway
 from orchestrator.proxies.model.credentials import CredentialSource, CredentialStatus
@@ -25,9 +26,10 @@ from orchestrator.proxies.model.proxy import CredentialProxy
 from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.model.token_usage import Prices, per_million
 from orchestrator.proxies.run_tokens import token_hash
-from orchestrator.store import budgets, groups, runs
+from orchestrator.store import budgets, groups, mcp_servers, runs
 from orchestrator.store.budgets import Budget
 from orchestrator.store.database import Tx
+from orchestrator.store.mcp_servers import McpServer
 from orchestrator.store.model_refusals import ModelRefusal
 
 log = structlog.get_logger(__name__)
@@ -86,6 +88,12 @@ class ContainerProxies:
             on_denial=self.admission.usage_writer.denied,
             admit=self.admission.admit,
             judge=self._judge,
+            mcp=McpGateway(
+                self._server_for,
+                credentials.value,
+                note=self.admission.usage_writer.note,
+                clock=host.clock,
+            ),
         )
         self.health = ModelHealth(
             host.database,
@@ -210,6 +218,11 @@ class ContainerProxies:
             and self.admission.may_search(bearer.run_id, bearer.turn_id),
             is_open=config.egress == "open",
         )
+
+    async def _server_for(self, folder: Folder, name: str) -> McpServer | None:
+        async with self._reader.reading() as tx:
+            server = await mcp_servers.by_name(tx, name)
+        return server if server is not None and folder in server.groups else None
 
     async def _caller(self, token: str) -> EgressCaller | None:
         """Whose token it is, and what the group's list allows at this moment."""

@@ -85,7 +85,10 @@ async def test_the_cli_is_started_just_as_the_sdk_would(
     started = json.loads(report.read_text())
     ours = replace(settings, cli=CliSettings.of(order.model_dump(), workspace).cli).environment()
     assert started["arguments"] == settings.command()[1:]
-    assert started["arguments"] == (sdk_client.sdk_command(sdk_client.options(settings, order)) or [])[1:]
+    assert (
+        started["arguments"]
+        == (sdk_client.sdk_command(sdk_client.options(settings, order), settings) or [])[1:]
+    )
     assert started["cwd"] == str(workspace.group)
     assert {**started["environment"], "LC_CTYPE": ""} == {**ours, "LC_CTYPE": ""}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 
 from orchestrator.domain.values import Folder, RunId
+from orchestrator.proxies.mcp_gateway import McpGateway
 from orchestrator.proxies.model.credentials import CredentialSource
 from orchestrator.proxies.model.exchange import Admit, Judge, ProxyExchange, RunIdentity
 from orchestrator.proxies.model.limits import ModelProxyLimits
@@ -102,6 +103,7 @@ async def proxied(
     ledger: UsageWriter | None = None,
     admit: Admit | None = None,
     judge: Judge | None = None,
+    mcp: McpGateway | None = None,
     budgets: Callable[[], Awaitable[tuple[Budget, ...]]] | None = None,
 ) -> AsyncIterator[Proxied]:
     async with OddUpstream() as upstream:
@@ -141,6 +143,7 @@ async def proxied(
             on_denial=ledger.denied if ledger else None,
             admit=admit,
             judge=judge,
+            mcp=mcp,
         ) as proxy:
             served.proxy = proxy
             server = ProxyServer(proxy.app, listener, limits=limits)

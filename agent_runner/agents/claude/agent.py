@@ -104,7 +104,7 @@ class ClaudeAgent:
         self._sdk = await asyncio.to_thread(_load_sdk)
         self._join_notices()
         chosen = self._sdk.options(settings, self._order, self._restoring.hooks(), noticing=self._hooks)
-        cli = self._run_cli(settings, self._sdk.sdk_command(chosen) or settings.command())
+        cli = self._run_cli(settings, self._sdk.sdk_command(chosen, settings) or settings.command())
         if self._noticing.starts_with_something:
             self._noticing.warm_soon()  # the CLI boots still
         self._client = await self._sdk.connect(cli, chosen)

@@ -63,16 +63,23 @@ class CliSettings:
     resume_at: str | None = None
     """The last message of that session that counts."""
     tools: tuple[str, ...] = BUILT_IN_TOOLS
+    mcp_servers: tuple[str, ...] = ()
+    """Names of servers that the host's proxy leads to."""
     is_bare: bool = False
     """It has a part of its own: no memory of the group, no tools but ours."""
 
     @property
     def allowed_tools(self) -> tuple[str, ...]:
-        return (*self.tools, *(f"mcp__{name}" for name in SERVERS))
+        return (*self.tools, *(f"mcp__{name}" for name in self.servers()))
 
     @property
     def setting_sources(self) -> tuple[Literal["user", "project"], ...]:
         return () if self.is_bare else SETTING_SOURCES
+
+    def servers(self) -> dict[str, dict[str, Any]]:
+        """Return how each MCP server is reached: our own in this process, the owner's through the proxy."""
+        own: dict[str, dict[str, Any]] = {name: {"type": "sdk", "name": name} for name in SERVERS}
+        return own | {name: _through_proxy(name) for name in self.mcp_servers}
 
     @classmethod
     def of(cls, order: Mapping[str, Any], workspace: Workspace) -> CliSettings:
@@ -92,6 +99,7 @@ class CliSettings:
             model_turns=(order.get("limits") or {}).get("model_turns"),
             resume=order.get("session_id"),
             resume_at=(order.get("restore") or {}).get("resume_at") if order.get("session_id") else None,
+            mcp_servers=() if part else tuple(order.get("mcp_servers") or ()),
             tools=() if part else _built_in(order, workspace),
         )
 
@@ -111,8 +119,7 @@ class CliSettings:
         command += ["--settings", SETTINGS]
         for directory in self.extra:
             command += ["--add-dir", str(directory)]
-        servers = {"mcpServers": {name: {"type": "sdk", "name": name} for name in SERVERS}}
-        command += ["--mcp-config", json.dumps(servers)]
+        command += ["--mcp-config", json.dumps({"mcpServers": self.servers()}), "--strict-mcp-config"]
         if self.resume_at:
             command.append(f"--resume-session-at={self.resume_at}")
         command.append(f"--setting-sources={','.join(self.setting_sources)}")
@@ -213,6 +220,16 @@ def _has_skills(workspace: Workspace) -> bool:
     user = os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
     folders = (workspace.group / ".claude" / "skills", Path(user) / "skills")
     return any(next(folder.glob("*/SKILL.md"), None) is not None for folder in folders)
+
+
+def _through_proxy(name: str) -> dict[str, Any]:
+    """Return where the proxy leads to a server; the proof is the token of this run."""
+    proxy, token = os.environ.get("ANTHROPIC_BASE_URL", ""), os.environ.get("ANTHROPIC_API_KEY", "")
+    return {
+        "type": "http",
+        "url": f"{proxy}/mcp/{name}",
+        "headers": {"Authorization": f"Bearer {token}"},
+    }
 
 
 def _directories(parent: Path) -> tuple[Path, ...]:

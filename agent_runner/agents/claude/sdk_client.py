@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import claude_agent_sdk as sdk
 from claude_agent_sdk.types import HookContext, HookInput, HookJSONOutput
 
-from agent_runner.agents.claude.cli_command import SERVERS, SETTINGS, CliSettings, additions
+from agent_runner.agents.claude.cli_command import SETTINGS, CliSettings, additions
 from agent_runner.agents.claude.cli_transport import CliProcess
 from agent_runner.agents.claude.restore import Hooks
 from agent_runner.ans.sdk_hooks import NoticeHooks
@@ -54,6 +54,7 @@ def options(
         resume=settings.resume,
         resume_session_at=settings.resume_at,
         settings=SETTINGS,
+        strict_mcp_config=True,  # no server of the group's own folder
         add_dirs=list(settings.extra),
         setting_sources=list(settings.setting_sources),
         agents={} if settings.is_bare else {"general-purpose": _subagent(settings)},
@@ -83,13 +84,12 @@ def _subagent(settings: CliSettings) -> sdk.AgentDefinition:
     )
 
 
-def sdk_command(chosen: sdk.ClaudeAgentOptions) -> list[str] | None:
+def sdk_command(chosen: sdk.ClaudeAgentOptions, settings: CliSettings) -> list[str] | None:
     """Return the command that the SDK would start the CLI with, or None when this release hides it."""
-    servers: Any = {name: {"type": "sdk", "name": name} for name in SERVERS}
     try:
         from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
-        with_tools = replace(chosen, mcp_servers=servers)
+        with_tools = replace(chosen, mcp_servers=cast("Any", settings.servers()))
         build: Callable[[], list[str]] = SubprocessCLITransport("", with_tools)._build_command  # noqa: SLF001
         return build()
     except (ImportError, AttributeError, TypeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from zoneinfo import ZoneInfo
 
@@ -15,6 +14,7 @@ from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model.budget_sums import BudgetCache
 from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.exchange import RunIdentity
+from orchestrator.proxies.model.limits import TurnCounts
 from orchestrator.proxies.model.token_usage import Prices
 from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.store import budgets, groups, host_events, outbox, turn_outages, usage
@@ -22,7 +22,6 @@ from orchestrator.store.database import Database, Tx
 
 log = structlog.get_logger(__name__)
 
-MAX_REMEMBERED = 1_000
 SEARCHES_A_TURN = 50
 """Of the web. One costs about as much as two thousand tokens of input."""
 
@@ -50,8 +49,8 @@ class Admission:
         self._requests_a_turn = requests_a_turn
         self._on_queued = on_queued
         self._on_runaway = on_runaway
-        self._request_counts: _TurnCounts = OrderedDict()
-        self._search_counts: _TurnCounts = OrderedDict()
+        self._request_counts = TurnCounts()
+        self._search_counts = TurnCounts()
         self.usage_writer = UsageWriter(
             database, clock=clock, on_entry=self._count, settle=self._settle, prices=prices
         )
@@ -72,10 +71,10 @@ class Admission:
 
     def may_search(self, run_id: RunId, turn_id: TurnId | None) -> bool:
         """Whether a turn has searched the web less often than a turn may."""
-        return self._search_counts.get((run_id, turn_id), 0) < SEARCHES_A_TURN
+        return self._search_counts.of(run_id, turn_id) < SEARCHES_A_TURN
 
     async def _check_count(self, identity: RunIdentity) -> None:
-        count = _counted(self._request_counts, identity.run_id, identity.turn_id, 1)
+        count = self._request_counts.add(identity.run_id, identity.turn_id, 1)
         if count <= self._requests_a_turn:
             return
         reason = f"it asked the model more than {self._requests_a_turn} times in one turn."
@@ -119,7 +118,7 @@ class Admission:
     def _count(self, entry: usage.UsageEntry) -> None:
         self._budget_cache.count(entry)
         if entry.searches:
-            _counted(self._search_counts, entry.run_id, entry.turn_id, entry.searches)
+            self._search_counts.add(entry.run_id, entry.turn_id, entry.searches)
 
     async def _settle(self, entries: Sequence[usage.UsageEntry]) -> None:
         """Tell of the budgets that new entries have brought near their end, or to it."""
@@ -159,18 +158,6 @@ class Admission:
             await host_events.budget_warning(
                 tx, group.folder, text, percent=standing.percent, key=str(standing.budget.id), now_ms=now_ms
             )
-
-
-_TurnCounts = OrderedDict[tuple[RunId, TurnId | None], int]
-
-
-def _counted(counts: _TurnCounts, run_id: RunId, turn_id: TurnId | None, more: int) -> int:
-    """Add to a turn's count and return it; the turns that were counted longest ago are forgotten."""
-    key = (run_id, turn_id)
-    count = counts[key] = counts.pop(key, 0) + more
-    if len(counts) > MAX_REMEMBERED:
-        counts.popitem(last=False)
-    return count
 
 
 def _asker(identity: RunIdentity) -> rules.BudgetAccount:

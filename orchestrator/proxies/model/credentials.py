@@ -26,6 +26,7 @@ DEFAULT_UPSTREAM = "https://api.anthropic.com"
 UPSTREAM_SETTING = "ANTHROPIC_BASE_URL"
 # A header can carry nothing else, and a library that refuses one quotes it in its error.
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
 _OAUTH_PREFIX = "sk-ant-oat"
 _PREFIXES = {_OAUTH_PREFIX: "CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-": "ANTHROPIC_API_KEY"}
 
@@ -136,6 +137,11 @@ class CredentialSource:
         """
         own = self._environment.get(UPSTREAM_SETTING, "").strip()
         return _checked_url(own or self.dotenv().get(UPSTREAM_SETTING, "").strip() or DEFAULT_UPSTREAM)
+
+    def value(self, name: str) -> str | None:
+        """Return what is set under `name`, in the environment or in `.env`; None where nothing usable is."""
+        value = (self._environment.get(name) or self.dotenv().get(name, "")).strip()
+        return value if _HEADER_VALUE.fullmatch(value) else None
 
     @property
     def environment(self) -> Mapping[str, str]:

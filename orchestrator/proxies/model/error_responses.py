@@ -136,4 +136,10 @@ UNREACHABLE = ProxyRefusal(
 BROKEN = ProxyRefusal(
     status=502, kind="api_error", message="The model service broke off or answered with what is no HTTP."
 )
+MCP_REFUSES = ProxyRefusal(
+    status=502,
+    kind="api_error",
+    message="The MCP server does not take the owner's secret: tell the owner.",
+    headers=NOT_AGAIN,
+)
 SILENT = ProxyRefusal(status=504, kind="timeout_error", message="The model service did not answer in time.")

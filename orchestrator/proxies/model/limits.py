@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from orchestrator.domain.values import Folder
+from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.proxies.model.error_responses import ProxyRefused, busy
 
 MIB = 1024 * 1024
+MAX_REMEMBERED = 1_000
+"""Turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,24 @@ class ModelProxyLimits:
     """Of silence from the upstream once it has begun."""
     pool_seconds: float = 60.0
     """How long an idle upstream connection is kept for the next request."""
+
+
+class TurnCounts:
+    """Counts what the turns of runs do; those that were counted longest ago are forgotten."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[tuple[RunId, TurnId | None], int] = OrderedDict()
+
+    def of(self, run_id: RunId, turn_id: TurnId | None) -> int:
+        return self._counts.get((run_id, turn_id), 0)
+
+    def add(self, run_id: RunId, turn_id: TurnId | None, more: int) -> int:
+        """Add to a turn's count and return it."""
+        key = (run_id, turn_id)
+        count = self._counts[key] = self._counts.pop(key, 0) + more
+        if len(self._counts) > MAX_REMEMBERED:
+            self._counts.popitem(last=False)
+        return count
 
 
 class RequestSlots:

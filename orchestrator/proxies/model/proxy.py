@@ -11,6 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -18,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from orchestrator.domain.errors import SettingError
 from orchestrator.domain.failures import ModelError
+from orchestrator.proxies.mcp_gateway import METHODS, PREFIX, McpGateway
 from orchestrator.proxies.model import error_responses
 from orchestrator.proxies.model import headers as rules
 from orchestrator.proxies.model.client import ClientGone, ClientSide
@@ -63,6 +65,7 @@ class CredentialProxy:
         on_denial: OnDenial | None = None,
         admit: Admit | None = None,
         judge: Judge | None = None,
+        mcp: McpGateway | None = None,
     ) -> None:
         self._source = source
         self._identify = identify
@@ -71,6 +74,7 @@ class CredentialProxy:
         self._on_denial = on_denial
         self._admit = admit
         self._judge = judge
+        self._mcp = mcp
         self._slots = RequestSlots(a_group=self._limits.requests_a_group, overall=self._limits.requests)
         self._held_bytes = RequestSlots(
             a_group=self._limits.held_bytes_a_group, overall=self._limits.held_bytes, unit="bytes"
@@ -142,6 +146,9 @@ class CredentialProxy:
                 self._slots.hold(identity.folder),
                 self._held_bytes.hold(identity.folder, self._limits.body_bytes if size is None else size),
             ):
+                if path.startswith(PREFIX):
+                    await self._pass_to_server(path.removeprefix(PREFIX), client, identity)
+                    return
                 if self._admit is not None and path == COSTLY:
                     await self._admit(identity)
                 await self._exchange(path, client, identity, await self._target())
@@ -152,6 +159,15 @@ class CredentialProxy:
             self._log.failed(error, path)
             if client.status is None:
                 await client.refuse(error_responses.INTERNAL)
+
+    async def _pass_to_server(self, name: str, client: ClientSide, identity: RunIdentity) -> None:
+        from orchestrator.proxies.model import forwarder
+
+        if self._mcp is None or self._upstream is None:
+            raise ProxyRefused(error_responses.NOT_FOUND)
+        work = self._mcp.pass_on(name, client, identity, self._upstream)
+        with suppress(ClientGone, AnswerCut):
+            await forwarder.while_connected(client, work, name=f"mcp-client-{identity.run_id}")
 
     def _note_refusal(
         self, refusal: ProxyRefusal, path: str, client: ClientSide, identity: RunIdentity | None
@@ -323,10 +339,11 @@ class _Endpoint:
 
 
 class ProxyRouter:
-    """The app: the Messages API by `serve`, and `/` as a sign of life. A path is one of these, whole."""
+    """The app: the Messages API and, below `/mcp/`, servers, both by `serve`; and `/` as a sign of life."""
 
     def __init__(self, serve: Serve, limits: ModelProxyLimits) -> None:
         self._limits = limits
+        self._servers = _Endpoint(serve, METHODS)
         self._endpoints: Mapping[str, _Endpoint] = {
             "/": _Endpoint(_answer_probe, ("GET", "HEAD")),
             COSTLY: _Endpoint(serve, ("POST",)),
@@ -337,7 +354,7 @@ class ProxyRouter:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = ClientSide(scope, receive, send, self._limits)
         path = scope["path"]
-        endpoint = self._endpoints.get(path)
+        endpoint = self._servers if path.startswith(PREFIX) else self._endpoints.get(path)
         if endpoint is None:
             await client.refuse(error_responses.NOT_FOUND)
         elif client.method not in endpoint.methods:

@@ -32,7 +32,7 @@ def check(body: bytes, *, may_search: bool, is_open: bool) -> None:
     Raises:
         ProxyRefused: it is no JSON that has one meaning (400), or asks for what its group may not (403).
     """
-    for part in _objects(_parsed(body)) if body else ():
+    for part in _objects(parsed(body)) if body else ():
         if part.get("mcp_servers"):
             raise ProxyRefused(error_responses.not_allowed("MCP servers that the model service calls"))
         kind = part.get("type")
@@ -58,7 +58,8 @@ def _check_tool(name: str, tool: dict[str, Any], *, may_search: bool, is_open: b
             raise ProxyRefused(error_responses.not_allowed(f"the service's own tool '{name}'"))
 
 
-def _parsed(body: bytes) -> Any:
+def parsed(body: bytes) -> Any:
+    """Parse JSON that has one meaning. Raises `ProxyRefused` (400)."""
     if body.count(b",") + body.count(b"{") + body.count(b"[") > MAX_PARTS:
         raise ProxyRefused(error_responses.malformed(f"its JSON has more than {MAX_PARTS:,} parts"))
     try:

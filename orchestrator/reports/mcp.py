@@ -1,0 +1,118 @@
+"""The MCP servers of the owner's: set one, remove one, and rows and lines of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import urlsplit
+
+from orchestrator.base.tables import Rows, table
+from orchestrator.domain.errors import BadRequest
+from orchestrator.domain.values import Folder
+from orchestrator.groups import settings
+from orchestrator.store import audit, groups, mcp_servers
+from orchestrator.store.database import Tx
+from orchestrator.store.mcp_servers import McpServer
+
+TAKEN = frozenset({"andy", "ans", "dashboard", "ide", "workspace"})
+"""Names of servers that agents have anyway, or that their CLI keeps for itself."""
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
+_OWN_HEADERS = frozenset({"connection", "content-length", "host", "transfer-encoding"})
+
+
+async def add(tx: Tx, server: McpServer, *, now_ms: int) -> None:
+    """Let the agents of some groups call a server, from their next containers on. Audited.
+
+    Raises:
+        BadRequest: a name, the URL or the header cannot be used.
+        UnknownGroup: a group is not registered.
+    """
+    _check(server)
+    for folder in server.groups:
+        await groups.known(tx, folder)
+    before = await mcp_servers.by_name(tx, server.name)
+    await mcp_servers.put(tx, server, now_ms=now_ms)
+    await _renew(tx, {*server.groups, *(before.groups if before else ())}, now_ms=now_ms)
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="mcp.added", detail=asdict(server)))
+
+
+async def remove(tx: Tx, name: str, *, now_ms: int) -> None:
+    """Take a server away, from the next call on. Audited. Raises `BadRequest` when there is none."""
+    server = await mcp_servers.by_name(tx, name)
+    if server is None:
+        raise BadRequest(f"There is no MCP server '{name}': see 'andy mcp list'.")
+    await mcp_servers.remove(tx, name)
+    await _renew(tx, set(server.groups), now_ms=now_ms)
+    await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="mcp.removed", detail={"name": name}))
+
+
+async def rows(tx: Tx, is_set: Callable[[str], bool]) -> Rows:
+    """The servers by name; `has_secret` is None where none is wanted. No secret is among them."""
+    return [
+        {
+            **asdict(server),
+            "has_secret": None if server.secret_env is None else is_set(server.secret_env),
+        }
+        for server in await mcp_servers.every(tx)
+    ]
+
+
+def lines(found: Sequence[dict[str, Any]]) -> list[str]:
+    if not found:
+        return ["There are no MCP servers: see 'andy mcp add --help'."]
+    head = ("name", "groups", "URL", "secret")
+    return table(head, [(row["name"], ", ".join(row["groups"]), row["url"], _secret(row)) for row in found])
+
+
+def _secret(row: dict[str, Any]) -> str:
+    if row["secret_env"] is None:
+        return "none"
+    return f"{row['secret_env']}" if row["has_secret"] else f"{row['secret_env']}, NOT SET"
+
+
+async def _renew(tx: Tx, folders: set[Folder], *, now_ms: int) -> None:
+    """Have idle containers give way to new ones, which are told of the servers."""
+    for group in await groups.every(tx):
+        if group.folder in folders:
+            await groups.set_config(tx, group.folder, settings.of(group).to_fields(), now_ms=now_ms)
+
+
+def _check(server: McpServer) -> None:
+    if not _NAME.fullmatch(server.name) or server.name in TAKEN:
+        raise BadRequest(
+            f"'{server.name}' cannot name a server: up to 32 of a-z, 0-9 and '-', and none of"
+            f" {', '.join(sorted(TAKEN))}."
+        )
+    if server.secret_env is not None and not _VARIABLE.fullmatch(server.secret_env):
+        raise BadRequest(
+            f"'{server.secret_env}' is no name of a variable: put the secret in .env as NOTES_TOKEN=…"
+            " and give its name, NOTES_TOKEN."
+        )
+    if not _HEADER.fullmatch(server.header) or server.header.lower() in _OWN_HEADERS:
+        raise BadRequest(f"'{server.header}' is no header that can carry a secret.")
+    _check_url(server)
+
+
+def _check_url(server: McpServer) -> None:
+    try:
+        parts = urlsplit(server.url)
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable or not server.url.isascii() or not server.url.isprintable() or " " in server.url:
+        raise BadRequest(f"'{server.url}' is no URL of a server: write https://host[:port]/path.")
+    if "@" in parts.netloc:
+        raise BadRequest("A URL with a password would be shown in lists: use --secret-env.")
+    if server.secret_env is not None and parts.scheme == "http" and not _is_near(parts.hostname or ""):
+        raise BadRequest(
+            "A secret goes over plain http to this machine alone: use https, or a server on 127.0.0.1."
+        )
+
+
+def _is_near(host: str) -> bool:
+    """This machine, or a name without a dot, as Docker Compose gives to a service beside Andy."""
+    return host in {"127.0.0.1", "::1"} or (not {".", ":"} & set(host))

@@ -1,0 +1,118 @@
+"""An MCP server of the owner's, called by the real CLI from a container that never has its secret."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.messages_api import Say, ScriptedMessagesApi, UseTool, tool_names, tool_results
+from tests.processes.andy import AndyProcess, until
+from tests.processes.mcp_server import NotesServer
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.docker]
+SECRET = "notes-secret-0123456789abcdef"
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedMessagesApi]:
+    with ScriptedMessagesApi() as api:
+        yield api
+
+
+@pytest.fixture
+def notes() -> Iterator[NotesServer]:
+    with NotesServer() as server:
+        yield server
+
+
+@pytest.fixture
+def andy(
+    tmp_path: Path, agent_image: str, api: ScriptedMessagesApi, notes: NotesServer
+) -> Iterator[AndyProcess]:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".env").write_text(f"NOTES_TOKEN={SECRET}\n")
+    environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-key", "ANTHROPIC_BASE_URL": api.url}
+    with AndyProcess(home, runtime="docker", agent="auto", environment=environment) as andy:
+        yield andy
+
+
+def test_a_server_sees_the_secret_and_a_root_shell_in_the_container_does_not(
+    andy: AndyProcess, api: ScriptedMessagesApi, notes: NotesServer
+) -> None:
+    done(andy, "mcp", "add", "notes", notes.url, "--secret-env", "NOTES_TOKEN")
+    done(andy, "groups", "register", "family")
+    done(andy, "mcp", "add", "others", notes.url, "--group", "family")
+    api.then(
+        UseTool("mcp__notes__write_note", {"text": "buy milk"}),
+        UseTool("mcp__notes__tell_secret", {}),
+        UseTool("Bash", {"command": CALL_BY_HAND.format(name="others")}),
+        UseTool("Bash", {"command": CALL_BY_HAND.format(name="unheard-of")}),
+        Say("Noted."),
+    )
+    assert andy.say("note that I need milk")["reply"] == "Noted."
+    first, wrote, leaked, others, unheard = api.turns
+    assert "mcp__others__write_note" not in tool_names(first)
+    assert notes.written == ["buy milk"]
+    assert "kept: buy milk" in json.dumps(tool_results(wrote))
+    assert set(notes.proofs) == {f"Bearer {SECRET}"}, "each request, and no other proof"
+    assert SECRET not in json.dumps([request.body for request in api.turns]), "where a server quotes it, too"
+    assert "you showed me Bearer [secret]" in json.dumps(tool_results(leaked))
+    for refused in (others, unheard):
+        assert "403 permission_error" in json.dumps(tool_results(refused))
+
+    (container,) = containers(andy)
+    looked = seen_by_root(container, "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'")
+    assert "/mcp/notes" in looked, "the look into the processes has worked"
+    search = "grep -rlsF --exclude-dir=proc --exclude-dir=sys"
+    assert SECRET not in looked
+    assert seen_by_root(container, f"{search} {SECRET} / ; true") == ""
+
+    until(lambda: len(calls_of(andy)) >= 2, what="the calls are written down")
+    assert {(row["group"], row["detail"]["server"], row["detail"]["tool"]) for row in calls_of(andy)} == {
+        ("main", "notes", "write_note"),
+        ("main", "notes", "tell_secret"),
+    }
+    assert "buy milk" not in json.dumps(calls_of(andy))
+    (_, listed) = sorted(andy.listed("mcp", "list"), key=lambda row: row["name"], reverse=True)
+    assert (listed["name"], listed["groups"], listed["has_secret"]) == ("notes", ["main"], True)
+    assert SECRET not in andy.cli("mcp", "list").stdout + andy.log.read_text()
+
+    done(andy, "mcp", "remove", "notes")
+    until(lambda: not containers(andy), what="the container that was told of the server has ended")
+    api.then(UseTool("Bash", {"command": CALL_BY_HAND.format(name="notes")}), Say("Gone."))
+    andy.say("and now?")
+    assert "403 permission_error" in json.dumps(tool_results(api.turns[-1]))
+
+
+CALL_BY_HAND = """
+curl -s -w ' %{{http_code}} ' -H "authorization: Bearer $ANTHROPIC_API_KEY" \\
+    -H 'content-type: application/json' -d '{{"jsonrpc":"2.0","id":1,"method":"ping"}}' \\
+    $ANTHROPIC_BASE_URL/mcp/{name} | sed -E 's/.*"type": "([a-z_]+)", "message.* ([0-9]+) $/\\2 \\1/'
+"""
+
+
+def done(andy: AndyProcess, *words: str) -> None:
+    result = andy.cli(*words)
+    assert result.returncode == 0, result.stderr
+
+
+def calls_of(andy: AndyProcess) -> list[dict]:
+    rows = [row for row in andy.listed("audit") if row["kind"] == "mcp.request"]
+    return [row for row in rows if row["detail"].get("method") == "tools/call"]
+
+
+def containers(andy: AndyProcess) -> list[str]:
+    listed = ["docker", "ps", "-q", "--filter", f"label=andy.install={andy.install}"]
+    return subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+
+
+def seen_by_root(container: str, script: str) -> str:
+    """What root sees inside, and the agent's user: without capabilities, each reads what the other cannot."""
+    shell = ["docker", "exec", "--user"]
+    looks = [[*shell, user, container, "sh", "-c", script] for user in ("0", "1000")]
+    return "".join(subprocess.run(look, capture_output=True, text=True, check=False).stdout for look in looks)
