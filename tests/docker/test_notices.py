@@ -40,7 +40,7 @@ def test_thirty_thousand_characters_of_notices_stay_under_the_cap_of_a_hook(
     notices = [a_notice(number, f"N{number:02d} " + "x" * 1_900) for number in range(1, 17)]
     with ContainedRunner(agent_image, workspace, with_notices(order_of("go"), notices), api) as runner:
         first = {notice.id for notice in runner.told(1)}
-        runner.give(2, "more", *(notice for notice in notices if notice.id not in first))
+        runner.ask(2, "more", *(notice for notice in notices if notice.id not in first))
         second = {notice.id for notice in runner.told(2)}
     assert first
     assert second
@@ -58,7 +58,7 @@ def test_a_hook_that_never_ends_costs_no_prompt_and_no_notice(
     with ContainedRunner(agent_image, workspace, order, api, more=STUCK) as runner:
         end = runner.ended(1)
         assert (end.error, end.told) == (None, ())
-        runner.give(2, "again", a_notice(5, "I wait"))
+        runner.ask(2, "again", a_notice(5, "I wait"))
         assert [notice.id for notice in runner.told(2)] == [5]
     assert "UserPromptSubmit took too long" in runner.stderr
     assert [last_user_text(turn) for turn in api.turns] == ["go", "again"]
@@ -71,7 +71,7 @@ def test_compaction_loses_neither_what_waits_nor_what_was_just_told(
     api.then(Say("hello"), full, UseTool("Read", {"file_path": "/etc/passwd"}), Say("done"))
     with ContainedRunner(agent_image, workspace, order_of("go"), api) as runner:
         runner.ended(1)
-        runner.give(2, "go on", a_notice(8, "still waiting", tool_name="Read"), a_notice(9, "just told"))
+        runner.ask(2, "go on", a_notice(8, "still waiting", tool_name="Read"), a_notice(9, "just told"))
         told = {notice.id for notice in runner.told(2) if notice.id}
     assert told == {8, 9}
     after, last = api.turns[2], api.turns[-1]

@@ -23,7 +23,13 @@ from tests.doubles.messages_api import (
     UseTools,
     all_text,
 )
-from tests.processes.noticing_runner import NoticingRunner, a_notice, whole_text, with_notices
+from tests.processes.noticing_runner import (
+    NoticingRunner,
+    SharedNoticingRun,
+    a_notice,
+    whole_text,
+    with_notices,
+)
 from tests.processes.runner import RUN, make_workspace, order_of
 
 HAIKU = "claude-haiku-4-5"
@@ -85,21 +91,86 @@ def test_calls_of_tools_are_pending_and_end_once_each_well_or_not_or_too_late(
     assert 1 <= len(told) <= 3
 
 
-def test_a_refusal_of_the_host_and_a_call_of_nothing_are_failures(
-    workspace: Workspace, api: ScriptedMessagesApi
-) -> None:
-    calls = (UseTool("list_tasks"), UseTool("Nonsense", {"x": 1}), UseTool("Read", {"path": "a"}))
-    api.then(UseTools(calls), Say("done"))
-    with run(workspace, api) as runner:
-        runner.reply(runner.request(workspace.tasks), "The list is locked.", ok=False)
-        runner.ended(1)
+@pytest.fixture(scope="class")
+def kept_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNoticingRun]:
+    workspace = make_workspace(tmp_path_factory.mktemp("shared"))
+    with ScriptedMessagesApi() as api, run(workspace, api) as runner:
+        yield SharedNoticingRun(runner, api)
+
+
+@pytest.fixture
+def shared(kept_run: SharedNoticingRun) -> SharedNoticingRun:
+    kept_run.begin()
+    return kept_run
+
+
+class TestEventsOfTurns:
+    def test_a_refusal_of_the_host_and_a_call_of_nothing_are_failures(
+        self, shared: SharedNoticingRun
+    ) -> None:
+        calls = (UseTool("list_tasks"), UseTool("Nonsense", {"x": 1}), UseTool("Read", {"path": "a"}))
+        shared.api.then(UseTools(calls), Say("done"))
+        turn, runner = shared.ask("go"), shared.runner
+        runner.reply(runner.request(runner.workspace.tasks), "The list is locked.", ok=False)
+        runner.ended(turn)
         failures = {call["tool_name"]: call for call in runner.payloads("tool.call.failure")}
         (batch,) = runner.payloads("tool.batch.complete")
-    assert failures["mcp__andy__list_tasks"]["error_message"].startswith("The list is locked.")
-    assert "No such tool available" in failures["Nonsense"]["error_message"]
-    assert "file_path" in failures["Read"]["error_message"]
-    assert failures["Read"]["error_type"] == "not_called"
-    assert (batch["tool_count"], batch["failure_count"]) == (3, 3)
+        assert failures["mcp__andy__list_tasks"]["error_message"].startswith("The list is locked.")
+        assert "No such tool available" in failures["Nonsense"]["error_message"]
+        assert "file_path" in failures["Read"]["error_message"]
+        assert failures["Read"]["error_type"] == "not_called"
+        assert (batch["tool_count"], batch["failure_count"]) == (3, 3)
+
+    def test_a_loop_is_told_before_the_model_goes_on_once_a_turn(self, shared: SharedNoticingRun) -> None:
+        again = UseTool("Read", {"file_path": a_file(shared.runner.workspace, "again.txt")})
+        shared.api.then(again, again, again, again, Say("done"))
+        told = shared.told("go")
+        (loop,) = shared.runner.payloads("agent.loop.detected")
+        assert loop["count"] == 3
+        assert loop["pattern"].startswith("Read(file_path=")
+        assert "!loop" not in whole_text(shared.turns[2])
+        assert whole_text(shared.turns[3]).count("!loop") == 1
+        kinds = [(notice.event_type, notice.priority) for notice in told]
+        assert kinds == [("agent.loop.detected", "critical")]
+
+    def test_notes_to_itself_are_events_and_so_are_discoveries_and_checkpoints(
+        self, shared: SharedNoticingRun
+    ) -> None:
+        def note(**more: str) -> UseTool:
+            return UseTool("mcp__ans__notify_self", {"deliver_at": "immediate", **more})
+
+        notes = (
+            note(message="check the bill", priority="high"),
+            note(message="water the plants", category="reminder"),
+            note(message="Bo is allergic", category="discovery"),
+            note(message="half done", category="checkpoint"),
+        )
+        shared.api.then(UseTools(notes), Say("done"))
+        told = shared.told("go")
+        events = shared.runner.events("agent.self.notify")
+        (reminder,) = shared.runner.events("agent.self.remind")
+        (discovery,) = shared.runner.payloads("discovery.notable")
+        (checkpoint,) = shared.runner.payloads("task.checkpoint")
+        messages = [event["payload"]["message"] for event in events]
+        assert messages == ["check the bill", "Bo is allergic", "half done"]
+        assert (events[0]["severity"], reminder["severity"]) == ("warning", "info")
+        assert (discovery["message"], checkpoint["message"]) == ("Bo is allergic", "half done")
+        assert discovery["event_id"] == events[1]["id"]
+        assert whole_text(shared.turns[1]).count("[REMINDER] water the plants") == 1
+        assert {notice.event_type for notice in told} == {"agent.self.notify", "agent.self.remind"}
+
+    def test_a_file_that_others_changed_is_stale_at_the_next_turn(self, shared: SharedNoticingRun) -> None:
+        path, own = (a_file(shared.runner.workspace, name) for name in ("a.txt", "own.txt"))
+        read = UseTools((UseTool("Read", {"file_path": path}), UseTool("Read", {"file_path": own})))
+        change = UseTool("Edit", {"file_path": own, "old_string": "one", "new_string": "mine"})
+        shared.api.then(read, change, Say("read"), Say("noted"))
+        shared.told("go")
+        Path(path).write_text("two\n")
+        shared.told("go on")
+        (stale,) = shared.runner.payloads("source.stale")
+        assert stale["path"].endswith("a.txt"), "what it wrote itself is not stale"
+        assert "source_stale" in whole_text(shared.turns[3])
+        assert "source_stale" not in whole_text(shared.turns[2])
 
 
 def test_a_host_that_does_not_answer_is_a_timeout_and_nothing_else(
@@ -223,53 +294,6 @@ def test_time_that_runs_out_is_told(workspace: Workspace, api: ScriptedMessagesA
     assert (warning["current"], warning["limit"], warning["remaining"]) == (50, 60, 10)
 
 
-def test_a_loop_is_told_before_the_model_goes_on_once_a_turn(
-    workspace: Workspace, api: ScriptedMessagesApi
-) -> None:
-    again = UseTool("Read", {"file_path": a_file(workspace)})
-    api.then(again, again, again, again, Say("done"))
-    with run(workspace, api) as runner:
-        told = runner.told(1)
-        (loop,) = runner.payloads("agent.loop.detected")
-    assert loop["count"] == 3
-    assert loop["pattern"].startswith("Read(file_path=")
-    assert "!loop" not in whole_text(api.turns[2])
-    assert whole_text(api.turns[3]).count("!loop") == 1
-    assert [(notice.event_type, notice.priority) for notice in told] == [("agent.loop.detected", "critical")]
-
-
-def test_notes_to_itself_are_events_and_so_are_discoveries_and_checkpoints(
-    workspace: Workspace, api: ScriptedMessagesApi
-) -> None:
-    def note(**more: str) -> UseTool:
-        return UseTool("mcp__ans__notify_self", {"deliver_at": "immediate", **more})
-
-    api.then(
-        UseTools(
-            (
-                note(message="check the bill", priority="high"),
-                note(message="water the plants", category="reminder"),
-                note(message="Bo is allergic", category="discovery"),
-                note(message="half done", category="checkpoint"),
-            )
-        ),
-        Say("done"),
-    )
-    with run(workspace, api) as runner:
-        told = runner.told(1)
-        notes = runner.events("agent.self.notify")
-        (reminder,) = runner.events("agent.self.remind")
-        (discovery,) = runner.payloads("discovery.notable")
-        (checkpoint,) = runner.payloads("task.checkpoint")
-    assert [note["payload"]["message"] for note in notes] == ["check the bill", "Bo is allergic", "half done"]
-    assert (notes[0]["severity"], reminder["severity"]) == ("warning", "info")
-    assert (discovery["message"], checkpoint["message"]) == ("Bo is allergic", "half done")
-    assert discovery["event_id"] == notes[1]["id"]
-    text = whole_text(api.turns[1])
-    assert text.count("[REMINDER] water the plants") == 1
-    assert {notice.event_type for notice in told} == {"agent.self.notify", "agent.self.remind"}
-
-
 def test_every_tenth_turn_is_a_checkpoint(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     with run(workspace, api) as runner:
         runner.ended(1)
@@ -354,10 +378,11 @@ def test_a_window_that_fills_is_told_at_the_next_turn_and_again_after_it_was_com
 def test_a_conversation_that_goes_on_says_so_once(
     workspace: Workspace, api: ScriptedMessagesApi, mode: str
 ) -> None:
-    with run(workspace, api) as runner:
-        session = runner.ended(1).new_session_id
-        assert not runner.events("session.resumed")
-    session = session if mode == "resume" else None
+    session = None
+    if mode == "resume":
+        with run(workspace, api) as runner:
+            session = runner.ended(1).new_session_id
+            assert not runner.events("session.resumed")
     so_far = RestoredConversation(
         turns=34, exchanges_kept=5, messages_kept=9, last_question="which bees?", age_seconds=60
     )
@@ -371,26 +396,9 @@ def test_a_conversation_that_goes_on_says_so_once(
     loaded = (resumed["exchanges_loaded"], resumed["messages_in_window"])
     assert loaded == ((34, 0) if mode == "resume" else (5, 9))
     line = f'session_resumed: {loaded[0]} exchanges loaded - last: "which bees?"'
-    assert line in all_text(api.turns[1])
-    assert whole_text(api.turns[1]).count("session_resumed:") == 1
-    assert whole_text(api.turns[2]).count("session_resumed:") == 1
-
-
-def test_a_file_that_others_changed_is_stale_at_the_next_turn(
-    workspace: Workspace, api: ScriptedMessagesApi
-) -> None:
-    path, own = a_file(workspace), a_file(workspace, "own.txt")
-    read = UseTools((UseTool("Read", {"file_path": path}), UseTool("Read", {"file_path": own})))
-    change = UseTool("Edit", {"file_path": own, "old_string": "one", "new_string": "mine"})
-    api.then(read, change, Say("read"), Say("noted"))
-    with run(workspace, api) as runner:
-        runner.ended(1)
-        Path(path).write_text("two\n")
-        runner.ask(2, "go on")
-        runner.ended(2)
-        (stale,) = runner.payloads("source.stale")
-        assert stale["path"].endswith("a.txt"), "what it wrote itself is not stale"
-    assert "source_stale" in whole_text(api.turns[3])
+    first, second = api.turns[-2:]
+    assert line in all_text(first)
+    assert whole_text(first).count("session_resumed:") == whole_text(second).count("session_resumed:") == 1
 
 
 def meanwhile(steps: list[Step], changes: dict[int, Callable[[], object]]) -> Callable[[Recorded], Step]:

@@ -14,7 +14,7 @@ from orchestrator.domain.values import Folder
 from orchestrator.groups import registration
 from orchestrator.notices.service import NoticeSweeper
 from orchestrator.reports import notices as notice_reports
-from orchestrator.reports import status
+from orchestrator.reports import status_lines
 from orchestrator.store import notices
 from orchestrator.store.database import Database
 from orchestrator.store.notices import NewNotice, NoticeMaker, NoticeScope
@@ -142,7 +142,7 @@ async def test_urgent_notices_of_turns_are_in_the_status_for_a_day(home):
         ("agent.self.notify", high, turn.id),
     ]
     assert len(found["notices"][0]["text"]) == 200
-    lines = status.lines(found)
+    lines = status_lines.lines(found)
     assert "notices     urgent, told in the last 24 hours:" in lines
     assert lines[-1].endswith(f"family, turn {turn.id}: high {high} agent.self.notify: [NOTE] the rent")
     home.house.clock.pass_ms(24 * HOUR + 1)

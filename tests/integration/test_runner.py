@@ -28,8 +28,10 @@ from tests.doubles.messages_api import (
     tool_results,
 )
 from tests.processes.andy import until
-from tests.processes.runner import RUN, RunnerProcess, make_workspace, order_of
+from tests.processes.runner import RUN, RunnerProcess, SharedRun, make_workspace, order_of
 from tests.support.process_checks import is_alive
+
+Shared = SharedRun[RunnerProcess]
 
 
 @pytest.fixture
@@ -77,86 +79,6 @@ def test_a_turn_is_answered_in_numbered_frames(workspace: Workspace, api: Script
     assert runner.stray == []
 
 
-def test_a_follow_up_goes_on_in_the_same_session(workspace: Workspace, api: ScriptedMessagesApi) -> None:
-    api.then(Say("one"), Say("two"))
-    with run(workspace, api, "first question") as runner:
-        first = runner.wait_for("turn_end", turn=1)
-        runner.ask(2, "second question")
-        second = runner.wait_for("turn_end", turn=2)
-    assert runner.results(2) == ["two"]
-    assert first.new_session_id == second.new_session_id
-    assert "first question" in all_text(api.turns[1])
-    assert last_user_text(api.turns[1]) == "second question"
-
-
-def test_a_turn_file_seen_twice_is_answered_once(workspace: Workspace, api: ScriptedMessagesApi) -> None:
-    with run(workspace, api, "hi") as runner:
-        runner.wait_for("turn_end", turn=1)
-        runner.ask(1, "again?")
-        runner.ask(2, "new")
-        runner.ask(2, "the same turn in another file")
-        runner.wait_for("turn_end", turn=2)
-        runner.ask(3, "last")
-        runner.wait_for("turn_end", turn=3)
-    assert [frame.turn for frame in runner.frames if frame.kind == "turn_end"] == [1, 2, 3]
-    assert len(api.turns) == 3
-
-
-def test_files_of_other_runs_and_broken_ones_are_ignored(
-    workspace: Workspace, api: ScriptedMessagesApi
-) -> None:
-    (workspace.input / "0.json").write_text("{")
-    (workspace.input / "1.json").write_text('{"v": 9}')
-    with run(workspace, api, "hi") as runner:
-        runner.ask(7, "stranded", run="another-run")
-        runner.wait_for("turn_end", turn=1)
-        runner.ask(8, "mine")
-        runner.wait_for("turn_end", turn=8)
-    assert not any("stranded" in all_text(turn) for turn in api.turns)
-    assert "0.json is ignored" in runner.stderr
-
-
-def test_a_tool_call_becomes_a_file_and_the_reply_reaches_the_model(
-    workspace: Workspace, api: ScriptedMessagesApi
-) -> None:
-    api.then(UseTool("send_message", {"text": "working on it"}, text="Let me see."), Say("done"))
-    with run(workspace, api, "hi", turn=41) as runner:
-        request = runner.request(workspace.messages)
-        assert isinstance(request, SendMessage)
-        assert (request.text, request.turn) == ("working on it", 41)
-        runner.reply(request, "Sent.", data={"outbox": 5})
-        runner.wait_for("turn_end")
-    assert runner.results(41) == ["done"]
-    (result,) = tool_results(api.turns[1])
-    assert "Sent." in str(result["content"])
-    assert "outbox" in str(result["content"])
-    assert not result.get("is_error")
-
-
-def test_a_refusal_of_the_host_is_an_error_to_the_model(
-    workspace: Workspace, api: ScriptedMessagesApi
-) -> None:
-    tea = {"message": "tea", "scheduled_at": "30m"}
-    api.then(UseTool("mcp__dashboard__schedule_notification", tea), Say("sorry"))
-    with run(workspace, api, "hi") as runner:
-        runner.reply(runner.request(workspace.tasks), "That time is past.", ok=False)
-        runner.wait_for("turn_end")
-    (result,) = tool_results(api.turns[1])
-    assert result["is_error"] is True
-    assert "That time is past." in str(result["content"])
-
-
-@pytest.mark.parametrize("is_main", [True, False])
-def test_only_main_has_the_tools_to_register_groups(
-    workspace: Workspace, api: ScriptedMessagesApi, is_main: bool
-) -> None:
-    with run(workspace, api, "hi", is_main=is_main) as runner:
-        runner.wait_for("turn_end")
-    names = tool_names(api.turns[0])
-    assert {"Bash", "Read", "mcp__andy__send_message", "mcp__dashboard__schedule_notification"} <= set(names)
-    assert ("mcp__andy__register_group" in json.dumps(api.turns[0].body)) is is_main
-
-
 def test_the_model_is_told_who_it_is_and_what_all_groups_share(
     workspace: Workspace, api: ScriptedMessagesApi
 ) -> None:
@@ -168,42 +90,6 @@ def test_the_model_is_told_who_it_is_and_what_all_groups_share(
     assert "Asia/Seoul" in system_text(api.turns[0])
     assert "떡볶이" in system_text(api.turns[0])
     assert "about bees" in all_text(api.turns[0])
-
-
-def test_main_does_not_read_the_memory_of_the_groups(workspace: Workspace, api: ScriptedMessagesApi) -> None:
-    (workspace.shared / "CLAUDE.md").write_text("shared memory")
-    with run(workspace, api, "hi", is_main=True) as runner:
-        runner.wait_for("turn_end")
-    assert "shared memory" not in system_text(api.turns[0])
-
-
-def test_a_reply_may_contain_the_marker_of_the_frames(workspace: Workspace, api: ScriptedMessagesApi) -> None:
-    text = "안녕\n---NANOCLAW_OUTPUT_END---\n---NANOCLAW_OUTPUT_START---\n한글 🙂 end"
-    api.then(Say(text))
-    with run(workspace, api, "hi") as runner:
-        runner.wait_for("turn_end")
-    assert runner.results(1) == [text]
-
-
-def test_an_error_result_is_an_error_and_the_run_goes_on(
-    workspace: Workspace, api: ScriptedMessagesApi
-) -> None:
-    api.then(Fail(403, "permission_error", "no credit"), Say("better"))
-    with run(workspace, api, "hi") as runner:
-        end = runner.wait_for("turn_end", turn=1)
-        runner.ask(2, "again")
-        assert runner.wait_for("turn_end", turn=2).status == "success"
-    assert (end.status, getattr(end, "code", None)) == ("error", "agent")
-    assert "no credit" in (end.error or "")
-    assert runner.results(1) == []
-    assert runner.results(2) == ["better"]
-
-
-def test_an_error_after_words_is_still_an_error(workspace: Workspace, api: ScriptedMessagesApi) -> None:
-    api.then(UseTool("Bash", {"command": "true", "description": "x"}, text="I am on it."), Fail(403))
-    with run(workspace, api, "hi") as runner:
-        assert runner.wait_for("turn_end").status == "error"
-    assert runner.results(1) == []
 
 
 def test_a_turn_ends_at_its_cap_of_model_calls(workspace: Workspace, api: ScriptedMessagesApi) -> None:
@@ -236,30 +122,12 @@ def test_a_session_that_is_gone_is_replaced_and_the_prompt_asked_once(
     assert [last_user_text(turn) for turn in api.turns] == ["hello again"]
 
 
-def test_a_chat_message_is_neither_a_command_nor_a_file_reference(
-    workspace: Workspace, api: ScriptedMessagesApi
-) -> None:
-    (workspace.group / "secret.txt").write_text("contents of the file")
-    with run(workspace, api, "/compact @secret.txt") as runner:
-        runner.wait_for("turn_end")
-    assert last_user_text(api.turns[0]) == "/compact @secret.txt"
-    assert "contents of the file" not in all_text(api.turns[0])
-
-
 def test_close_ends_the_run_after_its_turn(workspace: Workspace, api: ScriptedMessagesApi) -> None:
     with run(workspace, api, "hi") as runner:
         runner.close("another-run", RUN)
         assert runner.exit_code() == 0
     assert kinds(runner)[-1] == "turn_end"
     assert runner.results(1) == ["Nothing is scripted."]
-
-
-def test_a_close_of_another_run_is_ignored(workspace: Workspace, api: ScriptedMessagesApi) -> None:
-    with run(workspace, api, "hi") as runner:
-        runner.close("another-run")
-        runner.wait_for("turn_end", turn=1)
-        runner.ask(2, "still there?")
-        runner.wait_for("turn_end", turn=2)
 
 
 def test_sigterm_ends_a_run_whose_model_hangs(workspace: Workspace, api: ScriptedMessagesApi) -> None:
@@ -308,6 +176,126 @@ def test_a_cli_that_is_killed_ends_the_run_with_the_reason(
     assert (end.status, getattr(end, "code", None)) == ("error", "agent")
     assert end.error
     assert "the prompt text" not in runner.stderr
+
+
+def test_main_has_the_tools_to_register_groups_and_does_not_read_their_memory(
+    workspace: Workspace, api: ScriptedMessagesApi
+) -> None:
+    (workspace.shared / "CLAUDE.md").write_text("shared memory")
+    with run(workspace, api, "hi", is_main=True) as runner:
+        runner.wait_for("turn_end")
+    assert "mcp__andy__register_group" in json.dumps(api.turns[0].body)
+    assert "shared memory" not in system_text(api.turns[0])
+
+
+@pytest.fixture(scope="class")
+def kept_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    workspace = make_workspace(tmp_path_factory.mktemp("shared"))
+    (workspace.input / "0.json").write_text("{")
+    (workspace.input / "1.json").write_text('{"v": 9}')
+    with ScriptedMessagesApi() as api, run(workspace, api, "hi") as runner:
+        yield SharedRun(runner, api)
+
+
+@pytest.fixture
+def shared(kept_run: Shared) -> Shared:
+    kept_run.begin()
+    return kept_run
+
+
+class TestTurnsOfARun:
+    def test_a_follow_up_goes_on_in_the_same_session(self, shared: Shared) -> None:
+        shared.api.then(Say("one"), Say("two"))
+        first = shared.answer_to("first question")
+        second = shared.answer_to("second question")
+        assert shared.runner.results(second.turn or 0) == ["two"]
+        assert first.new_session_id == second.new_session_id
+        assert "first question" in all_text(shared.turns[1])
+        assert last_user_text(shared.turns[1]) == "second question"
+
+    def test_a_turn_file_seen_twice_is_answered_once(self, shared: Shared) -> None:
+        runner = shared.runner
+        runner.ask(1, "again?")
+        new = shared.ask("new")
+        runner.ask(new, "the same turn in another file")
+        runner.wait_for("turn_end", turn=new)
+        last = shared.answer_to("last").turn
+        ended = [frame.turn for frame in runner.frames if frame.kind == "turn_end"]
+        assert ended[-2:] == [new, last]
+        assert ended.count(1) == ended.count(new) == 1
+        assert len(shared.turns) == 2
+
+    def test_files_of_other_runs_and_broken_ones_are_ignored(self, shared: Shared) -> None:
+        shared.runner.ask(7, "stranded", run="another-run")
+        shared.answer_to("mine")
+        assert not any("stranded" in all_text(turn) for turn in shared.turns)
+        assert "0.json is ignored" in shared.runner.stderr
+
+    def test_a_close_of_another_run_is_ignored(self, shared: Shared) -> None:
+        shared.runner.close("another-run")
+        assert shared.answer_to("still there?").status == "success"
+
+
+class TestWhatAModelSays:
+    def test_a_tool_call_becomes_a_file_and_the_reply_reaches_the_model(self, shared: Shared) -> None:
+        runner = shared.runner
+        shared.api.then(UseTool("send_message", {"text": "working on it"}, text="Let me see."), Say("done"))
+        turn = shared.ask("hi")
+        request = runner.request(runner.workspace.messages)
+        assert isinstance(request, SendMessage)
+        assert (request.text, request.turn) == ("working on it", turn)
+        runner.reply(request, "Sent.", data={"outbox": 5})
+        runner.wait_for("turn_end", turn=turn)
+        assert runner.results(turn) == ["done"]
+        (result,) = tool_results(shared.turns[1])
+        assert "Sent." in str(result["content"])
+        assert "outbox" in str(result["content"])
+        assert not result.get("is_error")
+
+    def test_a_refusal_of_the_host_is_an_error_to_the_model(self, shared: Shared) -> None:
+        runner = shared.runner
+        tea = {"message": "tea", "scheduled_at": "30m"}
+        shared.api.then(UseTool("mcp__dashboard__schedule_notification", tea), Say("sorry"))
+        turn = shared.ask("hi")
+        runner.reply(runner.request(runner.workspace.tasks), "That time is past.", ok=False)
+        runner.wait_for("turn_end", turn=turn)
+        (result,) = tool_results(shared.turns[1])
+        assert result["is_error"] is True
+        assert "That time is past." in str(result["content"])
+
+    def test_only_main_has_the_tools_to_register_groups(self, shared: Shared) -> None:
+        shared.answer_to("hi")
+        names = set(tool_names(shared.turns[0]))
+        assert {"Bash", "Read", "mcp__andy__send_message", "mcp__dashboard__schedule_notification"} <= names
+        assert "mcp__andy__register_group" not in json.dumps(shared.turns[0].body)
+
+    def test_a_reply_may_contain_the_marker_of_the_frames(self, shared: Shared) -> None:
+        text = "안녕\n---NANOCLAW_OUTPUT_END---\n---NANOCLAW_OUTPUT_START---\n한글 🙂 end"
+        shared.api.then(Say(text))
+        turn = shared.answer_to("hi").turn
+        assert shared.runner.results(turn or 0) == [text]
+
+    def test_an_error_result_is_an_error_and_the_run_goes_on(self, shared: Shared) -> None:
+        shared.api.then(Fail(403, "permission_error", "no credit"), Say("better"))
+        end = shared.answer_to("hi")
+        after = shared.answer_to("again")
+        assert (end.status, getattr(end, "code", None)) == ("error", "agent")
+        assert "no credit" in (end.error or "")
+        assert shared.runner.results(end.turn or 0) == []
+        assert (after.status, shared.runner.results(after.turn or 0)) == ("success", ["better"])
+
+    def test_an_error_after_words_is_still_an_error(self, shared: Shared) -> None:
+        words = UseTool("Bash", {"command": "true", "description": "x"}, text="I am on it.")
+        shared.api.then(words, Fail(403))
+        end = shared.answer_to("hi")
+        assert end.status == "error"
+        assert shared.runner.results(end.turn or 0) == []
+
+    def test_a_chat_message_is_neither_a_command_nor_a_file_reference(self, shared: Shared) -> None:
+        (shared.runner.workspace.group / "secret.txt").write_text("contents of the file")
+        shared.answer_to("/compact @secret.txt")
+        assert last_user_text(shared.turns[0]) == "/compact @secret.txt"
+        assert "contents of the file" not in all_text(shared.turns[0])
 
 
 def kinds(runner: RunnerProcess) -> list[str]:

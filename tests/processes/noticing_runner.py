@@ -11,14 +11,13 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.frames import TurnEnd
 from agent_runner.wire.mailbox import AcknowledgeNotice, CancelNotice, Command, NotifySelf
 from agent_runner.wire.notices import Notice, ToldNotice
-from agent_runner.wire.order import RunOrder, TurnOrder
+from agent_runner.wire.order import RunOrder
 from agent_runner.workspace import Workspace
 from tests.doubles.messages_api import Recorded, ScriptedMessagesApi
-from tests.processes.runner import RUN, RunnerProcess
+from tests.processes.runner import RunnerProcess, SharedRun
 
 PROGRAM = """
 import json, sys
@@ -75,6 +74,7 @@ class NoticingRunner(RunnerProcess):
         self, workspace: Workspace, order: RunOrder, api: ScriptedMessagesApi | None = None, *, more: str = ""
     ) -> None:
         self._events = workspace.root / "events.jsonl"
+        self._past = 0
         url = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "placeholder"} if api else {}
         super().__init__(workspace, order, environment=url, command=self._program(workspace, more))
 
@@ -83,17 +83,18 @@ class NoticingRunner(RunnerProcess):
 
     def events(self, event_type: str | None = None) -> list[dict[str, Any]]:
         """Return what was emitted until now, in order, all of it or of one type."""
+        return [event for event in self._emitted()[self._past :] if event_type in (None, event["type"])]
+
+    def forget_events(self) -> None:
+        """Return no event any more that was emitted until now."""
+        self._past = len(self._emitted())
+
+    def _emitted(self) -> list[dict[str, Any]]:
         text = self._events.read_text() if self._events.exists() else ""
-        whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        return [event for event in whole if event_type in (None, event["type"])]
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def payloads(self, event_type: str) -> list[dict[str, Any]]:
         return [event["payload"] for event in self.events(event_type)]
-
-    def give(self, turn: int, prompt: str, *notices: Notice) -> None:
-        """Put a turn into `input/`, with notices of the host."""
-        order = TurnOrder(run=RUN, turn=turn, kind="chat", prompt=prompt, notices=notices)
-        write_whole(self.workspace.input / unique_name(), order.to_json())
 
     def ended(self, turn: int) -> TurnEnd:
         frame = self.wait_for("turn_end", turn=turn)
@@ -118,6 +119,18 @@ class NoticingRunner(RunnerProcess):
 
     def _asked(self) -> Command:
         return self.request(self.workspace.tasks)
+
+
+class SharedNoticingRun(SharedRun[NoticingRunner]):
+    """A run whose tests see only the events of their own turns."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.runner.forget_events()
+
+    def told(self, prompt: str, *notices: Notice) -> tuple[ToldNotice, ...]:
+        """Put a turn before the agent; return what it was told in it."""
+        return self.runner.told(self.ask(prompt, *notices))
 
 
 class ContainedRunner(NoticingRunner):

@@ -9,13 +9,15 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from agent_runner.wire.files import unique_name, write_whole
 from agent_runner.wire.frames import Frame, FrameDecoder, FrameLine, parse_frame
 from agent_runner.wire.mailbox import Command, Reply, parse_command
+from agent_runner.wire.notices import Notice
 from agent_runner.wire.order import CLOSE_FILE, CloseOrder, RunOrder, TurnOrder
 from agent_runner.workspace import Workspace
+from tests.doubles.messages_api import Recorded, ScriptedMessagesApi
 
 RUN = "run-1"
 
@@ -133,9 +135,9 @@ class RunnerProcess:
             reader.join(timeout=seconds)
         return code
 
-    def ask(self, turn: int, prompt: str, *, run: str = RUN) -> None:
-        """Put a turn into `input/`."""
-        order = TurnOrder(run=run, turn=turn, kind="chat", prompt=prompt)
+    def ask(self, turn: int, prompt: str, *notices: Notice, run: str = RUN) -> None:
+        """Put a turn into `input/`, with notices of the host."""
+        order = TurnOrder(run=run, turn=turn, kind="chat", prompt=prompt, notices=notices)
         write_whole(self.workspace.input / unique_name(), order.to_json())
 
     def close(self, *runs: str) -> None:
@@ -193,3 +195,39 @@ class RunnerProcess:
         assert self.process.stderr
         while chunk := os.read(self.process.stderr.fileno(), 65536):
             self.stderr += chunk.decode(errors="replace")
+
+
+Run = TypeVar("Run", bound=RunnerProcess)
+
+
+class SharedRun(Generic[Run]):
+    """One run for several tests, for a CLI takes a second to boot.
+
+    Each test calls `begin` first, scripts what its own turns get, and sees in `turns` what the model was
+    asked since. Fewer than ten turns in all: the tenth has a checkpoint in its prompt.
+    """
+
+    def __init__(self, runner: Run, api: ScriptedMessagesApi) -> None:
+        self.runner = runner
+        self.api = api
+        self._turn = 1
+        self._asked_before = 0
+
+    def begin(self) -> None:
+        """Wait until the first turn, which is nobody's, is over; what the model was asked so far is past."""
+        self.runner.wait_for("turn_end", turn=1)
+        self._asked_before = len(self.api.turns)
+
+    def ask(self, prompt: str, *notices: Notice) -> int:
+        """Put a turn before the agent; return its number."""
+        self._turn += 1
+        self.runner.ask(self._turn, prompt, *notices)
+        return self._turn
+
+    def answer_to(self, prompt: str, *notices: Notice) -> Frame:
+        """Put a turn before the agent, and wait for its end."""
+        return self.runner.wait_for("turn_end", turn=self.ask(prompt, *notices))
+
+    @property
+    def turns(self) -> list[Recorded]:
+        return self.api.turns[self._asked_before :]
