@@ -191,7 +191,7 @@ def test_every_path_of_the_code_exists():
 
 def test_every_test_that_is_named_exists():
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    defined = set(re.findall(r"^(?:async )?def (test_\w+)", tests, re.MULTILINE))
+    defined = set(re.findall(r"^ *(?:async )?def (test_\w+)", tests, re.MULTILINE))
     named = set(re.findall(r"`(test_\w+)`", HAND_WRITTEN))
     assert named
     assert sorted(named - defined) == []

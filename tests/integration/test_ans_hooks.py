@@ -89,7 +89,7 @@ def shared(kept_run: SharedNoticingRun) -> SharedNoticingRun:
 
 
 class TestNoticesOfTheHost:
-    def test_they_are_in_the_request_of_their_prompt_and_not_in_the_words_of_people(
+    def test_a_notice_is_in_the_request_of_its_prompt_and_not_in_the_words_of_people(
         self, shared: SharedNoticingRun
     ) -> None:
         (told,) = shared.told("go", a_notice(7, "the code is 42"))
@@ -142,7 +142,7 @@ class TestNotesToItself:
             for name in names
         )
 
-    def test_one_for_later_is_kept_by_the_host_and_one_for_this_turn_is_told_in_it(
+    def test_a_note_for_later_is_kept_by_the_host_and_one_for_this_turn_is_told_in_it(
         self, shared: SharedNoticingRun
     ) -> None:
         shared.api.then(
@@ -164,7 +164,7 @@ class TestNotesToItself:
         assert "[NOTE] tomorrow" not in last
         assert '"persistence_id\\": 11' in whole_text(shared.turns[1])
 
-    def test_one_for_after_any_tool_does_not_come_with_the_tool_that_made_it(
+    def test_a_note_for_after_any_tool_does_not_come_with_the_tool_that_made_it(
         self, shared: SharedNoticingRun
     ) -> None:
         shared.api.then(note("after any tool", deliver_at="after_tool"), TRUE, Say("done"))
