@@ -1,20 +1,37 @@
-"""Logs: one line an event on stderr, for people at a terminal, JSON elsewhere."""
+"""Logs: one line an event on stderr, for people at a terminal and JSON elsewhere, and a copy in a file.
+
+A kind of line that repeats is thinned out, so that nobody fills the disk by failing in a loop.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import logging
+import os
+import queue
 import sys
-from typing import TextIO
+import time
+from collections.abc import Callable, Hashable
+from io import TextIOWrapper
+from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
+from pathlib import Path
+from typing import Any, Self, TextIO
 
 import structlog
 
-from orchestrator.base.log_file import LogFile
-from orchestrator.base.log_throttle import ThrottledLogger
+from orchestrator.base.clock import utc_stamp
 from orchestrator.base.terminal_escaping import one_line, raw_stream, visible
 
 _NOISY = ("asyncio", "uvicorn.error")
 """Loggers that say a line, or a traceback, for whatever a stranger at a socket does."""
+
+FILE_BYTES = 5 * 1024 * 1024
+OLDER_FILES = 3
+MAX_WAITING_LINES = 10_000
+
+MAX_THROTTLE_KEYS = 1_000
+"""Of those who err choose their keys themselves, as with their addresses, none may fill the memory."""
 
 
 def configure(level: str, *, kept: LogFile | None = None) -> None:
@@ -58,3 +75,126 @@ def _write_traceback(out: TextIO, error: structlog.typing.ExcInfo) -> None:
     text = io.StringIO()
     structlog.dev.plain_traceback(text, error)
     out.write(visible(text.getvalue()))
+
+
+# The copy in a file
+
+
+class LogFile:
+    """A processor of structlog and a handler of logging, both into one file. Neither ever blocks."""
+
+    def __init__(self, path: Path) -> None:
+        lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+        self.handler = _LineQueue(lines)
+        self._listener = QueueListener(lines, _PrivateFile(path))
+        self._render = structlog.processors.JSONRenderer(ensure_ascii=False)
+
+    def __enter__(self) -> Self:
+        self._listener.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Write what waits."""
+        self._listener.stop()
+
+    def __call__(self, logger: Any, name: str, event: Any) -> Any:
+        """Keep a copy of an event that is on its way to stderr."""
+        copy = structlog.processors.format_exc_info(logger, name, dict(event))
+        self.handler.take(self._render(logger, name, copy))
+        return event
+
+
+class _LineQueue(QueueHandler):
+    """Lines on their way to the thread; what is too much for it is left out."""
+
+    queue: queue.SimpleQueue[logging.LogRecord]
+
+    def take(self, line: str | bytes) -> None:
+        self.enqueue(logging.LogRecord("andy", logging.INFO, "", 0, line, None, None))
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """A library's record as a line like our own."""
+        prepared = super().prepare(record)
+        told = {
+            "event": prepared.getMessage(),
+            "logger": record.name,
+            "level": record.levelname.lower(),
+            "timestamp": utc_stamp(round(record.created * 1000)),
+        }
+        return logging.LogRecord(
+            "andy", logging.INFO, "", 0, json.dumps(told, ensure_ascii=False), None, None
+        )
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        if self.queue.qsize() < MAX_WAITING_LINES:
+            self.queue.put_nowait(record)
+
+
+class _PrivateFile(RotatingFileHandler):
+    """A file for its owner alone, made at the first line. A disk that takes nothing is told once."""
+
+    def __init__(self, path: Path) -> None:
+        self._is_told = False
+        super().__init__(path, maxBytes=FILE_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True)
+
+    def _open(self) -> TextIOWrapper:
+        path = Path(self.baseFilename)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return TextIOWrapper(os.fdopen(os.open(path, how, 0o600), "ab"), encoding="utf-8")
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+        del record
+        if not self._is_told:
+            self._is_told = True
+            _complain(sys.stderr, f"{self.baseFilename} cannot be written: {sys.exc_info()[1]}")
+
+
+def _complain(stream: TextIO, text: str) -> None:
+    stream.write(f"andy: {text}\n")
+    stream.flush()
+
+
+# What comes again and again
+
+
+class LogThrottle:
+    """Passes the first event of a key, then one every `seconds`; counts those in between."""
+
+    def __init__(self, *, seconds: float = 10.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._monotonic = monotonic
+        self._next: dict[Hashable, float] = {}
+        self._held: dict[Hashable, int] = {}
+
+    def passes(self, key: Hashable) -> bool:
+        now = self._monotonic()
+        if now < self._next.get(key, now):
+            self._held[key] = self._held.get(key, 0) + 1
+            return False
+        if len(self._next) >= MAX_THROTTLE_KEYS:
+            self._next = {one: due for one, due in self._next.items() if now < due}
+            self._held = {one: held for one, held in self._held.items() if one in self._next}
+        self._next[key] = now + self._seconds
+        return True
+
+    def take_held(self, key: Hashable) -> int:
+        """Return how many were held back since the last that passed, and forget them."""
+        return self._held.pop(key, 0)
+
+
+class ThrottledLogger(logging.Filter):
+    """Throttles the lines of one logger, and says with the next of a kind how many were left out."""
+
+    def __init__(self, throttle: LogThrottle | None = None) -> None:
+        super().__init__()
+        self._throttle = throttle or LogThrottle()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        # What follows the first line differs with each event: a socket's number, a traceback.
+        key = str(record.msg).partition("\n")[0]
+        if not self._throttle.passes(key):
+            return False
+        if held := self._throttle.take_held(key):
+            record.msg = f"(and {held} more like this were not logged) {record.msg}"
+        return True

@@ -11,7 +11,6 @@ from typing import Annotated, BinaryIO
 
 from cyclopts import Parameter
 
-from orchestrator.base import log_file
 from orchestrator.cli.options import HomeOption
 from orchestrator.cli.terminal import home_of
 from orchestrator.containers.logs import files
@@ -68,7 +67,7 @@ def _view(given: Path | None, group: str | None, *, run: str | None, lines: int)
     """
     root = home_of(given).logs
     if group is None:
-        path = root / log_file.NAME
+        path = home_of(given).host_log
         told, end = last_lines(path, lines)
         return LogView(told, follow_file(path, start=end, wait=pause))
     shown = run_log(root, group, run)

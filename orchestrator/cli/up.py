@@ -85,7 +85,7 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> N
     from orchestrator.app import Orchestrator
     from orchestrator.base import logging as log_setup
     from orchestrator.base.asgi_server import allow_open_files
-    from orchestrator.base.log_file import LogFile
+    from orchestrator.base.logging import LogFile
     from orchestrator.proxies.model.credentials import CredentialSource
 
     allow_open_files()
@@ -101,7 +101,7 @@ async def _run(home: Home, settings: Settings, started: Callable[[], None]) -> N
         say_aside(f"Andy listens on {address}")
         say_aside("To see and steer him in a browser: andy open")
 
-    with LogFile(home.logs) as kept:
+    with LogFile(home.host_log) as kept:
         log_setup.configure(settings.andy_log_level, kept=kept)
         await orchestrator.run(stop=stop, on_ready=tell)
 

@@ -67,6 +67,11 @@ class Home:
         return self.data / "logs"
 
     @property
+    def host_log(self) -> Path:
+        """The host's own log: JSON lines."""
+        return self.logs / "andy.log"
+
+    @property
     def token_file(self) -> Path:
         return self.data / "token"
 

@@ -15,11 +15,11 @@ import sys
 import crashing_host
 
 from orchestrator import app
-from orchestrator.base import log_file, logging
+from orchestrator.base import logging
 from orchestrator.cli.main import main as andy
 from orchestrator.web import chat_service
 
-PRELOADED = (app, log_file, logging, chat_service)
+PRELOADED = (app, logging, chat_service)
 """What `andy up` imports only when it is asked for."""
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from orchestrator.base.asgi_server import MAX_OPEN_FILES
-from orchestrator.base.log_throttle import MAX_KEYS, LogThrottle, ThrottledLogger
+from orchestrator.base.logging import MAX_THROTTLE_KEYS, LogThrottle, ThrottledLogger
 
 RAISE = """
 import resource
@@ -52,10 +52,10 @@ def test_a_line_that_repeats_is_logged_now_and_then_with_how_many_were_left_out(
 def test_keys_that_others_choose_do_not_pile_up():
     now = 0.0
     throttle = LogThrottle(seconds=10, monotonic=lambda: now)
-    for number in range(10 * MAX_KEYS):
+    for number in range(10 * MAX_THROTTLE_KEYS):
         now = number / 10
         assert throttle.passes(number)
         assert not throttle.passes(number)
 
-    assert len(throttle._next) <= MAX_KEYS + 1
-    assert len(throttle._held) <= MAX_KEYS + 1
+    assert len(throttle._next) <= MAX_THROTTLE_KEYS + 1
+    assert len(throttle._held) <= MAX_THROTTLE_KEYS + 1

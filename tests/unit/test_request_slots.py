@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from orchestrator.base.log_throttle import LogThrottle
+from orchestrator.base.logging import LogThrottle
 from orchestrator.domain.values import Folder
 from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.limits import RequestSlots

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from orchestrator.base.clock import Clock
-from orchestrator.base.log_throttle import LogThrottle
+from orchestrator.base.logging import LogThrottle
 from orchestrator.domain.network_targets import NetworkTarget
 from orchestrator.domain.values import Folder, RunId, TurnId
 from orchestrator.proxies.egress import destinations

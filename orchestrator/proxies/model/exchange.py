@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import structlog
 
-from orchestrator.base.log_throttle import LogThrottle
+from orchestrator.base.logging import LogThrottle
 from orchestrator.domain.failures import ModelError
 from orchestrator.domain.values import Folder, RunId, TurnId, TurnKind
 from orchestrator.proxies.model.credentials import Credential
