@@ -26,11 +26,13 @@ RUN export PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_C
  && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -x '/(pip|setuptools)/' /opt/andy/lib
 
 FROM packages AS dependencies
-COPY requirements.lock /tmp/requirements.lock
+# Any text in it installs what writes down voice notes, too: 450 MB.
+ARG ANDY_VOICE
+COPY requirements.lock requirements-voice.lock /tmp/
 # The Claude SDK and its program, 240 MB, are for the agents' image: no agent runs in this one.
 RUN export PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 \
  && echo "Installing what the orchestrator needs besides …" \
- && awk '/^[^ ]/ { wanted = !/^claude-agent-sdk==/ } wanted' /tmp/requirements.lock >/tmp/wanted.lock \
+ && awk '/^[^ ]/ { wanted = !/^claude-agent-sdk==/ } wanted' "/tmp/requirements${ANDY_VOICE:+-voice}.lock" >/tmp/wanted.lock \
  && /opt/andy/bin/pip install --require-hashes --no-deps --no-cache-dir --no-compile --only-binary :all: \
       --progress-bar off --requirement /tmp/wanted.lock \
  && /opt/andy/bin/pip uninstall --quiet --yes pip \

@@ -17,7 +17,7 @@ TAKEN := container/certificates/host
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: up certificates help setup demo test check soak format docs image bench audit sbom lock clean
+.PHONY: up certificates help setup demo voice test check soak format docs image bench audit sbom lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ certificates: ## Take this machine's own certificate authorities along into the 
 
 demo: $(READY) ## A message, a reply, a follow-up and a reminder, with no key and no phone
 	@$(BIN)/andy demo
+
+voice: $(READY) ## Install what writes down voice notes, 450 MB; then: andy voice install
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-voice.lock
 
 test: $(READY) ## The quick tests, and how many are left to 'make check'
 	@$(QUICK)
@@ -88,6 +91,8 @@ lock: $(READY) ## Renew the locked dependencies
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group agent -c requirements.lock -o container/requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --extra voice pyproject.toml -c requirements.lock -o requirements-voice.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --group voice-model -o tests/voice-model.lock
 
 clean: ## Remove .venv and caches
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
+from orchestrator.channels.voice.transcriber import VoiceTranscriber
 from orchestrator.store.database import Database
 
 
@@ -28,3 +29,5 @@ class ChannelContext:
     attachment_bytes: int
     """How large a file may be that is fetched; 0 fetches none."""
     wake_outbox: Callable[[], None]
+    voice: VoiceTranscriber | None = None
+    """Writes down what voice notes say; None where that is off."""

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.local import LocalChannel
+from orchestrator.channels.voice import transcriber
+from orchestrator.channels.voice.transcriber import VoiceTranscriber
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.domain.protocols import Channel
 from orchestrator.domain.values import ChatJid
@@ -23,6 +25,13 @@ def build(context: ChannelContext) -> tuple[Channel, ...]:
     )
 
 
+def build_transcriber(host: HostContext) -> VoiceTranscriber | None:
+    """Make what transcribes voice notes, where the owner has installed the library and the model for it."""
+    folder = transcriber.model_folder(host.home, host.settings.andy_voice_model)
+    is_ready = transcriber.has_library() and transcriber.is_model(folder)
+    return VoiceTranscriber(folder) if is_ready else None
+
+
 def build_channels(host: HostContext) -> Channels:
     """Make every channel of a host."""
     context = ChannelContext(
@@ -34,6 +43,7 @@ def build_channels(host: HostContext) -> Channels:
         has_own_number=host.settings.assistant_has_own_number,
         attachment_bytes=host.attachment_bytes,
         wake_outbox=host.wakeups.outbox.set,
+        voice=build_transcriber(host),
     )
     return Channels(build(context))
 

@@ -101,6 +101,7 @@ COMMANDS = (
         "accounts:usage",
         "Tell what was used of the model, what it cost, about, and how the budgets stand.",
     ),
+    CommandEntry("voice", "voice:voice_app", "Voice notes, written down on this machine."),
     CommandEntry("whatsapp", "whatsapp:whatsapp_app", "The WhatsApp account that Andy answers on."),
 )
 

@@ -153,6 +153,11 @@ class Settings(BaseModel):
     andy_attachment_mb: int = Field(
         25, ge=0, le=100, description="How large a file from or to a chat may be, in MB; 0 takes none."
     )
+    andy_voice_model: str = Field(
+        "base",
+        pattern=r"^(|[A-Za-z0-9][A-Za-z0-9._-]{0,63})$",
+        description="The model that writes down voice notes, see `andy voice install`; empty: none.",
+    )
     andy_prices: Annotated[
         dict[Annotated[str, Field(min_length=1)], ModelPrice], BeforeValidator(_from_json)
     ] = Field(

@@ -147,6 +147,8 @@ class Inbound:
     """It came, but nobody here can read its words."""
     file: str | None = None
     """The words that stand for its file: the file's path, or why there is none."""
+    spoken: str = ""
+    """What its voice note says; it stands in `file`, too."""
     file_until_ms: int | None = None
     """Its file is being fetched: the same message comes again with it, or its turn goes on at this time."""
 

@@ -13,7 +13,7 @@ from orchestrator.base.clock import Clock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.domain.errors import TextEmpty, TextTooLong
-from orchestrator.domain.values import Group, Inbound, Seq, SessionCommand, TurnId
+from orchestrator.domain.values import Group, Inbound, Message, Seq, SessionCommand, TurnId
 from orchestrator.groups import owner
 from orchestrator.groups.host_context import HostContext
 from orchestrator.groups.owner import OwnerRules
@@ -117,10 +117,7 @@ class Intake:
         message = await _with_stored_quote(tx, message)
         known = await messages.find(tx, message.chat_jid, message.id)
         if known is not None and known.file_until_ms is not None and message.file_until_ms is None:
-            await messages.complete(tx, known, message)
-            return Accepted(
-                outcome="amended", seq=known.seq, turn_id=known.turn_id, reason=amendments.FILE_CAME
-            )
+            return await self._complete(tx, known, message, group, may_ask=verdict is SenderVerdict.ALLOWED)
         if known is not None:
             return Accepted(
                 outcome="duplicate", seq=known.seq, turn_id=known.turn_id, reason=known.ignored_reason
@@ -134,6 +131,21 @@ class Intake:
             await self._notify_unreadable(tx, message, group)
             return Accepted(outcome="dropped", reason=UNREADABLE)
         return await self._take_registered(tx, message, group, may_ask=verdict is SenderVerdict.ALLOWED)
+
+    async def _complete(
+        self, tx: Tx, known: Message, message: Inbound, group: Group, *, may_ask: bool
+    ) -> Accepted:
+        """Put the file of a message into it. A voice note is a request if it turns out to call by name."""
+        await messages.complete(tx, known, message)
+        turn_id = known.turn_id
+        is_call = message.spoken and triggers.is_called_aloud(message.spoken, group, name=self._name)
+        if may_ask and is_call and known.ignored_reason == triggers.NO_TRIGGER:
+            now_ms = self._clock.now_ms()
+            turn_id = await turns.join_chat(tx, group, now_ms=now_ms)
+            await messages.claim(tx, known.seq, turn_id)
+            await turns.extend(tx, turn_id, known.seq)
+            await self._wake_loop(tx, message, group, now_ms=now_ms)
+        return Accepted(outcome="amended", seq=known.seq, turn_id=turn_id, reason=amendments.FILE_CAME)
 
     async def _notify_unreadable(self, tx: Tx, message: Inbound, group: Group) -> None:
         """Say in the chat that a message could not be read: once an hour, however many there are."""

@@ -12,6 +12,8 @@ from orchestrator.domain.values import Group, Inbound, SessionCommand
 
 NO_TRIGGER = "no trigger"
 EMPTY = "empty text"
+CALL_WORDS = 3
+"""Among so many words at its start a voice note names whom it calls."""
 ONLY_OWNER = "only the owner may use this here"
 
 _COMMANDS = {f"/{command.value}": command for command in SessionCommand}
@@ -40,6 +42,14 @@ def is_called(text: str, group: Group, *, name: str) -> bool:
     """Return whether `@name` or the group's own trigger is anywhere in the text, as a word of its own."""
     call = f"{_BEFORE}{_either(group, name)}{_AFTER}"
     return re.search(call, _composed(text), re.IGNORECASE) is not None
+
+
+def is_called_aloud(spoken: str, group: Group, *, name: str) -> bool:
+    """Return whether a voice note begins with the name: nobody says "at", and some say "hey" first."""
+    calls = {_composed(call).removeprefix("@") for call in (name, group.trigger or "")}
+    names = "|".join(re.escape(call) for call in calls if call)
+    start = " ".join(_composed(spoken).split()[:CALL_WORDS])
+    return re.search(f"{_BEFORE}(?:{names}){_VOCATIVE}{_AFTER}", start, re.IGNORECASE) is not None
 
 
 def without_trigger(text: str, group: Group, *, name: str) -> str:

@@ -99,6 +99,22 @@ async def complete(tx: Tx, message: Message, whole: Inbound) -> None:
     )
 
 
+async def claim(tx: Tx, seq: Seq, turn_id: TurnId) -> None:
+    """Let a message that had no turn ask something in one: it turned out to be a request."""
+    await tx.execute(
+        "UPDATE messages SET turn_id = ?, is_request = 1, ignored_reason = NULL WHERE seq = ?",
+        (turn_id, seq),
+    )
+
+
+async def newest_texts(tx: Tx, chat_jid: ChatJid, *, limit: int) -> list[str]:
+    """Return the texts of the newest messages of a chat."""
+    rows = await tx.execute_fetchall(
+        "SELECT content FROM messages WHERE chat_jid = ? ORDER BY seq DESC LIMIT ?", (chat_jid, limit)
+    )
+    return [row["content"] for row in rows]
+
+
 async def add_own(tx: Tx, sent: Outgoing, *, text: str, name: str, now_ms: int) -> None:
     """Store what was sent, as the chat saw it. Storing it again changes nothing."""
     await tx.execute(

@@ -129,7 +129,11 @@ async def _queued_after(tx: Tx, jid: ChatJid, command_id: int) -> Turn | None:
 async def extend(tx: Tx, turn_id: TurnId, seq: Seq) -> None:
     """Let a queued turn carry the message at `seq` too."""
     await tx.execute(
-        "UPDATE turns SET first_seq = coalesce(first_seq, :seq), last_seq = :seq WHERE id = :id",
+        """
+        UPDATE turns SET first_seq = min(coalesce(first_seq, :seq), :seq),
+                         last_seq = max(coalesce(last_seq, :seq), :seq)
+        WHERE id = :id
+        """,
         {"id": turn_id, "seq": seq},
     )
 

@@ -17,6 +17,7 @@ from orchestrator.base.clock import SystemClock
 from orchestrator.base.event_bus import EventBus
 from orchestrator.base.wakeups import Wakeups
 from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.voice.transcriber import VoiceTranscriber
 from orchestrator.channels.whatsapp.channel import WhatsAppChannel
 from orchestrator.channels.whatsapp.send_rate import SendRate
 from orchestrator.domain.values import ChatJid, Inbound, MessageId
@@ -32,7 +33,15 @@ FAST = SendRate(chat_gap_ms=0, burst=1_000, every_ms=0)
 class WhatsAppHome:
     """A home with WhatsApp."""
 
-    def __init__(self, home: Path, database: Database, *, has_own_number: bool, **more: Any) -> None:
+    def __init__(
+        self,
+        home: Path,
+        database: Database,
+        *,
+        has_own_number: bool,
+        voice: VoiceTranscriber | None = None,
+        **more: Any,
+    ) -> None:
         clock = SystemClock()
         self.home, self.database = home, database
         self.bus, self.hints = EventBus(clock), Wakeups()
@@ -46,6 +55,7 @@ class WhatsAppHome:
             has_own_number=has_own_number,
             attachment_bytes=1_000,
             wake_outbox=self.hints.outbox.set,
+            voice=voice,
         )
         self.channel = WhatsAppChannel(context, **{"rate": FAST, "chance": lambda: 0.0, **more})
 

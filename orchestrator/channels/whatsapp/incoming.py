@@ -18,7 +18,7 @@ import structlog
 from orchestrator.channels.context import ChannelContext
 from orchestrator.channels.whatsapp import media_download
 from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
-from orchestrator.channels.whatsapp.media_download import MediaDownloader
+from orchestrator.channels.whatsapp.media_download import FetchedFile, MediaDownloader
 from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 from orchestrator.channels.whatsapp.protocol import (
     BridgeMessage,
@@ -72,7 +72,7 @@ class MessageReader:
             # The turn waits no longer than was said before, however often the bridge starts anew.
             file_until_ms = known.file_until_ms
         elif group is not None and files:
-            file_until_ms = self._context.clock.now_ms() + int(media_download.wait_seconds(files) * 1000)
+            file_until_ms = self._context.clock.now_ms() + int(self._downloader.wait_seconds(files) * 1000)
         return Inbound(
             chat_jid=ChatJid(message.chat),
             id=MessageId(message.id),
@@ -108,19 +108,23 @@ class MessageReader:
             files = await media_download.files_to_fetch(
                 tx, message, inbound.quote, limit=self._context.attachment_bytes
             )
-        words: dict[str, str] = {}
+        fetched: dict[str, FetchedFile] = {}
         if group is not None:
-            words = await self._downloader.download_all(message, files, group, bridge)
+            fetched = await self._downloader.download_all(message, files, group, bridge)
         if not bridge.is_alive:
             # The next bridge delivers the message again, and the files are tried again then.
             return None
-        file, quote = inbound.file, inbound.quote
+        file, quote, spoken = inbound.file, inbound.quote, ""
         if message.media is not None:
-            file = words.get(message.media.ref) or self._placeholder(message.media, is_to_come=False)
+            own = fetched.get(message.media.ref)
+            file = own.words if own else self._placeholder(message.media, is_to_come=False)
+            spoken = own.spoken if own else ""
         if quote is not None and message.quote is not None and message.quote.media is not None:
-            shown = words.get(message.quote.media.ref)
-            quote = replace(quote, text=messages.with_file(message.quote.text, shown)) if shown else quote
-        return replace(inbound, file=file, quote=quote, file_until_ms=None)
+            shown = fetched.get(message.quote.media.ref)
+            quote = (
+                replace(quote, text=messages.with_file(message.quote.text, shown.words)) if shown else quote
+            )
+        return replace(inbound, file=file, spoken=spoken, quote=quote, file_until_ms=None)
 
     async def read_receipt(self, message: BridgeMessage) -> Read | None:
         """Return the receipt that tells the sender of a message that it was read; None where none is due.

@@ -1,6 +1,7 @@
 """Fetch the files that messages carry, and put them into the folder of their group.
 
-The text of a message names its file in square brackets: `[image attachments/20261122-0930-image.jpg]`.
+The text of a message names its file in square brackets: `[image attachments/20261122-0930-image.jpg]`. What a
+voice note says stands on the line before: `🎤 please buy milk`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import asyncio
 import mimetypes
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
 from orchestrator.channels.context import ChannelContext
+from orchestrator.channels.voice.transcriber import SpokenText, language_of
 from orchestrator.channels.whatsapp.bridge_process import BridgeProcess
 from orchestrator.channels.whatsapp.protocol import BridgeMessage, DownloadRequest, MediaReference
 from orchestrator.domain.errors import ChannelDown, ChannelRefused
@@ -31,9 +34,20 @@ FETCH_PAUSE_SECONDS = 5.0
 """How long to wait between two tries to fetch one file."""
 MAX_FETCHES = 4
 """At most so many files are fetched at once; the bridge itself can hold a few more."""
+VOICE_NOTE = "voice note"
+LANGUAGE_MESSAGES = 50
+"""The newest messages of a chat tell which language its voice notes are in."""
 TO_COME = "not fetched yet"
 ENDINGS = {"audio/ogg": ".ogg", "audio/mp4": ".m4a", "image/jpeg": ".jpg", "image/webp": ".webp"}
 """File name endings that the system's own table does not know, or knows differently on each system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedFile:
+    """The words that stand for a file in its message, and what it says if it is a voice note."""
+
+    words: str
+    spoken: str = ""
 
 
 class MediaDownloader:
@@ -45,32 +59,49 @@ class MediaDownloader:
 
     async def download_all(
         self, message: BridgeMessage, files: Sequence[MediaReference], group: Group, bridge: BridgeProcess
-    ) -> dict[str, str]:
-        """Download `files` one after another; return the words for each by its `ref`, failed ones too."""
-        words: dict[str, str] = {}
+    ) -> dict[str, FetchedFile]:
+        """Download `files` one after another; return each by its `ref`, failed ones too."""
+        fetched: dict[str, FetchedFile] = {}
         for media in files:
             async with self._slots:
-                words[media.ref] = await self._download_into_folder(message, media, group, bridge)
-        return words
+                fetched[media.ref] = await self._download_into_folder(message, media, group, bridge)
+        return fetched
+
+    def wait_seconds(self, files: Sequence[MediaReference]) -> float:
+        """Return for how many seconds a turn waits for the files of its message."""
+        voice = self._context.voice
+        listening = sum(
+            voice.seconds_for(media.seconds) for media in files if voice and media.kind == VOICE_NOTE
+        )
+        return FETCH_PAUSE_SECONDS + sum(fetch_seconds(media) for media in files) + listening
 
     async def _download_into_folder(
         self, message: BridgeMessage, media: MediaReference, group: Group, bridge: BridgeProcess
-    ) -> str:
+    ) -> FetchedFile:
         # The bridge writes to a folder of the host's own: the group's folder is in a container's hands, and
         # `attachments.keep` is what follows no link that is planted there.
         body = self._context.home / "data" / "whatsapp" / f"in-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(lambda: body.parent.mkdir(mode=0o700, parents=True, exist_ok=True))
             await _download(bridge, media, body, limit=self._context.attachment_bytes)
+            transcript = await self._transcribe(media, group, body)
             path = await asyncio.to_thread(
                 attachments.keep, self._context.home, group.folder, file_name(message, media), body
             )
         except (ChannelDown, ChannelRefused, TimeoutError, OSError) as error:
             log.warning("whatsapp.file_not_fetched", message=message.id, reason=str(error))
-            return f"[{media.kind}: it could not be fetched]"
+            return FetchedFile(words=f"[{media.kind}: it could not be fetched]")
         finally:
             await asyncio.to_thread(body.unlink, missing_ok=True)
-        return words_of(media, path)
+        return FetchedFile(words=words_of(media, path, transcript), spoken=transcript.text)
+
+    async def _transcribe(self, media: MediaReference, group: Group, body: Path) -> SpokenText:
+        if self._context.voice is None or media.kind != VOICE_NOTE:
+            return SpokenText()
+        async with self._context.database.reading() as tx:
+            newest = await messages.newest_texts(tx, group.jid, limit=LANGUAGE_MESSAGES)
+        language = language_of(newest)
+        return await self._context.voice.transcribe(body, seconds=media.seconds, language=language)
 
 
 async def files_to_fetch(
@@ -90,11 +121,6 @@ async def files_to_fetch(
 def fetch_seconds(media: MediaReference) -> float:
     """Return how many seconds a file may take, all tries together. Pure."""
     return FETCH_SECONDS + media.size / 1_000_000
-
-
-def wait_seconds(files: Sequence[MediaReference]) -> float:
-    """Return for how many seconds a turn waits for the files of its message. Pure."""
-    return FETCH_PAUSE_SECONDS + sum(fetch_seconds(media) for media in files)
 
 
 async def _download(bridge: BridgeProcess, media: MediaReference, body: Path, *, limit: int) -> None:
@@ -126,10 +152,12 @@ def placeholder_of(media: MediaReference | None, *, is_to_come: bool, limit: int
     return f"[{media.kind}: {TO_COME}]" if is_to_come else f"[{media.kind}]"
 
 
-def words_of(media: MediaReference, path: str) -> str:
+def words_of(media: MediaReference, path: str, transcript: SpokenText | None = None) -> str:
     """Return the words for a file at `path`: `[voice note attachments/a.ogg, 12 s]`. Pure."""
     seconds = f", {media.seconds} s" if media.seconds else ""
-    return f"[{media.kind} {path}{seconds}]"
+    failure = f": {transcript.failure}" if transcript and transcript.failure else ""
+    words = f"[{media.kind} {path}{seconds}{failure}]"
+    return f"🎤 {transcript.text}\n{words}" if transcript and transcript.text else words
 
 
 def file_name(message: BridgeMessage, media: MediaReference) -> str:

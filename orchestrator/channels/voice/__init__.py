@@ -1,0 +1,1 @@
+"""Write down what voice notes say, on this machine. Start with `transcriber.py`."""

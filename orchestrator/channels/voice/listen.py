@@ -1,0 +1,76 @@
+"""Listen to one sound file and print what is said in it: a program of its own, started for each voice note.
+
+`python -m orchestrator.channels.voice.listen MODEL FILE [LANGUAGE]` prints one line of JSON: `{"text": …,
+"language": "en", "seconds": 12.0}`, or `{"failure": …}`, which ends a sentence for a person.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from orchestrator.channels.voice import no_network
+
+MAX_SECONDS = 600
+"""How long a voice note may be that is written down."""
+CPU_SECONDS = 600
+UNREADABLE = "it is damaged, or no sound"
+TOO_LONG = f"it is longer than {MAX_SECONDS // 60} minutes"
+NO_WORDS = "I hear no words in it"
+
+
+def main(arguments: list[str]) -> int:
+    """Print what the file says as one line of JSON."""
+    model, path, *language = arguments
+    # Before any library: onnxruntime, for one, would send its maker what it runs on.
+    is_alone = no_network.leave_network()
+    no_network.bound(cpu_seconds=CPU_SECONDS)
+    from faster_whisper import WhisperModel
+
+    recognizer = WhisperModel(model, device="cpu", compute_type="int8", local_files_only=True)
+    found = {} if is_alone else {"warning": "the network could not be taken away"}
+    sys.stdout.write(
+        json.dumps(found | transcript_of(recognizer, path, language[0] if language else None)) + "\n"
+    )
+    return 0
+
+
+def transcript_of(recognizer: Any, path: str, language: str | None) -> dict[str, Any]:
+    """Return `{text, language, seconds}` of a sound file, or `{failure}`; `language` None is heard first."""
+    import av
+
+    try:
+        seconds = _duration(path)
+        if seconds > MAX_SECONDS:
+            return {"failure": TOO_LONG}
+        # The filter for silence keeps noise from becoming words that nobody said.
+        segments, about = recognizer.transcribe(path, language=language, vad_filter=True)
+        text = " ".join(segment.text.strip() for segment in segments if segment.no_speech_prob < 0.9)
+    except MemoryError:
+        return {"failure": TOO_LONG}
+    except (av.FFmpegError, ValueError, OSError, IndexError, RuntimeError):  # what damaged files lead to
+        return {"failure": UNREADABLE}
+    if not text.strip():
+        return {"failure": NO_WORDS}
+    return {"text": " ".join(text.split()), "language": about.language, "seconds": round(seconds, 1)}
+
+
+def _duration(path: str) -> float:
+    """Return how many seconds of sound a file holds, by its packets: its head may say anything."""
+    import av
+
+    with av.open(path, metadata_errors="ignore") as container:
+        if not container.streams.audio:
+            raise ValueError(UNREADABLE)
+        stream = container.streams.audio[0]
+        total = 0
+        for packet in container.demux(stream):
+            total += packet.duration or 0
+            if total * (stream.time_base or 0) > MAX_SECONDS:
+                break
+        return float(total * (stream.time_base or 0))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""`andy voice`: whether voice notes are written down, and the model that does it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from orchestrator.cli.options import HomeOption, JsonOption, UsageError, show
+from orchestrator.domain.errors import AndyError
+
+voice_app = App(name="voice")
+NO_LIBRARY = "What listens is not installed: run 'make voice' in the checkout, then 'andy voice install'."
+
+
+class VoiceNotReady(AndyError):
+    """Voice notes cannot be written down yet."""
+
+
+@voice_app.command
+def status(*, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Tell whether voice notes are written down, by which model, and what is missing for it.
+
+    Example: `andy voice status`
+    """
+    show(_status(home), _status_lines, as_json=as_json)
+
+
+@voice_app.command
+def install(
+    *,
+    folder: Annotated[
+        Path | None, Parameter(name="--from", help="Copy the model from here, and download nothing.")
+    ] = None,
+    home: HomeOption = None,
+) -> None:
+    """Put the model of ANDY_VOICE_MODEL into the home: downloads it once (145 MB for "base"), or copies it.
+
+    Example: `andy voice install`
+    """
+    from orchestrator.channels.voice import transcriber
+
+    found = _status(home)
+    if not found["model"]:
+        raise UsageError("ANDY_VOICE_MODEL is empty: name a model there, such as base.")
+    if not found["library"]:
+        raise VoiceNotReady(NO_LIBRARY)
+    target = Path(found["folder"])
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        if folder is not None:
+            if not transcriber.is_model(folder):
+                raise UsageError(f"{folder} holds no model: it needs {', '.join(transcriber.FILES)}.")
+            print(f"Copying {folder} …", flush=True)
+            shutil.copytree(folder, partial)
+        else:
+            _download(found["model"], partial)
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    print(f"The model '{found['model']}' is in {target}. Start Andy again to use it.")
+
+
+@voice_app.command(name="try")
+def try_file(file: Path, /, *, language: str | None = None, home: HomeOption = None) -> None:
+    """Write down what one sound file says, as it would be done for a voice note.
+
+    Example: `andy voice try note.ogg --language ko`
+    """
+    from orchestrator.channels.voice.transcriber import VoiceTranscriber
+
+    found = _status(home)
+    if not found["on"]:
+        raise VoiceNotReady(_missing(found))
+    if not file.is_file():
+        raise UsageError(f"There is no file {file}.")
+    transcript = asyncio.run(
+        VoiceTranscriber(Path(found["folder"])).transcribe(file.resolve(), seconds=0, language=language)
+    )
+    if transcript.failure:
+        raise VoiceNotReady(f"Nothing was written down: {transcript.failure}.")
+    print(f"🎤 {transcript.text}")
+
+
+def _status(home: Path | None) -> dict[str, Any]:
+    """Return `{on, model, folder, library, installed}` of a home."""
+    from orchestrator.channels.voice import transcriber
+    from orchestrator.cli import terminal
+
+    where = terminal.home_of(home)
+    model = terminal.settings_of(where).andy_voice_model
+    folder = transcriber.model_folder(where, model or "none")
+    library, installed = transcriber.has_library(), bool(model) and transcriber.is_model(folder)
+    return {
+        "on": library and installed,
+        "model": model,
+        "folder": str(folder),
+        "library": library,
+        "installed": installed,
+    }
+
+
+def _status_lines(found: dict[str, Any]) -> list[str]:
+    if found["on"]:
+        return [f"Voice notes are written down by the model '{found['model']}' in {found['folder']}."]
+    return [f"Voice notes are not written down. {_missing(found)}"]
+
+
+def _missing(found: dict[str, Any]) -> str:
+    if not found["model"]:
+        return "ANDY_VOICE_MODEL is empty, so that is off."
+    return "The model is not here: run 'andy voice install'." if found["library"] else NO_LIBRARY
+
+
+def _download(model: str, target: Path) -> None:
+    from faster_whisper import download_model
+
+    print(f"Downloading the model '{model}' from Hugging Face …", flush=True)
+    try:
+        download_model(model, output_dir=str(target))
+    except (ValueError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise VoiceNotReady(
+            f"The model could not be downloaded: {reason}. Have a copy? andy voice install --from FOLDER"
+        ) from error

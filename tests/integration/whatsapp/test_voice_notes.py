@@ -1,0 +1,166 @@
+"""Voice notes become text before it is judged whether they ask for something.
+
+The channel and the intake are real, the phone is scripted; a program that prints
+what the file holds stands in for the one that listens.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tests.support.whatsapp_library", exc_type=ImportError)
+
+from neonize.proto.waE2E import WAWebProtobufsE2E_pb2 as e2e
+from neonize.proto.waE2E.WAWebProtobufsE2E_pb2 import Message
+
+from orchestrator.channels.voice import listen, transcriber
+from orchestrator.channels.voice.transcriber import VoiceTranscriber
+from tests.doubles import whatsapp_events as wa
+from tests.doubles.whatsapp_phone import Phone
+from tests.support.until import until
+from tests.support.whatsapp_home import WhatsAppHome, has_file, living
+
+PATH = "attachments/20260528-2026-voice_note.ogg"
+LISTENER = Path(__file__).parents[2] / "processes" / "voice_listener.py"
+
+
+@pytest.fixture
+async def house(
+    phone: Phone, build: Callable[..., WhatsAppHome], tmp_path: Path
+) -> AsyncIterator[WhatsAppHome]:
+    model = tmp_path / "model"
+    model.mkdir()
+    phone.pair()
+    voice = VoiceTranscriber(model, command=(sys.executable, str(LISTENER)))
+    async with living(build(voice=voice)) as opened:
+        await opened.until_state("connected")
+        yield opened
+
+
+async def say(
+    house: WhatsAppHome, phone: Phone, spoken: str | bytes, *, message_id: str = "3A1", seconds: int = 9
+) -> str:
+    """Send a voice note; return its text as it is stored when its file has come."""
+    body = spoken if isinstance(spoken, bytes) else json.dumps({"text": spoken, "language": "en"}).encode()
+    phone.files[message_id.encode()] = body
+    part = e2e.AudioMessage(
+        mediaKey=message_id.encode(), directPath="/v", mimetype="audio/ogg", PTT=True, seconds=seconds
+    )
+    phone.write(wa.heard(Message(audioMessage=part), message_id=message_id))
+    await until(lambda: has_file(house, message_id), "the file")
+    (row,) = await house.rows("SELECT content FROM messages WHERE id = ?", message_id)
+    return str(row["content"])
+
+
+async def outcome(house: WhatsAppHome, message_id: str = "3A1") -> tuple[str | None, bool]:
+    """Return why a message is ignored, or None, and whether it asks for something in a queued turn."""
+    (row,) = await house.rows(
+        """
+        SELECT ignored_reason, is_request AND EXISTS (
+            SELECT 1 FROM turns t WHERE t.id = turn_id AND t.state = 'queued'
+                AND messages.seq BETWEEN t.first_seq AND t.last_seq) AS asks
+        FROM messages WHERE id = ?
+        """,
+        message_id,
+    )
+    return row["ignored_reason"], bool(row["asks"])
+
+
+async def test_a_note_that_calls_by_name_is_a_request(house: WhatsAppHome, phone: Phone) -> None:
+    text = await say(house, phone, "Hey Andy, add milk to the list.")
+
+    assert text == f"🎤 Hey Andy, add milk to the list.\n[voice note {PATH}, 9 s]"
+    assert await outcome(house) == (None, True)
+
+
+async def test_a_note_that_only_speaks_of_andy_is_talk(house: WhatsAppHome, phone: Phone) -> None:
+    text = await say(house, phone, "We should ask somebody like Andy about that.")
+
+    assert text.startswith("🎤 We should ask")
+    assert await outcome(house) == ("no trigger", False)
+
+
+async def test_a_note_joins_the_turn_that_waits_also_as_an_older_message(
+    house: WhatsAppHome, phone: Phone
+) -> None:
+    phone.hanging.add(b"3A1")
+    part = e2e.AudioMessage(mediaKey=b"3A1", directPath="/v", mimetype="audio/ogg", PTT=True, seconds=9)
+    phone.write(wa.heard(Message(audioMessage=part), message_id="3A1"))
+    phone.write(wa.heard("@Andy and bread", message_id="3A2"))
+    await until(lambda: has_texts(house, 2), "both")
+    phone.files[b"3A1"] = json.dumps({"text": "Andy add milk"}).encode()
+    phone.hanging.clear()
+    await until(lambda: has_file(house, "3A1"), "the note")
+
+    turns = await house.rows("SELECT first_seq, last_seq FROM turns")
+    assert turns == [{"first_seq": 1, "last_seq": 2}]
+    assert [await outcome(house, one) for one in ("3A1", "3A2")] == [(None, True)] * 2
+
+
+async def has_texts(house: WhatsAppHome, count: int) -> bool:
+    return len(await house.texts()) == count
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds", "why"),
+    [
+        (json.dumps({"failure": listen.NO_WORDS}).encode(), 9, listen.NO_WORDS),
+        (b"", 9, transcriber.NOT_NOW),
+        (b"[1, 2]", 9, transcriber.NOT_NOW),
+        (b'{"text": 7}', 9, transcriber.NOT_NOW),
+        (b"{}", 3600, listen.TOO_LONG),
+    ],
+    ids=["no words", "no answer", "no object", "no text", "an hour"],
+)
+async def test_a_note_that_cannot_be_written_down_says_why_in_its_place(
+    house: WhatsAppHome, phone: Phone, body: bytes, seconds: int, why: str
+) -> None:
+    text = await say(house, phone, body, seconds=seconds)
+
+    assert text == f"[voice note {PATH}, {seconds} s: {why}]"
+    assert await outcome(house) == ("no trigger", False)
+
+
+async def test_a_note_that_takes_too_long_is_given_up_and_the_next_is_heard(
+    house: WhatsAppHome, phone: Phone, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(transcriber, "START_SECONDS", 0.3)
+    text = await say(house, phone, b"hang", seconds=0)
+    assert text == f"[voice note {PATH}: {transcriber.NOT_NOW}]"
+    (tmp_path / "model" / "busy").unlink()
+
+    monkeypatch.setattr(transcriber, "START_SECONDS", 60)
+    assert "🎤 again" in await say(house, phone, "again", message_id="3A2")
+
+
+async def test_a_korean_chat_is_listened_to_in_korean(house: WhatsAppHome, phone: Phone) -> None:
+    phone.write(wa.heard("내일 소풍 도시락 뭐 싸지? OK?", message_id="3A1"))
+
+    assert "🎤 in ko" in await say(house, phone, "in LANGUAGE", message_id="3A2")
+
+
+async def test_a_chat_in_another_language_is_listened_to_in_the_one_that_is_heard(
+    house: WhatsAppHome, phone: Phone
+) -> None:
+    phone.write(wa.heard("What about tomorrow? 내일", message_id="3A1"))
+
+    assert "🎤 in none" in await say(house, phone, "in LANGUAGE", message_id="3A2")
+
+
+async def test_notes_that_come_together_are_heard_one_at_a_time(house: WhatsAppHome, phone: Phone) -> None:
+    names = [f"3A{number}" for number in range(1, 5)]
+    for name in names:
+        phone.files[name.encode()] = json.dumps({"text": f"note {name}"}).encode()
+        part = e2e.AudioMessage(
+            mediaKey=name.encode(), directPath="/v", mimetype="audio/ogg", PTT=True, seconds=9
+        )
+        phone.write(wa.heard(Message(audioMessage=part), message_id=name))
+    for name in names:
+        await until(lambda name=name: has_file(house, name), "the file")
+
+    assert [text.splitlines()[0] for text in await house.texts()] == [f"🎤 note {name}" for name in names]
