@@ -1,6 +1,6 @@
 """Stands in for the program that listens to voice notes: what the file holds is what it prints.
 
-A file that holds `hang` keeps it busy for ever. It refuses to work beside another one of its model folder.
+A file that holds `hang` keeps it busy for ever; for one that holds `pipe` the words are read from `MODEL/pipe`. It refuses to work beside another one of its model folder.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ try:
     said = Path(path).read_text(encoding="utf-8")
     if said == "hang":
         signal.pause()
+    if said == "pipe":
+        said = (Path(model) / "pipe").read_text(encoding="utf-8")
     print(said.replace("LANGUAGE", *language or ["none"]))
 finally:
     busy.unlink()

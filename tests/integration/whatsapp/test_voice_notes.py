@@ -6,7 +6,9 @@ what the file holds stands in for the one that listens.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -86,15 +88,16 @@ async def test_a_note_that_only_speaks_of_andy_is_talk(house: WhatsAppHome, phon
 
 
 async def test_a_note_joins_the_turn_that_waits_also_as_an_older_message(
-    house: WhatsAppHome, phone: Phone
+    house: WhatsAppHome, phone: Phone, tmp_path: Path
 ) -> None:
-    phone.hanging.add(b"3A1")
+    os.mkfifo(tmp_path / "model" / "pipe")
+    phone.files[b"3A1"] = b"pipe"
     part = e2e.AudioMessage(mediaKey=b"3A1", directPath="/v", mimetype="audio/ogg", PTT=True, seconds=9)
     phone.write(wa.heard(Message(audioMessage=part), message_id="3A1"))
     phone.write(wa.heard("@Andy and bread", message_id="3A2"))
     await until(lambda: has_texts(house, 2), "both")
-    phone.files[b"3A1"] = json.dumps({"text": "Andy add milk"}).encode()
-    phone.hanging.clear()
+    words = json.dumps({"text": "Andy add milk"})
+    await asyncio.to_thread((tmp_path / "model" / "pipe").write_text, words, encoding="utf-8")
     await until(lambda: has_file(house, "3A1"), "the note")
 
     turns = await house.rows("SELECT first_seq, last_seq FROM turns")
