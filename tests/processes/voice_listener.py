@@ -1,6 +1,7 @@
 """Stands in for the program that listens to voice notes: what the file holds is what it prints.
 
-A file that holds `hang` keeps it busy for ever; for one that holds `pipe` the words are read from `MODEL/pipe`. It refuses to work beside another one of its model folder.
+A file that holds `hang` keeps it busy for ever; for `pipe` the words are read from `MODEL/pipe`.
+It refuses to work beside another one of its model folder.
 """
 
 from __future__ import annotations
