@@ -181,9 +181,8 @@ class Orchestrator:
         scheduler = Scheduler(
             host.database, clock=host.clock, hints=host.wakeups, bus=host.bus, zone_of=host.zone_of
         )
-        retention = Retention(
-            host.database, host.home.archive, days=host.settings.andy_retention, clock=host.clock
-        )
+        days = host.settings.andy_retention
+        retention = Retention(host.database, host.home.archive, days=days, clock=host.clock)
         return {
             **self._outbound.loops(),
             "scheduler": scheduler.run,
@@ -211,6 +210,7 @@ class Orchestrator:
             channels=self._channels,
             dashboards=self._dashboards,
             loops=self._loops,
+            contexts=self._contexts,
             containers=self._containers,
             proxies=self._proxies,
             queue=self._queue,

@@ -38,8 +38,6 @@ context_app = App(name="context")
 
 SnapshotArgument = Annotated[str, Parameter(help="Its name in 'andy context snapshots GROUP'.")]
 YesOption = Annotated[bool, Parameter(name="--yes", negative="", help="Do not ask whether that is meant.")]
-BAD_FILES = ("*.corrupt-*.json", "*.other-version-*.json")
-"""What a file that could not be used was renamed to."""
 
 
 class GroupBusy(BadRequest):
@@ -56,8 +54,7 @@ def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: 
     Example: `andy context show family`
     """
     manager = _manager_of(home, group)
-    path = manager.brain.path
-    bad_files = sorted(found.name for pattern in BAD_FILES for found in path.glob(pattern))
+    bad_files = context.bad_files(manager.brain.path)
     found = context.show(group, manager.load(now_ms=SystemClock().now_ms()), bad_files)
     show(found, partial(context.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
 

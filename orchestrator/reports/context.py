@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -19,6 +20,15 @@ MODES = {
     "resume_plus_delta": "went on in its session, told what that lacked",
     "rehydrate": "began a new session, told what was kept",
 }
+
+
+BAD_FILES = ("*.corrupt-*.json", "*.other-version-*.json")
+"""What a file that could not be used was renamed to."""
+
+
+def bad_files(path: Path) -> list[str]:
+    """The names of the files in a group's context that were put aside. Blocks."""
+    return sorted(found.name for pattern in BAD_FILES for found in path.glob(pattern))
 
 
 def show(folder: str, kept: SnapshotContents, mended: Sequence[str]) -> dict[str, Any]:

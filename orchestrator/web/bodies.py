@@ -1,8 +1,9 @@
-"""Bodies of requests: read within a bound, and refused where they are not what they should be."""
+"""Bodies and queries of requests: read within a bound, refused where they are not what they should be."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -49,11 +50,29 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return found
 
 
+class BadQuery(BadRequest):
+    """The query is not one of this shape."""
+
+    code = "bad_query"
+
+
+def parse_query(query: Mapping[str, str], model: type[Body]) -> Body:
+    """Return a query as a model. Raises `BadQuery`, which names the first wrong parameter."""
+    try:
+        return model.model_validate(dict(query))
+    except ValidationError as error:
+        raise BadQuery(_first_mistake(error)) from error
+
+
 async def parse_body(request: Request, model: type[Body]) -> Body:
     """Return the body of a request as a model. Raises `BadBody`, which names the first wrong field."""
     try:
         return model.model_validate_json(await read_body(request))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadBody(f"{place}: {first['msg']}" if place else first["msg"]) from error
+        raise BadBody(_first_mistake(error)) from error
+
+
+def _first_mistake(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else first["msg"]

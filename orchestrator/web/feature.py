@@ -12,6 +12,7 @@ from orchestrator.base.asgi_server import BoundedConfig, Server, fronted, listen
 from orchestrator.channels.local import written
 from orchestrator.channels.registry import Channels
 from orchestrator.containers.feature import ContainersFeature
+from orchestrator.context.feature import ContextFeature
 from orchestrator.dashboard.feature import DashboardFeature, read_time
 from orchestrator.domain.errors import AndyError
 from orchestrator.groups.host_context import HostContext
@@ -58,6 +59,7 @@ class WebFeature:
     channels: Channels
     dashboards: DashboardFeature
     loops: LoopFeature
+    contexts: ContextFeature
     containers: ContainersFeature
     proxies: ContainerProxies
     queue: QueueFeature
@@ -85,6 +87,7 @@ class WebFeature:
     def _app(self, on_refusal: Callable[..., None]) -> Any:
         from orchestrator.web.api.dashboards import DashboardApi
         from orchestrator.web.api.groups import GroupApi
+        from orchestrator.web.api.lists import ApiSource
         from orchestrator.web.api.loops import LoopApi
         from orchestrator.web.api.metrics import Metrics
         from orchestrator.web.api.reminders import ReminderHandler
@@ -101,6 +104,7 @@ class WebFeature:
             queue=self.queue,
             channels=self.channels,
         )
+        reminders = ReminderService(read_time=read_time, zone_of=self.host.zone_of)
         services = ApiServices(
             chat=ChatService(
                 self.host.database,
@@ -121,7 +125,7 @@ class WebFeature:
             ),
             reminders=ReminderHandler(
                 self.host.database,
-                service=ReminderService(read_time=read_time, zone_of=self.host.zone_of),
+                service=reminders,
                 clock=self.host.clock,
                 hints=self.host.wakeups,
                 bus=self.host.bus,
@@ -139,6 +143,14 @@ class WebFeature:
                 self.host.database,
                 live=self.containers.pool.live,
                 refusals=lambda: self.proxies.proxy.refusals,
+            ),
+            lists=ApiSource(
+                database=self.host.home.database,
+                logs=self.host.home.logs,
+                clock=self.host.clock,
+                zone=self.host.settings.zone,
+                reminders=reminders,
+                context_of=self.contexts.manager,
             ),
             bus=self.host.bus,
         )

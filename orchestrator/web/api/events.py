@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.base.event_bus import RING, EventBus, HostEvent
-from orchestrator.domain.errors import BadRequest
+from orchestrator.web.bodies import parse_query
 
 PING_SECONDS = 15
 
@@ -30,29 +30,17 @@ class EventQuery(BaseModel):
         return self.group is None or event.group in (self.group, None)
 
 
-class BadQuery(BadRequest):
-    """The query is not one of this shape."""
-
-    code = "bad_query"
-
-
 def event_route(bus: EventBus) -> Route:
     """Server-sent events, each with its kind, its number and `HostEvent.to_json_dict`."""
 
     async def events(request: Request) -> Response:
         from sse_starlette import EventSourceResponse
 
-        return EventSourceResponse(_events(bus, _asked(request.query_params)), ping=PING_SECONDS)
+        return EventSourceResponse(
+            _events(bus, parse_query(request.query_params, EventQuery)), ping=PING_SECONDS
+        )
 
     return Route("/events", events)
-
-
-def _asked(query: Mapping[str, str]) -> EventQuery:
-    try:
-        return EventQuery.model_validate(dict(query))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise BadQuery(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
 
 
 async def _events(bus: EventBus, asked: EventQuery) -> AsyncIterator[dict[str, str]]:

@@ -16,8 +16,10 @@ from orchestrator.web.api.chat import Write, chat_routes
 from orchestrator.web.api.dashboards import DashboardApi, dashboard_routes
 from orchestrator.web.api.events import event_route
 from orchestrator.web.api.groups import GroupApi, group_routes
+from orchestrator.web.api.lists import ApiSource, list_routes
 from orchestrator.web.api.loops import LoopApi, loop_routes
 from orchestrator.web.api.metrics import Metrics, metrics_route
+from orchestrator.web.api.openapi import openapi_route
 from orchestrator.web.api.pairing import PairingApi, pairing_routes
 from orchestrator.web.api.reminders import ReminderHandler, reminder_routes
 from orchestrator.web.api.tasks import TaskApi, task_routes
@@ -38,6 +40,7 @@ class ApiServices:
     dashboards: DashboardApi
     status: Callable[[], Awaitable[dict[str, Any]]]
     metrics: Metrics
+    lists: ApiSource
     bus: EventBus
 
 
@@ -53,6 +56,8 @@ def api_routes(services: ApiServices) -> list[Route]:
         *loop_routes(services.loops),
         *pairing_routes(services.pairing),
         *dashboard_routes(services.dashboards),
+        *list_routes(services.lists),
+        openapi_route(),
     ]
 
 

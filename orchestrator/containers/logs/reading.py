@@ -1,0 +1,130 @@
+"""Read logs: the last lines of one, and what comes after them. Works whether the host runs or not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from orchestrator.containers.logs import files
+from orchestrator.containers.logs.files import RunFile
+from orchestrator.domain.errors import BadRequest
+
+LOOK_SECONDS = 0.25
+CHUNK_BYTES = 64 * 1024
+
+
+class NoLog(BadRequest):
+    """There is no such log."""
+
+    code = "no_log"
+    http_status = 404
+
+
+def run_log(root: Path, folder: str, run: str | None) -> RunFile:
+    """The log of a run, by the beginning of its id; the newest where none is named. Raises `NoLog`."""
+    found = files.of_group(root, folder)
+    if run is not None:
+        found = [one for one in found if one.run.startswith(run)]
+    if not found:
+        which = f"run '{run}' of '{folder}'" if run else f"'{folder}'"
+        raise NoLog(
+            f"There is no log of {which}: nothing ran there, or that is no group (see 'andy groups list'). "
+            "Logs are kept for 14 days, at most 50 a group."
+        )
+    return found[-1]
+
+
+def last_lines(path: Path, count: int) -> tuple[list[str], int]:
+    """The last `count` whole lines, and where in the file they end, in bytes.
+
+    Raises:
+        NoLog: it is not there (any more).
+    """
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            text = _last_bytes(file, end, count)
+    except FileNotFoundError as error:
+        raise NoLog(f"There is no log at {path} yet.") from error
+    whole = text[: text.rfind(b"\n") + 1]
+    lines = whole.decode(errors="replace").split("\n")[:-1]
+    return lines[-count:] if count else [], end - (len(text) - len(whole))
+
+
+def _last_bytes(file: BinaryIO, end: int, count: int) -> bytes:
+    """Read back from the end until there are enough lines."""
+    text = b""
+    start = end
+    while start > 0 and text.count(b"\n") <= count:
+        size = min(CHUNK_BYTES, start)
+        start -= size
+        file.seek(start)
+        text = file.read(size) + text
+    return text
+
+
+class Follower:
+    """What is added to one file; where that is replaced by another, what is in the new one."""
+
+    def __init__(self, path: Path, *, start: int = 0) -> None:
+        self.path = path
+        self._place = start
+        self._inode: int | None = None
+
+    def more(self) -> list[str]:
+        """The whole lines that came since the last look."""
+        try:
+            with self.path.open("rb") as file:
+                self._look_at(os.fstat(file.fileno()))
+                file.seek(self._place)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._place += len(whole)
+        return whole.decode(errors="replace").split("\n")[:-1]
+
+    def _look_at(self, seen: os.stat_result) -> None:
+        if self._inode not in (None, seen.st_ino) or seen.st_size < self._place:
+            self._place = 0
+        self._inode = seen.st_ino
+
+
+def follow_group(
+    root: Path, folder: str, *, shown: RunFile | None, start: int, wait: Callable[[], None]
+) -> Iterator[str]:
+    """Yield each new line of the group's runs, also of runs that begin later, with a line before a change.
+
+    `shown` is the log whose lines up to byte `start` were seen; what other runs said before is not told.
+    """
+    followers = {one.path: Follower(one.path, start=_size(one.path)) for one in files.of_group(root, folder)}
+    if shown is not None:
+        followers[shown.path] = Follower(shown.path, start=start)
+    last = shown.path if shown else None
+    while True:
+        for one in files.of_group(root, folder):
+            for line in followers.setdefault(one.path, Follower(one.path)).more():
+                if one.path != last:
+                    yield f"──── run {one.run}"
+                    last = one.path
+                yield line
+        wait()
+
+
+def follow_file(path: Path, *, start: int, wait: Callable[[], None]) -> Iterator[str]:
+    """Yield each new line of a file that may be rotated."""
+    follower = Follower(path, start=start)
+    while True:
+        yield from follower.more()
+        wait()
+
+
+def pause() -> None:
+    time.sleep(LOOK_SECONDS)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

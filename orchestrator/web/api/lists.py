@@ -1,0 +1,392 @@
+"""`/api`: whatever a person can see, as JSON: the rows of the reports, page by page.
+
+Each answer is read by a connection of its own in a thread, all of it as it was at one moment: a long list
+holds up neither the host nor its writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from orchestrator.base import log_file
+from orchestrator.base.clock import Clock
+from orchestrator.base.tables import Rows
+from orchestrator.containers.logs import reading
+from orchestrator.context.context_manager import ContextManager
+from orchestrator.domain.values import Folder
+from orchestrator.reports import audit, context, costs, loop, message_timeline, messages, notices
+from orchestrator.reports import groups as group_reports
+from orchestrator.reports import notifications as notification_reports
+from orchestrator.reports import search as search_reports
+from orchestrator.reports import tasks as task_reports
+from orchestrator.reports import upcoming as upcoming_reports
+from orchestrator.reports.queues import outbox_rows, run_rows, turn_rows
+from orchestrator.reports.since import since_ms
+from orchestrator.scheduler import scheduled_task_service
+from orchestrator.scheduler.reminder_service import ReminderService
+from orchestrator.store import groups
+from orchestrator.store.database import Tx
+from orchestrator.store.reader import read_once
+from orchestrator.web.api import schemas
+from orchestrator.web.api.queries import (
+    ApiQuery,
+    AuditQuery,
+    GroupPageQuery,
+    LogsQuery,
+    MessagesQuery,
+    NoticesQuery,
+    NotificationsQuery,
+    OverQuery,
+    PageQuery,
+    SearchQuery,
+    UpcomingQuery,
+    UsageQuery,
+)
+from orchestrator.web.bodies import parse_query
+
+MAX_PLACE = 100_000
+"""How far into a list that is no history a page may begin: such a list is made anew for each page."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSource:
+    """What the rows are read of."""
+
+    database: Path
+    logs: Path
+    clock: Clock
+    zone: ZoneInfo
+    reminders: ReminderService
+    context_of: Callable[[Folder], ContextManager]
+
+    async def look(self, query: Callable[[Tx], Awaitable[T]]) -> T:
+        return await asyncio.to_thread(read_once, self.database, query)
+
+    def since_ms(self, text: str | None) -> int:
+        return since_ms(text, now_ms=self.clock.now_ms(), zone=self.zone)
+
+
+Read = Callable[[ApiSource, Any, Mapping[str, str]], Awaitable[Any]]
+"""`(source, query, parameters of the path)`: give the answer. Raises `BadRequest`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiResource:
+    """One address of `/api`."""
+
+    path: str
+    summary: str
+    query: type[ApiQuery]
+    answer: type[BaseModel]
+    read: Read
+
+
+def list_routes(source: ApiSource) -> list[Route]:
+    return [_route(source, resource) for resource in RESOURCES]
+
+
+def _route(source: ApiSource, resource: ApiResource) -> Route:
+    async def answer(request: Request) -> Response:
+        asked = parse_query(request.query_params, resource.query)
+        found = await resource.read(source, asked, request.path_params)
+        return JSONResponse(found, headers={"Cache-Control": "no-store"})
+
+    return Route(resource.path, answer)
+
+
+# Pages
+
+
+def _older(found: Rows, asked: PageQuery, key: str) -> dict[str, Any]:
+    """A page of a list that begins with its newest row; one row more than fits was read."""
+    rows = found[: asked.limit]
+    return {"rows": rows, "next": rows[-1][key] if len(found) > asked.limit else None}
+
+
+def _older_at_front(found: Rows, asked: PageQuery, key: str) -> dict[str, Any]:
+    """A page that ends with its newest row, as people read it; one older row more than fits was read."""
+    rows = found[-asked.limit :]
+    return {"rows": rows, "next": rows[0][key] if len(found) > asked.limit else None}
+
+
+def _part(found: Rows, asked: PageQuery) -> dict[str, Any]:
+    """A page of a list that is no history: by the places of its rows."""
+    end = (asked.cursor or 0) + asked.limit
+    return {"rows": found[asked.cursor or 0 : end], "next": end if len(found) > end else None}
+
+
+def _reach(asked: PageQuery) -> int:
+    """How many rows of such a list have to be made."""
+    return min(asked.cursor or 0, MAX_PLACE) + asked.limit + 1
+
+
+# What is read
+
+
+async def _messages(source: ApiSource, asked: MessagesQuery, _: Mapping[str, str]) -> Any:
+    more = asked.limit + 1
+    found = await source.look(
+        lambda tx: messages.rows(tx, asked.group, limit=more, before=asked.cursor, after=asked.after)
+    )
+    if asked.after is None:
+        return _older_at_front(found, asked, "seq")
+    return {"rows": found[: asked.limit], "next": None}
+
+
+async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+    found = await source.look(lambda tx: message_timeline.find(tx, path["group"], path["id"]))
+    return await asyncio.to_thread(message_timeline.with_logs, found, source.logs)
+
+
+async def _turns(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+    more = asked.limit + 1
+    found = await source.look(lambda tx: turn_rows(tx, asked.group, limit=more, before=asked.cursor))
+    return _older(found, asked, "id")
+
+
+async def _runs(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+    more = asked.limit + 1
+    found = await source.look(lambda tx: run_rows(tx, asked.group, limit=more, before=asked.cursor))
+    return _older(found, asked, "number")
+
+
+async def _commands(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+    more = asked.limit + 1
+    found = await source.look(lambda tx: audit.command_rows(tx, asked.group, limit=more, before=asked.cursor))
+    return _older(found, asked, "number")
+
+
+async def _audit(source: ApiSource, asked: AuditQuery, _: Mapping[str, str]) -> Any:
+    begin, more = source.since_ms(asked.since), asked.limit + 1
+    found = await source.look(
+        lambda tx: audit.rows(
+            tx, asked.group, since=begin, limit=more, before=asked.cursor, only_refused=asked.refused
+        )
+    )
+    return _older_at_front(found, asked, "id")
+
+
+async def _verdict(source: ApiSource, _: ApiQuery, __: Mapping[str, str]) -> Any:
+    return await source.look(audit.verify)
+
+
+async def _search(source: ApiSource, asked: SearchQuery, _: Mapping[str, str]) -> Any:
+    begin, more = source.since_ms(asked.since), asked.limit + 1
+    found = await source.look(
+        lambda tx: search_reports.rows(
+            tx, asked.text, folder=asked.group, since=begin, before=asked.cursor, limit=more
+        )
+    )
+    return _older(found, asked, "seq")
+
+
+async def _tasks(source: ApiSource, asked: OverQuery, _: Mapping[str, str]) -> Any:
+    found = await source.look(lambda tx: task_reports.every(tx, asked.group, with_over=asked.over))
+    return _part([scheduled_task_service.to_row(task) for task in found], asked)
+
+
+async def _task(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+    return await source.look(lambda tx: task_reports.one(tx, path["id"]))
+
+
+async def _reminders(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
+    return _part(await source.look(lambda tx: source.reminders.rows(tx, asked.group)), asked)
+
+
+async def _notifications(source: ApiSource, asked: NotificationsQuery, _: Mapping[str, str]) -> Any:
+    found = await source.look(
+        lambda tx: notification_reports.rows(
+            tx,
+            asked.group,
+            status=asked.status,
+            task=asked.task,
+            limit=_reach(asked),
+            zone=source.zone,
+        )
+    )
+    return _part(found, asked)
+
+
+async def _outbox(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+    return _part(await source.look(lambda tx: outbox_rows(tx, limit=_reach(asked))), asked)
+
+
+async def _notices(source: ApiSource, asked: NoticesQuery, _: Mapping[str, str]) -> Any:
+    found = await source.look(
+        lambda tx: notices.every(tx, asked.group, with_over=asked.over, limit=_reach(asked))
+    )
+    return _part(found, asked)
+
+
+async def _usage(source: ApiSource, asked: UsageQuery, _: Mapping[str, str]) -> Any:
+    now_ms = source.clock.now_ms()
+    return await source.look(
+        lambda tx: costs.usage(tx, asked.group, by=asked.by, now_ms=now_ms, zone=source.zone)
+    )
+
+
+async def _budgets(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+    now_ms = source.clock.now_ms()
+    return _part(await source.look(lambda tx: costs.budgets(tx, now_ms=now_ms, zone=source.zone)), asked)
+
+
+async def _groups(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+    return _part(await source.look(group_reports.group_rows), asked)
+
+
+async def _chats(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+    return _part(await source.look(group_reports.chat_rows), asked)
+
+
+async def _upcoming(source: ApiSource, asked: UpcomingQuery, _: Mapping[str, str]) -> Any:
+    now_ms = source.clock.now_ms()
+    found = await source.look(
+        lambda tx: upcoming_reports.week(tx, asked.group, now_ms=now_ms, zone=source.zone, days=asked.days)
+    )
+    return _part(found, asked)
+
+
+async def _loops(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> Any:
+    now_ms = source.clock.now_ms()
+    return _part(await source.look(lambda tx: loop.every(tx, now_ms=now_ms)), asked)
+
+
+async def _logs(source: ApiSource, asked: LogsQuery, _: Mapping[str, str]) -> Any:
+    def lines() -> dict[str, Any]:
+        if asked.group is None:
+            found, _ = reading.last_lines(source.logs / log_file.NAME, asked.lines)
+            return {"group": None, "run": None, "lines": found}
+        run = reading.run_log(source.logs, asked.group, asked.run)
+        found, _ = reading.last_lines(run.path, asked.lines)
+        return {"group": asked.group, "run": run.run, "lines": found}
+
+    return await asyncio.to_thread(lines)
+
+
+async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
+    group = await source.look(lambda tx: groups.known(tx, path["group"]))
+
+    def kept() -> dict[str, Any]:
+        manager = source.context_of(group.folder)
+        shown = context.show(
+            group.folder,
+            manager.load(now_ms=source.clock.now_ms()),
+            context.bad_files(manager.brain.path),
+        )
+        return {**shown, "snapshots": context.snapshot_rows(manager.snapshots())}
+
+    return await asyncio.to_thread(kept)
+
+
+def _list(
+    name: str, summary: str, query: type[ApiQuery], row: type[schemas.ApiSchema], read: Read
+) -> ApiResource:
+    answer = schemas.Page[row]  # type: ignore[valid-type]
+    return ApiResource(path=f"/api/{name}", summary=summary, query=query, answer=answer, read=read)
+
+
+def _one(
+    name: str, summary: str, query: type[ApiQuery], answer: type[schemas.ApiSchema], read: Read
+) -> ApiResource:
+    return ApiResource(path=f"/api/{name}", summary=summary, query=query, answer=answer, read=read)
+
+
+RESOURCES = (
+    _list(
+        "messages",
+        "A group's messages with what became of each, the oldest of the page first; `next` leads back.",
+        MessagesQuery,
+        schemas.MessageSchema,
+        _messages,
+    ),
+    _one(
+        "messages/{group}/{id}",
+        "All that befell one message, by its number or its id: from its arrival to its reply.",
+        ApiQuery,
+        schemas.TimelineDocumentSchema,
+        _message,
+    ),
+    _list("turns", "What agents were asked, newest first.", GroupPageQuery, schemas.TurnSchema, _turns),
+    _list("runs", "Lives of containers, newest first.", GroupPageQuery, schemas.RunSchema, _runs),
+    _list("tasks", "Scheduled tasks.", OverQuery, schemas.TaskSchema, _tasks),
+    _one("tasks/{id}", "A scheduled task with its newest runs.", ApiQuery, schemas.TaskDocumentSchema, _task),
+    _list(
+        "reminders", "Reminders to come, the next first.", GroupPageQuery, schemas.ReminderSchema, _reminders
+    ),
+    _list(
+        "notifications",
+        "Notifications of dashboards, told and to be told, by due time.",
+        NotificationsQuery,
+        schemas.NotificationSchema,
+        _notifications,
+    ),
+    _list(
+        "outbox", "What waits to be sent or is dead, oldest first.", PageQuery, schemas.OutboxSchema, _outbox
+    ),
+    _one(
+        "usage",
+        "What was used of the model, what it cost, about, and how the budgets stand.",
+        UsageQuery,
+        schemas.UsageDocumentSchema,
+        _usage,
+    ),
+    _list("budgets", "How each budget stands.", PageQuery, schemas.BudgetSchema, _budgets),
+    _list("notices", "A group's notices for its agent.", NoticesQuery, schemas.NoticeSchema, _notices),
+    _list(
+        "audit",
+        "What was asked, refused and reached, the oldest of the page first; `next` leads back.",
+        AuditQuery,
+        schemas.AuditSchema,
+        _audit,
+    ),
+    _one(
+        "audit/verify",
+        "Whether each row of the audit is as it was written.",
+        ApiQuery,
+        schemas.AuditVerdictSchema,
+        _verdict,
+    ),
+    _list(
+        "commands",
+        "What containers asked of the host, newest first.",
+        GroupPageQuery,
+        schemas.CommandSchema,
+        _commands,
+    ),
+    _list("groups", "The registered groups.", PageQuery, schemas.GroupSchema, _groups),
+    _list("chats", "Every chat that was seen, registered or not.", PageQuery, schemas.ChatSchema, _chats),
+    _list(
+        "upcoming",
+        "Tasks, notifications, reminders and wakes of the coming days, by due time.",
+        UpcomingQuery,
+        schemas.UpcomingSchema,
+        _upcoming,
+    ),
+    _list("loops", "The loop of each group.", PageQuery, schemas.LoopSchema, _loops),
+    _list(
+        "search",
+        "Messages of all groups by their words, newest first.",
+        SearchQuery,
+        schemas.FoundSchema,
+        _search,
+    ),
+    _one("logs", "The last lines of a log.", LogsQuery, schemas.LogDocumentSchema, _logs),
+    _one(
+        "context/{group}",
+        "What is kept of a group's conversation, and its snapshots.",
+        ApiQuery,
+        schemas.ContextDocumentSchema,
+        _context,
+    ),
+)

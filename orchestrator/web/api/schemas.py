@@ -1,0 +1,366 @@
+"""The rows and documents of `/api`, described for OpenAPI. Reports make them; tests hold both together.
+
+Nothing is checked against these models while serving: a row is sent as its report made it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+R = TypeVar("R")
+Details = dict[str, Any]
+
+
+class ApiSchema(BaseModel):
+    """Has these fields and no others. Names that end in `_ms` are epoch milliseconds, UTC."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Page(ApiSchema, Generic[R]):
+    """Some rows of a list; `next` is the `cursor` of the page after them, null on the last one."""
+
+    rows: list[R]
+    next: int | None
+
+
+class QuoteSchema(ApiSchema):
+    id: str
+    sender: str
+    text: str
+
+
+class MessageSchema(ApiSchema):
+    seq: int
+    id: str
+    at_ms: int
+    received_ms: int
+    sender: str
+    is_andy: bool
+    text: str
+    quote: QuoteSchema | None
+    turn: int | None = Field(description="The turn that has it; of what Andy said, the one that said it.")
+    state: str = Field(description="queued, running, answered, failed, ignored, or said by Andy.")
+    attempt: int | None
+    reason: str | None
+    place: int | None = Field(description="In the queue, from 1 on.")
+    outcome: str = Field(description="What became of it, in words.")
+
+
+class TimelineMessageSchema(ApiSchema):
+    seq: int
+    sender: str
+    text: str
+    sent_ms: int
+    received_ms: int
+    ignored_reason: str | None
+
+
+class TimelineStepSchema(ApiSchema):
+    at_ms: int | None
+    step: str
+    text: str
+
+
+class TimelineDocumentSchema(ApiSchema):
+    """All that befell one message."""
+
+    id: str
+    group: str
+    chat: str
+    message: TimelineMessageSchema | None
+    turn: Details | None
+    attempts: list[Details]
+    work: list[Details]
+    replies: list[Details]
+    cost: Details | None
+    log: list[str]
+    steps: list[TimelineStepSchema]
+
+
+class TurnSchema(ApiSchema):
+    id: int
+    group: str
+    kind: str
+    state: str
+    attempt: int
+    run: str | None
+    queued_ms: int
+    started_ms: int | None
+    ended_ms: int | None
+    reason: str | None
+
+
+class RunSchema(ApiSchema):
+    number: int
+    id: str
+    group: str
+    runtime: str
+    is_isolated: bool
+    model: str | None
+    started_ms: int
+    ended_ms: int | None
+    exit: str | None
+    exit_detail: str | None
+    frames: int
+    conversation: str | None
+    conversation_reason: str | None
+
+
+class TaskSchema(ApiSchema):
+    """A scheduled task; what it does not have is left out. Times are local, with offset."""
+
+    id: str
+    groupFolder: str  # noqa: N815 - as agents see it
+    prompt: str
+    schedule_type: str
+    schedule_value: str
+    timezone: str
+    dst: str
+    context_mode: str
+    overlap: str
+    catch_up: str
+    status: str
+    failures: int
+    check: str | None = None
+    status_reason: str | None = None
+    next_run: str | None = None
+    last_run: str | None = None
+    last_result: str | None = None
+
+
+class TaskDocumentSchema(TaskSchema):
+    """A scheduled task with its newest runs."""
+
+    when: str
+    runs: list[Details]
+
+
+class ReminderSchema(ApiSchema):
+    id: int
+    group: str
+    due: str
+    due_ms: int
+    text: str
+
+
+class NotificationSchema(ApiSchema):
+    group: str
+    id: str
+    message: str
+    scheduled_at: str
+    scheduled_at_text: str | None
+    status: str
+    type: str
+    priority: str
+    related_task_id: str | None
+    related_question_id: str | None
+    cause: str | None
+    context: str | None
+    created_by: str
+    created_at: str
+    delivered_at: str | None
+    cancelled_at: str | None
+    cancel_reason: str | None
+    attempts: int
+    late_ms: int | None
+    error: str | None
+    version: int
+
+
+class OutboxSchema(ApiSchema):
+    id: int
+    group: str | None
+    chat: str
+    turn: int | None
+    state: str
+    created_ms: int
+    attempts: int
+    next_attempt_ms: int
+    text: str
+    error: str | None
+
+
+class UsageCountsSchema(ApiSchema):
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    unpriced: int = Field(description="Answers of models without a known price.")
+    cut: int = Field(description="Answers that broke off.")
+    searches: int = Field(description="Searches of the web.")
+    cost_usd: float | None
+
+
+class UsageSchema(UsageCountsSchema):
+    """The field that is asked for with `by` is there, the others are not."""
+
+    day: str | None = None
+    group: str | None = None
+    task: str | None = None
+    kind: str | None = None
+    model: str | None = None
+
+
+class BudgetSchema(ApiSchema):
+    id: int
+    group: str | None
+    background: bool
+    period: str
+    unit: str
+    amount: float
+    used: float
+    percent: int
+    unpriced: int
+    ends: str
+
+
+class UsageDocumentSchema(ApiSchema):
+    by: str
+    group: str | None
+    rows: list[UsageSchema]
+    total: UsageCountsSchema
+    prices_as_of: str
+    budgets: list[BudgetSchema]
+
+
+class NoticeSchema(ApiSchema):
+    id: int
+    group: str
+    state: str
+    reason: str | None
+    made_by: str
+    event_type: str
+    priority: str
+    severity: str
+    category: str | None
+    message: str
+    count: int
+    deliver_at: str
+    turns_remaining: int | None
+    tool_name: str | None
+    condition: str | None
+    outlives_session: bool
+    session: str | None
+    dedupe_key: str | None
+    made_in_turn: int | None
+    told_now_in_turn: int | None
+    deliveries: int
+    told_text: str | None
+    created_ms: int
+    expires_ms: int | None
+    delivered_ms: int | None
+    acknowledged_ms: int | None
+    ended_ms: int | None
+
+
+class AuditSchema(ApiSchema):
+    id: int
+    at_ms: int
+    kind: str
+    group: str | None
+    run: str | None
+    turn: int | None
+    detail: Details
+    hash: str
+
+
+class AuditVerdictSchema(ApiSchema):
+    rows: int
+    head: str
+    fault: str | None
+    ok: bool
+
+
+class CommandSchema(ApiSchema):
+    number: int
+    at_ms: int
+    group: str
+    request: str
+    type: str
+    ok: bool
+    code: str
+    text: str
+
+
+class GroupSchema(ApiSchema):
+    folder: str
+    name: str
+    jid: str
+    trigger: str | None
+    requires_trigger: bool
+    is_main: bool
+    config: Details
+
+
+class ChatSchema(ApiSchema):
+    jid: str
+    name: str
+    channel: str | None
+    is_group: bool
+    last_message_ms: int | None
+    group: str | None
+
+
+class UpcomingSchema(ApiSchema):
+    due: str
+    due_ms: int
+    date: str
+    is_overdue: bool
+    kind: str = Field(description="task, notification, reminder or wake.")
+    id: str
+    group: str
+    status: str
+    what: str
+
+
+class LoopSchema(ApiSchema):
+    """The loop of a group; of one that is off, only that."""
+
+    group: str
+    status: str
+    running: str | None = None
+    waiting: list[str] | None = None
+    next_wake_ms: int | None = None
+    in_ms: int | None = None
+    set_by: str | None = None
+    reason: str | None = None
+    raw: str | None = None
+    trace: list[str] | None = None
+    held: str | None = None
+    pause_ms: int | None = None
+    idle_in_a_row: int | None = None
+    last_start_ms: int | None = None
+    last_end_ms: int | None = None
+
+
+class FoundSchema(ApiSchema):
+    seq: int
+    id: str
+    chat: str
+    group: str | None
+    at_ms: int
+    sender: str
+    text: str
+    excerpt: str
+
+
+class LogDocumentSchema(ApiSchema):
+    """The last lines of a log; `run` is the one whose log it is, null for the host's own."""
+
+    group: str | None
+    run: str | None
+    lines: list[str]
+
+
+class ContextDocumentSchema(ApiSchema):
+    """What is kept of a group's conversation."""
+
+    group: str
+    context: Details
+    workflow: Details
+    mended: list[str] = Field(description="Files that could not be read, as they were put aside.")
+    snapshots: list[Details]

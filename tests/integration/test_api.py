@@ -1,0 +1,280 @@
+"""`/api`: every list and document over HTTP, held to its description; bad questions, whole walks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from orchestrator.containers.logs import files
+from orchestrator.context.context_manager import ContextManager
+from orchestrator.context.tokens import EncodingCounter
+from orchestrator.domain.values import Folder, TurnId, TurnKind
+from orchestrator.reports import costs
+from orchestrator.scheduler import scheduled_task_service
+from orchestrator.scheduler.reminder_service import ReminderService
+from orchestrator.scheduler.timing import schedule_reader
+from orchestrator.scheduler.when import point_ms
+from orchestrator.store import audit, groups, loops, outbox, reminders, usage
+from orchestrator.store.budgets import Period
+from orchestrator.store.loops import NextWake
+from orchestrator.web.api.lists import RESOURCES, ApiResource, ApiSource, list_routes
+from orchestrator.web.api.openapi import ErrorDocument, description, openapi_route
+from orchestrator.web.api.queries import MAX_LIMIT, PageQuery
+from orchestrator.web.api.routes import ApiServices, api_routes
+from orchestrator.web.app import web_app
+from tests.support.dashboard_harness import FEB_9_1200, HOUR_MS, DashboardHouse, alert
+from tests.support.household import SEOUL, Household
+from tests.support.notice_harness import NoticeHouse
+
+TOKEN = {"Authorization": "Bearer secret"}
+PATHS = {"group": "family", "id": "M1"}
+QUERIES = {
+    "/api/messages": "group=family",
+    "/api/notices": "group=family",
+    "/api/search": "text=milk",
+    "/api/logs": "group=family",
+}
+
+
+@pytest.fixture
+async def house(household: Household, tmp_path: Path) -> Household:
+    """Something of everything, twice, so that each list has a second page."""
+    clock = household.clock
+    board = DashboardHouse(household)
+    for folder in ("family", "work"):
+        await household.add_group(folder, requires_trigger=False)
+    await board.put(alert(id="n_1", task_id=None), alert(id="n_2", task_id=None, due_ms=FEB_9_1200))
+    notices = NoticeHouse(household)
+    await notices.note("look at the oven")
+    await notices.note("look at the cat")
+    for number in (1, 2):
+        await household.hear(f"buy milk {number}", id=f"M{number}", quote=None)
+        await notices.ask("list_reminders")
+        await household.answer("yes")
+    await household.deliver_all()
+    await _fill(household)
+    logged = await household.rows("SELECT id, group_folder, started_ms FROM runs LIMIT 1")
+    path = files.path_of(tmp_path / "logs", "family", logged[0]["id"], logged[0]["started_ms"])
+    files.append(path, files.event_line(clock.now_ms(), "run.begun", {"group": "family"}), may_begin=True)
+    return household
+
+
+async def _fill(house: Household) -> None:
+    now_ms, times = house.clock.now_ms(), schedule_reader(lambda _: SEOUL)
+    async with house.database.transaction() as tx:
+        family = await groups.known(tx, "family")
+        for number in (1, 2):
+            wish = scheduled_task_service.ScheduledTaskRequest(
+                prompt=f"do {number}", kind="interval", value="12h", context_mode="isolated"
+            )
+            await scheduled_task_service.add(tx, "family", wish, times, now_ms=now_ms)
+            await reminders.add(tx, family, text="pill", due_ms=now_ms + HOUR_MS, now_ms=now_ms)
+            await outbox.add(tx, chat_jid=family.jid, text="out", dedupe_key=f"{number}", now_ms=now_ms)
+            await audit.append(tx, audit.AuditEvent(at_ms=now_ms, kind="egress.refused"))
+            await usage.add(tx, _usage(number, now_ms))
+        await loops.switch_on(
+            tx,
+            family.folder,
+            auto_ms=HOUR_MS,
+            next_wake=NextWake(at_ms=now_ms + HOUR_MS, set_by="agent", reason="look", trace=("a",)),
+            now_ms=now_ms,
+        )
+        for period in Period:
+            await costs.set_budget(
+                tx,
+                costs.parse_amount("5usd"),
+                period=period,
+                folder="family",
+                is_background=False,
+                now_ms=now_ms,
+            )
+
+
+def _usage(number: int, now_ms: int) -> usage.UsageEntry:
+    return usage.UsageEntry(
+        at_ms=now_ms,
+        folder=Folder("family"),
+        run_id="R",  # type: ignore[arg-type]
+        turn_id=TurnId(number),
+        kind=TurnKind.CHAT,
+        task_id=None,
+        model=None if number == 1 else "m",
+        input_tokens=1,
+        output_tokens=1,
+        cache_read_tokens=0,
+        cache_write_tokens=0,
+        cost_nano_usd=None if number == 1 else 5,
+        is_whole=True,
+    )
+
+
+@pytest.fixture
+async def client(house: Household, database_path: Path, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    def context_of(folder: Folder) -> ContextManager:
+        return ContextManager.of(
+            tmp_path / "context",
+            folder,
+            counter=EncodingCounter(),
+            project_name=folder,
+            report=lambda _: None,
+        )
+
+    source = ApiSource(
+        database=database_path,
+        logs=tmp_path / "logs",
+        clock=house.clock,
+        zone=SEOUL,
+        reminders=ReminderService(read_time=point_ms, zone_of=lambda _: SEOUL),
+        context_of=context_of,
+    )
+    app = web_app([*list_routes(source), openapi_route()], token="secret", on_refusal=lambda _: None)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=TOKEN) as client:
+        yield client
+
+
+def address(resource: ApiResource, task: str = "") -> str:
+    path = resource.path.replace("{id}", task) if "tasks" in resource.path else resource.path
+    return f"{path.format(**PATHS)}?{QUERIES.get(resource.path, '')}"
+
+
+async def task_id(house: Household) -> str:
+    return str((await house.rows("SELECT id FROM scheduled_tasks LIMIT 1"))[0]["id"])
+
+
+def test_every_route_is_described_and_no_other():
+    services = ApiServices(**dict.fromkeys(field.name for field in fields(ApiServices)))
+    served = {(route.path, method) for route in api_routes(services) for method in route.methods - {"HEAD"}}
+    described = {
+        (path, method.upper()) for path, methods in description()["paths"].items() for method in methods
+    }
+    assert described == served
+
+
+def test_whatever_the_description_refers_to_is_in_it():
+    document = description()
+    assert document["openapi"].startswith("3.1")
+    known = set(document["components"]["schemas"])
+    assert references(document) <= {f"#/components/schemas/{name}" for name in known}
+    assert len(references(document)) > 30
+
+
+def references(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return own.union(*(references(one) for one in value.values()))
+    return set().union(*(references(one) for one in value)) if isinstance(value, list) else set()
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda one: one.path)
+async def test_each_answer_is_as_it_is_described(house, client, resource):
+    answer = await client.get(address(resource, await task_id(house)))
+
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["cache-control"] == "no-store"
+    resource.answer.model_validate_json(answer.content, strict=True)
+    if issubclass(resource.query, PageQuery):
+        assert answer.json()["rows"], "the description is held to something"
+
+
+async def test_the_description_is_served(client):
+    assert (await client.get("/api/openapi.json")).json() == description()
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [one for one in RESOURCES if issubclass(one.query, PageQuery)],
+    ids=lambda one: one.path,
+)
+async def test_pages_of_one_row_walk_over_every_row_once(house, client, resource):
+    first = address(resource)
+    whole = (await client.get(f"{first}&limit={MAX_LIMIT}")).json()
+    assert whole["next"] is None
+    rows, cursor = [], ""
+    for _ in range(len(whole["rows"]) + 1):
+        page = (await client.get(f"{first}&limit=1{cursor}")).json()
+        rows += page["rows"]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    in_order = [key(row) for row in whole["rows"]]
+    walked = [key(row) for row in rows]
+    assert walked in (in_order, in_order[::-1])
+    assert len(walked) >= (1 if resource.path == "/api/loops" else 2)
+
+
+def key(row: dict[str, Any]) -> str:
+    # What depends on the time of the question is left out.
+    return repr({name: value for name, value in row.items() if name != "in_ms"})
+
+
+BAD = (
+    ("/api/messages?group=nobody", 404, "unknown_group"),
+    ("/api/messages", 400, "bad_query"),
+    ("/api/messages?group=family&limit=0", 400, "bad_query"),
+    ("/api/messages?group=family&limit=201", 400, "bad_query"),
+    ("/api/messages?group=family&limit=9" + "9" * 500, 400, "bad_query"),
+    ("/api/messages?group=family&limit=ten", 400, "bad_query"),
+    ("/api/messages?group=family&cursor=x", 400, "bad_query"),
+    ("/api/messages?group=family&cursor=-1", 400, "bad_query"),
+    ("/api/messages?group=family&cursor=" + "9" * 30, 400, "bad_query"),
+    ("/api/messages?group=family&after=nan", 400, "bad_query"),
+    ("/api/messages?group=family&curser=1", 400, "bad_query"),
+    ("/api/messages?group=" + "x" * 65, 400, "bad_query"),
+    ("/api/messages/family/nothing", 404, "unknown_message"),
+    ("/api/messages/family/" + "9" * 40, 404, "unknown_message"),
+    ("/api/messages/nobody/M1", 404, "unknown_group"),
+    ("/api/messages/family/%00", 404, "unknown_message"),
+    ("/api/turns?group=nobody", 404, "unknown_group"),
+    ("/api/runs?group=%F0%9F%99%82", 404, "unknown_group"),
+    ("/api/tasks/nothing", 404, "unknown_task"),
+    ("/api/notices", 400, "bad_query"),
+    ("/api/notifications?status=lost", 400, "bad_query"),
+    ("/api/audit?since=yesterday", 400, "bad_time"),
+    ("/api/audit?refused=perhaps", 400, "bad_query"),
+    ("/api/usage?by=hour", 400, "bad_query"),
+    ("/api/upcoming?days=32", 400, "bad_query"),
+    ("/api/search", 400, "bad_query"),
+    ("/api/search?text=", 400, "bad_search"),
+    ("/api/search?text=" + "x" * 201, 400, "bad_search"),
+    ("/api/search?text=x&since=" + "1" * 41, 400, "bad_query"),
+    ("/api/logs?group=../../etc", 400, "bad_query"),
+    ("/api/logs?group=nobody", 404, "no_log"),
+    ("/api/logs?group=family&run=../x", 400, "bad_query"),
+    ("/api/logs?lines=0", 400, "bad_query"),
+    ("/api/logs", 404, "no_log"),
+    ("/api/context/nobody", 404, "unknown_group"),
+    ("/api/context/..%2F..", 404, None),
+)
+
+
+@pytest.mark.parametrize(("path", "status", "code"), BAD, ids=[path[:60] for path, *_ in BAD])
+async def test_what_cannot_be_answered_is_refused_in_one_line(client, path, status, code):
+    answer = await client.get(path)
+
+    assert answer.status_code == status, answer.text
+    if code is not None:
+        told = ErrorDocument.model_validate_json(answer.content).error
+        assert told.code == code
+        assert "\n" not in told.message
+        assert len(told.message) < 400
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda one: one.path)
+async def test_nobody_reads_without_the_token_or_from_another_page(client, resource):
+    path = address(resource, "t")
+    assert (await client.get(path, headers={"Authorization": "Bearer other"})).status_code == 401
+    assert (await client.get(path, headers={"Origin": "http://evil.example"})).status_code == 403
+    assert (await client.get(path, headers={"Host": "evil.example"})).status_code == 403
+    assert (await client.post(path)).status_code == 405
+
+
+async def test_a_client_that_was_away_goes_on_after_the_last_message_it_saw(client):
+    rows = (await client.get("/api/messages?group=family")).json()["rows"]
+    later = (await client.get(f"/api/messages?group=family&after={rows[1]['seq']}&limit=1")).json()["rows"]
+    assert later == rows[2:3]
