@@ -292,7 +292,7 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> A
 def _list(
     name: str, summary: str, query: type[ApiQuery], row: type[schemas.ApiSchema], read: Read
 ) -> ApiResource:
-    answer = schemas.Page[row]  # type: ignore[valid-type]
+    answer = schemas.ListPage[row]  # type: ignore[valid-type]
     return ApiResource(path=f"/api/{name}", summary=summary, query=query, answer=answer, read=read)
 
 

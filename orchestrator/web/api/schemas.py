@@ -19,7 +19,7 @@ class ApiSchema(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Page(ApiSchema, Generic[R]):
+class ListPage(ApiSchema, Generic[R]):
     """Some rows of a list; `next` is the `cursor` of the page after them, null on the last one."""
 
     rows: list[R]
