@@ -145,8 +145,7 @@ class WebFeature:
                 refusals=lambda: self.proxies.proxy.refusals,
             ),
             lists=ApiSource(
-                database=self.host.home.database,
-                logs=self.host.home.logs,
+                home=self.host.home,
                 clock=self.host.clock,
                 zone=self.host.settings.zone,
                 reminders=reminders,

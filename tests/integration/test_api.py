@@ -13,6 +13,7 @@ import pytest
 from orchestrator.containers.logs import files
 from orchestrator.context.context_manager import ContextManager
 from orchestrator.context.tokens import EncodingCounter
+from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder, TurnId, TurnKind
 from orchestrator.reports import costs
 from orchestrator.scheduler import scheduled_task_service
@@ -59,7 +60,7 @@ async def house(household: Household, tmp_path: Path) -> Household:
     await household.deliver_all()
     await _fill(household)
     logged = await household.rows("SELECT id, group_folder, started_ms FROM runs LIMIT 1")
-    path = files.path_of(tmp_path / "logs", "family", logged[0]["id"], logged[0]["started_ms"])
+    path = files.path_of(Home(tmp_path).logs, "family", logged[0]["id"], logged[0]["started_ms"])
     files.append(path, files.event_line(clock.now_ms(), "run.begun", {"group": "family"}), may_begin=True)
     return household
 
@@ -114,7 +115,7 @@ def _usage(number: int, now_ms: int) -> usage.UsageEntry:
 
 
 @pytest.fixture
-async def client(house: Household, database_path: Path, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def client(house: Household, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     def context_of(folder: Folder) -> ContextManager:
         return ContextManager.of(
             tmp_path / "context",
@@ -125,8 +126,7 @@ async def client(house: Household, database_path: Path, tmp_path: Path) -> Async
         )
 
     source = ApiSource(
-        database=database_path,
-        logs=tmp_path / "logs",
+        home=Home(tmp_path),
         clock=house.clock,
         zone=SEOUL,
         reminders=ReminderService(read_time=point_ms, zone_of=lambda _: SEOUL),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -18,11 +17,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from orchestrator.base import log_file
 from orchestrator.base.clock import Clock
 from orchestrator.base.tables import Rows
 from orchestrator.containers.logs import reading
 from orchestrator.context.context_manager import ContextManager
+from orchestrator.domain.home import Home
 from orchestrator.domain.values import Folder
 from orchestrator.reports import audit, context, costs, loop, message_timeline, messages, notices
 from orchestrator.reports import groups as group_reports
@@ -63,15 +62,14 @@ T = TypeVar("T")
 class ApiSource:
     """What the rows are read of."""
 
-    database: Path
-    logs: Path
+    home: Home
     clock: Clock
     zone: ZoneInfo
     reminders: ReminderService
     context_of: Callable[[Folder], ContextManager]
 
     async def look(self, query: Callable[[Tx], Awaitable[T]]) -> T:
-        return await asyncio.to_thread(read_once, self.database, query)
+        return await asyncio.to_thread(read_once, self.home.database, query)
 
     def since_ms(self, text: str | None) -> int:
         return since_ms(text, now_ms=self.clock.now_ms(), zone=self.zone)
@@ -146,7 +144,7 @@ async def _messages(source: ApiSource, asked: MessagesQuery, _: Mapping[str, str
 
 async def _message(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> Any:
     found = await source.look(lambda tx: message_timeline.find(tx, path["group"], path["id"]))
-    return await asyncio.to_thread(message_timeline.with_logs, found, source.logs)
+    return await asyncio.to_thread(message_timeline.with_logs, found, source.home.logs)
 
 
 async def _turns(source: ApiSource, asked: GroupPageQuery, _: Mapping[str, str]) -> Any:
@@ -265,9 +263,9 @@ async def _loops(source: ApiSource, asked: PageQuery, _: Mapping[str, str]) -> A
 async def _logs(source: ApiSource, asked: LogsQuery, _: Mapping[str, str]) -> Any:
     def lines() -> dict[str, Any]:
         if asked.group is None:
-            found, _ = reading.last_lines(source.logs / log_file.NAME, asked.lines)
+            found, _ = reading.last_lines(source.home.host_log, asked.lines)
             return {"group": None, "run": None, "lines": found}
-        run = reading.run_log(source.logs, asked.group, asked.run)
+        run = reading.run_log(source.home.logs, asked.group, asked.run)
         found, _ = reading.last_lines(run.path, asked.lines)
         return {"group": asked.group, "run": run.run, "lines": found}
 
