@@ -24,7 +24,7 @@ class Workspace:
 
     @property
     def shared(self) -> Path:
-        """`groups/global/`, read-only; absent in main."""
+        """`groups/global/`, the prompt and the memory of all groups; only main may change them."""
         return self.root / "global"
 
     @property

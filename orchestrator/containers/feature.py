@@ -118,10 +118,15 @@ class ContainersFeature:
         return {"reaper": self.pool.reap, "run-logs": self._logs.run, **reconciler.loops()}
 
     def _ensure_shared_memory(self) -> None:
+        settings, home = self._host.settings, self._host.home.root
         try:
-            memory_templates.ensure_shared_memory(
-                self._host.home.root, assistant=self._host.settings.assistant_name
+            memory_templates.ensure_shared_memory(home, assistant=settings.assistant_name)
+            minutes = max(1, settings.heartbeat_interval_s // 60)
+            written = memory_templates.ensure_prompt(
+                home, assistant=settings.assistant_name, worker_minutes=minutes
             )
+            if written:
+                log.info("prompt.written", files=written)
         except OSError as error:  # agents then do without it
             log.warning("shared_memory.not_made", reason=str(error))
 

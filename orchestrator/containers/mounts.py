@@ -37,11 +37,13 @@ class GroupDirectory:
 
 
 def places(group: Group) -> tuple[GroupDirectory, ...]:
-    """List the directories that belong to a group alone. Pure.
+    """List the directories that belong to a group alone, and for main the prompt of all groups. Pure.
 
-    None is written by both sides, so the host never writes where a container can plant a link.
+    None is written by both sides, so the host never writes where a container can plant a link; but for the
+    texts that agents begin with, for which it follows none.
     """
     ipc, session = Path("data/ipc", group.folder), Path("data/sessions", group.folder)
+    shared = GroupDirectory(path=Path("groups/global"), target="/workspace/global", is_writable=True)
     return (
         GroupDirectory(path=ipc / "input", target="/workspace/ipc/input"),
         GroupDirectory(path=ipc / "replies", target="/workspace/ipc/replies"),
@@ -52,6 +54,7 @@ def places(group: Group) -> tuple[GroupDirectory, ...]:
         GroupDirectory(path=Path("data/env", group.folder), target="/workspace/env"),
         GroupDirectory(path=Path("groups", group.folder), target="/workspace/group", is_writable=True),
         GroupDirectory(path=session / ".claude", target="/home/andy/.claude", is_writable=True, mode=PRIVATE),
+        *((shared,) if group.is_main else ()),
     )
 
 

@@ -1,16 +1,27 @@
-"""The memory that a new group begins with: a CLAUDE.md from a template, never over one that is there."""
+"""The texts that agents begin with: a CLAUDE.md for each group, and the prompt that all groups share.
+
+Both are from templates, and nothing that somebody wrote is replaced.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
 import secrets
 import stat
 from importlib import resources
 from pathlib import Path
 
+from agent_runner.wire.files import write_whole
 from orchestrator.domain.values import Group
 
 MEMORY = "CLAUDE.md"
+PROMPT = ("AGENTS.md", "SOUL.md", "USER.md", "DASHBOARD.md", "TOOLS.md")
+"""The files of the shared prompt: the rules, the persona, who the owner is, the dashboard, the tools."""
+SHIPPED = Path("data/prompt_files.json")
+"""The digest of each file of the prompt as it was written last: by it an unchanged one is told."""
 MAX_READ_BYTES = 64 * 1024
 SHARED = "global"
 ROOT = 0
@@ -53,21 +64,61 @@ def ensure_shared_memory(home: Path, *, assistant: str) -> bool:
     return _ensure(home, SHARED, template(SHARED, assistant=assistant, group=SHARED))
 
 
+def ensure_prompt(home: Path, *, assistant: str, worker_minutes: int) -> list[str]:
+    """Write the files of the shared prompt that are missing, and renew those that nobody has changed.
+
+    Return the names of those written. Blocks.
+
+    Raises:
+        OSError: the folder is a link or a file, or cannot be written.
+    """
+    shipped = _digests(home)
+    written = []
+    for name in PROMPT:
+        text = _shipped(name).replace("{assistant}", assistant)
+        text = text.replace("{worker_minutes}", str(worker_minutes))
+        there = own_text(home, SHARED, name)
+        if there == text or (there is not None and shipped.get(name) != _digest(there)):
+            continue
+        if _ensure(home, SHARED, text, name=name, replaces=there is not None):
+            shipped[name] = _digest(text)
+            written.append(name)
+    if written:
+        (home / SHIPPED).parent.mkdir(exist_ok=True)
+        write_whole(home / SHIPPED, json.dumps(shipped, indent=1))
+    return written
+
+
 def template(kind: str, *, assistant: str, group: str) -> str:
     """Return the memory that a new group of a kind begins with: `main`, `group`, or `global`."""
-    shipped = resources.files("orchestrator.groups") / "templates" / f"{kind}.CLAUDE.md"
     name = " ".join(group.split())
-    return shipped.read_text(encoding="utf-8").replace("{assistant}", assistant).replace("{group}", name)
+    return _shipped(f"{kind}.CLAUDE.md").replace("{assistant}", assistant).replace("{group}", name)
 
 
-def _ensure(home: Path, folder: str, text: str) -> bool:
+def _shipped(name: str) -> str:
+    return (resources.files("orchestrator.groups") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _digests(home: Path) -> dict[str, str]:
+    try:
+        read = json.loads((home / SHIPPED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _ensure(home: Path, folder: str, text: str, *, name: str = MEMORY, replaces: bool = False) -> bool:
     groups = os.open(home / "groups", os.O_RDONLY | os.O_DIRECTORY)
     try:
         inner = _entered(groups, folder)
     finally:
         os.close(groups)
     try:
-        return not _is_there(inner, MEMORY) and _write_new(inner, text)
+        return (replaces or not _is_there(inner, name)) and _write(inner, name, text, replaces=replaces)
     finally:
         os.close(inner)
 
@@ -90,9 +141,9 @@ def _is_there(directory: int, name: str) -> bool:
     return True
 
 
-def _write_new(directory: int, text: str) -> bool:
-    """Write it whole under another name, then give it its name unless that was taken meanwhile."""
-    partial = f".{MEMORY}.{secrets.token_hex(4)}.partial"
+def _write(directory: int, name: str, text: str, *, replaces: bool) -> bool:
+    """Write it whole under another name, then give it its name; unless it `replaces`, only a free one."""
+    partial = f".{name}.{secrets.token_hex(4)}.partial"
     descriptor = os.open(
         partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory
     )
@@ -101,11 +152,15 @@ def _write_new(directory: int, text: str) -> bool:
             file.write(text)
             os.fchmod(file.fileno(), 0o644)
             _give_to_owner_of(directory, file.fileno())
-        os.link(partial, MEMORY, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        if replaces:
+            os.rename(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
+            return True
+        os.link(partial, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:
         return False
     finally:
-        os.unlink(partial, dir_fd=directory)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial, dir_fd=directory)
     return True
 
 

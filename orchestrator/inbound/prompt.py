@@ -21,7 +21,7 @@ MAX_PROMPT_CHARS = 400_000
 TASK_NOTICE = (
     "[This is scheduled task {id}, run {cause}, due {due}. It was sent automatically: nobody wrote it just "
     "now, and nobody can be asked back. Your final answer goes to the chat; when there is nothing to tell, "
-    "put all of it between <internal> and </internal>.]"
+    "answer SILENT.]"
 )
 
 Brief = Callable[[Tx, Turn, Group], Awaitable[str | None]]

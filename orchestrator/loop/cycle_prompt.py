@@ -20,8 +20,7 @@ MAX_SUMMARY_CHARS = 20_000
 NOTICE = (
     "[This is a free cycle: you have woken by yourself, nobody wrote just now and nobody can be asked. "
     "Look whether something is to be done and do it. Your final answer goes to the chat: say only what "
-    "people there want to know now. When there is nothing, put all of it between <internal> and "
-    "</internal>.]"
+    "people there want to know now. When there is nothing, answer SILENT.]"
 )
 
 

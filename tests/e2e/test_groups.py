@@ -31,7 +31,8 @@ def test_a_group_lives_goes_and_comes_back(andy: AndyProcess) -> None:
     until(
         lambda: memory.exists() and '"The family"' in memory.read_text(), what="the folder of the new group"
     )
-    assert (andy.home / "groups/global/CLAUDE.md").exists()
+    shared = {"CLAUDE.md", "AGENTS.md", "SOUL.md", "USER.md", "DASHBOARD.md", "TOOLS.md"}
+    assert {path.name for path in (andy.home / "groups/global").iterdir()} == shared
     assert "register_group" in (andy.home / "groups/main/CLAUDE.md").read_text()
     memory.write_text("what the agent wrote")
     assert andy.say("@Andy add milk to the list", group="family")["outcome"] == "answered"

@@ -35,11 +35,14 @@ def test_a_group_sees_its_own_directories_each_in_its_mode():
     }
 
 
-def test_the_shared_directory_is_for_the_others_and_read_only():
-    planned = rows(plan_mounts(FAMILY, home=HOME, has_global=True))
-
-    assert planned["/workspace/global"] == ("groups/global", "ro")
-    assert "/workspace/global" not in rows(plan_mounts(MAIN, home=HOME, has_global=True))
+def test_the_shared_directory_is_changed_in_main_alone():
+    for has_global in (True, False):
+        planned = rows(plan_mounts(MAIN, home=HOME, has_global=has_global))
+        assert planned["/workspace/global"] == ("groups/global", "rw")
+    assert rows(plan_mounts(FAMILY, home=HOME, has_global=True))["/workspace/global"] == (
+        "groups/global",
+        "ro",
+    )
 
 
 def test_main_sees_of_the_home_what_is_shown_and_read_only():
@@ -66,7 +69,7 @@ def test_no_directory_is_written_by_two_groups():
         if mount.is_writable
     ]
 
-    assert len(written) == len(set(written)) == 12
+    assert len(written) == len(set(written)) == 13
 
 
 def test_what_is_mounted_is_there_and_the_groups_own(tmp_path):
