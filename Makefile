@@ -4,11 +4,11 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 # Tests start hundreds of processes: what the first one compiled is not compiled again.
 unexport PYTHONDONTWRITEBYTECODE
-# Two at a time: most tests wait for something. The quick ones are independent of each other, so whoever is free takes
-# the next; those with a host or an engine share it by file, and keep to one of the two.
-PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),2)
+# Most tests wait for something: one more at a time than there are processors. The quick ones are independent of each
+# other, so whoever is free takes the next; those with a host or an engine share it by file, and keep to three at a time.
+PYTEST := $(BIN)/python -m pytest -n $(or $(TESTERS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
 QUICK := $(PYTEST) --dist worksteal -m "not docker and not host and not browser"
-REST := $(PYTEST) --dist loadfile --no-loadscope-reorder -m "docker or host or browser"
+REST := $(BIN)/python -m pytest -n $(or $(TESTERS),3) --dist loadfile --no-loadscope-reorder -m "docker or host or browser"
 READY := .venv/.ready
 SBOM ?= build/sbom
 
@@ -59,8 +59,9 @@ check: $(READY) ## Format, lint, types, architecture, tests: what CI runs
 	$(QUICK)
 	$(REST)
 
-soak: $(READY) ## Random examples by the hundred, then SOAK_KILLS (1000) kills of host, containers and engine, for hours
+soak: $(READY) ## Random examples by the hundred, tests/e2e in both runtimes, then SOAK_KILLS (1000) kills of host, containers and engine, for hours
 	$(PYTEST) --dist loadfile --hypothesis-profile=soak tests/unit tests/integration tests/faults/mailbox
+	env -u TESTS_NEED_DOCKER $(PYTEST) --dist loadfile tests/e2e
 	SOAK_KILLS=$(or $(SOAK_KILLS),1000) $(BIN)/python -m pytest tests/faults/test_kill_at_random.py tests/faults/test_kill_containers.py
 
 format: $(READY) ## Format and mend what can be mended

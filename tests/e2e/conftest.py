@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -14,14 +16,37 @@ HERE = Path(__file__).parent
 HUNG_SECONDS = 1500
 """Some start five containers one after another; each may take minutes where the engine has more to do."""
 
+SAME_IN_BOTH = (
+    "test_dashboard.py",
+    "test_dashboard_in_words.py",
+    "test_logs.py",
+    "test_loop.py",
+    "test_notices.py",
+    "test_notices_kept.py",
+    "test_spending.py",
+    "test_tasks.py",
+)
+"""What is tried there happens in the host: where Docker was promised, once in containers is enough."""
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Have whatever waits here give up by itself, and say for what, before it counts as hung."""
+    if os.environ.get("TESTS_NEED_DOCKER"):
+        names = {item.nodeid for item in items}
+        twins = [item for item in items if _is_done_in_a_container_too(item, names)]
+        items[:] = [item for item in items if item not in twins]
+        config.hook.pytest_deselected(items=twins)
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.host)
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(HUNG_SECONDS))
+
+
+def _is_done_in_a_container_too(item: pytest.Item, names: Collection[str]) -> bool:
+    if item.path.parent != HERE or item.path.name not in SAME_IN_BOTH:
+        return False
+    return "process" in item.nodeid and item.nodeid.replace("process", "docker") in names
 
 
 @pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])

@@ -285,10 +285,10 @@ async def test_a_silent_tunnel_is_closed_and_counted() -> None:
 
 async def test_a_tunnel_in_use_stays_open() -> None:
     loop = asyncio.get_running_loop()
-    async with serving(limits=EgressLimits(idle_seconds=4.0)) as served, served.socket() as (reader, writer):
+    async with serving(limits=EgressLimits(idle_seconds=2.0)) as served, served.socket() as (reader, writer):
         writer.write(connect("good.example:443"))
         await reader.readuntil(b"\r\n\r\n")
-        end = loop.time() + 5
+        end = loop.time() + 2.5
         while loop.time() < end:
             writer.write(b"x")
             assert await reader.readexactly(1) == b"x"
