@@ -74,20 +74,20 @@ async def measure(effort: Effort) -> list[Figure]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "store" / "messages.db"
-        async with _home(path) as (database, boards, hints, bus):
+        async with _home(path) as (database, boards, wakeups, bus):
             began = time.perf_counter()
             await _fill(database)
             progress(f"filled in {time.perf_counter() - began:.1f} s, {path.stat().st_size / 2**20:.0f} MiB")
             figures = await _looks(database, boards, effort.times(20, at_least=5))
             figures.append(await _rules(database, boards, effort.times(5)))
-            figures.append(await _delivery(database, boards, hints, bus, effort))
+            figures.append(await _delivery(database, boards, wakeups, bus, effort))
     return figures
 
 
 @asynccontextmanager
 async def _home(path: Path) -> Any:
     database = await Database.open(path)
-    clock, hints = SystemClock(), Wakeups()
+    clock, wakeups = SystemClock(), Wakeups()
     bus = EventBus(clock)
     settings = Settings(tz="Asia/Seoul", notify_daily_limit=0)
     host = HostContext(
@@ -97,11 +97,11 @@ async def _home(path: Path) -> Any:
         database=database,
         reader=database,
         bus=bus,
-        wakeups=hints,
+        wakeups=wakeups,
     )
     boards = DashboardFeature(host, can_deliver=lambda _: True, has_model=lambda _: False)
     try:
-        yield database, boards, hints, bus
+        yield database, boards, wakeups, bus
     finally:
         await database.close()
 
@@ -242,7 +242,7 @@ async def _one_pass(database: Database, boards: DashboardFeature, folder: Folder
 
 
 async def _delivery(
-    database: Database, boards: DashboardFeature, hints: Wakeups, bus: EventBus, effort: Effort
+    database: Database, boards: DashboardFeature, wakeups: Wakeups, bus: EventBus, effort: Effort
 ) -> Figure:
     """So many a minute, for as long as there is time: a fifth of them in a fifth of a minute."""
     part = min(1.0, max(effort.of_full, 0.2))
@@ -267,7 +267,7 @@ async def _delivery(
             name="Andy",
             channel_for=lambda _: seen,  # type: ignore[arg-type,return-value]
             tasks=tasks,
-            wakeup=hints.outbox,
+            wakeup=wakeups.outbox,
             bus=bus,
             hooks=boards.delivery_hooks,
         )

@@ -83,7 +83,7 @@ async def _house(stack: AsyncExitStack, path: Path, stored: int) -> House:
             await _store(tx, _inbound(f"old-{number}", clock.now_ms()), clock.now_ms())
         await sessions.move_cursor(tx, FOLDER, Seq(stored))
     progress(f"{stored:,} messages are stored")
-    intake = Intake(database, clock=clock, name="Andy", hints=Wakeups(), bus=EventBus(clock))
+    intake = Intake(database, clock=clock, name="Andy", wakeups=Wakeups(), bus=EventBus(clock))
     return House(database=database, intake=intake, clock=clock, group=group)
 
 

@@ -54,7 +54,7 @@ def show_context(group: GroupArgument, /, *, as_json: JsonOption = False, home: 
     Example: `andy context show family`
     """
     manager = _manager_of(home, group)
-    bad_files = context.bad_files(manager.brain.path)
+    bad_files = context.bad_files(manager.files.path)
     found = context.show(group, manager.load(now_ms=SystemClock().now_ms()), bad_files)
     show(found, partial(context.show_lines, zone=terminal.zone_of(home)), as_json=as_json)
 
@@ -90,7 +90,7 @@ def restore(
     Example: `andy context restore family context-20261123T121000Z-r14.json`
     """
 
-    _manager_of(home, group).brain.snapshots.read(snapshot)  # or an error says what is wrong with it
+    _manager_of(home, group).files.snapshots.read(snapshot)  # or an error says what is wrong with it
     if not _is_meant(f"Put {snapshot} in place of what is kept of '{group}'?", yes=yes):
         return FAILED
     taken = _change(home, group, lambda manager, now_ms: manager.restore(snapshot, now_ms=now_ms))
@@ -182,8 +182,8 @@ def _change(
     now_ms = SystemClock().now_ms()
     taken = act(manager, now_ms)
     asyncio.run(_begin_anew(home, folder))
-    copies = ContextCopies(terminal.home_of(home).data / "env", manager.brain.redactor)
-    copies.write(manager.brain.folder, manager.load(now_ms=now_ms))
+    copies = ContextCopies(terminal.home_of(home).data / "env", manager.files.redactor)
+    copies.write(manager.files.folder, manager.load(now_ms=now_ms))
     return taken
 
 

@@ -80,7 +80,7 @@ class ContainersFeature:
         self.orders = RunOrders(
             self._host,
             credentials=credentials,
-            doors=proxies,
+            proxies=proxies,
             uid=self.selected.uid,
             hindrance=self.selected.hindrance,
         )
@@ -109,7 +109,7 @@ class ContainersFeature:
         """Return the loops to supervise by their names, once the pool is there."""
         reconciler = GroupReconciler(
             self._host.database,
-            ensure_folder=self.orders.lay,
+            ensure_folder=self.orders.ensure_memory_files,
             clear=partial(set_id.clear_group, home=self._host.home.root),
             live=self.pool.live,
             retire=self.pool.retire,

@@ -91,10 +91,10 @@ class Firewall:
 
     def _wanted(self, ports: Collection[int]) -> Sequence[tuple[str, ...]]:
         # A return leaves the word to the owner's own rules, which may be stricter.
-        doors = [
+        accepted = [
             ("-d", self.gateway, "-p", "tcp", "--dport", str(port), "-j", "RETURN") for port in sorted(ports)
         ]
-        return [*doors, ("-j", "REJECT")]
+        return [*accepted, ("-j", "REJECT")]
 
     def _jumps(self) -> list[list[str]]:
         """Return the rules that lead to the chain, each as its iptables arguments."""

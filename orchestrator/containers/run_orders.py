@@ -38,7 +38,7 @@ class RunOrders:
         host: HostContext,
         *,
         credentials: CredentialSource,
-        doors: ContainerProxies,
+        proxies: ContainerProxies,
         uid: int,
         hindrance: Callable[[Path], str | None] = lambda _: None,
     ) -> None:
@@ -49,7 +49,7 @@ class RunOrders:
         self._host = host
         self._settings = host.settings
         self._credentials = credentials
-        self._doors = doors
+        self._proxies = proxies
         self._uid = uid
         self._allowlist = allowlist.MountAllowlist(
             owner.OwnerFile(owner.owner_directory() / allowlist.FILE, allowlist.MountRules),
@@ -88,7 +88,7 @@ class RunOrders:
             needs_model = self.agent(group) == "claude"
         except SettingError:
             needs_model = True
-        return await self._doors.health.refusal(self._host.model_of(group, kind)) if needs_model else None
+        return await self._proxies.health.refusal(self._host.model_of(group, kind)) if needs_model else None
 
     def asked(self, group: Group, kind: TurnKind) -> AskedAgent:
         """Return the agent, model and service that answer turns of a kind. Raises `SettingError`."""
@@ -107,7 +107,7 @@ class RunOrders:
 
     def environment(self, group: Group, agent: AgentName, token: str) -> dict[str, str]:
         """Return a container's environment variables. The run's own `token` is the only secret in them."""
-        return {"TZ": self._zone(group), **self._doors.environment(group, agent, token)}
+        return {"TZ": self._zone(group), **self._proxies.environment(group, agent, token)}
 
     def _zone(self, group: Group) -> str:
         return self._host.zone_of(group).key
@@ -120,20 +120,20 @@ class RunOrders:
             await self._report_refusals(group, extra)
         return (*made, *extra.mounts)
 
-    def lay(self, group: Group) -> None:
+    def ensure_memory_files(self, group: Group) -> None:
         """Write the memory files that a group begins with, where they are missing. Blocks."""
         memory_templates.ensure_memory(self._host.home.root, group, assistant=self._settings.assistant_name)
 
     def _make_folders(self, group: Group) -> Sequence[Mount]:
         made = mounts.prepare(group, home=self._host.home.root, uid=self._uid)
-        self.lay(group)
+        self.ensure_memory_files(group)
         return made
 
     async def _report_refusals(self, group: Group, extra: allowlist.Extra) -> None:
         """Notify the owner once of what was refused and why, and the agent of what it does not see."""
         text = "\n• ".join([f"Folders for '{group.folder}':", *extra.refusals])
         now_ms = self._host.clock.now_ms()
-        log.warning("owner.told", about=group.folder, text=text)
+        log.warning("owner.notified", about=group.folder, text=text)
         async with self._host.database.transaction() as tx:
             if await owner.notify(tx, f"⚠️ {text}", about=group.folder, now_ms=now_ms):
                 await host_events.mounts_refused(tx, group.folder, extra.names, now_ms=now_ms)

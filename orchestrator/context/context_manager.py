@@ -29,7 +29,7 @@ from orchestrator.context.workflow import Plan, PlanStatus, PlanTask, UnknownPla
 class ContextManager:
     """The context of one group. Cheap to make; keeps nothing in memory; safe in any thread and process."""
 
-    brain: ContextFiles
+    files: ContextFiles
     counter: TokenCounter
     summariser: Summarizer
 
@@ -53,7 +53,7 @@ class ContextManager:
         Raises:
             FolderRefused: `folder` is no folder name.
         """
-        brain = ContextFiles.of(
+        files = ContextFiles.of(
             contexts,
             folder,
             project_name=project_name,
@@ -61,13 +61,13 @@ class ContextManager:
             lock_seconds=lock_seconds,
             redactor=redactor,
         )
-        return cls(brain=brain, counter=counter, summariser=summariser or ExtractiveSummarizer())
+        return cls(files=files, counter=counter, summariser=summariser or ExtractiveSummarizer())
 
     # Reading
 
     def load(self, *, now_ms: int) -> SnapshotContents:
         """Return what is kept: `.context` and `.workflow`; both empty where nothing is."""
-        return self.brain.read(now_ms)
+        return self.files.read(now_ms)
 
     def counting_as(self, factor: float) -> ContextManager:
         """Return one that measures what it tells as a model of that factor counts."""
@@ -98,20 +98,20 @@ class ContextManager:
         The result names the new ids and what left the window, for a model to summarise better later.
         """
         clean = [replace(one, content=self._clean(one.content)) for one in spoken]
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             done = dialogue.registered(draft.context, clean, counter=self.counter, summariser=self.summariser)
             draft.context = done.context
         return done
 
     def settle(self, message_id: str, *, now_ms: int) -> None:
         """Note that a question gets no answer any more: its turn failed for good."""
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             if draft.context.pending_user == message_id:
                 draft.context = draft.context.model_copy(update={"pending_user": None})
 
     def put_summary(self, summary: str, *, instead_of: str, now_ms: int) -> bool:
         """Put a better summary in place of the one that it was made of; tells whether that still stood."""
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             stands = draft.context.conversation.running_summary == instead_of
             if stands:
                 _set_summary(draft, within(self._clean(summary)))
@@ -119,32 +119,34 @@ class ContextManager:
 
     def join_summary(self, told: str, *, now_ms: int) -> None:
         """Let what a session said of itself join the running summary, as after a compaction."""
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             old = draft.context.conversation
             summary = merged(old.running_summary, self._clean(told))
             _set_summary(draft, summary, folded=dict.fromkeys((*old.folded, SESSION_TOLD)))
 
-    def turns_told(self, *, now_ms: int) -> set[int]:
+    def turns_kept(self, *, now_ms: int) -> set[int]:
         """The turns whose words are in what is kept, in snapshots too."""
         found = dialogue.turns_in(self.load(now_ms=now_ms).context)
-        return found.union(*(dialogue.turns_in(one.context) for one in self.brain.snapshots.readable()))
+        return found.union(*(dialogue.turns_in(one.context) for one in self.files.snapshots.readable()))
 
-    def take_back(self, taken: Collection[str], words: Mapping[str, ContextMessage], *, now_ms: int) -> None:
+    def remove_messages(
+        self, taken: Collection[str], words: Mapping[str, ContextMessage], *, now_ms: int
+    ) -> None:
         """Let go of the words of the messages of `taken`, in snapshots too (`dialogue.without`)."""
         clean = {
             one.id: one.model_copy(update={"content": self._clean(one.content)}) for one in words.values()
         }
         left = partial(dialogue.without, taken=taken, words=clean, summariser=self.summariser)
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             draft.context = left(draft.context)
-            self.brain.snapshots.rewrite(left)
+            self.files.snapshots.rewrite(left)
 
     def close_conversation(self, *, now_ms: int, through_turn: int | None = None) -> ContextSnapshot | None:
         """Forget the dialogue, its summary and the SDK's session, after a snapshot (`/clear`).
 
         Plans, decisions and open files stay. No turn up to `through_turn` is registered again.
         """
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             taken = self._snapshot(draft, now_ms, "close")
             context = dialogue.closed(draft.context, through_turn=through_turn)
             draft.context = context.model_copy(update={"sdk": memory.without_session(context.sdk)})
@@ -155,7 +157,7 @@ class ContextManager:
 
         What was registered is not registered again; the owner can restore the snapshot.
         """
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             taken = self._snapshot(draft, now_ms, "reset")
             old = draft.context
             fresh = models.bootstrap(now_ms)
@@ -178,7 +180,7 @@ class ContextManager:
 
     def save(self, context: Context, *, base: Context, now_ms: int) -> Context:
         """Save a copy that was loaded as `base` and changed; what others saved since is kept too (C-20)."""
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             ours = draft.context.revision == base.revision
             joined = context if ours else merging.merged(base, draft.context, context)
             cut = window.trimmed(joined.conversation.recent_window, self.counter)
@@ -235,7 +237,7 @@ class ContextManager:
         Raises:
             PlanRefused: it has no title, is too long, or there are too many.
         """
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             made = draft.workflow.plan(draft.workflow.made_by(request_id))
             if made is None:
                 draft.workflow = workflow.with_new_plan(
@@ -270,7 +272,7 @@ class ContextManager:
             UnknownPlan, UnknownPlanTask: there is none.
             PlanRefused: a field cannot be kept.
         """
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             plan = workflow.known_plan(draft.workflow, plan_id or draft.context.memory.active_plan_id or "")
             done = draft.workflow.made_by(request_id)
             if done is None:
@@ -302,7 +304,7 @@ class ContextManager:
         Raises:
             UnknownPlan: there is none of that id.
         """
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             draft.workflow = workflow.with_current(draft.workflow, plan_id, now_ms=now_ms)
             plan = draft.workflow.plan(plan_id)
             if draft.context.memory.active_plan_id != plan_id:
@@ -320,7 +322,7 @@ class ContextManager:
         Raises:
             UnknownPlanTask: no plan is active, or it has no such task.
         """
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             plan = draft.workflow.plan(draft.context.memory.active_plan_id)
             if task_id is None:
                 _set_active(draft, plan.id if plan else None, None)
@@ -348,14 +350,14 @@ class ContextManager:
 
     def snapshot(self, *, now_ms: int, reason: str = "timer") -> ContextSnapshot | None:
         """Take one; None when nothing was kept, or nothing changed since the newest."""
-        if not self.brain.path.is_dir():
+        if not self.files.path.is_dir():
             return None
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             return self._snapshot(draft, now_ms, reason)
 
     def snapshots(self) -> list[ContextSnapshot]:
         """All of them, newest first."""
-        return self.brain.snapshots.listed()
+        return self.files.snapshots.listed()
 
     def restore(self, name: str, *, now_ms: int) -> ContextSnapshot | None:
         """Put a snapshot in place of what is kept, context and workflow; return the one taken of that before.
@@ -366,8 +368,8 @@ class ContextManager:
         Raises:
             UnknownSnapshot, SnapshotDamaged: nothing was changed.
         """
-        kept = self.brain.snapshots.read(name)
-        with self.brain.changed(now_ms) as draft:
+        kept = self.files.snapshots.read(name)
+        with self.files.changed(now_ms) as draft:
             taken = self._snapshot(draft, now_ms, "restore")
             old = draft.context
             seen = kept.context.conversation.seen.up_to(old.conversation.seen.floor)
@@ -387,23 +389,23 @@ class ContextManager:
 
     def pin(self, name: str) -> None:
         """Keep a snapshot for good. Raises `UnknownSnapshot`."""
-        self.brain.snapshots.pin(name)
+        self.files.snapshots.pin(name)
 
     def unpin(self, name: str) -> None:
         """Let retention have a snapshot again. Raises `UnknownSnapshot`."""
-        self.brain.snapshots.unpin(name)
+        self.files.snapshots.unpin(name)
 
     def _clean(self, text: str) -> str:
         """Redact before anything is cut: half a secret is not known by its shape, nor by its value."""
-        return self.brain.redactor.redact(text.replace("\0", ""))
+        return self.files.redactor.redact(text.replace("\0", ""))
 
     def _snapshot(self, draft: ContextDraft, now_ms: int, reason: str) -> ContextSnapshot | None:
         if draft.context.revision == 0:
             return None
-        return self.brain.snapshots.create(draft.kept, now_ms=now_ms, reason=reason)
+        return self.files.snapshots.create(draft.kept, now_ms=now_ms, reason=reason)
 
     def _remember(self, change: Callable[[models.Memory], models.Memory], now_ms: int) -> models.Memory:
-        with self.brain.changed(now_ms) as draft:
+        with self.files.changed(now_ms) as draft:
             changed = change(draft.context.memory)
             if changed != draft.context.memory:
                 draft.context = draft.context.model_copy(update={"memory": changed})

@@ -73,24 +73,24 @@ class DeletionSync:
             # Whoever read the words before they were taken back has written them now.
             await self._recorder.catch_up(folder)
             self._on_forgetting(folder)
-            await self._take_back(group, waiting)
+            await self._remove(group, waiting)
             async with self._database.transaction() as tx:
                 await sessions.finish_deletions(tx, folder, waiting)
             await self._recorder.catch_up(folder)  # its container's copy
         except (ContextBusy, OSError) as error:
-            log.warning("context.not_forgotten", group=folder, reason=str(error))
+            log.warning("context.messages_not_removed", group=folder, reason=str(error))
             return
-        log.info("context.forgotten", group=folder, turns=len(waiting))
+        log.info("context.messages_removed", group=folder, turns=len(waiting))
 
-    async def _take_back(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
+    async def _remove(self, group: Group, waiting: Sequence[PendingDeletion]) -> None:
         manager = self._recorder.manager(group.folder)
         now_ms = self._clock.now_ms()
-        told = await asyncio.to_thread(manager.turns_told, now_ms=now_ms)
+        told = await asyncio.to_thread(manager.turns_kept, now_ms=now_ms)
         async with self._database.reading() as tx:
             found = await exchanges.of_turns(tx, group.folder, told)
         words = {one.id: _message(one) for one in self._spoken(found, group)}
         taken = [question_id(one.turn) for one in waiting]
-        await asyncio.to_thread(manager.take_back, taken, words, now_ms=now_ms)
+        await asyncio.to_thread(manager.remove_messages, taken, words, now_ms=now_ms)
 
     def _spoken(self, found: Iterable[TurnExchange], group: Group) -> Iterable[NewMessage]:
         return (

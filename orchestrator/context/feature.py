@@ -55,7 +55,7 @@ class ContextFeature:
             clock=clock,
             bus=bus,
             name=settings.assistant_name,
-            on_told=host.wakeups.outbox.set,
+            on_notified=host.wakeups.outbox.set,
             on_fold=self._summarizer_job.note if self._has_model else fold_nothing,
             redactor=redactor,
         )

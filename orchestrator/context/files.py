@@ -302,7 +302,7 @@ class ContextFiles:
         return aside
 
     def _tell(self, kind: Any, text: str, aside: str | None = None) -> None:
-        log.warning("context.mended", group=self.folder, kind=kind, text=text, kept_as=aside)
+        log.warning("context.repaired", group=self.folder, kind=kind, text=text, kept_as=aside)
         self.report(ContextRepair(folder=self.folder, kind=kind, text=text, kept_as=aside))
 
 

@@ -74,13 +74,13 @@ class ContextRecorder:
         clock: Clock,
         bus: EventBus,
         name: str,
-        on_told: Callable[[], None],
+        on_notified: Callable[[], None],
         on_fold: OnFold = fold_nothing,
         redactor: Redactor = BY_SHAPE,
     ) -> None:
         """`contexts` is `data/context`, `env` is `data/env`; `name` that of the assistant.
 
-        `on_told` says that the outbox has a word for the owner.
+        `on_notified` says that the outbox has a word for the owner.
         """
         self._database = database
         self._contexts = contexts
@@ -88,7 +88,7 @@ class ContextRecorder:
         self._clock = clock
         self._bus = bus
         self._name = name
-        self._on_told = on_told
+        self._on_notified = on_notified
         self._on_fold = on_fold
         self._redactor = redactor
         self._copies = ContextCopies(env, redactor)
@@ -219,7 +219,7 @@ class ContextRecorder:
     def _has_changed(self, folder: Folder) -> bool:
         """Whether somebody else has written since, such as a command."""
         try:
-            version = self.manager(folder).brain.path.joinpath(CONTEXT).stat().st_mtime_ns
+            version = self.manager(folder).files.path.joinpath(CONTEXT).stat().st_mtime_ns
         except FileNotFoundError:
             return False
         before, self._versions[folder] = self._versions.get(folder), version
@@ -311,7 +311,7 @@ class ContextRecorder:
                     now_ms=self._clock.now_ms(),
                 )
             if is_new:
-                self._on_told()
+                self._on_notified()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ class DashboardFeature:
         """`can_deliver` tells whether a channel takes messages for a group's chat; `has_model`, whether a
         model answers there.
         """
-        database, clock, hints, bus = host.database, host.clock, host.wakeups, host.bus
+        database, clock, wakeups, bus = host.database, host.clock, host.wakeups, host.bus
         settings = host.settings
         self._host = host
         self._exporter = DashboardExporter(host.home.data / "env", database, bus=bus, zone_of=host.zone_of)
@@ -66,12 +66,12 @@ class DashboardFeature:
             database,
             clock=clock,
             bus=bus,
-            hints=hints,
+            wakeups=wakeups,
             zone_of=host.zone_of,
             can_deliver=can_deliver,
             limits=limits_of(settings),
         )
-        outcomes = DeliveryOutcomes(bus=bus, hint=hints.notifications)
+        outcomes = DeliveryOutcomes(bus=bus, hint=wakeups.notifications)
         self.delivery_hooks = DeliveryHooks(
             why_not=outcomes.why_not,
             note_sent=outcomes.note_sent,
@@ -81,7 +81,7 @@ class DashboardFeature:
         self._dispatcher = NotificationDispatcher(
             database,
             clock=clock,
-            hints=hints,
+            wakeups=wakeups,
             bus=bus,
             hours_of=self.hours_of,
             daily_limit=settings.notify_daily_limit,
@@ -102,7 +102,7 @@ class DashboardFeature:
                 queue=dashboard_cycles.add_turn,
             ),
             clock=clock,
-            hints=hints,
+            wakeups=wakeups,
             bus=bus,
         )
         for warning in settings.warnings():

@@ -99,7 +99,7 @@ class DashboardService:
         *,
         clock: Clock,
         bus: EventBus,
-        hints: Wakeups,
+        wakeups: Wakeups,
         zone_of: Callable[[Group], ZoneInfo],
         can_deliver: Callable[[Group], bool],
         limits: BoardLimits | None = None,
@@ -108,7 +108,7 @@ class DashboardService:
         self._database = database
         self._clock = clock
         self._bus = bus
-        self._hints = hints
+        self._wakeups = wakeups
         self._zone_of = zone_of
         self._can_deliver = can_deliver
         self._limits = limits or BoardLimits()
@@ -197,8 +197,8 @@ class DashboardService:
     def publish_change(self, group: Group, result: ToolResult) -> None:
         """Publish that a change was committed, so that those who follow dashboards look again."""
         self._bus.publish("dashboard.changed", group=group.folder, detail=result.code)
-        self._hints.notifications.set()
-        self._hints.scheduler.set()  # it was a reminder, maybe
+        self._wakeups.notifications.set()
+        self._wakeups.scheduler.set()  # it was a reminder, maybe
 
     # What the reception hands on
 

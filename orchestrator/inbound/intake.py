@@ -57,7 +57,7 @@ class Intake:
         *,
         clock: Clock,
         name: str,
-        hints: Wakeups,
+        wakeups: Wakeups,
         bus: EventBus,
         read_senders: ReadSenders = OwnerRules,
         at_once: AtOnce | None = None,
@@ -68,7 +68,7 @@ class Intake:
         self._at_once = at_once
         self._clock = clock
         self._name = name
-        self._hints = hints
+        self._wakeups = wakeups
         self._bus = bus
 
     async def accept(self, message: Inbound) -> Accepted:
@@ -100,7 +100,7 @@ class Intake:
         text = f"⚠️ Until this is mended, only you can ask me anything: {found.trouble}"
         if await owner.notify(tx, text, about=found.version, now_ms=self._clock.now_ms()):
             log.error("senders.broken", reason=found.trouble)
-            self._hints.outbox.set()
+            self._wakeups.outbox.set()
 
     async def _take(self, tx: Tx, message: Inbound, verdict: SenderVerdict) -> Accepted:
         await chats.upsert(
@@ -159,7 +159,7 @@ class Intake:
             dedupe_key=f"unreadable:{group.jid}:{now_ms // HOUR_MS}",
             now_ms=now_ms,
         )
-        self._hints.outbox.set()
+        self._wakeups.outbox.set()
 
     async def _take_registered(self, tx: Tx, message: Inbound, group: Group, *, may_ask: bool) -> Accepted:
         """Take a new message of a registered chat: an edit, a deletion, a command, a request or talk."""
@@ -204,8 +204,8 @@ class Intake:
             turn_id=turn_id,
             now_ms=now_ms,
         )
-        self._hints.outbox.set()
-        self._hints.notifications.set()
+        self._wakeups.outbox.set()
+        self._wakeups.notifications.set()
         return Accepted(outcome="queued", seq=seq, turn_id=turn_id)
 
     async def _apply_command(
@@ -243,7 +243,7 @@ class Intake:
             dedupe_key=f"denied:{group.jid}:{message.id}",
             now_ms=self._clock.now_ms(),
         )
-        self._hints.outbox.set()
+        self._wakeups.outbox.set()
 
     async def _why_ignored(self, tx: Tx, message: Inbound, group: Group) -> str | None:
         return triggers.ignored_reason(
@@ -300,7 +300,7 @@ class Intake:
             f"message.{accepted.outcome}", message=message.id, turn=accepted.turn_id, detail=accepted.reason
         )
         if accepted.turn_id is not None or accepted.reason == amendments.FILE_CAME:
-            self._hints.lanes.set()
+            self._wakeups.lanes.set()
 
 
 def _amended(amended: Amendment) -> Accepted:
@@ -364,7 +364,7 @@ def build_intake(host: HostContext, *, at_once: AtOnce) -> Intake:
         host.database,
         clock=host.clock,
         name=host.settings.assistant_name,
-        hints=host.wakeups,
+        wakeups=host.wakeups,
         bus=host.bus,
         read_senders=owner.OwnerFile(owner.owner_directory() / senders.FILE, SenderRules).read,
         at_once=at_once,

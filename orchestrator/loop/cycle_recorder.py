@@ -284,7 +284,7 @@ class CycleRecorder:
             return CycleOutcome.ERROR
         if cycle.has_spoken or has_touched:
             return CycleOutcome.ACTION
-        actions = await cycles.deeds(tx, cycle.folder, since_ms=cycle.started_ms, passive=PASSIVE)
+        actions = await cycles.count_actions(tx, cycle.folder, since_ms=cycle.started_ms, passive=PASSIVE)
         return CycleOutcome.ACTION if actions else CycleOutcome.NOOP
 
     async def _close(self, tx: Tx, cycle: Cycle, outcome: CycleOutcome, *, ended_ms: int) -> None:

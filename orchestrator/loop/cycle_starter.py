@@ -84,7 +84,7 @@ class CycleStarter:
         recorder: CycleRecorder,
         *,
         clock: Clock,
-        hints: Wakeups,
+        wakeups: Wakeups,
         bus: EventBus,
         spent: Spent = never_spent,
         stop_run: StopRun = stop_nothing,
@@ -92,7 +92,7 @@ class CycleStarter:
         self._database = database
         self._recorder = recorder
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._bus = bus
         self._spent = spent
         self._stop_run = stop_run
@@ -143,7 +143,7 @@ class CycleStarter:
                 times += [] if at_ms is None else [at_ms]
         if result.started:
             log.info("loop.cycle_queued", groups=result.started)
-            self._hints.lanes.set()
+            self._wakeups.lanes.set()
         for run_id in result.blocking_runs:
             await self._stop_run(run_id, STOP_REASON)
         await self._publish_committed()

@@ -41,7 +41,7 @@ class LoopFeature:
             host.database,
             self._recorder,
             clock=host.clock,
-            hints=host.wakeups,
+            wakeups=host.wakeups,
             bus=host.bus,
             spent=self._why_spent,
             stop_run=stop_run,

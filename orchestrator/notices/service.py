@@ -73,7 +73,7 @@ class NoticeService:
     async def _keep(
         self, tx: Tx, group: Group, turn: Turn | None, asked: NotifySelf
     ) -> tuple[str, dict[str, Any]]:
-        request = judge(asked)
+        request = parse_request(asked)
         now_ms = self._clock.now_ms()
         fresh = await _fresh(tx, group, turn, request, now_ms=now_ms)
         older = await _replaced(tx, fresh)
@@ -90,7 +90,7 @@ class NoticeService:
         is_running = turn is not None and turn.state is TurnState.RUNNING
         if turn is not None and is_running and request.can_be_told_now and not _has(turn, older):
             await notice_claims.take_now(tx, turn, kept.id, now_ms=now_ms)
-        return _told_back(kept), {**row(kept), "status": "ok"}
+        return _confirmation(kept), {**row(kept), "status": "ok"}
 
     async def _acknowledge(self, tx: Tx, group: Group, notice_id: int) -> tuple[str, dict[str, Any]]:
         done = await notices.acknowledge(tx, group.folder, notice_id, now_ms=self._clock.now_ms())
@@ -185,7 +185,7 @@ async def _list(tx: Tx, group: Group) -> tuple[str, dict[str, Any]]:
     return "\n".join(lines) or "No notices wait.", {"notices": [row(kept) for kept in found]}
 
 
-def _told_back(kept: NoticeRow) -> str:
+def _confirmation(kept: NoticeRow) -> str:
     when = WHEN[kept.deliver_at].format(
         turns=kept.turns_remaining, tool=kept.tool_name or "any tool", condition=kept.condition
     )
@@ -296,7 +296,7 @@ class NoticeRequest:
         return f"turn:{turn_id}:{hashlib.sha256(repr(self).encode()).hexdigest()[:20]}"
 
 
-def judge(asked: NotifySelf) -> NoticeRequest:
+def parse_request(asked: NotifySelf) -> NoticeRequest:
     """Read what is asked.
 
     Raises:

@@ -129,7 +129,7 @@ class ContainerProxies:
         """Return the loops to run, by the names that the status shows."""
         return {
             "proxy": self._server.serve,
-            "ledger": self.admission.usage_writer.run,
+            "usage": self.admission.usage_writer.run,
             "egress": self._egress.serve,
             "model-health": self.health.run,
         }

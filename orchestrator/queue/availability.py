@@ -29,7 +29,7 @@ class Availability:
         database: Database,
         *,
         clock: Clock,
-        hints: Wakeups,
+        wakeups: Wakeups,
         bus: EventBus,
         refusal: Callable[[Group, TurnKind], Awaitable[ModelRefusal | None]],
     ) -> None:
@@ -39,7 +39,7 @@ class Availability:
         """
         self._database = database
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._bus = bus
         self._refusal = refusal
 
@@ -69,7 +69,7 @@ class Availability:
             await retries.refuse(tx, current, now_ms=now_ms)
         log.warning("turn.turned_away", turn=turn.id, group=turn.folder, cause=refusal.cause.value)
         self._bus.publish("turn.failed", group=turn.folder, turn=turn.id, reason=refusal.cause.value)
-        self._hints.outbox.set()
+        self._wakeups.outbox.set()
         return True
 
     async def run(self) -> None:
@@ -77,7 +77,7 @@ class Availability:
         while True:
             wait_ms = await self.notify_waiting()
             seconds = None if wait_ms is None else max(0.0, wait_ms / 1000)
-            await self._hints.outages.wait(at_most_seconds=seconds)
+            await self._wakeups.outages.wait(at_most_seconds=seconds)
 
     async def notify_waiting(self) -> int | None:
         """Notify the chats that are due; return in how many ms the next one is, or None when none waits."""
@@ -99,5 +99,5 @@ class Availability:
                     dedupe_key=f"outage:{one.turn_id}",
                     now_ms=now_ms,
                 )
-        self._hints.outbox.set()
+        self._wakeups.outbox.set()
         return min(ahead, default=None)

@@ -49,7 +49,7 @@ class Dispatcher:
         *,
         cap: int,
         clock: Clock,
-        hints: Wakeups,
+        wakeups: Wakeups,
         turn_away: Callable[[Turn], Awaitable[bool]] = turn_nobody_away,
     ) -> None:
         """`turn_away` settles a turn that no agent could answer now, and returns whether it has.
@@ -60,7 +60,7 @@ class Dispatcher:
         self._containers = containers
         self._cap = cap
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._turn_away = turn_away
         self.is_taking_work = True
 
@@ -68,7 +68,7 @@ class Dispatcher:
         """Dispatch turns until cancelled."""
         while True:
             wait = await self._pass() if self.is_taking_work else SWEEP_SECONDS
-            await self._hints.lanes.wait(at_most_seconds=wait)
+            await self._wakeups.lanes.wait(at_most_seconds=wait)
 
     async def _pass(self) -> float:
         now_ms = self._clock.now_ms()
@@ -107,15 +107,15 @@ class Dispatcher:
                     now_ms=self._clock.now_ms(),
                     fault=FailureOwner.HOST,
                 )
-        self._hints.lanes.set()
-        self._hints.outbox.set()
+        self._wakeups.lanes.set()
+        self._wakeups.outbox.set()
 
     async def _apply(self, action: next_turns.Action, by_id: dict[TurnId, Turn]) -> None:
         match action:
             case next_turns.HandOverTurn(turn_id) | next_turns.StartContainer(turn_id) if (
                 await self._turn_away(by_id[turn_id])
             ):
-                self._hints.lanes.set()
+                self._wakeups.lanes.set()
             case next_turns.HandOverTurn(turn_id, run_id):
                 await self._containers.hand_over(by_id[turn_id], run_id)
             case next_turns.StartContainer(turn_id):
@@ -148,8 +148,8 @@ class Dispatcher:
                 turn_id=turn.id,
                 now_ms=now_ms,
             )
-        self._hints.outbox.set()
-        self._hints.lanes.set()
+        self._wakeups.outbox.set()
+        self._wakeups.lanes.set()
 
     async def _notify_place(self, turn: Turn, place: int) -> None:
         now_ms = self._clock.now_ms()
@@ -165,4 +165,4 @@ class Dispatcher:
                 turn_id=None,
                 now_ms=now_ms,
             )
-        self._hints.outbox.set()
+        self._wakeups.outbox.set()

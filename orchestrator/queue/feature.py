@@ -19,7 +19,7 @@ class QueueFeature:
         self._availability = Availability(
             host.database,
             clock=host.clock,
-            hints=host.wakeups,
+            wakeups=host.wakeups,
             bus=host.bus,
             refusal=containers.orders.refusal,
         )
@@ -28,7 +28,7 @@ class QueueFeature:
             Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close),
             cap=host.settings.max_concurrent_containers,
             clock=host.clock,
-            hints=host.wakeups,
+            wakeups=host.wakeups,
             turn_away=self._availability.turn_away,
         )
 

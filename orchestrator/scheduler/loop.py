@@ -28,13 +28,13 @@ class Scheduler:
         database: Database,
         *,
         clock: Clock,
-        hints: Wakeups,
+        wakeups: Wakeups,
         bus: EventBus,
         zone_of: Callable[[Group], ZoneInfo],
     ) -> None:
         self._database = database
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._bus = bus
         self._zone_of = zone_of
         self._ahead_ms: int | None = None
@@ -44,7 +44,7 @@ class Scheduler:
         """Do what is due until the task is cancelled."""
         wait_seconds = await self.fire_due()
         while True:
-            await self._hints.scheduler.wait(at_most_seconds=wait_seconds)
+            await self._wakeups.scheduler.wait(at_most_seconds=wait_seconds)
             wait_seconds = await self.fire_due()
 
     async def fire_due(self) -> float:
@@ -59,7 +59,7 @@ class Scheduler:
             await due_tasks.follow_zones(tx, self._zone_of, now_ms=now_ms)
             coming = [await reminders.next_due_ms(tx), await tasks.next_due_ms(tx)]
         if sent:
-            self._hints.outbox.set()
+            self._wakeups.outbox.set()
         if fired:
             self._publish(fired)
         next_ms = min((at for at in coming if at is not None), default=None)
@@ -81,7 +81,7 @@ class Scheduler:
                     turn=turn,
                     detail=fired_task.task.id,
                 )
-        self._hints.lanes.set()
+        self._wakeups.lanes.set()
 
 
 async def _send_reminders(tx: Tx, *, now_ms: int) -> int:

@@ -179,7 +179,7 @@ async def unanswered(tx: Tx, folder: Folder) -> TurnId | None:
     return TurnId(row["id"]) if row else None
 
 
-async def deeds(tx: Tx, folder: Folder, *, since_ms: int, passive: Sequence[str]) -> int:
+async def count_actions(tx: Tx, folder: Folder, *, since_ms: int, passive: Sequence[str]) -> int:
     """How many commands a group's agent gave since then that did something."""
     marks = ", ".join("?" for _ in passive)
     cursor = await tx.execute(

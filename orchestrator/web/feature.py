@@ -114,20 +114,20 @@ class WebFeature:
                 bus=self.host.bus,
             ),
             groups=GroupApi(
-                self.host.database, clock=self.host.clock, hints=self.host.wakeups, bus=self.host.bus
+                self.host.database, clock=self.host.clock, wakeups=self.host.wakeups, bus=self.host.bus
             ),
             tasks=TaskApi(
                 self.host.database,
                 times=schedule_reader(self.host.zone_of, read_time=read_time),
                 clock=self.host.clock,
-                hints=self.host.wakeups,
+                wakeups=self.host.wakeups,
                 bus=self.host.bus,
             ),
             reminders=ReminderHandler(
                 self.host.database,
                 service=reminders,
                 clock=self.host.clock,
-                hints=self.host.wakeups,
+                wakeups=self.host.wakeups,
                 bus=self.host.bus,
             ),
             loops=LoopApi(self.host.database, act=self.loops.act, bus=self.host.bus),

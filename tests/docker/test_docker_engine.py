@@ -128,7 +128,7 @@ async def test_an_engine_that_listens_is_given_time_to_answer(monkeypatch, tmp_p
 
     server = await asyncio.start_unix_server(answer_late, str(tmp_path / "slow.sock"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/slow.sock")
-    monkeypatch.setattr(docker_engine, "KNOCK_SECONDS", 0.1)
+    monkeypatch.setattr(docker_engine, "PING_SECONDS", 0.1)
     async with server:
         await docker_engine.probe()
 

@@ -21,7 +21,7 @@ class Received:
         return [value for found, value in self.headers if found == name]
 
 
-Behave = Callable[["Received", "OddUpstream", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Behave = Callable[["Received", "FaultyUpstream", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def answer(status: int, body: bytes, **headers: str) -> Behave:
@@ -31,7 +31,7 @@ def answer(status: int, body: bytes, **headers: str) -> Behave:
     head = "\r\n".join([*lines, "", ""]).encode()
 
     async def behave(
-        _: Received, __: OddUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+        _: Received, __: FaultyUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
     ) -> None:
         to.write(head + body)
 
@@ -42,7 +42,7 @@ def say(raw: bytes) -> Behave:
     """Write `raw` and close."""
 
     async def behave(
-        _: Received, __: OddUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+        _: Received, __: FaultyUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
     ) -> None:
         to.write(raw)
         await to.drain()
@@ -51,17 +51,19 @@ def say(raw: bytes) -> Behave:
     return behave
 
 
-async def hang(_: Received, up: OddUpstream, reader: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+async def hang(
+    _: Received, up: FaultyUpstream, reader: asyncio.StreamReader, __: asyncio.StreamWriter
+) -> None:
     """Never answer; note when the caller hangs up."""
     await up.until_hung_up(reader)
 
 
-async def reset(_: Received, __: OddUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+async def reset(_: Received, __: FaultyUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
     to.transport.abort()
 
 
 @dataclass(slots=True)
-class OddUpstream:
+class FaultyUpstream:
     """Serve `behave` on `url`. Enter it."""
 
     behave: Behave = field(default_factory=lambda: answer(200, b"{}", content_type="application/json"))

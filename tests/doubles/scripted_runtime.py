@@ -162,6 +162,6 @@ def scripted_pool(
         logs=RunLogs(home, clock=household.clock),
         clock=household.clock,
         tasks=tasks,
-        wakeups=household.hints,
+        wakeups=household.wakeups,
         bus=household.bus,
     )

@@ -38,7 +38,9 @@ def asked(api: ScriptedMessagesApi) -> int:
     return sum(request.path == "/v1/messages" for request in api.requests)
 
 
-def test_the_ledger_agrees_with_the_service_to_the_token(andy: AndyProcess, api: ScriptedMessagesApi) -> None:
+def test_counted_usage_agrees_with_the_service_to_the_token(
+    andy: AndyProcess, api: ScriptedMessagesApi
+) -> None:
     api.then(UseTool("list_tasks"), Say("None."), Say("Still none."))
     andy.say("which reminders are there?")
     andy.say("and now?")

@@ -43,7 +43,7 @@ async def delivering(family, channel):
             name="Andy",
             channel_for=lambda _: channel,
             tasks=tasks,
-            wakeup=family.hints.outbox,
+            wakeup=family.wakeups.outbox,
             bus=family.bus,
         )
         loop = tasks.create_task(delivery.run(), name="delivery")
@@ -58,7 +58,7 @@ async def post(family, text):
         await outbox.add(
             tx, chat_jid="local:family", text=text, dedupe_key=text, now_ms=family.clock.now_ms()
         )
-    family.hints.outbox.set()
+    family.wakeups.outbox.set()
 
 
 async def sent(family):
@@ -79,7 +79,7 @@ async def test_a_message_that_waits_to_be_sent_again_waits_no_day(family, jump_m
         await until(lambda: len(channel.attempts) >= 2, "it is tried again at once")
         await until_waits(family)
         family.clock.pass_ms(10_000)
-        family.hints.outbox.set()
+        family.wakeups.outbox.set()
         await until(lambda: len(channel.shown) == 2, "both are sent")
 
     assert [one.text for one in channel.shown] == ["first", "second"]
@@ -101,11 +101,11 @@ async def test_a_message_hardly_tried_is_not_given_up_for_a_jump_of_the_clock(fa
         await until(lambda: len(channel.attempts) == 1, "the first attempt has failed")
         await until_waits(family)
         family.clock.wall_ms += 2 * DAY_MS
-        family.hints.outbox.set()
+        family.wakeups.outbox.set()
         await until(lambda: len(channel.attempts) == 2, "the second attempt has failed")
         await until_waits(family)
         family.clock.pass_ms(HOUR_MS)
-        family.hints.outbox.set()
+        family.wakeups.outbox.set()
         await until(lambda: channel.shown, "it is sent")
 
     assert await sent(family) == ["hello"]

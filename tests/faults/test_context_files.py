@@ -103,8 +103,8 @@ def test_kill_9_in_a_thousand_saves_leaves_a_file_that_parses_and_loses_nothing_
     assert told >= 1_000
     assert kills >= 30
     assert troubles == []
-    assert list(desk.brain.path.glob("*.tmp-*")) == []
-    assert all(desk.brain.snapshots.read(one.name) for one in desk.snapshots())
+    assert list(desk.files.path.glob("*.tmp-*")) == []
+    assert all(desk.files.snapshots.read(one.name) for one in desk.snapshots())
 
 
 def test_a_lock_that_is_held_is_waited_for_and_then_told(tmp_path: Path, troubles: list[ContextRepair]):
@@ -112,7 +112,7 @@ def test_a_lock_that_is_held_is_waited_for_and_then_told(tmp_path: Path, trouble
     converse(desk)
     hasty = manager(tmp_path, troubles, lock_seconds=0.1)
 
-    with desk.brain.changed(NOW), ThreadPoolExecutor(1) as other:
+    with desk.files.changed(NOW), ThreadPoolExecutor(1) as other:
         with pytest.raises(ContextBusy, match="try again") as raised:
             other.submit(hasty.record_decision, "x", now_ms=NOW).result()
         assert raised.value.code == "context_busy"
@@ -163,8 +163,8 @@ def test_c_10_a_spoilt_context_is_kept_aside_and_the_newest_valid_snapshot_resto
     bad = desk.snapshot(now_ms=NOW + MINUTE)
     assert good is not None
     assert bad is not None
-    (desk.brain.path / "snapshots" / bad.name).write_text("{")
-    (desk.brain.path / "context.json").write_text(SPOILT[kind])
+    (desk.files.path / "snapshots" / bad.name).write_text("{")
+    (desk.files.path / "context.json").write_text(SPOILT[kind])
 
     kept = desk.load(now_ms=NOW + 2 * MINUTE)
 
@@ -175,7 +175,7 @@ def test_c_10_a_spoilt_context_is_kept_aside_and_the_newest_valid_snapshot_resto
     assert trouble.folder == "family"
     assert good.name in trouble.text
     assert trouble.kept_as is not None
-    assert (desk.brain.path / trouble.kept_as).read_text() == SPOILT[kind]
+    assert (desk.files.path / trouble.kept_as).read_text() == SPOILT[kind]
     assert kept.context.revision > bad.revision, "a number is not given twice"
     assert desk.load(now_ms=NOW) == kept
     assert len(troubles) == 1, "it is told once"
@@ -183,7 +183,7 @@ def test_c_10_a_spoilt_context_is_kept_aside_and_the_newest_valid_snapshot_resto
 
 def test_c_10_without_a_snapshot_it_begins_anew(desk: ContextManager, troubles: list[ContextRepair]):
     converse(desk)
-    (desk.brain.path / "context.json").write_text("{")
+    (desk.files.path / "context.json").write_text("{")
 
     assert desk.load(now_ms=NOW).context.is_empty
     assert "begins anew" in troubles[0].text
@@ -197,19 +197,19 @@ def test_an_unknown_major_version_is_set_aside_and_not_overwritten(
 ):
     converse(desk)
     newer = json.dumps({"version": version, "all": "different"})
-    (desk.brain.path / "context.json").write_text(newer)
+    (desk.files.path / "context.json").write_text(newer)
 
     desk.record_decision("Go on", now_ms=NOW)
 
     (trouble,) = troubles
     assert trouble.kind == "unknown_version"
     assert trouble.kept_as is not None
-    assert (desk.brain.path / trouble.kept_as).read_text() == newer
+    assert (desk.files.path / trouble.kept_as).read_text() == newer
 
 
 def test_a_later_minor_version_is_read(desk: ContextManager, troubles: list[ContextRepair]):
     converse(desk)
-    path = desk.brain.path / "context.json"
+    path = desk.files.path / "context.json"
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "version": "1.7", "something": {"new": 1}}))
 
@@ -223,7 +223,7 @@ def test_what_is_no_file_of_ours_is_set_aside(
 ):
     converse(desk)
     desk.snapshot(now_ms=NOW)
-    path = desk.brain.path / "context.json"
+    path = desk.files.path / "context.json"
     path.unlink()
     outside = tmp_path / "outside.json"
     outside.write_text("{}")
@@ -249,10 +249,10 @@ def test_what_is_no_file_of_ours_is_set_aside(
 def test_of_spoilt_files_the_newest_five_are_kept(desk: ContextManager, troubles: list[ContextRepair]):
     converse(desk)
     for number in range(8):
-        (desk.brain.path / "context.json").write_text(f"{{{number}")
+        (desk.files.path / "context.json").write_text(f"{{{number}")
         desk.load(now_ms=NOW + number * MINUTE)
 
-    kept = sorted(path.read_text() for path in desk.brain.path.glob("context.corrupt-*.json"))
+    kept = sorted(path.read_text() for path in desk.files.path.glob("context.corrupt-*.json"))
     assert kept == ["{3", "{4", "{5", "{6", "{7"]
     assert len(troubles) == 8
 
@@ -266,21 +266,21 @@ def test_a_spoilt_workflow_is_kept_aside_and_restored_too(
     desk.create_plan("Trip", now_ms=NOW)
     desk.record_decision("Go", now_ms=NOW)
     desk.snapshot(now_ms=NOW)
-    (desk.brain.path / "workflow.json").write_text(content)
+    (desk.files.path / "workflow.json").write_text(content)
 
     kept = desk.load(now_ms=NOW)
 
     assert [plan.title for plan in kept.workflow.plans] == ["Trip"]
     assert kept.context.memory.active_plan_id == "plan_001"
     assert len(troubles) == 1
-    assert (desk.brain.path / str(troubles[0].kept_as)).read_text() == content
+    assert (desk.files.path / str(troubles[0].kept_as)).read_text() == content
 
 
 def test_c_8_a_plan_that_is_gone_is_taken_from_the_hand_and_told(
     desk: ContextManager, troubles: list[ContextRepair]
 ):
     desk.create_plan("Trip", now_ms=NOW)
-    (desk.brain.path / "workflow.json").unlink()
+    (desk.files.path / "workflow.json").unlink()
 
     told = desk.hydrate_prompt(now_ms=NOW)
 
@@ -301,11 +301,11 @@ def test_c_8_the_workflow_is_written_first_so_a_crash_between_leaves_nothing_dan
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(desk.brain), "_put_context", crash)
+        broken.setattr(type(desk.files), "_put_context", crash)
         with pytest.raises(OSError, match="Input/output"):
             desk.create_plan("Trip", request_id="r1", now_ms=NOW)
 
-    assert json.loads((desk.brain.path / "context.json").read_text())["revision"] == before.revision
+    assert json.loads((desk.files.path / "context.json").read_text())["revision"] == before.revision
     assert desk.load(now_ms=NOW).context.memory.active_plan_id == "plan_001"
     assert desk.create_plan("Trip", request_id="r1", now_ms=NOW).id == "plan_001"
     assert troubles == []
@@ -316,22 +316,22 @@ def test_c_7_a_workflow_of_version_1_is_migrated_once_and_kept(
 ):
     converse(desk)
     old = {"version": "1.0", "tasks": [{"id": "task_001", "title": "One", "status": "done"}]}
-    (desk.brain.path / "workflow.json").write_text(json.dumps(old))
+    (desk.files.path / "workflow.json").write_text(json.dumps(old))
 
     kept = desk.load(now_ms=NOW)
 
     assert (kept.workflow.version, kept.workflow.plans[0].id) == ("2.0", "plan_legacy")
     assert kept.context.memory.active_plan_id == "plan_legacy"
     assert desk.load(now_ms=NOW + MINUTE) == kept
-    (copy,) = (desk.brain.path / "snapshots").glob("workflow-v1-*.json")
+    (copy,) = (desk.files.path / "snapshots").glob("workflow-v1-*.json")
     assert json.loads(copy.read_text()) == old
     assert troubles == []
-    Workflow.model_validate(json.loads((desk.brain.path / "workflow.json").read_text()))
+    Workflow.model_validate(json.loads((desk.files.path / "workflow.json").read_text()))
 
 
 def test_an_outsized_context_comes_down_to_256_kib(desk: ContextManager, troubles: list[ContextRepair]):
     converse(desk)
-    path = desk.brain.path / "context.json"
+    path = desk.files.path / "context.json"
     document = json.loads(path.read_text())
     template = document["conversation"]["recent_window"][0]
     document["conversation"]["recent_window"] = [
@@ -366,12 +366,12 @@ def test_a_disk_that_refuses_leaves_what_was_there(
             desk.record_decision("Lost", now_ms=NOW)
 
     assert desk.load(now_ms=NOW) == before
-    assert list(desk.brain.path.glob("*.tmp-*")) == []
+    assert list(desk.files.path.glob("*.tmp-*")) == []
 
 
 def test_what_a_killed_writer_left_is_swept(desk: ContextManager):
     converse(desk)
-    left = desk.brain.path / "context.json.tmp-123-abcdef"
+    left = desk.files.path / "context.json.tmp-123-abcdef"
     left.write_text("half")
 
     desk.load(now_ms=NOW)
@@ -384,7 +384,7 @@ def test_a_block_that_fails_writes_nothing(desk: ContextManager):
     before = desk.load(now_ms=NOW)
 
     def fail() -> None:
-        with desk.brain.changed(NOW) as draft:
+        with desk.files.changed(NOW) as draft:
             draft.context = draft.context.model_copy(update={"pending_user": "t9.u"})
             raise RuntimeError
 

@@ -15,7 +15,7 @@ import pytest
 
 from agent_runner.wire.frames import TurnEnd
 from orchestrator.domain.values import Folder, Run, RunId, Turn, TurnId, TurnKind, TurnState
-from orchestrator.proxies.model import usage_writer as ledger_module
+from orchestrator.proxies.model import usage_writer as usage_writer_module
 from orchestrator.proxies.model.budget_admission import Admission
 from orchestrator.proxies.model.exchange import ExchangeEnd, ProxyExchange, RunIdentity
 from orchestrator.proxies.model.token_usage import ParsedUsage
@@ -94,7 +94,7 @@ async def a_house(household: Household, home: Path, *, requests_a_turn: int = 20
         clock=household.clock,
         zone=SEOUL,
         requests_a_turn=requests_a_turn,
-        on_queued=household.hints.outbox.set,
+        on_queued=household.wakeups.outbox.set,
         on_runaway=end,
     )
 
@@ -104,7 +104,9 @@ async def a_house(household: Household, home: Path, *, requests_a_turn: int = 20
 
     tokens = Tokens(input_tokens=60, output_tokens=40)
     with ScriptedMessagesApi(default=Say("ok"), tokens=tokens) as api:
-        async with proxied(home, ledger=gate.usage_writer, admit=gate.admit, budgets=all_budgets) as served:
+        async with proxied(
+            home, usage_writer=gate.usage_writer, admit=gate.admit, budgets=all_budgets
+        ) as served:
             served.environment["ANTHROPIC_BASE_URL"] = api.url
             house = House(household, served, gate, ended)
             house.works_for("family")
@@ -330,7 +332,7 @@ async def test_each_turn_has_its_own_count(household: Household, tmp_path: Path)
 
 
 async def test_what_cannot_be_recorded_does_not_pass(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "MAX_WAITING", 1)
+    monkeypatch.setattr(usage_writer_module, "MAX_WAITING", 1)
     assert await house.statuses(3) == [200, 200, 503]
     await house.gate.usage_writer.flush()
     assert await house.statuses(1) == [200]

@@ -30,7 +30,7 @@ class Desk:
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            wakeups=household.hints,
+            wakeups=household.wakeups,
             bus=self.bus,
         )
 
@@ -123,7 +123,7 @@ async def test_a_message_is_queued_for_the_groups_own_chat_and_wakes_the_deliver
     assert reply.ok
     assert await desk.outbox() == [(FAMILY, "hello")]
     async with asyncio.timeout(60):
-        await desk.house.hints.outbox.wait(at_most_seconds=None)
+        await desk.house.wakeups.outbox.wait(at_most_seconds=None)
 
 
 async def test_a_request_that_comes_again_gets_its_answer_again_and_does_nothing(desk):
@@ -269,7 +269,7 @@ async def test_a_reminder_is_told_back_in_the_groups_time_and_wakes_the_schedule
     assert reply.text == "Reminder 1 is set for Mon 2026-06-01 09:00 (Asia/Seoul)."
     assert reply.data["due"] == "2026-06-01T09:00:00+09:00"
     async with asyncio.timeout(60):
-        await desk.house.hints.scheduler.wait(at_most_seconds=None)
+        await desk.house.wakeups.scheduler.wait(at_most_seconds=None)
 
 
 @pytest.mark.parametrize(

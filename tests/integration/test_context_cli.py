@@ -81,7 +81,7 @@ def test_all_that_is_kept_is_shown(andy: AndyProcess, manager: ContextManager) -
 def test_a_context_that_was_mended_is_said_so(andy: AndyProcess, manager: ContextManager) -> None:
     speak(manager, 1, "Jane: hello")
     manager.snapshot(now_ms=1)
-    (manager.brain.path / "context.json").write_text("{")
+    (manager.files.path / "context.json").write_text("{")
     first = andy.cli("context", "show", "main")
     assert "cannot be read" in first.stderr
     assert "Jane: hello" in first.stdout
@@ -130,7 +130,7 @@ def test_a_reset_forgets_but_plans_only_when_asked(andy: AndyProcess, manager: C
 
 def test_who_finds_it_held_is_told_to_try_again(andy: AndyProcess, manager: ContextManager) -> None:
     speak(manager, 1, "Jane: one")
-    with FileLock(manager.brain.path / LOCK):
+    with FileLock(manager.files.path / LOCK):
         busy = andy.cli("context", "show", "main")
     assert (busy.returncode, "try again" in busy.stderr) == (1, True)
 
@@ -151,6 +151,6 @@ def test_what_became_a_secret_is_not_put_back(andy: AndyProcess, manager: Contex
     (andy.home / ".env").write_text("MAIL_PASSWORD=velvet-tiger-49\n")
     speak(manager, 2, "hello")
     told(andy, "restore", "main", taken.name, "--yes")
-    kept = (manager.brain.path / "context.json").read_text()
+    kept = (manager.files.path / "context.json").read_text()
     assert "velvet" not in kept
     assert "[redacted]" in kept

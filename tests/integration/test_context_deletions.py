@@ -47,7 +47,7 @@ class House:
             clock=house.clock,
             bus=house.bus,
             name="Andy",
-            on_told=house.hints.outbox.set,
+            on_notified=house.wakeups.outbox.set,
         )
         self.forgetting = DeletionSync(
             house.database,

@@ -81,7 +81,7 @@ def _recorder(household: Household, home: Path, folds: list[RegisteredMessages])
         clock=household.clock,
         bus=household.bus,
         name="Andy",
-        on_told=household.hints.outbox.set,
+        on_notified=household.wakeups.outbox.set,
         on_fold=note,
     )
 
@@ -160,7 +160,7 @@ async def test_a_cleared_conversation_is_closed_once_and_what_comes_after_is_kep
         await house.catch_up()
         house.again()
     assert house.window == [(f"t{after}.u", "Jane: two"), (f"t{after}.a", "2")]
-    assert len(list((house.brain / "snapshots").glob("*.json"))) == 1, "what was before can be restored"
+    assert len(list((house.files / "snapshots").glob("*.json"))) == 1, "what was before can be restored"
 
 
 async def test_a_reset_by_hand_brings_nothing_back(house):
@@ -280,7 +280,7 @@ async def test_a_damaged_context_is_mended_and_the_owner_is_told_once(house):
     await house.say("hello", "hi")
     await house.catch_up()
     house.recorder.manager(FAMILY).snapshot(now_ms=house.household.clock.now_ms())
-    (house.brain / "context.json").write_text('{"version": "1.0", ')
+    (house.files / "context.json").write_text('{"version": "1.0", ')
     for _ in range(2):
         await house.recorder.sweep()
         house.again()
@@ -289,7 +289,7 @@ async def test_a_damaged_context_is_mended_and_the_owner_is_told_once(house):
     assert "context.json of 'family' cannot be read" in told[0]
     assert "andy context show family" in told[0]
     assert len(house.window) == 2
-    assert len(list(house.brain.glob("context.corrupt-*"))) == 1
+    assert len(list(house.files.glob("context.corrupt-*"))) == 1
 
 
 async def test_what_was_said_after_the_snapshot_is_read_again_when_it_takes_a_damaged_ones_place(house):
@@ -298,7 +298,7 @@ async def test_what_was_said_after_the_snapshot_is_read_again_when_it_takes_a_da
     house.recorder.manager(FAMILY).snapshot(now_ms=house.household.clock.now_ms())
     second = await house.say("two", "2")
     await house.catch_up()
-    (house.brain / "context.json").write_text("{")
+    (house.files / "context.json").write_text("{")
     third = await house.say("three", "3")
     await house.catch_up()
     assert [one for one, _ in house.window] == [
@@ -374,7 +374,7 @@ async def test_words_that_are_taken_back_leave_the_context_too(house):
         looking.cancel()
         await asyncio.wait({looking})
     assert house.window[0] == (f"t{turn.id}.u", TAKEN_BACK)
-    assert "4711" not in (house.brain / "context.json").read_text()
+    assert "4711" not in (house.files / "context.json").read_text()
 
 
 async def test_a_host_killed_between_question_and_answer_is_caught_up_by_the_next(house):

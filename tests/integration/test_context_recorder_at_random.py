@@ -43,7 +43,7 @@ class World:
             clock=self.household.clock,
             bus=self.household.bus,
             name="Andy",
-            on_told=self.household.hints.outbox.set,
+            on_notified=self.household.wakeups.outbox.set,
         )
 
     async def step(self) -> None:

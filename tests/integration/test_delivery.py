@@ -29,7 +29,7 @@ class Office:
     def __init__(self, database, clock):
         self.database, self.clock = database, clock
         self.channel = ScriptedChannel()
-        self.hint = Wakeup()
+        self.wakeup = Wakeup()
         self.bus = EventBus(clock)
         self.numbers = iter(range(1, 1_000))
 
@@ -46,7 +46,7 @@ class Office:
                 state=state,
                 now_ms=self.clock.now_ms(),
             )
-        self.hint.set()
+        self.wakeup.set()
         return number
 
     async def row(self, number):
@@ -83,7 +83,7 @@ class Office:
                 name="Andy",
                 channel_for=lambda jid: self.channel if self.channel.owns(jid) else None,
                 tasks=tasks,
-                wakeup=self.hint,
+                wakeup=self.wakeup,
                 bus=self.bus,
             )
             loop = tasks.create_task(delivery.run(), name="delivery")
@@ -94,7 +94,7 @@ class Office:
 
     def pass_ms(self, milliseconds):
         self.clock.pass_ms(milliseconds)
-        self.hint.set()
+        self.wakeup.set()
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ async def test_a_dead_message_revived_is_tried_again(office):
         async with office.database.transaction() as tx:
             assert await outbox.revive(tx, number, now_ms=office.clock.now_ms())
             assert not await outbox.revive(tx, number, now_ms=office.clock.now_ms())
-        office.hint.set()
+        office.wakeup.set()
         await until(lambda: office.is_in(number, "sent"), "revived and sent")
 
 
@@ -356,7 +356,7 @@ async def test_a_crash_between_parts_neither_loses_nor_doubles_one(office):
     host = asyncio.create_task(a_host(), name="host")
     await until(lambda: len(office.channel.attempts) == 1, "the first part, refused")
     office.pass_ms(5_000)
-    office.hint.set()
+    office.wakeup.set()
     await until(lambda: len(office.channel.attempts) == 2, "the first part under way")
     host.cancel()
     await asyncio.wait([host])
@@ -399,7 +399,7 @@ class Answering:
                 name="Andy",
                 channel_for=lambda _: self.channel,
                 tasks=tasks,
-                wakeup=house.hints.outbox,
+                wakeup=house.wakeups.outbox,
                 bus=house.bus,
             )
             running = tasks.create_task(delivery.run(), name="delivery")
@@ -454,7 +454,7 @@ async def test_a_reminder_mentions_who_asked_for_it_in_a_group_where_that_can_be
             tx, group, text="take the bread out", due_ms=now_ms, now_ms=now_ms, asked_by="local:jane"
         )
     scheduler = Scheduler(
-        household.database, clock=household.clock, hints=household.hints, bus=household.bus, zone_of=None
+        household.database, clock=household.clock, wakeups=household.wakeups, bus=household.bus, zone_of=None
     )
     await scheduler.fire_due()
 

@@ -39,12 +39,12 @@ class Yard:
 
     async def close(self, run_id):
         self.done.append(("close", self.runs.pop(run_id).folder))
-        self.house.hints.lanes.set()
+        self.house.wakeups.lanes.set()
 
     def idle(self):
         """All that ran is answered; the containers wait for more."""
         self.runs = {name: a_run(name, run.folder) for name, run in self.runs.items()}
-        self.house.hints.lanes.set()
+        self.house.wakeups.lanes.set()
 
     def _may_break(self, turn):
         if turn.folder in self.broken:
@@ -62,7 +62,7 @@ class Yard:
             ),
             cap=cap,
             clock=self.house.clock,
-            hints=self.house.hints,
+            wakeups=self.house.wakeups,
         )
         async with asyncio.TaskGroup() as tasks:
             loop = tasks.create_task(dispatcher.run(), name="dispatcher")
@@ -127,14 +127,14 @@ async def test_who_waits_ten_seconds_is_told_its_place_once(yard):
         await until(lambda: yard.done, "a start")
         assert await yard.house.outgoing() == []
         yard.house.clock.pass_ms(10_000)
-        yard.house.hints.lanes.set()
+        yard.house.wakeups.lanes.set()
 
         async def told():
             return len(await yard.house.outgoing()) == 2
 
         await until(told, "two places")
         yard.house.clock.pass_ms(60_000)
-        yard.house.hints.lanes.set()
+        yard.house.wakeups.lanes.set()
         await answer_all(yard)
         await until(lambda: len(yard.done) == 3, "the next start")
 
@@ -162,7 +162,7 @@ async def test_a_turn_that_can_never_be_started_fails_and_its_chat_is_told(yard)
 
     async def failed():
         yard.house.clock.pass_ms(100_000)
-        yard.house.hints.lanes.set()
+        yard.house.wakeups.lanes.set()
         return (await yard.house.turn(accepted.turn_id)).state is TurnState.FAILED
 
     async with yard.open():
@@ -182,7 +182,7 @@ async def test_a_turn_is_tried_again_at_its_time(yard):
         await until(lambda: yard.house.database, "the loop")
         assert yard.done == []
         yard.house.clock.pass_ms(5_000)
-        yard.house.hints.lanes.set()
+        yard.house.wakeups.lanes.set()
         await until(lambda: yard.done == [("start", "family")], "the second attempt")
 
 
@@ -191,8 +191,8 @@ async def test_a_host_that_shuts_down_takes_no_new_work(yard):
         dispatcher.is_taking_work = False
         await yard.house.hear("@Andy hi")
         for _ in range(2):  # it takes the second hint when it has done all that it would upon the first
-            yard.house.hints.lanes.set()
-            await until(lambda: not yard.house.hints.lanes._event.is_set(), "the hint is taken")
+            yard.house.wakeups.lanes.set()
+            await until(lambda: not yard.house.wakeups.lanes._event.is_set(), "the hint is taken")
 
     assert yard.done == []
     assert len(await yard.house.queued()) == 1

@@ -57,12 +57,12 @@ class Home:
             clock=self.household.clock,
             bus=self.household.bus,
             name="Andy",
-            on_told=lambda: None,
+            on_notified=lambda: None,
         )
 
     def kept(self) -> str:
         """The words that are in the context now; none before the host has come to write it."""
-        path = self.recorder.manager(FAMILY).brain.path / "context.json"
+        path = self.recorder.manager(FAMILY).files.path / "context.json"
         if not path.exists():
             return ""
         return json.dumps(json.loads(path.read_bytes())["conversation"]["recent_window"])

@@ -312,7 +312,7 @@ async def test_a_queued_message_wakes_the_lanes_and_is_told(family):
     event = events.get_nowait()
     assert (event.kind, event.message, event.turn) == ("message.queued", "M", accepted.turn_id)
     async with asyncio.timeout(60):
-        await family.hints.lanes.wait(at_most_seconds=None)
+        await family.wakeups.lanes.wait(at_most_seconds=None)
 
 
 async def test_a_turn_that_failed_leaves_its_messages_as_context_of_the_next(family):

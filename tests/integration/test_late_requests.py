@@ -92,7 +92,7 @@ class Outage:
     async def send_reminders(self) -> None:
         house = self.house
         scheduler = Scheduler(
-            house.database, clock=house.clock, hints=house.hints, bus=house.bus, zone_of=lambda _: SEOUL
+            house.database, clock=house.clock, wakeups=house.wakeups, bus=house.bus, zone_of=lambda _: SEOUL
         )
         await scheduler.fire_due()
 

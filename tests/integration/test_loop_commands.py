@@ -51,7 +51,7 @@ def ask(due, waking):
         read_time=point_ms,
         times=schedule_reader(lambda _: TAIPEI),
         zone_of=lambda _: TAIPEI,
-        wakeups=house.hints,
+        wakeups=house.wakeups,
         bus=house.bus,
         loops=waking,
     )

@@ -18,7 +18,7 @@ from orchestrator.reports import mcp
 from orchestrator.store.audit import AuditEvent
 from orchestrator.store.mcp_servers import McpServer
 from tests.doubles.clock import FakeClock
-from tests.doubles.faulty_upstream import OddUpstream, answer
+from tests.doubles.faulty_upstream import FaultyUpstream, answer
 from tests.support.household import Household
 from tests.support.running_proxy import Proxied, proxied
 
@@ -36,7 +36,7 @@ class Servers:
     """A proxy that leads group-0 to a server called `notes`."""
 
     served: Proxied
-    upstream: OddUpstream
+    upstream: FaultyUpstream
     secrets: dict[str, str] = field(default_factory=lambda: {"NOTES_TOKEN": SECRET})
     noted: list[AuditEvent] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
 
 @asynccontextmanager
 async def serving(home: Path) -> AsyncIterator[Servers]:
-    async with OddUpstream() as upstream:
+    async with FaultyUpstream() as upstream:
         upstream.behave = answer(200, b"{}")
         notes = a_server(url=f"{upstream.url}/deep/mcp")
 

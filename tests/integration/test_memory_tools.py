@@ -40,7 +40,7 @@ async def recorder(household: Household, tmp_path: Path) -> ContextRecorder:
         clock=household.clock,
         bus=household.bus,
         name="Andy",
-        on_told=household.hints.outbox.set,
+        on_notified=household.wakeups.outbox.set,
     )
 
 
@@ -52,7 +52,7 @@ def ask(household: Household, recorder: ContextRecorder) -> Ask:
         read_time=point_ms,
         times=schedule_reader(lambda _: SEOUL),
         zone_of=lambda _: SEOUL,
-        wakeups=household.hints,
+        wakeups=household.wakeups,
         bus=household.bus,
         contexts=recorder,
     )
@@ -158,7 +158,7 @@ async def test_what_cannot_be_kept_is_refused_with_a_code(
 async def test_a_context_that_is_held_is_said_to_be_busy(tmp_path: Path) -> None:
     manager = ContextManager.of(tmp_path, "family", counter=EstimatingCounter(), lock_seconds=0.01)
     manager.record_decision("x", now_ms=0)
-    with FileLock(manager.brain.path / LOCK):
+    with FileLock(manager.files.path / LOCK):
         reply = tools.use(manager, "record_decision", {"decision": "y"}, request_id="r", now_ms=0)
     assert (reply.ok, reply.code) == (False, "context_busy")
 
@@ -200,7 +200,7 @@ async def test_c_18_a_switch_of_plans_begins_the_summary_anew_where_that_is_aske
     assert (await ask("set_active_plan", plan_id="plan_001", resets_summary=True)).ok
     assert family.load(now_ms=0).context.conversation.running_summary == "Trip\nA day at the sea"
     (taken,) = family.snapshots()
-    assert "bees" in family.brain.snapshots.read(taken.name).context.conversation.running_summary
+    assert "bees" in family.files.snapshots.read(taken.name).context.conversation.running_summary
 
 
 async def test_compacting_takes_a_snapshot_and_its_summary_joins_the_running_one(

@@ -108,7 +108,7 @@ def _health(house: House) -> ModelHealth:
         model_of=model_of,
         probe=probe,
         on_recovery=recovered,
-        on_change=house.household.hints.outages.set,
+        on_change=house.household.wakeups.outages.set,
     )
 
 
@@ -138,7 +138,7 @@ async def house(household: Household, tmp_path: Path) -> AsyncIterator[House]:
             house.available = Availability(
                 household.database,
                 clock=household.clock,
-                hints=household.hints,
+                wakeups=household.wakeups,
                 bus=household.bus,
                 refusal=_refusal_of(house),
             )

@@ -53,7 +53,7 @@ def said(number: int, content: str, role: str = "user") -> ContextMessage:
 @dataclass
 class House:
     household: Household
-    doors: ContainerProxies
+    proxies: ContainerProxies
     api: ScriptedMessagesApi
     seconds: float = 20.0
 
@@ -63,12 +63,12 @@ class House:
     async def _ask(self, system: str, text: str) -> str:
         async with self.household.database.reading() as tx:
             group = await groups.known(tx, "family")
-        return await self.doors.ask_model(
+        return await self.proxies.ask_model(
             group, model=MODEL, system=system, text=text, max_tokens=MAX_OUTPUT_TOKENS
         )
 
     async def spent(self) -> usage.Sums:
-        await self.doors.admission.usage_writer.flush()
+        await self.proxies.admission.usage_writer.flush()
         async with self.household.database.reading() as tx:
             return await usage.spent(tx, folder=Folder("family"), since_ms=0, only_background=True)
 
@@ -85,14 +85,14 @@ async def make(
             reader = await Database.open_readonly(database_path)
             stack.push_async_callback(reader.close)
             environment = {"ANTHROPIC_API_KEY": "sk-ant-api03-the-key", "ANTHROPIC_BASE_URL": api.url}
-            doors = ContainerProxies(
+            proxies = ContainerProxies(
                 host_context(household, tmp_path, reader=reader),
                 credentials=CredentialSource(tmp_path, environment),
                 address="127.0.0.1",
                 on_runaway=_never,
             )
-            await doors.open(stack)
-            return House(household, doors, api, **options)
+            await proxies.open(stack)
+            return House(household, proxies, api, **options)
 
         yield made
 
@@ -101,7 +101,7 @@ async def _never(run_id: str, reason: str) -> None:
     raise AssertionError(f"{run_id}: {reason}")
 
 
-async def test_a_model_writes_the_summary_and_its_spending_is_in_the_ledger(make):
+async def test_a_model_writes_the_summary_and_its_spending_is_counted(make):
     house = await make(Say("They go by train on Saturday."))
     made = await house.fold("They plan a trip.", said(1, "Train or bus?"), said(1, "Train.", "assistant"))
     assert made == "They go by train on Saturday."
@@ -178,7 +178,7 @@ async def test_a_model_that_says_nothing_is_waited_for_a_while(make):
 async def test_a_token_of_the_host_opens_the_door_once(make):
     house = await make(Say("One."))
     await house.fold("", said(1, "hello"))
-    assert house.doors._own._open == {}
+    assert house.proxies._own._open == {}
 
 
 def test_what_was_spoken_of_may_be_named():

@@ -134,7 +134,7 @@ async def test_a_folder_that_is_not_shown_is_noticed_by_its_name_and_not_by_its_
     group = await household.add_group(container_config={"mounts": wishes})
     unused: Any = None
     provision = RunOrders(
-        host_context(household, tmp_path / "home"), credentials=unused, doors=unused, uid=os.getuid()
+        host_context(household, tmp_path / "home"), credentials=unused, proxies=unused, uid=os.getuid()
     )
     for _ in range(3):
         await provision.prepare(group)

@@ -74,7 +74,7 @@ class House:
         house = self.household
         house.clock.pass_ms(milliseconds)
         availability = Availability(
-            house.database, clock=house.clock, hints=house.hints, bus=house.bus, refusal=AsyncMock()
+            house.database, clock=house.clock, wakeups=house.wakeups, bus=house.bus, refusal=AsyncMock()
         )
         async with asyncio.timeout(60):
             await availability.notify_waiting()

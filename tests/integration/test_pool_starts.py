@@ -131,7 +131,7 @@ class House:
     async def look(self) -> None:
         """Have the lanes look twice, so that one look is whole."""
         for _ in range(2):
-            self.household.hints.lanes.set()
+            self.household.wakeups.lanes.set()
             async with self.household.database.transaction():
                 pass
             await asyncio.sleep(0)
@@ -156,7 +156,7 @@ async def a_host(
         pool = scripted_pool(household, runtime, tasks, home, ports=ports)
         containers = Containers(live=pool.live, start=pool.start, hand_over=pool.hand_over, close=pool.close)
         lanes = Dispatcher(
-            household.database, containers, cap=cap, clock=household.clock, hints=household.hints
+            household.database, containers, cap=cap, clock=household.clock, wakeups=household.wakeups
         )
         running = tasks.create_task(lanes.run(), name="dispatcher")
         yield House(household, runtime, pool, running)
@@ -188,7 +188,7 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
         clock=household.clock,
         bus=household.bus,
         name="Andy",
-        on_told=lambda: None,
+        on_notified=lambda: None,
     )
     restoring = SessionRestorer(
         household.database,
@@ -203,7 +203,7 @@ async def test_while_one_groups_context_is_held_by_another_process_another_group
     await household.answer("1")
     await recorder.catch_up(FAMILY)
     async with a_host(household, tmp_path, restoring.restore) as house:
-        with held_elsewhere(recorder.manager(FAMILY).brain.path / ".context.lock"):
+        with held_elsewhere(recorder.manager(FAMILY).files.path / ".context.lock"):
             first = await house.ask("family")
             await until(lambda: house.states() == [("family", RunState.STARTING)], "it has its slot")
             second = await house.ask("work")

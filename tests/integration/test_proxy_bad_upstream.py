@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from orchestrator.proxies.model.exchange import ExchangeEnd
 from orchestrator.proxies.model.limits import ModelProxyLimits
-from tests.doubles.faulty_upstream import Behave, OddUpstream, Received, answer, hang, reset, say
+from tests.doubles.faulty_upstream import Behave, FaultyUpstream, Received, answer, hang, reset, say
 from tests.support.running_proxy import REAL_KEY, proxied
 
 CUT_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
@@ -43,7 +43,7 @@ async def test_a_service_that_does_not_answer_becomes_an_error_clients_try_again
 
 
 async def test_a_service_that_is_not_there_is_a_bad_gateway(tmp_path: Path) -> None:
-    async with OddUpstream() as gone:
+    async with FaultyUpstream() as gone:
         url = gone.url
     async with proxied(tmp_path) as served:
         served.environment["ANTHROPIC_BASE_URL"] = url
@@ -88,7 +88,7 @@ async def test_an_answer_that_is_cut_stays_cut(tmp_path: Path, cut: bytes) -> No
 
 
 async def refuse_early(
-    _: Received, __: OddUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+    _: Received, __: FaultyUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
 ) -> None:
     to.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
     await to.drain()

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from orchestrator.proxies.model.exchange import ExchangeEnd
-from tests.doubles.faulty_upstream import OddUpstream, Received, answer, hang
+from tests.doubles.faulty_upstream import FaultyUpstream, Received, answer, hang
 from tests.support.running_proxy import BODY, REAL_KEY, proxied
 
 OAUTH = "sk-ant-oat01-the-real-token"
@@ -18,7 +18,7 @@ EVENTS = (b'event: ping\ndata: {"text":"\xea\xb0', b'\x80"}\n\n', b"event: messa
 
 
 async def stream_in_steps(
-    _: Received, up: OddUpstream, __: asyncio.StreamReader, to: asyncio.StreamWriter
+    _: Received, up: FaultyUpstream, __: asyncio.StreamReader, to: asyncio.StreamWriter
 ) -> None:
     """Send one event, then the others when the test has seen it."""
     to.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -31,7 +31,7 @@ async def stream_in_steps(
 
 
 async def stream_and_hang(
-    request: Received, up: OddUpstream, reader: asyncio.StreamReader, to: asyncio.StreamWriter
+    request: Received, up: FaultyUpstream, reader: asyncio.StreamReader, to: asyncio.StreamWriter
 ) -> None:
     to.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n")
     await hang(request, up, reader, to)

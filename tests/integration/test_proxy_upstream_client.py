@@ -12,20 +12,20 @@ import pytest
 from orchestrator.proxies.model.error_responses import ProxyRefused
 from orchestrator.proxies.model.limits import ModelProxyLimits
 from orchestrator.proxies.model.upstream_client import UpstreamClient, UpstreamRequest, UpstreamResponse
-from tests.doubles.faulty_upstream import OddUpstream, Received, answer, say
+from tests.doubles.faulty_upstream import FaultyUpstream, Received, answer, say
 from tests.support.running_proxy import BODY, REAL_KEY, proxied
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
 
 async def speak_twice(
-    _: Received, __: OddUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+    _: Received, __: FaultyUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
 ) -> None:
     to.write(OK + b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nof other")
 
 
 async def continue_first(
-    _: Received, __: OddUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
+    _: Received, __: FaultyUpstream, ___: asyncio.StreamReader, to: asyncio.StreamWriter
 ) -> None:
     to.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK)
 
@@ -83,7 +83,7 @@ async def test_a_large_answer_comes_whole_though_its_reader_is_slow(tmp_path: Pa
 
 
 async def test_a_proxy_of_this_machine_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with OddUpstream() as between:
+    async with FaultyUpstream() as between:
         monkeypatch.setenv("http_proxy", between.url)
         async with proxied(tmp_path) as served:
             served.environment["ANTHROPIC_BASE_URL"] = "http://model.example/base"

@@ -19,7 +19,7 @@ MINUTE = 60_000
 
 def a_scheduler(house):
     return Scheduler(
-        house.database, clock=house.clock, hints=house.hints, bus=house.bus, zone_of=lambda _: SEOUL
+        house.database, clock=house.clock, wakeups=house.wakeups, bus=house.bus, zone_of=lambda _: SEOUL
     )
 
 
@@ -62,7 +62,7 @@ async def test_a_due_reminder_is_queued_for_its_chat_word_for_word(family):
     async with family.database.reading() as tx:
         assert (await reminders.get(tx, number)).state is ReminderState.SENT
     async with asyncio.timeout(60):
-        await family.hints.outbox.wait(at_most_seconds=None)
+        await family.wakeups.outbox.wait(at_most_seconds=None)
 
 
 async def test_it_is_queued_once_however_often_the_loop_looks(family):
@@ -100,7 +100,7 @@ async def test_an_earlier_reminder_wakes_the_loop(family):
     async with scheduling(family):
         await until(lambda: family.database, "the loop")
         await remind(family, "now", in_ms=0)
-        family.hints.scheduler.set()
+        family.wakeups.scheduler.set()
 
         async def holds():
             return await sent(family) == ["now"]

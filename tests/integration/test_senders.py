@@ -24,7 +24,7 @@ class House:
             household.database,
             clock=household.clock,
             name="Andy",
-            hints=household.hints,
+            wakeups=household.wakeups,
             bus=household.bus,
             read_senders=OwnerFile(path, SenderRules).read,
         )

@@ -40,7 +40,7 @@ class Desk:
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            wakeups=household.hints,
+            wakeups=household.wakeups,
             bus=self.bus,
             copy_file=self.files.copy,
         )
@@ -158,7 +158,7 @@ async def test_a_file_leaves_once_is_told_in_the_history_and_its_copy_is_removed
             name="Andy",
             channel_for=lambda _: channel,
             tasks=tasks,
-            wakeup=desk.house.hints.outbox,
+            wakeup=desk.house.wakeups.outbox,
             bus=desk.bus,
         )
         loop = tasks.create_task(delivery.run())

@@ -58,7 +58,7 @@ def a_dispatcher(household, live=()):
         Containers(live=lambda: live, start=never, hand_over=never, close=close),
         cap=5,
         clock=household.clock,
-        hints=household.hints,
+        wakeups=household.wakeups,
     )
     return dispatcher, closed
 

@@ -51,7 +51,7 @@ class House:
             clock=self.household.clock,
             bus=self.household.bus,
             name="Andy",
-            on_told=lambda: None,
+            on_notified=lambda: None,
         )
         self.restoring = SessionRestorer(
             self.household.database,
@@ -320,7 +320,7 @@ async def test_a_conversation_that_was_forgotten_by_hand_is_kept_by_its_session(
 
 async def test_context_files_that_are_busy_cost_no_answer(talked: House, monkeypatch) -> None:
     await talked.recorder.catch_up(FAMILY)
-    brain = talked.recorder.manager(FAMILY).brain.path
+    brain = talked.recorder.manager(FAMILY).files.path
     with FileLock(brain / ".context.lock"), monkeypatch.context() as hurried:
         hurried.setattr(restoring, "PATIENCE_SECONDS", 0.05)
         found = await talked.restore()
@@ -345,7 +345,7 @@ async def test_a_transcript_that_a_disk_does_not_give_costs_no_answer(talked: Ho
 
 async def test_a_context_file_that_is_broken_costs_no_answer(talked: House) -> None:
     await talked.recorder.catch_up(FAMILY)
-    path = talked.recorder.manager(FAMILY).brain.path / "context.json"
+    path = talked.recorder.manager(FAMILY).files.path / "context.json"
     path.write_text('{"version": ')
     assert mode_of(await talked.restore()) == ("resume", SESSION)
     path.unlink()

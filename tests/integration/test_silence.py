@@ -71,7 +71,7 @@ async def test_silence_behind_what_nobody_sees_is_silence_too(household):
             name="Andy",
             channel_for=lambda _: channel,
             tasks=tasks,
-            wakeup=household.hints.outbox,
+            wakeup=household.wakeups.outbox,
             bus=household.bus,
         )
         running = tasks.create_task(delivery.run(), name="delivery")

@@ -41,15 +41,15 @@ TOKENS = Tokens(
 
 
 @pytest.fixture
-def ledger(database: Database, clock: FakeClock) -> UsageWriter:
+def usage_writer(database: Database, clock: FakeClock) -> UsageWriter:
     return UsageWriter(database, clock=clock)
 
 
 @asynccontextmanager
-async def scripted(home: Path, ledger: UsageWriter, *steps: Step) -> AsyncIterator[Proxied]:
+async def scripted(home: Path, usage_writer: UsageWriter, *steps: Step) -> AsyncIterator[Proxied]:
     """A proxy before a scripted service; its first run works on turn 7, a task's."""
     with ScriptedMessagesApi(steps, tokens=TOKENS) as api:
-        async with proxied(home, ledger=ledger) as served:
+        async with proxied(home, usage_writer=usage_writer) as served:
             served.environment["ANTHROPIC_BASE_URL"] = api.url
             known = served.runs[token_hash(served.token)]
             served.runs[token_hash(served.token)] = replace(
@@ -67,13 +67,13 @@ async def ask(served: Proxied, **changes: object) -> httpx.Response:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_the_ledger_has_the_numbers_of_the_service(
-    tmp_path: Path, ledger: UsageWriter, household: Household, streams: bool
+async def test_stored_usage_has_the_numbers_of_the_service(
+    tmp_path: Path, usage_writer: UsageWriter, household: Household, streams: bool
 ) -> None:
-    async with scripted(tmp_path, ledger, Say("hello")) as served:
+    async with scripted(tmp_path, usage_writer, Say("hello")) as served:
         await ask(served, streams=streams)
         await served.recorded()
-    await ledger.flush()
+    await usage_writer.flush()
     (row,) = await household.rows("SELECT * FROM usage")
     assert row == {
         "id": 1,
@@ -96,14 +96,14 @@ async def test_the_ledger_has_the_numbers_of_the_service(
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_each_search_is_written_down_and_charged_besides_its_tokens(
-    tmp_path: Path, ledger: UsageWriter, household: Household, streams: bool
+    tmp_path: Path, usage_writer: UsageWriter, household: Household, streams: bool
 ) -> None:
-    ledger = UsageWriter(household.database, clock=household.clock, prices=Prices(search_usd=0.02))
-    async with scripted(tmp_path, ledger, Search("sunny", found=(), searches=2), Say("hi")) as served:
+    usage_writer = UsageWriter(household.database, clock=household.clock, prices=Prices(search_usd=0.02))
+    async with scripted(tmp_path, usage_writer, Search("sunny", found=(), searches=2), Say("hi")) as served:
         await ask(served, streams=streams)
         await ask(served, streams=streams)
         await served.recorded(2)
-    await ledger.flush()
+    await usage_writer.flush()
     searched, plain = await household.rows("SELECT searches, cost_nano_usd AS cost FROM usage ORDER BY id")
     assert (searched["searches"], plain["searches"]) == (2, 0)
     assert searched["cost"] - plain["cost"] == 2 * 20_000_000
@@ -133,26 +133,26 @@ def test_searches_of_an_answer_that_broke_off_count_as_far_as_they_had_begun() -
 
 
 async def test_a_stream_cut_in_the_middle_leaves_what_was_seen(
-    tmp_path: Path, ledger: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, household: Household
 ) -> None:
-    async with scripted(tmp_path, ledger, SayThenCut("half a")) as served:
+    async with scripted(tmp_path, usage_writer, SayThenCut("half a")) as served:
         with pytest.raises(httpx.RemoteProtocolError):
             await ask(served)
         await served.recorded()
-    await ledger.flush()
+    await usage_writer.flush()
     (row,) = await household.rows("SELECT * FROM usage")
     assert (row["input_tokens"], row["output_tokens"], row["is_whole"]) == (11, 1, 0)
 
 
 async def test_an_answer_without_usage_leaves_an_audit_row_alone(
-    tmp_path: Path, ledger: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, household: Household
 ) -> None:
-    async with scripted(tmp_path, ledger, Fail(400)) as served:
+    async with scripted(tmp_path, usage_writer, Fail(400)) as served:
         await ask(served)
         await served.call("/v1/messages/count_tokens")
         await served.recorded(2)
         await served.call(token="wrong")
-    await ledger.flush()
+    await usage_writer.flush()
     assert await household.rows("SELECT * FROM usage") == []
     rows = await household.rows("SELECT kind, group_folder, detail FROM audit ORDER BY id")
     assert [(row["kind"], row["group_folder"]) for row in rows] == [
@@ -164,33 +164,33 @@ async def test_an_answer_without_usage_leaves_an_audit_row_alone(
 
 
 async def test_a_client_that_leaves_is_noted(
-    tmp_path: Path, ledger: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, household: Household
 ) -> None:
     with ScriptedMessagesApi([Hang()]) as api:
-        async with proxied(tmp_path, ledger=ledger) as served:
+        async with proxied(tmp_path, usage_writer=usage_writer) as served:
             served.environment["ANTHROPIC_BASE_URL"] = api.url
             asking = asyncio.create_task(ask(served), name="ask")
             await until(lambda: api.turns, "the service is asked")
             asking.cancel()
             await asyncio.wait([asking])
             await served.recorded()
-    await ledger.flush()
+    await usage_writer.flush()
     (row,) = await household.rows("SELECT detail FROM audit")
     assert json.loads(row["detail"])["ending"] == "gone"
 
 
 async def test_fifty_streams_at_once_lose_no_token(
-    tmp_path: Path, ledger: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, household: Household
 ) -> None:
     counts = range(1, 51)
     steps = [Say("x" * number, tokens=Tokens(input_tokens=number, output_tokens=2)) for number in counts]
-    async with scripted(tmp_path, ledger, *steps) as served:
-        writing = asyncio.create_task(ledger.run(), name="ledger")
+    async with scripted(tmp_path, usage_writer, *steps) as served:
+        writing = asyncio.create_task(usage_writer.run(), name="usage_writer")
         for group in _in_fives(range(50)):
             await asyncio.gather(*(ask(served) for _ in group))
         await served.recorded(50)
         writing.cancel()
-    await ledger.flush()
+    await usage_writer.flush()
     (row,) = await household.rows("SELECT count(*) AS n, sum(input_tokens) AS input FROM usage")
     assert (row["n"], row["input"]) == (50, sum(counts))
 
@@ -201,34 +201,34 @@ def _in_fives(numbers: Iterable[int]) -> list[list[int]]:
 
 
 async def test_what_could_not_be_stored_is_stored_later(
-    tmp_path: Path, ledger: UsageWriter, household: Household
+    tmp_path: Path, usage_writer: UsageWriter, household: Household
 ) -> None:
-    async with scripted(tmp_path, ledger, Say("hello")) as served:
+    async with scripted(tmp_path, usage_writer, Say("hello")) as served:
         await ask(served)
         await served.recorded()
     async with household.database.transaction() as tx:
         await tx.execute("ALTER TABLE usage RENAME TO away")
     with pytest.raises(StoreError):
-        await ledger.flush()
-    assert [one.input_tokens for one in ledger.waiting] == [1234]
+        await usage_writer.flush()
+    assert [one.input_tokens for one in usage_writer.waiting] == [1234]
     async with household.database.transaction() as tx:
         await tx.execute("ALTER TABLE away RENAME TO usage")
-    await ledger.flush()
-    assert ledger.waiting == []
+    await usage_writer.flush()
+    assert usage_writer.waiting == []
     assert len(await household.rows("SELECT 1 FROM usage")) == 1
     assert len(await household.rows("SELECT 1 FROM audit")) == 1
 
 
 async def test_a_shutdown_while_rows_are_stored_stores_them_once(
-    ledger: UsageWriter, household: Household
+    usage_writer: UsageWriter, household: Household
 ) -> None:
     for steps in range(40):
-        ledger.note(audit.AuditEvent(at_ms=steps, kind="noted"))
-        storing = asyncio.create_task(ledger.flush(), name="flush")
+        usage_writer.note(audit.AuditEvent(at_ms=steps, kind="noted"))
+        storing = asyncio.create_task(usage_writer.flush(), name="flush")
         for _ in range(steps):
             await asyncio.sleep(0)
         storing.cancel()
         await asyncio.wait({storing})
-        await ledger.flush()
+        await usage_writer.flush()
     rows = await household.rows("SELECT at_ms FROM audit ORDER BY id")
     assert [row["at_ms"] for row in rows] == list(range(40))

@@ -19,6 +19,6 @@ def dispatcher_of(household: Household) -> CommandDispatcher:
         read_time=point_ms,
         times=schedule_reader(lambda _: ZONE),
         zone_of=lambda _: ZONE,
-        wakeups=household.hints,
+        wakeups=household.wakeups,
         bus=household.bus,
     )

@@ -37,4 +37,4 @@ def converse(desk: ContextManager, turns: int, text: str = FIFTY, *, since: int 
 
 
 def kept_files(desk: ContextManager) -> list[Path]:
-    return [path for path in desk.brain.path.parent.rglob("*") if path.is_file()]
+    return [path for path in desk.files.path.parent.rglob("*") if path.is_file()]

@@ -29,5 +29,5 @@ def host_context(
         database=house.database,
         reader=reader or house.database,
         bus=house.bus,
-        wakeups=house.hints,
+        wakeups=house.wakeups,
     )

@@ -63,12 +63,12 @@ class Household:
 
     database: Database
     clock: FakeClock
-    hints: Wakeups = field(default_factory=Wakeups)
+    wakeups: Wakeups = field(default_factory=Wakeups)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
         self.bus = EventBus(self.clock)
-        self.intake = Intake(self.database, clock=self.clock, name="Andy", hints=self.hints, bus=self.bus)
+        self.intake = Intake(self.database, clock=self.clock, name="Andy", wakeups=self.wakeups, bus=self.bus)
 
     async def add_group(self, folder: str = "family", **changes: Any) -> Group:
         group = a_group(folder, **changes)

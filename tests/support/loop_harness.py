@@ -64,7 +64,7 @@ class LoopHouse:
             self.house.database,
             self.recorder,
             clock=self.house.clock,
-            hints=self.house.hints,
+            wakeups=self.house.wakeups,
             bus=self.house.bus,
             spent=self._why_spent,
             stop_run=self._stop_run,

@@ -47,7 +47,7 @@ class NoticeHouse:
             read_time=point_ms,
             times=schedule_reader(lambda _: SEOUL),
             zone_of=lambda _: SEOUL,
-            wakeups=house.hints,
+            wakeups=house.wakeups,
             bus=house.bus,
             notices=self.noticing.service,
         )

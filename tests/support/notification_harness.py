@@ -43,19 +43,19 @@ class NotifiedHouse:
         return NotificationDispatcher(
             database,
             clock=house.clock,
-            hints=house.hints,
+            wakeups=house.wakeups,
             bus=house.bus,
             hours_of=lambda _: self.hours,
             daily_limit=self.daily_limit,
         )
 
     def origin(self) -> DeliveryHooks:
-        ledger = DeliveryOutcomes(bus=self.house.bus, hint=self.house.hints.notifications)
+        outcomes = DeliveryOutcomes(bus=self.house.bus, hint=self.house.wakeups.notifications)
         return DeliveryHooks(
-            why_not=ledger.why_not,
-            note_sent=ledger.note_sent,
-            note_failed=ledger.note_failed,
-            note_ended=ledger.note_ended,
+            why_not=outcomes.why_not,
+            note_sent=outcomes.note_sent,
+            note_failed=outcomes.note_failed,
+            note_ended=outcomes.note_ended,
         )
 
     @asynccontextmanager
@@ -69,7 +69,7 @@ class NotifiedHouse:
                 name="Andy",
                 channel_for=lambda _: self.channel,
                 tasks=tasks,
-                wakeup=house.hints.outbox,
+                wakeup=house.wakeups.outbox,
                 bus=house.bus,
                 hooks=self.origin(),
             )

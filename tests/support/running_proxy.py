@@ -1,4 +1,4 @@
-"""A real proxy on a real socket before an `OddUpstream`, with two runs that know their tokens."""
+"""A real proxy on a real socket before an `FaultyUpstream`, with two runs that know their tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.proxies.model.server import ProxyServer, bind
 from orchestrator.proxies.model.usage_writer import UsageWriter
 from orchestrator.proxies.run_tokens import new_token, token_hash
 from orchestrator.store.budgets import Budget
-from tests.doubles.faulty_upstream import OddUpstream
+from tests.doubles.faulty_upstream import FaultyUpstream
 
 REAL_KEY = "sk-ant-api03-the-real-key"
 BODY = b'{"model":"claude","messages":[]}'
@@ -28,7 +28,7 @@ BODY = b'{"model":"claude","messages":[]}'
 
 @dataclass(slots=True, kw_only=True)
 class Proxied:
-    upstream: OddUpstream
+    upstream: FaultyUpstream
     port: int
     home: Path
     token: str
@@ -37,7 +37,7 @@ class Proxied:
     environment: dict[str, str]
     proxy: CredentialProxy = field(init=False)
     source: CredentialSource
-    ledger: UsageWriter | None = None
+    usage_writer: UsageWriter | None = None
     fault: Exception | None = None
     """Raised when a token is looked up."""
     exchanges: list[ProxyExchange] = field(default_factory=list)
@@ -88,8 +88,8 @@ class Proxied:
         return self.exchanges
 
     def note(self, identity: RunIdentity, exchange: ProxyExchange) -> None:
-        if self.ledger is not None:
-            self.ledger.exchanged(identity, exchange)
+        if self.usage_writer is not None:
+            self.usage_writer.exchanged(identity, exchange)
         self.exchanges.append(exchange)
         self._noted.set()
 
@@ -100,13 +100,13 @@ async def proxied(
     *,
     limits: ModelProxyLimits | None = None,
     settings: Iterable[str] = (f"ANTHROPIC_API_KEY={REAL_KEY}",),
-    ledger: UsageWriter | None = None,
+    usage_writer: UsageWriter | None = None,
     admit: Admit | None = None,
     judge: Judge | None = None,
     mcp: McpGateway | None = None,
     budgets: Callable[[], Awaitable[tuple[Budget, ...]]] | None = None,
 ) -> AsyncIterator[Proxied]:
-    async with OddUpstream() as upstream:
+    async with FaultyUpstream() as upstream:
         (home / ".env").write_text("\n".join([*settings, ""]))
         environment = {"ANTHROPIC_BASE_URL": upstream.url}
         source = CredentialSource(home, environment)
@@ -126,7 +126,7 @@ async def proxied(
             runs=runs,
             environment=environment,
             source=source,
-            ledger=ledger,
+            usage_writer=usage_writer,
         )
 
         async def identify(hashed: str) -> RunIdentity | None:
@@ -140,7 +140,7 @@ async def proxied(
             identify,
             limits=limits,
             on_exchange=served.note,
-            on_denial=ledger.denied if ledger else None,
+            on_denial=usage_writer.denied if usage_writer else None,
             admit=admit,
             judge=judge,
             mcp=mcp,

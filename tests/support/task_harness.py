@@ -33,7 +33,7 @@ class TaskHouse:
         self._numbers = itertools.count(1)
         house = self.house
         self.scheduler = Scheduler(
-            house.database, clock=house.clock, hints=house.hints, bus=house.bus, zone_of=self._zone_of
+            house.database, clock=house.clock, wakeups=house.wakeups, bus=house.bus, zone_of=self._zone_of
         )
         self.dispatcher = CommandDispatcher(
             house.database,
@@ -41,7 +41,7 @@ class TaskHouse:
             read_time=point_ms,
             times=schedule_reader(self._zone_of),
             zone_of=self._zone_of,
-            wakeups=house.hints,
+            wakeups=house.wakeups,
             bus=house.bus,
         )
 

@@ -44,8 +44,8 @@ class WhatsAppHome:
     ) -> None:
         clock = SystemClock()
         self.home, self.database = home, database
-        self.bus, self.hints = EventBus(clock), Wakeups()
-        self.intake = Intake(database, clock=clock, name="Andy", hints=self.hints, bus=self.bus)
+        self.bus, self.wakeups = EventBus(clock), Wakeups()
+        self.intake = Intake(database, clock=clock, name="Andy", wakeups=self.wakeups, bus=self.bus)
         context = ChannelContext(
             home=home,
             database=database,
@@ -54,7 +54,7 @@ class WhatsAppHome:
             assistant="Andy",
             has_own_number=has_own_number,
             attachment_bytes=1_000,
-            wake_outbox=self.hints.outbox.set,
+            wake_outbox=self.wakeups.outbox.set,
             voice=voice,
         )
         self.channel = WhatsAppChannel(context, **{"rate": FAST, "chance": lambda: 0.0, **more})

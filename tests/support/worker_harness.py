@@ -35,7 +35,7 @@ class UpkeptHouse(NotifiedHouse):
             house.database,
             clock=house.clock,
             bus=house.bus,
-            hints=house.hints,
+            wakeups=house.wakeups,
             zone_of=lambda _: self.hours.zone,
             can_deliver=lambda _: True,
         )
@@ -47,7 +47,9 @@ class UpkeptHouse(NotifiedHouse):
             has_model=lambda _: self.has_model,
             queue=dashboard_cycles.add_turn,
         )
-        self.worker = WorkerLoop(house.database, ports, clock=house.clock, hints=house.hints, bus=house.bus)
+        self.worker = WorkerLoop(
+            house.database, ports, clock=house.clock, wakeups=house.wakeups, bus=house.bus
+        )
 
     @property
     def mode(self) -> WorkerMode:

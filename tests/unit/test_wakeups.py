@@ -55,6 +55,6 @@ async def test_a_cancelled_wait_is_cancelled():
 
 
 def test_each_loop_has_a_hint_of_its_own():
-    hints = Wakeups()
+    wakeups = Wakeups()
 
-    assert len({id(each) for each in (hints.lanes, hints.outbox, hints.scheduler, hints.reaper)}) == 4
+    assert len({id(each) for each in (wakeups.lanes, wakeups.outbox, wakeups.scheduler, wakeups.reaper)}) == 4

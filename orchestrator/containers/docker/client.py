@@ -24,7 +24,7 @@ CALL_THREADS = 8
 ALREADY_SO = frozenset({304, 404, 409})
 
 
-def knock(*, seconds: float) -> None:
+def ping(*, seconds: float) -> None:
     """Tell at once that nobody listens where the engine should, before anything slow is loaded. Blocks.
 
     Raises:
@@ -33,10 +33,10 @@ def knock(*, seconds: float) -> None:
     scheme, _, path = os.environ.get("DOCKER_HOST", DEFAULT_ENGINE).partition("://")
     if scheme != "unix":
         return
-    with socket.socket(socket.AF_UNIX) as door:
-        door.settimeout(seconds)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(seconds)
         try:
-            door.connect(path)
+            connection.connect(path)
         except OSError as error:
             raise EngineGone from error
 

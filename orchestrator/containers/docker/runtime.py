@@ -24,7 +24,7 @@ from orchestrator.domain.values import Folder, RunId
 if TYPE_CHECKING:
     from docker import APIClient
 
-KNOCK_SECONDS = 2.0
+PING_SECONDS = 2.0
 ANSWER_SECONDS = 20.0
 """An engine that listens is there, however slow: without it, agents would not be isolated."""
 DISCARD_SECONDS = 20.0
@@ -42,7 +42,7 @@ async def probe() -> None:
         EngineGone: none does.
     """
     try:
-        async with asyncio.timeout(KNOCK_SECONDS + ANSWER_SECONDS):
+        async with asyncio.timeout(PING_SECONDS + ANSWER_SECONDS):
             await asyncio.to_thread(_ping)
     except (AndyError, TimeoutError) as error:
         raise EngineGone from error
@@ -59,7 +59,7 @@ async def answers(*, seconds: float) -> bool:
 
 
 def _ping() -> None:
-    docker_client.knock(seconds=KNOCK_SECONDS)
+    docker_client.ping(seconds=PING_SECONDS)
     with docker_client.translated():
         docker_client.connect(seconds=ANSWER_SECONDS).close()
 

@@ -61,14 +61,14 @@ class NotificationDispatcher:
         database: Database,
         *,
         clock: Clock,
-        hints: Wakeups,
+        wakeups: Wakeups,
         bus: EventBus,
         hours_of: Callable[[Group], Hours],
         daily_limit: int,
     ) -> None:
         self._database = database
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._bus = bus
         self._hours_of = hours_of
         self._daily_limit = daily_limit
@@ -77,7 +77,7 @@ class NotificationDispatcher:
         """Dispatch notifications until the task is cancelled."""
         while True:
             wait_seconds = await self.send_due()
-            await self._hints.notifications.wait(at_most_seconds=wait_seconds)
+            await self._wakeups.notifications.wait(at_most_seconds=wait_seconds)
 
     async def send_due(self) -> float:
         """Dispatch all that is due, and return in how many seconds to look again."""
@@ -98,7 +98,7 @@ class NotificationDispatcher:
             done = [await self._settle(tx, row, now_ms=now_ms) for row in due]
             await _notify_expired(tx, [row for row in done if row.outcome == "expired"], now_ms=now_ms)
             await dashboard_deliveries.drop_held(tx, now_ms=now_ms)
-        self._hints.outbox.set()
+        self._wakeups.outbox.set()
         for row in done:
             self._publish(row)
 

@@ -72,12 +72,12 @@ class WorkerLoop:
     """Looks after all dashboards. One pass over one dashboard is one transaction, its model turn included."""
 
     def __init__(
-        self, database: Database, ports: WorkerPorts, *, clock: Clock, hints: Wakeups, bus: EventBus
+        self, database: Database, ports: WorkerPorts, *, clock: Clock, wakeups: Wakeups, bus: EventBus
     ) -> None:
         self._database = database
         self._ports = ports
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._bus = bus
 
     async def run(self) -> None:
@@ -126,8 +126,8 @@ class WorkerLoop:
             await dashboards.note_rules(tx, folder, now_ms=now_ms, next_ms=now_ms + self._ports.beat_ms)
             await dashboards.hasten_rules(tx)
             await dashboard_cycles.forget_cycles(tx, folder, before_ms=now_ms - KEPT_MS)
-        self._hints.notifications.set()
-        self._hints.lanes.set()
+        self._wakeups.notifications.set()
+        self._wakeups.lanes.set()
         self._bus.publish("worker.rules", group=folder)
 
     async def _pass(self, tx: Tx, dashboard: Dashboard, group: Group) -> None:
@@ -177,7 +177,7 @@ class WorkerLoop:
                 turn_id = await self.ask(tx, group, digest, why="by hand", to_judge=to_judge)
         if turn_id is None:
             raise BadRequest(f"Nothing was asked: {NO_MODEL}.")
-        self._hints.lanes.set()
+        self._wakeups.lanes.set()
         return turn_id
 
     async def ask(

@@ -25,10 +25,10 @@ from orchestrator.web.bodies import parse_body
 class GroupApi:
     """Registers in a transaction, then tells those who have to act on it."""
 
-    def __init__(self, database: Database, *, clock: Clock, hints: Wakeups, bus: EventBus) -> None:
+    def __init__(self, database: Database, *, clock: Clock, wakeups: Wakeups, bus: EventBus) -> None:
         self._database = database
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._bus = bus
 
     async def every(self) -> list[dict[str, Any]]:
@@ -47,8 +47,8 @@ class GroupApi:
         async with self._database.transaction() as tx:
             departure = await registration.unregister(tx, folder, now_ms=self._clock.now_ms())
         self._bus.publish("group.unregistered", group=departure.group.folder)
-        self._hints.outbox.set()
-        self._hints.lanes.set()
+        self._wakeups.outbox.set()
+        self._wakeups.lanes.set()
         return {
             "folder": departure.group.folder,
             "failed_turns": departure.failed_turns,
@@ -61,7 +61,7 @@ class GroupApi:
         async with self._database.reading() as tx:
             group = await groups.known(tx, folder)
         self._bus.publish("group.configured", group=group.folder)
-        self._hints.outbox.set()
+        self._wakeups.outbox.set()
         return group_row(group)
 
     async def say(self, folder: str, text: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class GroupApi:
                 at_ms=now_ms, kind="message.say", folder=group.folder, detail={"outbox": queued.id}
             )
             await audit.append(tx, event)
-        self._hints.outbox.set()
+        self._wakeups.outbox.set()
         return {"group": group.folder, "id": queued.message_id, "outbox": queued.id}
 
 

@@ -280,7 +280,7 @@ async def _context(source: ApiSource, _: ApiQuery, path: Mapping[str, str]) -> A
         shown = context.show(
             group.folder,
             manager.load(now_ms=source.clock.now_ms()),
-            context.bad_files(manager.brain.path),
+            context.bad_files(manager.files.path),
         )
         return {**shown, "snapshots": context.snapshot_rows(manager.snapshots())}
 

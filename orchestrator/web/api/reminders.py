@@ -41,12 +41,12 @@ class ReminderHandler:
     """Changes a reminder in a transaction, then wakes the scheduler."""
 
     def __init__(
-        self, database: Database, *, service: ReminderService, clock: Clock, hints: Wakeups, bus: EventBus
+        self, database: Database, *, service: ReminderService, clock: Clock, wakeups: Wakeups, bus: EventBus
     ) -> None:
         self._database = database
         self._service = service
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._bus = bus
 
     async def every(self, folder: str | None) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ class ReminderHandler:
         async with self._database.transaction() as tx:
             row = await act(tx, self._clock.now_ms())
         self._bus.publish("reminder.changed", group=row["group"], detail=str(row["id"]))
-        self._hints.scheduler.set()
+        self._wakeups.scheduler.set()
         return row
 
 

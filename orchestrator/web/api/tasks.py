@@ -50,13 +50,13 @@ class TaskApi:
         *,
         times: scheduled_task_service.ScheduleReader,
         clock: Clock,
-        hints: Wakeups,
+        wakeups: Wakeups,
         bus: EventBus,
     ) -> None:
         self._database = database
         self._times = times
         self._clock = clock
-        self._hints = hints
+        self._wakeups = wakeups
         self._bus = bus
 
     async def add(self, asked: NewTask) -> dict[str, Any]:
@@ -79,8 +79,8 @@ class TaskApi:
         async with self._database.transaction() as tx:
             task = await act(tx, self._clock.now_ms())
         self._bus.publish("task.changed", group=task.folder, detail=task.id)
-        self._hints.scheduler.set()
-        self._hints.lanes.set()
+        self._wakeups.scheduler.set()
+        self._wakeups.lanes.set()
         return scheduled_task_service.to_row(task)
 
 

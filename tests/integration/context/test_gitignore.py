@@ -41,7 +41,7 @@ def test_c_23_the_line_is_added_once_and_git_ignores_what_was_said(
 
     assert (home / ".gitignore").read_text().splitlines() == [*(["*.pyc"] if before else []), ".ai-brain/"]
     assert ".ai-brain" not in git(tmp_path, "status", "--porcelain", "--untracked-files=all").stdout
-    for path in desk.brain.path.rglob("*"):
+    for path in desk.files.path.rglob("*"):
         assert git(tmp_path, "check-ignore", "--quiet", str(path)).returncode == 0
 
 

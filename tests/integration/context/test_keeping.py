@@ -68,7 +68,7 @@ def test_c_4_two_groups_know_nothing_of_each_other(desk: ContextManager, tmp_pat
 def test_the_schema_of_context_json_is_that_of_the_specification(desk: ContextManager):
     converse(desk, 1)
     desk.note_session(session_id="s", model="m", provider="p", context_tokens=5, now_ms=NOW)
-    document = json.loads((desk.brain.path / "context.json").read_text())
+    document = json.loads((desk.files.path / "context.json").read_text())
 
     assert set(document) == {
         *("version", "created_at", "updated_at", "memory", "conversation", "stats"),
@@ -89,7 +89,7 @@ def test_the_schema_of_context_json_is_that_of_the_specification(desk: ContextMa
 def test_c_2_titles_of_plans_are_not_in_context_json(desk: ContextManager):
     desk.create_plan("A title of its own", tasks=["Another"], now_ms=NOW)
     desk.set_active_task("task_001", now_ms=NOW)
-    text = (desk.brain.path / "context.json").read_text()
+    text = (desk.files.path / "context.json").read_text()
 
     assert "A title" not in text
     assert "Another" not in text
@@ -147,7 +147,7 @@ def test_c_11_every_save_has_a_revision_a_writer_and_a_time_and_what_changes_not
     assert (after.revision, after.updated_at, after.writer) == (
         before.revision + 1,
         iso(NOW + 7),
-        desk.brain.writer,
+        desk.files.writer,
     )
 
 
@@ -316,4 +316,4 @@ def test_whatever_is_kept_can_be_read_again(
         assert desk.load(now_ms=NOW) == before
         assert desk.hydrate_prompt(now_ms=NOW).tokens <= 4_096
     assert found == []
-    assert all(desk.brain.snapshots.read(one.name) for one in desk.snapshots())
+    assert all(desk.files.snapshots.read(one.name) for one in desk.snapshots())

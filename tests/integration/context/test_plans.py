@@ -71,7 +71,7 @@ def test_c_18_a_switch_may_begin_the_summary_anew_with_the_plans_opening(desk: C
 
     assert desk.load(now_ms=NOW).context.conversation.running_summary == "Trip\nA day at the sea"
     (taken,) = desk.snapshots()
-    assert "early ferry" in desk.brain.snapshots.read(taken.name).context.conversation.running_summary
+    assert "early ferry" in desk.files.snapshots.read(taken.name).context.conversation.running_summary
 
 
 def test_what_cannot_be_done_changes_nothing(desk: ContextManager):
@@ -120,7 +120,7 @@ def test_finished_plans_are_put_away_when_there_is_no_room(
     desk.create_plan("New", objective="o" * 1_500, now_ms=NOW)
 
     assert [plan.title for plan in desk.load(now_ms=NOW).workflow.plans] == ["New"]
-    away = json.loads((desk.brain.path / "documents" / "plan_001" / "plan.json").read_text())
+    away = json.loads((desk.files.path / "documents" / "plan_001" / "plan.json").read_text())
     assert away["title"] == "Old"
     with pytest.raises(PlanRefused, match="room"):
         desk.create_plan("Third", objective="o" * 1_900, now_ms=NOW)

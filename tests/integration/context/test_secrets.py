@@ -79,7 +79,7 @@ def test_c_21_a_value_that_became_a_secret_leaves_with_the_next_change(tmp_path:
 
     desk.restore(taken.name, now_ms=NOW)
 
-    assert "velvet" not in (desk.brain.path / "context.json").read_text()
+    assert "velvet" not in (desk.files.path / "context.json").read_text()
 
 
 def test_c_21_no_line_of_a_key_is_left_of_what_a_session_said_of_itself(desk: ContextManager):

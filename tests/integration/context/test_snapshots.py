@@ -30,7 +30,7 @@ def test_c_22_a_clock_that_was_put_back_makes_no_old_snapshot_the_newest(desk: C
 
     assert desk.snapshot(now_ms=NOW + MINUTE) is None
     assert desk.snapshots() == [later, before]
-    (desk.brain.path / "context.json").write_text("{")
+    (desk.files.path / "context.json").write_text("{")
     assert desk.load(now_ms=NOW).context.memory.last_decisions == ("Later",)
 
 
@@ -67,7 +67,7 @@ def test_c_22_a_snapshot_that_cannot_be_read_is_refused_and_changes_nothing(desk
     assert taken is not None
     before = desk.load(now_ms=NOW)
     for content in ("", "{", '{"version": "1.0", "context": {"revision": "x"}}', '{"version": "7.0"}', "[]"):
-        (desk.brain.path / "snapshots" / taken.name).write_text(content)
+        (desk.files.path / "snapshots" / taken.name).write_text(content)
         with pytest.raises(SnapshotDamaged, match="nothing was changed"):
             desk.restore(taken.name, now_ms=NOW)
     with pytest.raises(UnknownSnapshot):

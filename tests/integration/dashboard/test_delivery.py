@@ -211,7 +211,7 @@ async def test_at_25_what_was_sent_and_not_marked_goes_out_under_the_same_id(hou
     house.channel.shown.append(_shown(waiting))
     with capture_logs() as logs:
         async with house.delivering():
-            house.house.hints.outbox.set()
+            house.house.wakeups.outbox.set()
             await house.until_status("n_001", "delivered")
     assert len(house.channel.shown) == 1, "the messenger knows the id"
     (told,) = [one for one in logs if one["event"] == "notification.maybe_duplicate"]

@@ -27,7 +27,7 @@ class Replied(UpkeptHouse):
             )
 
         self.intake = Intake(
-            house.database, clock=house.clock, name="Andy", hints=house.hints, bus=house.bus, at_once=do
+            house.database, clock=house.clock, name="Andy", wakeups=house.wakeups, bus=house.bus, at_once=do
         )
 
     async def hear(self, text, *, under=None):

@@ -31,7 +31,7 @@ from orchestrator.store.database import Database
 async def main():
     clock = SystemClock()
     database = await Database.open(Path(sys.argv[1]))
-    service = DashboardService(database, clock=clock, bus=EventBus(clock), hints=Wakeups(),
+    service = DashboardService(database, clock=clock, bus=EventBus(clock), wakeups=Wakeups(),
                 zone_of=lambda _: ZoneInfo("Asia/Seoul"), can_deliver=lambda _: True)
     for line in sys.stdin:
         request = json.loads(line)

@@ -112,7 +112,7 @@ async def test_bt_19_fifty_threads_that_want_a_cycle_get_few(due, database_path,
 async def test_bt_19_two_hosts_on_one_store_start_one_cycle(due, database_path):
     other = await Database.open(database_path)
     rival = cycle_starter.CycleStarter(
-        other, due.recorder, clock=due.house.clock, hints=due.house.hints, bus=due.house.bus
+        other, due.recorder, clock=due.house.clock, wakeups=due.house.wakeups, bus=due.house.bus
     )
     await asyncio.gather(due.loops.look(), rival.look())
     await other.close()

@@ -76,7 +76,7 @@ async def test_a_file_that_hangs_when_the_host_dies_is_fetched_by_the_next_for_t
         async with second.database.reading() as tx:
             (turn,) = await turns.unsettled(tx)
         assert (turn.attempt, turn.not_before_ms) == (1, turn.queued_ms)
-        assert second.hints.lanes._event.is_set()
+        assert second.wakeups.lanes._event.is_set()
 
 
 async def test_a_quoted_picture_reaches_the_agent_with_its_path_known_before_or_not(house, phone):
