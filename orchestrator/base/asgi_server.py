@@ -1,4 +1,4 @@
-"""Serve an ASGI app on a socket that is bound beforehand, and leave signals to the app.
+"""Serves an ASGI app on a socket that is bound beforehand, and leaves signals to `app.py`.
 
 Whoever connects may be hostile, so both servers of the host bound what uvicorn leaves open: how many
 connections are accepted at once, how many are held, and how long the head of a request may take.
@@ -65,7 +65,7 @@ def fronted(listener: socket.socket, address: str | None) -> Iterator[tuple[sock
 
 
 class BoundedConfig(uvicorn.Config):
-    """Settings of a server whose connections are a `BoundedProtocol`."""
+    """Uvicorn's settings for a server whose connections are of a `BoundedProtocol`."""
 
     def __init__(
         self, app: Callable[..., Any], *, http: type[BoundedProtocol], head_seconds: float, **options: Any
@@ -85,7 +85,7 @@ class BoundedConfig(uvicorn.Config):
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection: a head has to end in time, and `surplus` decides what goes when there are too many."""
+    """One connection. Its request head has to end in time; `surplus` says which go when they are too many."""
 
     _numbers = itertools.count()
 

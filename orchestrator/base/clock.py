@@ -1,4 +1,4 @@
-"""Time: epoch milliseconds in UTC everywhere, turned into words only at the edges."""
+"""Tells and writes times: epoch milliseconds in UTC everywhere, turned into words only for people."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Clock(Protocol):
     """Tells the time; tests pass their own."""
 
     def now_ms(self) -> int:
-        """Wall time: what is stored and told."""
+        """Return wall time in epoch milliseconds: what is stored and shown."""
         ...
 
     def steady_ms(self) -> int:
-        """Time that never jumps and stands still while the machine sleeps: for liveness."""
+        """Return milliseconds that never jump and stand still while the machine sleeps: for durations."""
         ...
 
 
@@ -29,12 +29,12 @@ class SystemClock:
 
 
 def local_iso(at_ms: int, zone: ZoneInfo) -> str:
-    """`2026-11-22T09:30:00+09:00`: to the second, with the zone's offset."""
+    """Return a time to the second with the zone's offset, `2026-11-22T09:30:00+09:00`."""
     return datetime.fromtimestamp(at_ms / 1000, zone).isoformat(timespec="seconds")
 
 
 def local_minute(at_ms: int, zone: ZoneInfo) -> str:
-    """`Sun 2026-11-22 09:30`: how a person is told a time."""
+    """Return a time to the minute with its day of the week, `Sun 2026-11-22 09:30`, as people read it."""
     return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%a %Y-%m-%d %H:%M")
 
 

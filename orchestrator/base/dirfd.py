@@ -1,4 +1,4 @@
-"""Directories held open by a descriptor, one inside the other: what is renamed meanwhile leads nowhere."""
+"""Opens directories and files below an open directory, so that a path swapped meanwhile leads nowhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = 0
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Hold a directory of the host's own. Raises `OSError`."""
+    """Yield the descriptor of a directory of the host's own. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -24,7 +24,11 @@ def opened(path: Path) -> Iterator[int]:
 
 @contextmanager
 def inner(parent: int, name: str, *, makes: bool = False) -> Iterator[int]:
-    """Hold a directory in another, made where missing; a link is an `OSError`."""
+    """Yield the descriptor of a directory inside `parent`; with `makes`, it is made where missing.
+
+    Raises:
+        OSError: it is missing, no directory, or a link.
+    """
     is_new = False
     if makes:
         with suppress(FileExistsError):
@@ -41,7 +45,7 @@ def inner(parent: int, name: str, *, makes: bool = False) -> Iterator[int]:
 
 
 def open_file(parent: int, name: str) -> int:
-    """Open what may be a file, waiting for nobody; a pipe is the caller's to see.
+    """Open a file inside `parent` without waiting for anybody; whether it is a pipe, the caller has to check.
 
     Raises:
         OSError: it is a link or a directory.
@@ -54,7 +58,7 @@ def open_file(parent: int, name: str) -> int:
 
 
 def give_to_owner_of(directory: int, file: int) -> None:
-    """What lies in a container's folder is the container's: it may read and remove it."""
+    """Give a file to the owner of its directory: a container may read and remove what lies in its own."""
     if os.geteuid() == ROOT:
         owner = os.fstat(directory)
         os.fchown(file, owner.st_uid, owner.st_gid)

@@ -1,4 +1,4 @@
-"""What happened, for those who watch: `GET /events`, the terminal, the demo. Truth stays in the store."""
+"""Passes events on to who watches: `GET /events`, the terminal, the console. The truth stays in the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUEUE = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEvent:
-    """A committed fact: ids, not contents."""
+    """Something that happened and is committed: ids, never the text of a message."""
 
     n: int
     at_ms: int
@@ -40,7 +40,7 @@ class HostEvent:
 
 
 class EventBus:
-    """Hands each event to all who listen now, and keeps the last `RING` for those who look later.
+    """Passes each event to all who listen now, and keeps the last `RING` events for those who look later.
 
     A listener that is more than `QUEUE` events behind loses the oldest; it can ask the store.
     """
@@ -66,7 +66,7 @@ class EventBus:
             queue.put_nowait(event)
 
     def recall(self, events: Iterable[HostEvent]) -> None:
-        """Put events of before this start in front of the ring; nobody hears them as if they were new."""
+        """Put events of earlier starts before those kept; nobody who listens gets them as new ones."""
         kept = [*events, *self.ring]
         self.ring.clear()
         self.ring.extend(kept)

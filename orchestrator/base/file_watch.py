@@ -1,4 +1,4 @@
-"""A change on disk as a bare signal: which change it was is for whoever looks."""
+"""Turns changes on disk into calls without details: whoever is called looks what changed."""
 
 from __future__ import annotations
 

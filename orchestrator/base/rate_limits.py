@@ -1,4 +1,4 @@
-"""Limit how fast something happens: what containers write and ask, messages that leave for a messenger.
+"""Limits how fast something happens: what containers write and ask, messages that leave for a messenger.
 
 The figures here are those of a container, whose frames and requests each are a transaction of the one
 database that all groups share.
@@ -34,7 +34,7 @@ class TokenBucket:
 
     @property
     def is_overrun(self) -> bool:
-        """Whether it was waited for longer than anybody who means well makes others wait."""
+        """Whether all waits together were longer than a container that means well ever causes."""
         return self._waited_ms > PATIENCE_MS
 
     async def wait(self, cost: int = 1) -> None:

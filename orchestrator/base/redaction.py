@@ -1,4 +1,4 @@
-"""Take secrets out of text before it is kept: the one way to do it.
+"""Takes secrets out of texts before they are kept. Nothing else in Andy does.
 
 `redact` knows secrets by how they look, a `Redactor` those too whose values are known. Linear in the length
 of the text: no pattern may start anew inside what another start has run over in vain. Redacting twice is
@@ -124,12 +124,12 @@ def _once(text: str) -> str:
 
 
 def _has(folded: str, words: tuple[str, ...]) -> bool:
-    """Look before the patterns do: they cost a hundred times as much, and most text has none of it."""
+    """Return whether a pattern can match at all: to try all of them costs a hundred times as much."""
     return any(word in folded for word in words)
 
 
 def nothing_known() -> tuple[str, ...]:
-    """No secret is known by its value."""
+    """Return no values: for a redactor that knows secrets by their shape alone."""
     return ()
 
 
@@ -171,7 +171,7 @@ def _redacted(value: Any, known: tuple[str, ...]) -> Any:
 
 
 def _without_pem(text: str) -> str:
-    """Blocks between their marks; one that has no end goes to the end of the text."""
+    """Take out PEM blocks; one without an end goes to the end of the text."""
     kept: list[str] = []
     at = 0
     while begin := _PEM_BEGIN.search(text, at):

@@ -1,4 +1,4 @@
-"""Keep the loops running: restart with backoff, give up loudly."""
+"""Keeps the host's loops running: restarts one that failed, later each time, and raises when it fails on."""
 
 from __future__ import annotations
 

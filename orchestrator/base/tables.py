@@ -1,4 +1,4 @@
-"""Texts in columns, as commands list things. Pure."""
+"""Lays texts out in columns, as commands list things. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Rows = list[dict[str, Any]]
 
 
 def short(text: str, width: int) -> str:
-    """`text` on one line of at most `width` characters."""
+    """Return `text` on one line of at most `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Lines of columns that stand below each other."""
+    """Return one line for the head and each row, with columns that stand below each other."""
     cells = [[str(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     return [

@@ -32,7 +32,7 @@ def one_line(text: str) -> str:
 
 
 class EscapedStream:
-    """A text stream that writes everything out visibly. Who draws by control characters takes `raw`."""
+    """A text stream that writes control characters out as `\\u001b`. What draws with them writes to `raw`."""
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw

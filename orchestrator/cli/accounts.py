@@ -1,4 +1,4 @@
-"""`andy usage`, `andy budget` and `andy audit`."""
+"""`andy usage`, `andy budget`, `andy audit`: what was used of the model, its bounds, what was recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`andy backup` and `andy restore`."""
+"""`andy backup` and `andy restore`: write all of a home to one file, and put it back."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def restore(
 
 
 def _back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) -> list[str]:
-    """Back a home up, telling how far it is when it takes long; gives what to tell. Blocks.
+    """Back a home up, print on stderr how far it is, and return the lines to print. Blocks.
 
     `-` is the standard output, which has nothing else in it.
     """
@@ -88,7 +88,7 @@ def _back_up(given: Path | None, target: Path, *, with_env: bool, force: bool) -
 
 
 def _restore(given: Path | None, source: Path, *, force: bool) -> list[str]:
-    """Put a backup in a home's place; gives what to tell. Blocks."""
+    """Put a backup in a home's place and return the lines to print. Blocks."""
     from orchestrator.backup import restore as restoring
 
     done = restoring.restore(home_of(given), source, force=force, clock=SystemClock(), say=say_aside)

@@ -62,30 +62,30 @@ def say_as_andy(
 async def _say(
     given: Path | None, group: str, text: str, *, sender: str, wait_seconds: float, as_json: bool
 ) -> int:
-    """Say one thing and print what came of it."""
+    """Send one message, print what came of it, and return the exit code."""
     async with Client.of(home_of(given)) as client:
         place = await client.say(group, text, sender=sender, wait_seconds=wait_seconds)
-    told = json.dumps(place, ensure_ascii=False, indent=2) if as_json else await _told(given, place)
-    print(told)
+    said = json.dumps(place, ensure_ascii=False, indent=2) if as_json else await _answer_text(given, place)
+    print(said)
     return FAILED if place["outcome"] == "failed" else 0
 
 
-async def _told(given: Path | None, place: dict[str, Any]) -> str:
+async def _answer_text(given: Path | None, place: dict[str, Any]) -> str:
     if place.get("reply"):
         return str(place["reply"])
     match place["outcome"]:
         case "answered":
             return "(Andy had nothing to say.)"
         case "ignored":
-            return await _ignored_told(given, place)
+            return await _ignored_text(given, place)
         case "queued":
             return f"(Waiting, place {place['place']}. See it with: andy messages {place['group']})"
         case outcome:
             return f"({outcome}; see it with: andy messages {place['group']})"
 
 
-async def _ignored_told(given: Path | None, place: dict[str, Any]) -> str:
-    """Why a message is not for Andy and, where nobody called him, how to."""
+async def _ignored_text(given: Path | None, place: dict[str, Any]) -> str:
+    """Explain why a message is not for Andy and, where nobody called him, how to call him."""
     from orchestrator.inbound.triggers import NO_TRIGGER
     from orchestrator.store import groups
 
@@ -99,7 +99,7 @@ async def _ignored_told(given: Path | None, place: dict[str, Any]) -> str:
 
 
 async def _converse(given: Path | None, group: str, *, sender: str) -> int:
-    """Read lines, show replies and what Andy says by itself, until Ctrl-D."""
+    """Send the lines that are typed and print replies and what Andy says by himself, until Ctrl-D."""
     if not sys.stdin.isatty():
         return await _say_each(given, group, sender=sender)
     home = home_of(given)
@@ -116,7 +116,7 @@ async def _converse(given: Path | None, group: str, *, sender: str) -> int:
 
 
 async def _say_each(given: Path | None, group: str, *, sender: str) -> int:
-    """Say the lines of a pipe one by one, each after the reply to the one before; 1 when one failed."""
+    """Send the lines of a pipe, each after the reply to the one before; return 1 when one failed."""
     codes = [0]
     while text := await asyncio.to_thread(sys.stdin.readline):
         if text.strip():
@@ -135,11 +135,11 @@ async def _one_line(given: Path | None, client: Any, text: str, *, group: str, s
         say_aside(str(error))
         return
     if place["outcome"] == "ignored":
-        say_aside(await _told(given, place))
+        say_aside(await _answer_text(given, place))
 
 
 async def _say_as_andy(given: Path | None, group: str, text: str) -> dict[str, Any]:
-    """Have the running Andy send a text of the owner's. Raises `NotRunning`."""
+    """Have the running Andy send a text of the owner's; return `{group, …}` of it. Raises `NotRunning`."""
     async with Client.of(home_of(given)) as client:
         return await client.say_as_andy(group, text)
 
@@ -153,7 +153,7 @@ async def _show_sent(client: Any, home: Home, group: str) -> None:
 
 
 async def text_of(home: Home, message_id: str) -> str:
-    """The text of a stored message, empty when there is none."""
+    """Return the text of a stored message, empty when there is no such message."""
     from orchestrator.store import messages
 
     message = read(home.root, partial(messages.by_id, message_id=message_id))

@@ -1,4 +1,4 @@
-"""Speak to the running orchestrator of a home over its HTTP door."""
+"""Speaks to the running Andy of a home over HTTP on loopback, with the home's token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ CONNECT_SECONDS = 3.0
 
 
 class Client:
-    """`async with Client.of(home) as client`. Raises `NotRunning` when nothing answers."""
+    """One connection to the running Andy: `async with Client.of(home) as client`.
+
+    Every method raises `NotRunning` when nothing answers, and `AndyError` with what Andy refused.
+    """
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http

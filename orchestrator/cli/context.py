@@ -158,7 +158,7 @@ def why(group: GroupArgument, /, *, as_json: JsonOption = False, home: HomeOptio
 
 
 def _is_meant(question: str, *, yes: bool) -> bool:
-    """Ask a person; where none can be asked, it is not meant."""
+    """Return whether a person says yes; without a terminal nobody can, so it is no."""
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -176,7 +176,7 @@ async def _last_start(tx: Tx, folder: str) -> Run | None:
 def _change(
     home: Path | None, folder: str, act: Callable[[ContextManager, int], ContextSnapshot | None]
 ) -> ContextSnapshot | None:
-    """Change what is kept, and have the group begin a new session with it."""
+    """Change what is kept, and begin a new session with it; return the snapshot taken before."""
     manager = _manager_of(home, folder)
     _check_idle(terminal.read(home, lambda tx: _running(tx, folder)), folder)
     now_ms = SystemClock().now_ms()
@@ -211,7 +211,7 @@ def _check_idle(turn: Turn | None, folder: str) -> None:
 
 
 def _manager_of(home: Path | None, folder: str) -> ContextManager:
-    """The context of a group, also of one that is registered no more. Raises `UnknownGroup`."""
+    """Return the context of a group, also of one that is registered no more. Raises `UnknownGroup`."""
     root = terminal.home_of(home)
     name = terminal.read(home, lambda tx: _known(tx, root, folder))
     return ContextManager.of(
@@ -225,7 +225,7 @@ def _manager_of(home: Path | None, folder: str) -> ContextManager:
 
 
 def _redactor(home: Home) -> Redactor:
-    """One that knows what the host knows."""
+    """Return a redactor that knows the secrets that the host knows."""
     own = [home.token()] if home.token_file.exists() else []
     return Redactor(KnownSecrets(CredentialSource(home.root, os.environ), own=own))
 

@@ -1,4 +1,4 @@
-"""`andy dashboard`."""
+"""`andy dashboard`: what a group has to do, what is asked, and what it is told when."""
 
 from __future__ import annotations
 

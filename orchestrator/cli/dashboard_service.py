@@ -1,4 +1,4 @@
-"""A home's dashboards for the command line, whether Andy runs or not: by the same services."""
+"""Reads and changes a home's dashboards for the command line, by the host's services, also with Andy down."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class GroupZone:
 
 
 def look(home: Path | None, folder: str | None, query: Callable[[Tx, GroupZone], Awaitable[T]]) -> T:
-    """Ask the store about one group. Raises `UnknownGroup`."""
+    """Return what `query` finds in the store about one group. Raises `UnknownGroup`."""
     zone = config.load(terminal.home_of(home).root).zone
 
     async def ask(tx: Tx) -> T:
@@ -77,7 +77,7 @@ async def itself(tx: Tx, place: GroupZone) -> GroupZone:
 
 @asynccontextmanager
 async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFeature]]:
-    """The dashboards of a home, to be changed."""
+    """Yield the store of a home and its dashboards, to change them."""
     root = terminal.home_of(home)
     settings = config.load(root.root)
     await asyncio.to_thread(root.make)
@@ -96,7 +96,11 @@ async def opened(home: Path | None) -> AsyncIterator[tuple[Database, DashboardFe
 
 
 def answer(home: Path | None, folder: str | None, question: str, text: str) -> str:
-    """Answer a question, named by its id or the beginning of it. Raises `BadRequest`."""
+    """Answer a question, named by its id or the beginning of it, and return the text for a person.
+
+    Raises:
+        BadRequest: there is no such question, or several begin so, or the answer is refused.
+    """
 
     async def act() -> str:
         async with opened(home) as (database, boards):
@@ -122,7 +126,7 @@ def _only(ids: list[str], prefix: str, kind: str = "question") -> str:
 
 
 def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, Any]:
-    """Have the rules look now; `is_dry`, only say what they would do."""
+    """Have the rules keep the dashboard up and return what they did; with `is_dry`, what they would do."""
 
     async def act() -> dict[str, Any]:
         async with opened(home) as (database, boards), database.transaction() as tx:
@@ -147,7 +151,7 @@ def rules(home: Path | None, folder: str | None, *, is_dry: bool) -> dict[str, A
 
 
 def ask_model(home: Path | None, folder: str | None) -> dict[str, Any]:
-    """Have a model look now. Raises `NotRunning`."""
+    """Have a model keep the dashboard up now and return `{turn}`. Raises `NotRunning`."""
 
     async def act() -> dict[str, Any]:
         async with Client.of(terminal.home_of(home)) as client:
@@ -166,7 +170,7 @@ def write_files(home: Path | None, folder: str | None, directory: Path) -> list[
 
 
 def take_files(home: Path | None, folder: str | None, directory: Path, *, replaces: bool) -> dict[str, int]:
-    """Import, all or nothing. Raises `ImportRefused`."""
+    """Import files, all or nothing, and return how many rows of each kind. Raises `ImportRefused`."""
 
     async def act() -> dict[str, int]:
         async with opened(home) as (_, boards):

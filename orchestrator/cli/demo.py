@@ -1,4 +1,4 @@
-"""`andy demo`: the whole way of a message, on a home of its own, checked while it is shown."""
+"""`andy demo`: shows the whole way of a message on a home of its own, and checks each step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def demo(*, runtime: Runtime = "auto", keep: bool = False) -> int:
 
 
 async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
-    """Run the demo; 0 when every step was seen to happen, else 1 with what did not."""
+    """Run the demo; return 0 when every step was seen to happen, else print what did not and return 1."""
     root = Path(tempfile.mkdtemp(prefix="andy-demo-"))
     home = Home(root)
     problems: list[str] = []
@@ -71,7 +71,7 @@ async def _run_demo(runtime: str, *, keeps_home: bool) -> int:
 
 @asynccontextmanager
 async def _orchestrator(home: Home, runtime: str) -> AsyncIterator[Any]:
-    """An orchestrator on `home` without any credential, which ends with its containers."""
+    """Run an orchestrator on `home` without any credential; it and its containers end with the block."""
     settings = config.load(home.root, {}, andy_runtime=runtime, andy_agent="offline", andy_port=0)
     orchestrator = Orchestrator(home, settings, credentials=CredentialSource(home.root, {}), say=_aside)
     stop, ready = asyncio.Event(), asyncio.Event()
@@ -122,7 +122,7 @@ async def _say(client: Client, text: str) -> dict[str, Any]:
 
 
 async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> str | None:
-    """Say something that Andy answers; return the run that did."""
+    """Send something that Andy answers; return the run that answered."""
     place = await _say(client, text)
     run = await _container(events)
     for line in place.get("reply", "").splitlines():
@@ -131,7 +131,7 @@ async def _ask(client: Client, events: asyncio.Queue[HostEvent], text: str) -> s
 
 
 async def _container(events: asyncio.Queue[HostEvent]) -> str | None:
-    """Tell what happened to the last turn; return the run that answered it."""
+    """Print what happens to the last turn; return the run that answered it."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             event = await events.get()

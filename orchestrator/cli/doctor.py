@@ -44,7 +44,7 @@ def doctor(
 
 
 async def examine(given: Path | None, *, is_online: bool) -> list[DoctorFinding]:
-    """Make every check; one that breaks is a finding, too."""
+    """Make every check and return its findings, in order; a check that breaks is a finding, too."""
     home = home_of(given)
     settings, first = _settings(home)
     running = await _running(home)
@@ -55,7 +55,7 @@ async def examine(given: Path | None, *, is_online: bool) -> list[DoctorFinding]
 
 
 def _settings(home: Home) -> tuple[Settings, DoctorFinding]:
-    """What is set or, where that cannot be read, what the environment says: with Compose, most of it."""
+    """Return what is set or, where it cannot be read, what the environment says: with Compose, most."""
     try:
         return config.load(home.root), ok("settings", f"andy.toml, .env and the environment of {home.root}")
     except SettingError as error:
@@ -70,7 +70,7 @@ def _of_environment() -> Settings:
 
 
 async def _running(home: Home) -> dict[str, Any] | None:
-    """What the running Andy tells of itself; None when none does."""
+    """Return the status of the running Andy, None when none answers."""
     try:
         async with Client.of(home) as client:
             return await client.status()
@@ -111,7 +111,7 @@ def as_rows(found: Sequence[DoctorFinding]) -> list[dict[str, str]]:
 
 
 def lines(rows: Sequence[dict[str, str]]) -> list[str]:
-    """For people. Pure."""
+    """Show the findings to people: a line each, the fix below it. Pure."""
     shown = []
     for row in rows:
         shown.append(f"{SIGNS[row['state']]} {row['check']:<12} {row['text']}")

@@ -51,7 +51,7 @@ _OPEN = "agents reach what this machine serves on other addresses than 127.0.0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorFinding:
-    """`mend` is what to do about it; a `note` may be as it was meant."""
+    """What one check found. `mend` is what to do about it; a `note` may be as it was meant."""
 
     name: str
     state: Literal["ok", "note", "bad"]
@@ -83,7 +83,7 @@ async def permissions(home: Home) -> DoctorFinding:
 
 
 def _permissions(home: Home) -> DoctorFinding:
-    """Folders that can be written, secrets that nobody else can read."""
+    """Check that folders can be written and that nobody else can read secrets."""
     for folder in (home.groups, home.data, home.database.parent):
         if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
             return bad(
@@ -137,7 +137,7 @@ def _existing(path: Path) -> Path:
 
 
 async def clock(home: Home, settings: Settings) -> DoctorFinding:
-    """Whether it can be right, by what is in the store; and what the owner's clock would show."""
+    """Check by the newest message whether the clock can be right, and show it in the owner's zone."""
     now = datetime.now(settings.zone)
     newest_ms = await asyncio.to_thread(_newest_ms, home.database)
     ahead_ms = newest_ms - int(time.time() * 1000)
@@ -168,7 +168,7 @@ async def lists() -> DoctorFinding:
 
 
 def _lists() -> DoctorFinding:
-    """The owner's files: a broken one shuts out, which is safe and unexpected."""
+    """Check the owner's allowlists: one that cannot be read allows nothing, which is not expected."""
     folder = owner.owner_directory()
     mounts = owner.OwnerFile(folder / allowlist.FILE, allowlist.MountRules).read()
     people = owner.OwnerFile(folder / senders.FILE, senders.SenderRules).read()
@@ -219,7 +219,7 @@ async def agent_image(settings: Settings) -> DoctorFinding:
 
 
 def _agent_image(tag: str) -> DoctorFinding:
-    """Whether it is here, speaks this wire, and is made of the sources that are here, if they are."""
+    """Check that the image exists, speaks this version of the wire, and is as new as its sources."""
     root = runtime_selection.project_root()
     build = "andy image build" if root else "docker compose build"
     with docker_client.translated(), closing(docker_client.connect()) as client:
@@ -238,7 +238,7 @@ def _agent_image(tag: str) -> DoctorFinding:
 
 
 async def compose(home: Home, settings: Settings) -> DoctorFinding:
-    """Where Andy is a container: whether what agents get has its place on the host."""
+    """Check, where Andy is a container, that the directories that agents get have their place on the host."""
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return ok("compose", "Andy is no container")
     own = await asyncio.to_thread(host_paths.find)
@@ -249,7 +249,7 @@ async def compose(home: Home, settings: Settings) -> DoctorFinding:
 
 
 async def firewall(home: Home, settings: Settings) -> DoctorFinding:
-    """Whether agents are kept from what this machine serves to others."""
+    """Check that agents cannot reach what this machine serves to others."""
     if settings.andy_runtime == "process" or not await runtime.answers(seconds=ENGINE_SECONDS):
         return note("firewall", "not used: no agent lives in a container")
     if await asyncio.to_thread(host_paths.find) is not None:
@@ -308,7 +308,7 @@ async def credential(
 
 
 async def _accepted(found: Credential, upstream: str, model: str) -> DoctorFinding:
-    """Have one word counted, which costs nothing where it is served, and tells whether the key is taken."""
+    """Check whether the key is taken by having one word counted, which costs nothing where it is offered."""
     import httpx
 
     sent = headers.request_headers(
@@ -336,7 +336,7 @@ async def _accepted(found: Credential, upstream: str, model: str) -> DoctorFindi
 
 
 async def whatsapp(home: Home) -> DoctorFinding:
-    """Whether its library loads here, whether somebody is paired, and how the connection is."""
+    """Check that WhatsApp's library loads, that somebody is paired, and how the connection is."""
     for problem in (whatsapp_checks.library, partial(whatsapp_checks.login, home.root)):
         seen = await asyncio.to_thread(problem)
         if seen.is_problem:

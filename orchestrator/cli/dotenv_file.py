@@ -1,4 +1,4 @@
-"""Change `.env`, which is the owner's: what else is in it stays as it is."""
+"""Changes `.env`. It is the owner's, so what else stands in it, comments too, stays as it is."""
 
 from __future__ import annotations
 

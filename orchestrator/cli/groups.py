@@ -153,7 +153,7 @@ async def _register_here(home: Home, wish: Registration) -> None:
 
 
 async def _unregister(given: Path | None, folder: str) -> str:
-    """Forget a group; tells what became of what it had."""
+    """Unregister a group; return a text about what became of its tasks and messages."""
     from orchestrator.groups import registration
 
     async def ask(client: Client) -> str:

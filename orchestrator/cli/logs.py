@@ -16,7 +16,7 @@ from orchestrator.containers.logs.reading import follow_file, follow_group, last
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What a log says, and what it goes on to say, for ever."""
+    """The last lines of a log, and an endless iterator over those that are written from then on."""
 
     lines: list[str]
     later: Iterator[str]
@@ -46,7 +46,7 @@ def logs(
 
 
 def _view(given: Path | None, group: str | None, *, run: str | None, lines: int) -> LogView:
-    """The last lines of a log, and how to go on: the host's own where no group is named. Blocks.
+    """Return the last lines of a log and what follows them; without a group, of the host's own log. Blocks.
 
     Raises:
         NoLog: there is none, or no such run.

@@ -1,4 +1,4 @@
-"""`andy loop`."""
+"""`andy loop`: lets agents wake by themselves, and shows when and why they do."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _run(words: list[str]) -> int:
 
 
 def _check_text(words: list[str]) -> None:
-    """Bytes that are no UTF-8 come in as what can be written nowhere."""
+    """Refuse bytes that are no UTF-8: Python passes them on as characters that can be written nowhere."""
     for word in words:
         try:
             word.encode()

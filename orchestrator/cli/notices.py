@@ -1,4 +1,4 @@
-"""`andy notices`."""
+"""`andy notices`: what agents are to notice in later turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that commands share, and how what they find is shown."""
+"""The options that commands share, and how they print what they find."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def read(
     *,
     as_json: bool,
 ) -> None:
-    """Look into the store and show what `query` finds."""
+    """Print what `query` finds in the store, as lines or as JSON. Raises `StoreError`."""
     from orchestrator.cli import terminal
 
     show(terminal.read(home, query), lines, as_json=as_json)
 
 
 def show(found: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:
-    """Print for people, or for machines."""
+    """Print `found` as JSON for machines, or the lines that `lines` makes of it for people."""
     if as_json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
     else:

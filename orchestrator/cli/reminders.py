@@ -1,4 +1,4 @@
-"""`andy reminders`."""
+"""`andy reminders`: texts that are sent to a chat at a time."""
 
 from __future__ import annotations
 

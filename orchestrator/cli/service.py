@@ -55,7 +55,7 @@ SHOWN = ("LoadState", "UnitFileState", "ActiveState", "SubState", "MainPID", "Re
 
 
 class ServiceError(AndyError):
-    """systemd did not do what was asked."""
+    """systemd refused what it was asked; the text is what it said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class ServiceUnit:
         return Path(config, "systemd", "user", self.file_name)
 
     def systemctl(self, *words: str) -> str:
-        """Run systemctl. Raises `ServiceError` with what it said."""
+        """Run systemctl and return its output. Raises `ServiceError` with what it said."""
         return _run("systemctl", *([] if self.is_system else ["--user"]), *words)
 
     def check_home(self) -> None:
@@ -113,7 +113,7 @@ def _percent(text: str) -> str:
 
 
 def _quoted(word: str, *, is_command: bool = False) -> str:
-    """A word as systemd reads it: `%` and, in a command, `$` stand for something else."""
+    """Quote a word for systemd, to which `%` and, in a command, `$` mean something else."""
     escaped = _percent(word).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped.replace("$", "$$") if is_command else escaped}"'
 
@@ -262,7 +262,7 @@ async def _check_free(unit: ServiceUnit, home: Path | None) -> None:
 
 
 async def _runtime(home: Path | None) -> str | None:
-    """`docker` where the settings leave it open and an engine answers now."""
+    """Return the runtime of the unit: `docker` where the settings leave it open and an engine answers."""
     from orchestrator.cli import terminal
     from orchestrator.containers.docker import runtime as docker_engine
     from orchestrator.domain.errors import ContainerError
@@ -277,7 +277,7 @@ async def _runtime(home: Path | None) -> str | None:
 
 
 def _owner(home: Path) -> str:
-    """Whose the home is: whom a unit of the machine runs as."""
+    """Return the user whose the home is; a unit of the machine runs as that user."""
     try:
         return home.owner()
     except (KeyError, OSError) as error:
@@ -285,7 +285,7 @@ def _owner(home: Path) -> str:
 
 
 def _keep_after_logout() -> str:
-    """Have this user's services live on without a login; tells what is so."""
+    """Have this user's services go on without a login; return a text about whether they do."""
     if not _lingers():
         try:
             _run("loginctl", "enable-linger")

@@ -77,7 +77,7 @@ def setup(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupFlags:
-    """What flags tell; None is to be asked for."""
+    """What the flags say; what is None is asked for."""
 
     credential: str | None = None
     whatsapp: bool | None = None
@@ -88,13 +88,13 @@ class SetupFlags:
 
 
 class SetupPrompts:
-    """Asks a person, where there is one."""
+    """Asks the person at the terminal, where there is one."""
 
     def __init__(self, *, is_possible: bool) -> None:
         self.is_possible = is_possible
 
     def yes(self, question: str, *, default: bool) -> bool:
-        """Ask until it is yes or no; without a person, no."""
+        """Ask until the answer is yes or no; without a person it is no."""
         while self.is_possible:
             said = input(f"{question} [{'Y/n' if default else 'y/N'}] ").strip().lower()
             if not said:
@@ -113,7 +113,7 @@ class SetupPrompts:
 
 
 class Setup:
-    """One walk through. Flags are looked at before anything is written."""
+    """Carries the steps out, one after the other. Flags are checked before anything is written."""
 
     def __init__(self, given: Path | None, wish: SetupFlags, asking: SetupPrompts) -> None:
         from orchestrator.cli.terminal import home_of
@@ -123,7 +123,7 @@ class Setup:
         self._asking = asking
 
     async def run(self) -> None:
-        """Raises `AndyError` at the first step that cannot be done; the steps before it stay done."""
+        """Carry all steps out. Raises `AndyError` at one that cannot be done; those before it stay done."""
         account = await asyncio.to_thread(self._ledger().account)
         self._check_flags(own=account.address.user if account else "")
         await asyncio.to_thread(self._home.make)
@@ -286,7 +286,7 @@ class Setup:
         return "It has not left yet: 'andy whatsapp status' and 'andy outbox list' say why."
 
     async def _tell_running(self) -> bool:
-        """Have a running Andy look at once; False when there is none."""
+        """Have a running Andy read the change at once; return False when none runs."""
         from orchestrator.cli.client import Client
 
         try:
@@ -307,7 +307,7 @@ async def _asked(ask: Callable[[str], Any], question: str) -> Any:
 
 
 def chat_of(text: str, *, own: str, is_own_number: bool) -> str:
-    """The address of a chat as a person names it; `own` is the paired account's number, if there is one.
+    """Return the address of the chat that a person named; `own` is the paired account's number, or empty.
 
     Raises:
         BadRequest: it is none.

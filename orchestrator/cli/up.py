@@ -69,7 +69,7 @@ def build(
 
 
 async def _serve(given: Path | None, overrides: dict[str, Any]) -> None:
-    """Run an orchestrator until SIGINT or SIGTERM; a second one ends it at once."""
+    """Run the host until SIGINT or SIGTERM; a second signal ends it at once."""
     home = home_of(given)
     settings = settings_of(home, **overrides)
     await asyncio.to_thread(home.make)
@@ -130,7 +130,7 @@ def without(module: str) -> Iterator[None]:
 
 
 def _build_image(given: Path | None, *, base: str, tag: str | None) -> None:
-    """Build the agent image, telling each step."""
+    """Build the agent image and print each step."""
     from orchestrator.containers import runtime_selection
 
     settings = settings_of(home_of(given))

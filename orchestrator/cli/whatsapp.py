@@ -76,7 +76,7 @@ async def pair_phone(given: Path | None, *, phone: str, anew: bool) -> int:
 
 
 def _attempt(home: Home, *, phone: str, anew: bool, is_up: bool) -> AsyncGenerator[Told]:
-    """How pairing goes on, told at each change: by the running Andy where there is one."""
+    """Yield how pairing goes at each change: by the running Andy where there is one, else by this process."""
     if not is_up:
         return _here(home, phone=phone, anew=anew)
     if anew:
@@ -152,7 +152,7 @@ def _put_aside(store: Path) -> None:
 
 
 class Screen:
-    """Shows how pairing goes: on a terminal each code in the place of the one before."""
+    """Prints how pairing goes; on a terminal each code takes the place of the one before."""
 
     def __init__(self, out: TextIO, zone: ZoneInfo) -> None:
         self._out = out
@@ -174,7 +174,7 @@ class Screen:
 
 
 def lines_of(told: Told, zone: ZoneInfo) -> str:
-    """What a person at a terminal is shown. Pure."""
+    """Return what a person at a terminal sees of one state of pairing. Pure."""
     if told["state"] != "showing":
         return str(told["text"])
     until = datetime.fromtimestamp(told["until_ms"] / 1000, zone)
@@ -184,7 +184,7 @@ def lines_of(told: Told, zone: ZoneInfo) -> str:
 
 
 def qr_text(content: str) -> str:
-    """A QR code in half blocks."""
+    """Return a QR code drawn with half blocks."""
     import segno
 
     out = io.StringIO()
@@ -196,7 +196,7 @@ def qr_text(content: str) -> str:
 
 
 async def connection_status(given: Path | None) -> Told:
-    """Who is paired and how it goes: as the running Andy tells, else as it was last."""
+    """Return who is paired and how the connection is: of the running Andy, else as it was last."""
     from orchestrator.channels.whatsapp import status as condition
     from orchestrator.channels.whatsapp.neonize_database import NeonizeDatabase
 
@@ -219,7 +219,7 @@ async def connection_status(given: Path | None) -> Told:
 
 
 def status_lines(found: Told, *, zone: ZoneInfo) -> list[str]:
-    """For people. Pure."""
+    """Show the connection to people, one fact a line. Pure."""
     return [
         f"account            {found['account'] or 'none: pair one with andy whatsapp pair'}",
         f"state              {_state(found)}",

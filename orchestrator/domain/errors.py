@@ -1,4 +1,4 @@
-"""Errors of the host, one tree. "The agent failed" is a value; these mean "the host cannot".
+"""The errors of the host, one tree. That an agent failed is a value; an error is what the host cannot do.
 
 AndyError                    a person reads the text: it names the mend
 ├── SettingError             a setting is unknown or has a bad value
@@ -37,14 +37,14 @@ from __future__ import annotations
 
 
 class AndyError(Exception):
-    """Something the owner has to mend."""
+    """Something that the owner has to fix; the text says how."""
 
     def __init__(self, text: str | None = None) -> None:
         super().__init__(text or (type(self).__doc__ or "").strip().splitlines()[0])
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """The errors that a group of groups is made of."""
+    """Return the errors inside an exception group, of groups inside it too."""
     found: list[BaseException] = []
     for error in group.exceptions:
         found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
@@ -84,7 +84,7 @@ class MailboxError(AndyError):
 
 
 class ContextBusy(AndyError):
-    """What a group's conversation was about is held by another writer."""
+    """The context of a group's conversation is being written by another process."""
 
     code = "context_busy"
     http_status = 503

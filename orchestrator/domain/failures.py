@@ -1,4 +1,4 @@
-"""Why turns are not answered, and the words for it. Pure."""
+"""Names the causes for which turns are not answered, and words them for groups and the owner. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Outage(StrEnum):
 
 
 class FailureOwner(StrEnum):
-    """Whose fault it is that a turn was not answered."""
+    """Who is to blame that a turn was not answered, which decides what is counted."""
 
     TURN = "turn"
     """Its own: its attempts are counted, and a task that fails so time and again is paused."""

@@ -1,4 +1,4 @@
-"""The home: the directories that are the user's own, and the marks in them."""
+"""The home: the directory of one Andy, and where everything in it is."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SHOWN_TO_MAIN = (
 
 
 def home_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where `groups/ data/ store/` are: the argument, `ANDY_HOME`, else the current directory."""
+    """Return where `groups/ data/ store/` are: the argument, `ANDY_HOME`, else the current directory."""
     return (given or Path(environment.get(HOME_KEY) or ".")).expanduser().resolve()
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """`groups/ data/ store/` under one root."""
+    """The paths of one home: `groups/ data/ store/` under one root."""
 
     root: Path
 
@@ -82,7 +82,7 @@ class Home:
 
     @property
     def starting_file(self) -> Path:
-        """Which process starts, and since when; there until it listens."""
+        """Names the process that is starting and since when; it exists until that process listens."""
         return self.data / "starting"
 
     @property
@@ -108,7 +108,7 @@ class Home:
 
     @contextmanager
     def starting(self, *, now_ms: int) -> Iterator[Callable[[], None]]:
-        """Have others know that this process starts, until the callable that is given is called."""
+        """Show others that this process is starting, until the callable that is yielded is called."""
         is_first = self.starting_since_ms() is None
 
         def end() -> None:
@@ -123,7 +123,7 @@ class Home:
             end()
 
     def starting_since_ms(self) -> int | None:
-        """Since when a process starts; None where none does."""
+        """Return since when a process has been starting, in epoch milliseconds; None when none is."""
         try:
             pid, since_ms = map(int, self.starting_file.read_text(encoding="utf-8").split())
         except (OSError, ValueError):
@@ -137,7 +137,7 @@ class Home:
         return since_ms
 
     def lock(self) -> FileLock:
-        """Take the home for this process; the caller releases it.
+        """Take the lock of the home for this process; the caller releases it.
 
         Raises:
             HomeError: an orchestrator runs on it.
@@ -154,11 +154,11 @@ class Home:
         return lock
 
     def token(self) -> str:
-        """The bearer token of the HTTP door, made at first use, readable by the owner alone."""
+        """Return the bearer token of the HTTP API, made at first use and readable by the owner alone."""
         return self._mark(self.token_file, secrets.token_urlsafe(32))
 
     def install_id(self) -> str:
-        """What tells this install's containers from another's."""
+        """Return the id by which this install's containers are told from another's, made at first use."""
         return self._mark(self.data / "install", secrets.token_hex(6))
 
     def _mark(self, path: Path, fresh: str) -> str:

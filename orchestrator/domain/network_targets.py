@@ -1,4 +1,4 @@
-"""Where a container may want to go: a host and a port, each in the one form that is compared."""
+"""Reads hosts and ports that containers may reach into one form, so that they can be compared."""
 
 from __future__ import annotations
 

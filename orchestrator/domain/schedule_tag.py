@@ -1,4 +1,4 @@
-"""`[SCHEDULE next="30m" reason="…"]`: found in what an agent says, taken out of what people read. Pure.
+"""Finds `[SCHEDULE next="30m" reason="…"]` in what an agent says, and takes it out of what people read. Pure.
 
 A scanner, because one expression cannot tell a tag from code, a quotation or a word that begins alike.
 """
@@ -51,7 +51,7 @@ class ScheduleTag:
 
     @property
     def told(self) -> str:
-        """The tag on one short line, for logs."""
+        """Return the tag on one short line, for logs."""
         return _folded(self.raw)[:MAX_REASON_CHARS]
 
 
@@ -67,7 +67,7 @@ class _Reader:
     """The value that was read last ended with the text."""
 
     def read(self) -> int:
-        """Read up to the closing bracket; gives where the tag ends."""
+        """Read up to the closing bracket and return where the tag ends."""
         while True:
             self._skip_blanks()
             if self.at >= len(self.text):
@@ -117,7 +117,7 @@ class _Reader:
         return self.text[start : self.at]
 
     def _skip_word(self) -> bool:
-        """Pass over what is no attribute, if the tag is closed on this line."""
+        """Skip what is no attribute, if the tag is closed on this line."""
         if self.text.find("]", self.at, _line_end(self.text, self.at)) < 0:
             return False
         word = _BARE.match(self.text, self.at)
@@ -126,7 +126,7 @@ class _Reader:
         return True
 
     def _unclosed(self) -> int:
-        """The tag goes to the end of the line on which its last attribute stands."""
+        """End a tag without a closing bracket at the end of the line on which its last attribute stands."""
         self.warnings.append("not closed")
         while self.text[self.at - 1] in " \t\r\n,":
             self.at -= 1
@@ -134,12 +134,12 @@ class _Reader:
 
 
 def find(text: str) -> tuple[ScheduleTag, ...]:
-    """Every tag of a text, in order. What stands in code, in a quoted line or in quotation marks is none."""
+    """Return every tag of a text, in order. What is in code, a quoted line or quotation marks is no tag."""
     return tuple(_tags(text)) if _NAME.search(text) else ()
 
 
 def strip(text: str) -> str:
-    """Take every tag out, malformed ones too, and those that come of it: nobody writes so in good faith."""
+    """Return a text without tags, malformed ones and those that appear by removing others included."""
     for _ in range(ROUNDS):
         tags = find(text)
         if not tags:
@@ -159,17 +159,17 @@ def _without(text: str, tags: tuple[ScheduleTag, ...]) -> str:
 
 
 def neutralise(text: str) -> str:
-    """Make what people wrote no tag, in a prompt that is read as XML. It reads as before."""
+    """Escape tags in what people wrote, for a prompt that is read as XML. It reads as before."""
     return _NAME.sub(lambda found: f"&#91;{found[0][1:]}", text)
 
 
 def bare(text: str) -> str:
-    """A text without blanks and brackets, in lower case: what two ways to write a tag have in common."""
+    """Return a text without blanks and brackets, in lower case, so that ways to write one tag are equal."""
     return re.sub(r"[\s\[\]]+", "", text).lower()
 
 
 def is_echo(tag: ScheduleTag, heard: str) -> bool:
-    """Whether a tag stands in what people wrote, given `bare`: who repeats it does not mean it."""
+    """Return whether a tag only repeats what people wrote, which is given as `bare` made it."""
     return bare(tag.raw) in heard
 
 
@@ -186,7 +186,7 @@ def _tags(text: str) -> Iterator[ScheduleTag]:
 
 
 class _Protected:
-    """Where no tag is meant; asked for places in their order."""
+    """The places where no tag is meant; they are asked for in their order."""
 
     def __init__(self, text: str) -> None:
         self._spans = deque(sorted(_spans(text)))
@@ -199,7 +199,7 @@ class _Protected:
 
 
 def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
-    """Read a tag; None for prose in brackets that begins with the word."""
+    """Return the tag at a place; None for prose in brackets that begins with the word."""
     at = _first_after_blanks(text, name.end())
     if not _ATTRIBUTE.match(text, at) and (name[1].islower() or text.startswith("](", at)):
         return None
@@ -217,7 +217,7 @@ def _tag_at(text: str, name: re.Match[str]) -> ScheduleTag | None:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Fenced code, code in a line, quoted lines."""
+    """Return where code and quoted lines begin and end."""
     yield from (found.span() for found in _FENCE.finditer(text))
     yield from (found.span() for found in _QUOTED_LINE.finditer(text))
     at = 0
@@ -235,7 +235,7 @@ def _is_quoted(text: str, tag: ScheduleTag) -> bool:
 
 
 def _end_of_quoted(text: str, start: int, closing: str) -> int | None:
-    """Where the closing mark stands: nothing of a word follows it, nor a blank line before it."""
+    """Return where the closing quotation mark is: no letter follows it, and no blank line comes before it."""
     at = start
     while at < min(len(text), start + MAX_VALUE_CHARS):
         if text[at] == "\\":
@@ -261,7 +261,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _after(text: str, tag: ScheduleTag) -> int:
-    """Where the text goes on: with a tag that has a line to itself, that line goes; else one blank."""
+    """Return where the text goes on: a tag alone on its line takes the line along, another one a blank."""
     starts_line = not text[text.rfind("\n", 0, tag.start) + 1 : tag.start].strip()
     rest = re.compile(r"[ \t]*(\n|\Z)").match(text, tag.end)
     if starts_line and rest is not None:

@@ -29,7 +29,7 @@ class SettingSource:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What counts: a name without a value in `.env` or the environment says nothing."""
+        """The values that count: a name without a value in `.env` or the environment says nothing."""
         if self.kind == "toml":
             return dict(self.said)
         return {key: value for key, value in self.said.items() if value is not None and value != ""}
@@ -107,7 +107,7 @@ def _from_toml(path: Path) -> dict[str, Any]:
 
 
 def _flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The keys of `TABLES` by their one name, the others as they are."""
+    """Return the keys of `TABLES` by their one name, the others as they are."""
     flat: dict[str, Any] = {}
     for key, value in found.items():
         is_table = isinstance(value, dict) and (above or key.lower() in TABLES)

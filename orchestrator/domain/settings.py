@@ -56,7 +56,7 @@ UsdPerMillion = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class ModelPrice(BaseModel):
-    """Dollars a million tokens; what is left out of the cache follows `input` as the list prices do."""
+    """A price in dollars a million tokens; cache prices left out follow `input` as list prices do."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -68,7 +68,7 @@ class ModelPrice(BaseModel):
 
 
 def _from_json(value: Any) -> Any:
-    """A table of a file, or its JSON where there can be no tables."""
+    """Return a table as a file has it, or of its JSON where there can be no tables."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -232,7 +232,7 @@ class Settings(BaseModel):
         return tuple(sorted(time.fromisoformat(part) for part in self.notify_slots.split(",")))
 
     def warnings(self) -> list[str]:
-        """What is set so that it does nothing."""
+        """Return a sentence for each setting that has no effect as it is set."""
         if self.agents_worker_enabled and not (
             self.agents_worker_use_llm or self.agents_worker_fallback_to_rules
         ):
@@ -282,7 +282,7 @@ def _unknown(key: str, where: str) -> SettingError:
 
 
 def _meant_by(key: str) -> str | None:
-    """The setting that a name is only a slip away from."""
+    """Return the setting that a name is nearly written as, None when there is none."""
     return next(iter(difflib.get_close_matches(key.upper(), known_names(), n=1, cutoff=0.85)), None)
 
 

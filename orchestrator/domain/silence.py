@@ -1,4 +1,4 @@
-"""The word by which an agent says that nothing is to be said. Pure."""
+"""Recognises the word by which an agent says that nothing is to be sent. Pure."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ _DRESS = " \t\r\n*_`\"'“”.!()[]"
 
 
 def is_silence(text: str) -> bool:
-    """Whether the word is all there is, however it is dressed: `SILENT`, `**SILENT**.`"""
+    """Return whether the word is all of the text, apart from marks around it: `SILENT`, `**SILENT**.`"""
     return text.strip(_DRESS) == WORD

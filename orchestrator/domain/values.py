@@ -1,4 +1,4 @@
-"""What the host talks about. Frozen values; rows become them in the store's `_from_row`."""
+"""The frozen values that the host passes around; the store makes them of rows in `_from_row`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TurnState(StrEnum):
 
 
 class TurnKind(StrEnum):
-    """In the order of their claim to a slot."""
+    """What a turn is for, in the order in which kinds get a free slot."""
 
     CHAT = "chat"
     TASK = "task"
@@ -187,7 +187,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What an agent is asked once."""
+    """One question to an agent with its answer: it ends answered, failed or cancelled."""
 
     id: TurnId
     folder: Folder
@@ -214,7 +214,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One life of a container, as recorded."""
+    """One run of a container, from its start to its end, as recorded."""
 
     id: RunId
     folder: Folder
@@ -264,7 +264,7 @@ class LiveRun:
     """The turn that it is made for, while the store has that as queued still."""
 
     def takes(self, turn: Turn) -> bool:
-        """Whether a turn may be handed to it now."""
+        """Return whether a turn may be handed to it now."""
         return (
             self.state is RunState.IDLE
             and self.folder == turn.folder

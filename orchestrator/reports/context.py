@@ -32,7 +32,7 @@ def bad_files(path: Path) -> list[str]:
 
 
 def show(folder: str, kept: SnapshotContents, mended: Sequence[str]) -> dict[str, Any]:
-    """All that is kept of a group; `mended` are the names of bad files that were put aside."""
+    """Return all that is kept of a group; `mended` are the names of bad files that were put aside."""
     return {
         "group": folder,
         "context": kept.context.model_dump(mode="json"),
@@ -42,12 +42,12 @@ def show(folder: str, kept: SnapshotContents, mended: Sequence[str]) -> dict[str
 
 
 def show_lines(found: dict[str, Any], *, zone: ZoneInfo) -> list[str]:
-    """What a person wants to know of it."""
+    """Show to people what is kept: what it is, what is remembered, the newest messages, bad files."""
     return [*_head(found, zone), *_memory(found), *_dialogue(found, zone), *_mended(found)]
 
 
 def plans(folder: str, kept: SnapshotContents) -> dict[str, Any]:
-    """A group's plans, and which is worked on."""
+    """Return a group's plans, and which is worked on."""
     memory = kept.context.memory
     return {
         "group": folder,
@@ -85,7 +85,7 @@ def snapshot_lines(rows: Sequence[dict[str, Any]], *, zone: ZoneInfo) -> list[st
 
 
 def why(folder: str, run: Run | None) -> dict[str, Any]:
-    """How a group's conversation went on when its last container began, and why."""
+    """Return how a group's conversation went on when its last container began, and why."""
     if run is None:
         return {"group": folder, "run": None}
     return {

@@ -40,7 +40,7 @@ class BadAmount(BadRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetAmount:
-    """So many tokens, or billionths of a dollar."""
+    """An amount of a budget: `value` tokens, or billionths of a dollar."""
 
     unit: Unit
     value: int
@@ -63,7 +63,7 @@ def parse_amount(text: str) -> BudgetAmount:
 
 
 async def usage(tx: Tx, folder: str | None, *, by: By, now_ms: int, zone: ZoneInfo) -> dict[str, Any]:
-    """What was used, and how the budgets stand. Raises `UnknownGroup`."""
+    """Return what was used, and how the budgets stand. Raises `UnknownGroup`."""
     known = (await groups.known(tx, folder)).folder if folder is not None else None
     sums = await _by_day(tx, known, zone) if by == "day" else await _by_column(tx, known, by)
     total = sum(sums.values(), start=Sums())
@@ -135,7 +135,7 @@ def _notes(found: dict[str, Any]) -> list[str]:
 
 
 async def budgets(tx: Tx, *, now_ms: int, zone: ZoneInfo, folder: Folder | None = None) -> Rows:
-    """How each budget stands; with `folder`, only those that bound that group."""
+    """Return how each budget stands; with `folder`, only those that bound that group."""
     found = [one for one in await budget_store.every(tx) if folder is None or one.folder in (None, folder)]
     return [
         {

@@ -41,7 +41,7 @@ def _answers(row: dict[str, Any]) -> str:
 
 
 async def config_fields(tx: Tx, folder: str) -> dict[str, Any]:
-    """What is set for a group. Raises `UnknownGroup`."""
+    """Return what is set for a group. Raises `UnknownGroup`."""
     from orchestrator.groups import settings  # slow to load, and for this alone
 
     return settings.of(await groups.known(tx, folder)).to_fields()

@@ -16,12 +16,12 @@ CYCLES_SHOWN = 10
 
 
 async def every(tx: Tx, *, now_ms: int) -> list[dict[str, Any]]:
-    """The loop of each registered group, in short."""
+    """Return the loop of each registered group, in short."""
     return [await _row(tx, group.folder, now_ms=now_ms) for group in await groups.every(tx)]
 
 
 async def one(tx: Tx, folder: str, *, now_ms: int) -> dict[str, Any]:
-    """A loop with why it wakes next when it does, and its newest cycles. Raises `UnknownGroup`."""
+    """Return a loop with why it wakes next when it does, and its newest cycles. Raises `UnknownGroup`."""
     group = await groups.known(tx, folder)
     row = await _row(tx, group.folder, now_ms=now_ms)
     newest = await cycles.newest(tx, group.folder, limit=CYCLES_SHOWN)
@@ -91,7 +91,7 @@ def list_lines(rows: list[dict[str, Any]], zone: ZoneInfo) -> list[str]:
 
 
 def show_lines(row: dict[str, Any], zone: ZoneInfo) -> list[str]:
-    """The next wake and how it came about, what is pending, and the newest cycles."""
+    """Show the next wake and how it came about, what is pending, and the newest cycles."""
     if row["status"] == "off":
         return [_line(row, zone)]
     idle = f", {row['idle_in_a_row']} cycles without anything to do" if row["idle_in_a_row"] else ""

@@ -26,7 +26,7 @@ class UnknownNotice(BadRequest):
 
 
 async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[dict[str, Any]]:
-    """A group's notices that wait or were told and not acknowledged; all of them `with_over`.
+    """Return a group's notices that wait or were not acknowledged; all of them `with_over`.
 
     Raises:
         UnknownGroup: there is none.
@@ -37,7 +37,7 @@ async def every(tx: Tx, folder: str, *, with_over: bool, limit: int) -> list[dic
 
 
 async def one(tx: Tx, folder: str, number: str) -> dict[str, Any]:
-    """One notice, whole. Raises `UnknownGroup`, `UnknownNotice`, `BadRequest` when `number` is none."""
+    """Return one notice, whole. Raises `UnknownGroup`, `UnknownNotice`; `BadRequest` for no number."""
     return row(await _known(tx, folder, number))
 
 
@@ -68,7 +68,7 @@ async def _known(tx: Tx, folder: str, number: str) -> NoticeRow:
 
 
 def row(kept: NoticeRow) -> dict[str, Any]:
-    """With stable keys; times are epoch ms."""
+    """Return a notice with stable keys; times are epoch milliseconds."""
     return {
         "id": kept.id,
         "group": kept.folder,
@@ -112,7 +112,7 @@ def _line(found: dict[str, Any]) -> str:
 
 
 def when(found: dict[str, Any]) -> str:
-    """What a waiting notice waits for, in words."""
+    """Return in words what a notice waits for."""
     if found["told_now_in_turn"] is not None:
         return f"turn {found['told_now_in_turn']} has it"
     match found["deliver_at"]:
@@ -127,7 +127,7 @@ def when(found: dict[str, Any]) -> str:
 
 
 def show_lines(found: dict[str, Any], zone: ZoneInfo) -> list[str]:
-    """All of one notice, a line each; what it does not have is left out."""
+    """Show all of one notice, a line each; what it does not have is left out."""
     at = {
         "kept": found["created_ms"],
         "told": found["delivered_ms"],
@@ -150,7 +150,7 @@ def show_lines(found: dict[str, Any], zone: ZoneInfo) -> list[str]:
 
 
 def told_row(told: ToldNoticeRow) -> dict[str, Any]:
-    """An urgent notice that a model was told, for a status."""
+    """Return an urgent notice that a model was told, as the status lists it."""
     return {
         "at_ms": told.told_ms,
         "group": told.folder,

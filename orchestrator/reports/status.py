@@ -32,7 +32,7 @@ WAITING = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What the store does not know."""
+    """The facts of the running host that the store does not have."""
 
     version: str
     home: str
@@ -109,7 +109,7 @@ class StatusService:
 
 
 async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
-    """Look at all of it at one moment."""
+    """Return the status at one moment: the facts of the host and what the store has, as JSON types."""
     recorded = {run.id: run for run in await runs.live(tx)}
     unsettled = await turns.unsettled(tx)
     unsent = await outbox.unsent(tx, limit=1000)
@@ -147,7 +147,7 @@ async def gather(tx: Tx, host: HostFacts) -> dict[str, Any]:
 
 
 def _conversation(run: Run) -> dict[str, Any]:
-    """How a group's container went on with its conversation when it last began."""
+    """Return how a group's container went on with its conversation when it last began."""
     return {
         "group": run.folder,
         "run": run.id,
@@ -218,13 +218,13 @@ async def _tasks(tx: Tx) -> dict[str, Any]:
 
 
 async def _errors(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
-    """What went wrong, by its kind, the latest first: ends of containers, and turns that were given up."""
+    """Return what went wrong by kind, the latest first: ends of containers, and turns that were given up."""
     found = [*await runs.bad_ends(tx, since_ms=since_ms), *await turns.failures(tx, since_ms=since_ms)]
     return sorted(found, key=lambda one: -one["last_ms"])
 
 
 async def _notices(tx: Tx, *, since_ms: int) -> list[dict[str, Any]]:
-    """The newest of high or critical priority that models were told."""
+    """Return the newest notices of high or critical priority that models were told."""
     found = await notice_claims.recently_told(tx, since_ms=since_ms, limit=NOTICES)
     return [notices.told_row(one) for one in found]
 

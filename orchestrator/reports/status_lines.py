@@ -14,7 +14,7 @@ NO_ENGINE = "⚠️ Docker does not answer, so no turn is begun: start it ('andy
 
 
 def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
-    """`andy status`; without a zone, by this machine's clock."""
+    """Return the lines of `andy status`; without a zone, times are by this machine's clock."""
     isolation = "isolated" if found["isolated"] else "NOT isolated"
     image = f", image {found['image']}" if found["image"] else ""
     stopping = " and is stopping" if found["stopping"] else ""
@@ -23,30 +23,30 @@ def lines(found: dict[str, Any], *, zone: ZoneInfo | None = None) -> list[str]:
         f"Andy {found['version']} runs on {found['home']} for {_span(found['uptime_seconds'])}{stopping}",
         f"agent       {found['agent']} in {found['runtime']} ({isolation}){image}",
         *([] if found["engine"] else [f"engine      {NO_ENGINE}"]),
-        f"credential  {_credential_told(found['credential'], zone)}",
-        *(f"model       ⚠️ {_refusal_told(one, zone)}" for one in found["credential"]["refusals"]),
+        f"credential  {_credential_text(found['credential'], zone)}",
+        *(f"model       ⚠️ {_refusal_text(one, zone)}" for one in found["credential"]["refusals"]),
         f"disk        {found['disk_free_bytes'] / 2**30:,.1f} GiB free",
-        *(f"{name:<11} {_channel_told(one)}" for name, one in found["channels"].items()),
+        *(f"{name:<11} {_channel_text(one)}" for name, one in found["channels"].items()),
         f"groups      {', '.join(found['groups'])}",
         *([f"OPEN        ⚠️ all of the internet: {', '.join(found['open'])}"] if found["open"] else []),
         f"containers  {held} of {found['slots']}",
-        *(f"  {_container_told(one)}" for one in found["containers"]),
+        *(f"  {_container_text(one)}" for one in found["containers"]),
         *(["last starts"] if found["conversations"] else []),
-        *(f"  {_conversation_told(one, zone)}" for one in found["conversations"]),
+        *(f"  {_conversation_text(one, zone)}" for one in found["conversations"]),
         f"waiting     {len(found['waiting']) or 'nothing'}",
-        *(f"  {_waiting_told(one)}" for one in found["waiting"]),
-        f"reminders   {_coming_told(found['reminders']['pending'], found['reminders']['next'], zone)}",
-        f"tasks       {_coming_told(found['tasks']['active'], found['tasks']['next'], zone)}",
-        f"turns       {_counts_told(found['turns'])}",
-        f"outbox      {_outbox_told(found['outbox'])}",
+        *(f"  {_waiting_text(one)}" for one in found["waiting"]),
+        f"reminders   {_coming_text(found['reminders']['pending'], found['reminders']['next'], zone)}",
+        f"tasks       {_coming_text(found['tasks']['active'], found['tasks']['next'], zone)}",
+        f"turns       {_counts_text(found['turns'])}",
+        f"outbox      {_outbox_text(found['outbox'])}",
         f"errors      {'of the last 24 hours:' if found['errors'] else 'none in 24 hours'}",
-        *(f"  {_error_told(one, zone)}" for one in found["errors"]),
+        *(f"  {_error_text(one, zone)}" for one in found["errors"]),
         *(["notices     urgent, told in the last 24 hours:"] if found["notices"] else []),
-        *(f"  {_notice_told(one, zone)}" for one in found["notices"]),
+        *(f"  {_notice_text(one, zone)}" for one in found["notices"]),
     ]
 
 
-def _credential_told(credential: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _credential_text(credential: dict[str, Any], zone: ZoneInfo | None) -> str:
     if credential["problem"]:
         return f"unusable: {credential['problem']}"
     if not credential["present"]:
@@ -58,17 +58,17 @@ def _credential_told(credential: dict[str, Any], zone: ZoneInfo | None) -> str:
     return f"{credential['setting']} is set; the model does not answer"
 
 
-def _refusal_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _refusal_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
     return f"{one['text']}, since {_at(one['since_ms'], zone)}. {one['mend']}"
 
 
-def _channel_told(condition: dict[str, Any]) -> str:
+def _channel_text(condition: dict[str, Any]) -> str:
     state = str(condition.get("state", "")).replace("_", " ")
     advice = condition.get("advice", "")
     return f"⚠️ {state}: {advice}" if advice else state
 
 
-def _container_told(one: dict[str, Any]) -> str:
+def _container_text(one: dict[str, Any]) -> str:
     if one["state"] == RunState.LEFT:
         since = f"given up {_span(one['state_seconds'])} ago"
         return f"{one['group']}: LEFT, {since} and not seen to be gone yet; run {one['run']}"
@@ -82,12 +82,12 @@ def _container_told(one: dict[str, Any]) -> str:
     return f"{one['group']}: {state}{doing}; run {one['run']}, {_span(one['age_seconds'])} old"
 
 
-def _conversation_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _conversation_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
     reason = f": {short(one['reason'], 90)}" if one["reason"] else ""
     return f"{one['group']}: {_at(one['started_ms'], zone)}, {one['mode'].replace('_', ' ')}{reason}"
 
 
-def _waiting_told(one: dict[str, Any]) -> str:
+def _waiting_text(one: dict[str, Any]) -> str:
     again = f", try {one['attempt']}" if one["attempt"] > 1 else ""
     later = f" in {_span(one['next_try_seconds'])}" if one["next_try_seconds"] else ""
     reason = f": {short(one['reason'], 60)}" if one["reason"] else ""
@@ -95,26 +95,26 @@ def _waiting_told(one: dict[str, Any]) -> str:
     return f"{one['place']}. {one['group']}: {what}, waits {_span(one['waited_seconds'])}{reason}"
 
 
-def _coming_told(count: int, coming: Sequence[dict[str, Any]], zone: ZoneInfo | None) -> str:
+def _coming_text(count: int, coming: Sequence[dict[str, Any]], zone: ZoneInfo | None) -> str:
     told = ", ".join(f"{one['group']} {_at(one['due_ms'], zone)}" for one in coming)
     return f"{count}, next: {told}" if told else "none"
 
 
-def _counts_told(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none yet"
 
 
-def _outbox_told(counts: dict[str, int]) -> str:
+def _outbox_text(counts: dict[str, int]) -> str:
     waiting, dead = counts["waiting"], counts["dead"]
     return f"{waiting} waiting, {dead} dead" + (": see 'andy outbox list'" if dead else "")
 
 
-def _error_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _error_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
     last = f"last {_at(one['last_ms'], zone)} in {one['group']}"
     return f"{one['count']} × {one['kind']}, {last}: {short(one['reason'] or 'no reason', 70)}"
 
 
-def _notice_told(one: dict[str, Any], zone: ZoneInfo | None) -> str:
+def _notice_text(one: dict[str, Any], zone: ZoneInfo | None) -> str:
     number = f" {one['id']}" if one["id"] is not None else ""
     where = f"{_at(one['at_ms'], zone)} {one['group']}, turn {one['turn']}"
     return f"{where}: {one['priority']}{number} {one['event_type']}: {short(one['text'], 80)}"
@@ -125,7 +125,7 @@ def _at(at_ms: int, zone: ZoneInfo | None) -> str:
 
 
 def _span(seconds: float) -> str:
-    """`12 s`, `4 min`, `3 h 5 min`, `2 days`."""
+    """Return a duration as `12 s`, `4 min`, `3 h 5 min` or `2 days`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = int(seconds // 60)

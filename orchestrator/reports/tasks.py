@@ -16,13 +16,13 @@ RUNS_SHOWN = 20
 
 
 async def every(tx: Tx, folder: str | None, *, with_over: bool) -> list[ScheduledTask]:
-    """A group's tasks, or all. Raises `UnknownGroup`."""
+    """Return a group's tasks, or those of all groups. Raises `UnknownGroup`."""
     known = None if folder is None else (await groups.known(tx, folder)).folder
     return await tasks.every(tx, known, with_over=with_over)
 
 
 async def one(tx: Tx, task_id: str) -> dict[str, Any]:
-    """A task with its newest runs, newest first. Raises `UnknownTask`."""
+    """Return a task with its newest runs, newest first. Raises `UnknownTask`."""
     task = await scheduled_task_service.find(tx, task_id)
     zone = ZoneInfo(task.schedule.timezone)
     runs = await task_runs.of_task(tx, task.id, limit=RUNS_SHOWN)
@@ -67,7 +67,7 @@ def list_lines(found: list[ScheduledTask]) -> list[str]:
 
 
 def show_lines(found: dict[str, Any]) -> list[str]:
-    """Everything about a task, then its runs."""
+    """Show everything about a task, then its runs."""
     names = ("id", "groupFolder", "when", "context_mode", "overlap", "catch_up", "dst", "status_reason")
     told = [f"{name:14}{found[name]}" for name in names if found.get(name)]
     runs = [

@@ -10,10 +10,11 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_origin
 from zoneinfo import ZoneInfo
 
 import pytest
-from cyclopts import App
+from cyclopts import App, Argument
 from cyclopts.exceptions import UnusedCliTokensError
 
 from orchestrator.cli import chat, whatsapp
@@ -109,10 +110,15 @@ def commands(found: App = app, *path: str) -> Iterator[tuple[str, App]]:
             yield from commands(found[name], *path, name)
 
 
+def is_one_group(argument: Argument) -> bool:
+    """Whether it is the option of one group; where several may be named, none has a place of its own."""
+    return "--group" in argument.names and get_origin(argument.hint) is not tuple
+
+
 OF_A_GROUP = {
     words: [one.name for one in found.assemble_argument_collection() if one.required]
     for words, found in commands()
-    if any("--group" in one.names for one in found.assemble_argument_collection())
+    if any(is_one_group(one) for one in found.assemble_argument_collection())
 }
 
 
