@@ -79,7 +79,7 @@ class House:
         await self.recorder.catch_up(FAMILY)
         return question.id
 
-    async def take_back(self, message: str) -> None:
+    async def delete_message(self, message: str) -> None:
         await self.household.intake.receive(a_message("", deletes=MessageId(message)))
 
     async def waiting(self) -> list[sessions.PendingDeletion]:
@@ -114,7 +114,7 @@ async def test_a_summary_is_made_anew_without_what_was_taken_back(house: House) 
     house.snapshot()
     assert CODE in house.summary
     async with house.looking():
-        await house.take_back(taken)
+        await house.delete_message(taken)
         await until(lambda: house.having("4711") == [], "the words are in no file")
     assert "The bees are fine." in house.summary, "what was said besides is there still"
     assert "The ferry leaves at nine." in house.summary
@@ -127,7 +127,7 @@ async def test_a_snapshot_lets_go_of_the_words_that_were_in_its_window(house: Ho
     taken = await house.say(CODE)
     house.snapshot()
     other = house.recorder.manager(FAMILY).snapshots()[0].name
-    await house.take_back(taken)
+    await house.delete_message(taken)
     await house.forgetting.sweep()
     assert house.having("4711") == []
     assert house.recorder.manager(FAMILY).restore(other, now_ms=house.household.clock.now_ms())
@@ -144,7 +144,7 @@ async def test_what_others_asked_in_the_same_turn_stays(house: House) -> None:
     for _ in range(2):
         await house.say(LONG)
     assert "4711" in house.summary
-    await house.take_back(one.id)
+    await house.delete_message(one.id)
     await house.forgetting.sweep()
     assert "4711" not in house.summary
     assert "the bees sleep." in house.summary
@@ -155,7 +155,7 @@ async def test_a_host_that_died_before_forgets_when_it_is_there_again(house: Hou
     for _ in range(2):
         await house.say(LONG)
     house.snapshot()
-    await house.take_back(taken)
+    await house.delete_message(taken)
     house.again()
     assert house.having("4711")
     async with house.looking():
@@ -163,11 +163,11 @@ async def test_a_host_that_died_before_forgets_when_it_is_there_again(house: Hou
 
 
 async def test_what_cannot_be_written_now_is_forgotten_later(house: House, monkeypatch) -> None:
-    monkeypatch.setattr("orchestrator.context.context_manager.ContextManager.take_back", _full_disk)
+    monkeypatch.setattr("orchestrator.context.context_manager.ContextManager.remove_messages", _full_disk)
     taken = await house.say(CODE)
     for _ in range(2):
         await house.say(LONG)
-    await house.take_back(taken)
+    await house.delete_message(taken)
     await house.forgetting.sweep()
     assert len(await house.waiting()) == 1
     monkeypatch.undo()
@@ -186,7 +186,7 @@ async def test_what_a_session_said_of_itself_goes_with_words_that_it_may_have(ho
     taken = await house.say("the code is blue")
     manager = house.recorder.manager(FAMILY)
     manager.join_summary("They spoke of a blue code.", now_ms=house.household.clock.now_ms())
-    await house.take_back(taken)
+    await house.delete_message(taken)
     await house.forgetting.sweep()
     assert house.having("blue") == []
     assert "trains" in house.summary, "what is known to be of others is there still"
@@ -200,7 +200,7 @@ async def test_words_that_no_summary_has_leave_it_as_it_is(house: House) -> None
     manager = house.recorder.manager(FAMILY)
     assert manager.put_summary("A better one.", instead_of=house.summary, now_ms=1)
     assert before
-    await house.take_back(taken)
+    await house.delete_message(taken)
     await house.forgetting.sweep()
     assert house.summary == "A better one."
     assert house.having("4711") == []
@@ -211,7 +211,7 @@ async def test_a_reset_brings_nothing_back_when_words_are_taken_back(house: Hous
     for _ in range(2):
         await house.say(LONG)
     house.recorder.manager(FAMILY).reset(now_ms=house.household.clock.now_ms())
-    await house.take_back(taken)
+    await house.delete_message(taken)
     await house.forgetting.sweep()
     assert house.kept.is_empty
     assert house.having("4711") == [], "nor has the snapshot that was taken before"

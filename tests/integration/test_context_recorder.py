@@ -41,7 +41,7 @@ class House:
         self.recorder = _recorder(self.household, self.home, self.folds)
 
     @property
-    def brain(self) -> Path:
+    def files(self) -> Path:
         return self.home / "data/context/family/.ai-brain"
 
     @property
